@@ -1,0 +1,1 @@
+"""Pure decisions: (state, now, rng) -> what to do."""

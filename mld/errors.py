@@ -1,0 +1,170 @@
+"""Every error that kcl-mld raises on purpose, and what the receiver should do about it.
+
+The tree is shallow: one root, one branch per kind of reaction. botocore's errors become these in
+``mld.adapters`` and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class MldError(Exception):
+    """Root of all errors of this package; never raised itself."""
+
+    #: Process exit code when this error ends the daemon.
+    exit_code = 1
+
+
+class ConfigError(MldError):
+    """The user's input is wrong: fix the named key or argument and start again."""
+
+    exit_code = 2
+
+    def __init__(self, why: str, *, key: str | None = None, where: str | None = None) -> None:
+        self.why = why
+        self.key = key
+        self.where = where
+        prefix = f"{where}: " if where else ""
+        subject = f"{key}: " if key else ""
+        super().__init__(f"{prefix}{subject}{why}")
+
+
+class CredentialsMissing(MldError):
+    """No usable AWS credentials: check the provider named in the message."""
+
+    exit_code = 3
+
+
+class ResourceMissing(MldError):
+    """A stream or table that must exist does not: create it or correct its name."""
+
+    exit_code = 4
+
+
+class UnservableFleet(MldError):
+    """The lease table belongs to a fleet that this version cannot serve; the message says why."""
+
+    exit_code = 5
+
+
+class AwsError(MldError):
+    """A call to AWS failed; the subclasses say what is known about its effect.
+
+    Attributes:
+        operation: API operation, e.g. ``UpdateItem``.
+        code: error code of the service, or the name of the client-side failure.
+    """
+
+    def __init__(self, operation: str, code: str, message: str = "") -> None:
+        self.operation = operation
+        self.code = code
+        self.message = message
+        super().__init__(f"{operation}: {code}" + (f": {message}" if message else ""))
+
+
+class ServiceError(AwsError):
+    """The service answered with an error that has no class of its own here; nothing was changed."""
+
+
+class ConditionFailed(ServiceError):
+    """A conditional write met another state.
+
+    Attributes:
+        item: the item as stored (DynamoDB JSON) where the service returned it, else None.
+    """
+
+    def __init__(
+        self, operation: str, message: str = "", item: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(operation, "ConditionalCheckFailedException", message)
+        self.item = item
+
+
+class Throttled(ServiceError):
+    """Too many requests; the effect did not happen; wait and repeat."""
+
+
+class NotFound(ServiceError):
+    """The table, stream or shard does not exist (ResourceNotFoundException)."""
+
+
+class InUse(ServiceError):
+    """The resource is being created, changed or used by another (ResourceInUseException)."""
+
+
+class LimitExceeded(ServiceError):
+    """An account-wide call limit (LimitExceededException); wait and repeat."""
+
+
+class ExpiredIterator(ServiceError):
+    """The shard iterator is older than five minutes: get a new one."""
+
+
+class InvalidArgument(ServiceError):
+    """Kinesis refused an argument (InvalidArgumentException): get a new iterator."""
+
+
+class Denied(ServiceError):
+    """Access denied, bad signature or expired token: fix credentials or permissions."""
+
+
+class Unreachable(AwsError):
+    """The service was not reached, so nothing was changed (DNS, refused, no credentials)."""
+
+
+class UnknownOutcome(AwsError):
+    """The request was sent and no answer came: it may or may not have happened. Read to find out."""
+
+
+class LeaseLost(MldError):
+    """This worker no longer holds the lease: stop working on the shard without a checkpoint."""
+
+    def __init__(self, lease_key: str, why: str) -> None:
+        self.lease_key = lease_key
+        self.why = why
+        super().__init__(f"{lease_key}: {why}")
+
+
+class CheckpointRefused(MldError):
+    """The child asked for a position that it may not checkpoint; nothing was written.
+
+    Attributes:
+        error_name: simple class name sent to the child, e.g. ``IllegalArgumentException``.
+    """
+
+    def __init__(self, error_name: str, why: str) -> None:
+        self.error_name = error_name
+        self.why = why
+        super().__init__(f"{error_name}: {why}")
+
+
+class ChildFailed(MldError):
+    """A child process broke the protocol, died or timed out.
+
+    Attributes:
+        shard_id: the shard that it served.
+        action: the message that it had to answer, e.g. ``processRecords``.
+        child_exit_code: its exit status where known; negative = signal number.
+    """
+
+    def __init__(
+        self, shard_id: str, action: str, why: str, child_exit_code: int | None = None
+    ) -> None:
+        self.shard_id = shard_id
+        self.action = action
+        self.why = why
+        self.child_exit_code = child_exit_code
+        ended = "" if child_exit_code is None else f" (exit status {child_exit_code})"
+        super().__init__(f"{shard_id}: child failed at {action}: {why}{ended}")
+
+
+class ChildTimedOut(ChildFailed):
+    """A child did not answer within ``timeoutInSeconds``."""
+
+
+class MalformedData(MldError):
+    """Stored or received data cannot be read; the message says which and why."""

@@ -1,0 +1,1 @@
+"""Frozen data and the grammars that parse it."""

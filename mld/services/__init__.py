@@ -1,0 +1,1 @@
+"""The asyncio services: snapshot, decide, effect."""
