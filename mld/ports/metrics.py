@@ -1,0 +1,71 @@
+"""Counting what happens, in the words that operators of the KCL already alarm on."""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+from typing import Protocol
+
+
+class Level(IntEnum):
+    """A datum passes when its level is at least the configured one (``metricsLevel``)."""
+
+    DETAILED = 9000
+    SUMMARY = 10000
+    NONE = 2**31 - 1
+
+
+class Unit(StrEnum):
+    """CloudWatch units in use."""
+
+    COUNT = "Count"
+    BYTES = "Bytes"
+    MILLISECONDS = "Milliseconds"
+    NONE = "None"
+
+
+class Metrics(Protocol):
+    """A sink for single data; never blocks, never raises."""
+
+    def add(
+        self,
+        operation: str,
+        name: str,
+        value: float,
+        *,
+        unit: Unit = Unit.COUNT,
+        level: Level = Level.SUMMARY,
+        shard_id: str | None = None,
+        stream_id: str | None = None,
+        worker: bool = False,
+    ) -> None:
+        """Add one value to the statistic set of (operation, dimensions, name).
+
+        Args:
+            operation: dimension ``Operation``, e.g. ``ProcessTask``; "" = no such dimension.
+            name: metric name, e.g. ``RecordsProcessed``.
+            value: in ``unit``.
+            unit: CloudWatch unit.
+            level: SUMMARY or DETAILED.
+            shard_id: adds the dimension ``ShardId``.
+            stream_id: adds the dimension ``StreamId`` (multi-stream mode only).
+            worker: adds the dimension ``WorkerIdentifier``.
+        """
+        ...
+
+
+class NoMetrics:
+    """Drops everything: ``metricsLevel=NONE``, and tests that do not look."""
+
+    def add(
+        self,
+        operation: str,
+        name: str,
+        value: float,
+        *,
+        unit: Unit = Unit.COUNT,
+        level: Level = Level.SUMMARY,
+        shard_id: str | None = None,
+        stream_id: str | None = None,
+        worker: bool = False,
+    ) -> None:
+        """Do nothing."""
