@@ -1,0 +1,42 @@
+# One word per chore. Every target makes what it needs in .venv of this checkout.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SEEDS ?= 200
+FIRST_SEED ?= 0
+STAMP := $(VENV)/.installed-dev
+
+.PHONY: all test check sim bench demo conform contract clean
+
+all: check test
+
+$(STAMP): setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+check: $(STAMP)  ## style, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check  ## everything that proves the daemon, 200 simulated fleets included
+	$(BIN)/python tests/run.py
+
+sim: $(STAMP)  ## a long run: make sim SEEDS=10000 [FIRST_SEED=...]
+	$(BIN)/python -m tests.sim.run --seeds $(SEEDS) --first-seed $(FIRST_SEED)
+
+bench: $(STAMP)  ## one table of ratios against plain boto3
+	$(BIN)/python -m benchmarks
+
+demo: $(STAMP)  ## 50,000 flights through a kclpy program, a split and a merge on the way
+	$(BIN)/python sample_apps/demo.py
+
+conform: $(STAMP)  ## the conformance table of this daemon
+	$(BIN)/kcl-mld conform daemon -- $(BIN)/kcl-mld --properties {properties}
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

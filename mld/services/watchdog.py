@@ -1,0 +1,52 @@
+"""Watches the event loop itself: a loop that is late renews late, and that loses leases."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from mld.ports.metrics import Level, Unit
+
+if TYPE_CHECKING:
+    from mld.ports.clock import Clock
+    from mld.ports.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+#: How often the loop is asked for a sign of life.
+TICK_S = 0.5
+#: Lateness that is worth a line in the log: a sixth of the default renewal period.
+WARN_S = 0.5
+
+
+class LoopWatchdog:
+    """Sleeps, and measures how late it is woken."""
+
+    def __init__(self, clock: Clock, metrics: Metrics) -> None:
+        """Watch with this clock."""
+        self._clock = clock
+        self._metrics = metrics
+        self.last_tick = clock.monotonic()
+
+    def is_alive(self) -> bool:
+        """True while the loop has ticked within the last five seconds."""
+        return self._clock.monotonic() - self.last_tick < 5.0
+
+    async def run(self) -> None:
+        """Tick until cancelled."""
+        while True:
+            before = self._clock.monotonic()
+            await asyncio.sleep(TICK_S)
+            self.last_tick = self._clock.monotonic()
+            late_s = self.last_tick - before - TICK_S
+            if late_s > WARN_S:
+                log.warning("The event loop was blocked for %.2f s", late_s)
+                self._metrics.add(
+                    "Worker",
+                    "EventLoopLateness",
+                    late_s * 1000,
+                    unit=Unit.MILLISECONDS,
+                    level=Level.DETAILED,
+                    worker=True,
+                )
