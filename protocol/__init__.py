@@ -1,0 +1,88 @@
+"""The multilang protocol of the Kinesis Client Library without I/O: bytes in, events out.
+
+``DaemonConnection`` and ``ChildConnection`` are the two ends; ``protocol.state`` has the one table
+that says what may follow what; ``protocol.codec`` turns messages into lines and back.
+``protocol.child`` runs a record processor over stdin and stdout, and is the only module here
+besides the conformance kit (``protocol.conform``) that does I/O.
+
+Nothing here imports the daemon, and nothing but the standard library is needed.
+"""
+
+from __future__ import annotations
+
+from protocol.codec import decode_from_daemon, encode
+from protocol.connection import (
+    NEED_DATA,
+    CheckpointRequested,
+    ChildConnection,
+    ChildEvent,
+    DaemonConnection,
+    DaemonEvent,
+    EndOfStream,
+    IgnoredMessage,
+    JunkLine,
+    NeedData,
+    StatusReceived,
+)
+from protocol.errors import LineTooLong, LocalProtocolError, ProtocolError, RemoteProtocolError
+from protocol.jackson import Foreign, Junk, decode_from_child
+from protocol.linebuffer import LineBuffer
+from protocol.messages import (
+    Action,
+    CheckpointRequest,
+    CheckpointResult,
+    ChildMessage,
+    DaemonMessage,
+    Initialize,
+    LeaseLost,
+    Message,
+    ProcessRecords,
+    Record,
+    ShardEnded,
+    Shutdown,
+    ShutdownRequested,
+    Status,
+)
+from protocol.state import Role, Signal, State, mermaid
+
+__all__ = [
+    "NEED_DATA",
+    "Action",
+    "CheckpointRequest",
+    "CheckpointRequested",
+    "CheckpointResult",
+    "ChildConnection",
+    "ChildEvent",
+    "ChildMessage",
+    "DaemonConnection",
+    "DaemonEvent",
+    "DaemonMessage",
+    "EndOfStream",
+    "Foreign",
+    "IgnoredMessage",
+    "Initialize",
+    "Junk",
+    "JunkLine",
+    "LeaseLost",
+    "LineBuffer",
+    "LineTooLong",
+    "LocalProtocolError",
+    "Message",
+    "NeedData",
+    "ProcessRecords",
+    "ProtocolError",
+    "Record",
+    "RemoteProtocolError",
+    "Role",
+    "ShardEnded",
+    "Shutdown",
+    "ShutdownRequested",
+    "Signal",
+    "State",
+    "Status",
+    "StatusReceived",
+    "decode_from_child",
+    "decode_from_daemon",
+    "encode",
+    "mermaid",
+]

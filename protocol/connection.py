@@ -1,0 +1,367 @@
+"""Both ends of the conversation, without I/O.
+
+A connection holds a line buffer and a state. The caller owns the pipes: it hands in what it read
+(:meth:`receive_data`, ``b""`` for the end), takes events out (:meth:`next_event`), and writes what
+:meth:`send` returns. Bytes are only stored on arrival and only read while somebody waits for them,
+as in Java: a surplus status that a child printed while idle answers the *next* action.
+
+Which order is legal is decided by ``protocol.state`` alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeAlias
+
+from protocol.codec import decode_from_daemon, encode
+from protocol.errors import LineTooLong, LocalProtocolError, RemoteProtocolError
+from protocol.jackson import Foreign, Junk, decode_from_child
+from protocol.linebuffer import LineBuffer
+from protocol.messages import (
+    REQUESTS,
+    Action,
+    CheckpointRequest,
+    CheckpointResult,
+    DaemonMessage,
+    Initialize,
+    LeaseLost,
+    ProcessRecords,
+    ShardEnded,
+    Shutdown,
+    ShutdownRequested,
+    Status,
+)
+from protocol.state import ACTION_OF, TABLE, Role, Signal, State, next_state
+
+#: A line of a child's stdout that is longer than this is reported as junk and dropped. Java has no
+#: limit; the longest legal line is some 200 bytes, so this only bounds memory.
+MAX_CHILD_LINE_BYTES: Final = 1_048_576
+
+#: What is kept of a junk line's reason-less rest when the child is being drained.
+_DRAINED: Final = "after the last status"
+
+
+class NeedData(Enum):
+    """Type of :data:`NEED_DATA`."""
+
+    NEED_DATA = "NEED_DATA"
+
+
+#: No event yet: read more from the pipe, or (when idle) send the next action.
+NEED_DATA: Final = NeedData.NEED_DATA
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReceived:
+    """The action in progress is done.
+
+    Attributes:
+        action: the action that was awaited; the status named exactly this one.
+    """
+
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRequested:
+    """The child asks for a checkpoint; answer with ``send(CheckpointResult(...))`` before all else.
+
+    Attributes:
+        request: what it asked for; echo both numbers in the result.
+        during: the action in progress. ``initialize`` and ``leaseLost`` carry no checkpointer:
+            answer ``InvalidStateException``.
+    """
+
+    request: CheckpointRequest
+    during: Action
+
+
+@dataclass(frozen=True, slots=True)
+class JunkLine:
+    """A line that is not a message (often a stray print); log it and go on.
+
+    Attributes:
+        line: the bytes without line end; the first 1024 of an over-long line.
+        reason: why it is not a message.
+    """
+
+    line: bytes
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoredMessage:
+    """A well-formed message that children have no business sending; Java ignores it silently."""
+
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfStream:
+    """The peer has closed its end and nothing was pending."""
+
+
+DaemonEvent: TypeAlias = (
+    StatusReceived | CheckpointRequested | JunkLine | IgnoredMessage | EndOfStream
+)
+ChildEvent: TypeAlias = DaemonMessage | EndOfStream
+
+_SIGNALS: Final[dict[type, Signal]] = {
+    Initialize: Signal.INITIALIZE,
+    ProcessRecords: Signal.PROCESS_RECORDS,
+    LeaseLost: Signal.LEASE_LOST,
+    ShardEnded: Signal.SHARD_ENDED,
+    ShutdownRequested: Signal.SHUTDOWN_REQUESTED,
+    CheckpointResult: Signal.CHECKPOINT_RESULT,
+    CheckpointRequest: Signal.CHECKPOINT_REQUEST,
+    Status: Signal.STATUS,
+}
+_SIGNAL_OF_ACTION: Final[dict[Action, Signal]] = {action: Signal(action) for action in REQUESTS} | {
+    Action.CHECKPOINT: Signal.CHECKPOINT_RESULT
+}
+
+
+class DaemonConnection:
+    """The daemon's end of one child's pipes.
+
+    Args:
+        shard_id: the Kinesis shard that the child serves; only used in messages.
+        max_line_bytes: longest line of the child that is looked at, > 0; None = no limit.
+    """
+
+    def __init__(self, shard_id: str, *, max_line_bytes: int | None = MAX_CHILD_LINE_BYTES) -> None:
+        self.shard_id = shard_id
+        self._state = State.START
+        self._lines = LineBuffer(max_line_bytes)
+
+    @property
+    def state(self) -> State:
+        """Where the conversation stands."""
+        return self._state
+
+    @property
+    def awaiting(self) -> Action | None:
+        """The action that the child has not answered yet; None when it is the daemon's turn."""
+        return ACTION_OF.get(self._state)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes received and not yet looked at; stop reading the pipe when idle and this grows."""
+        return len(self._lines)
+
+    @property
+    def stream_ended(self) -> bool:
+        """Whether ``b""`` was received; lines may still be buffered."""
+        return self._lines.ended
+
+    def send(self, message: DaemonMessage) -> bytes:
+        """The bytes to write to the child's stdin for this message.
+
+        Raises:
+            LocalProtocolError: the message is not possible now, or never; nothing was changed.
+        """
+        signal = _SIGNALS.get(type(message))
+        if signal is None:
+            raise LocalProtocolError(f"a daemon never sends {type(message).__name__}")
+        state = next_state(Role.DAEMON, self._state, signal)
+        data = encode(message)
+        self._state = state
+        return data
+
+    def send_encoded(self, action: Action, line: bytes) -> bytes:
+        """Like :meth:`send` for a line that was encoded elsewhere; no byte of it is read.
+
+        Args:
+            action: what the line is; ``checkpoint`` means a checkpoint result.
+            line: the whole line with its newline.
+
+        Returns:
+            the same object.
+
+        Raises:
+            LocalProtocolError: the message is not possible now, or the line has no end.
+        """
+        signal = _SIGNAL_OF_ACTION.get(action)
+        if signal is None:
+            raise LocalProtocolError(f"a daemon never sends {action}")
+        if not line.endswith(b"\n"):
+            raise LocalProtocolError("the line does not end with a newline")
+        self._state = next_state(Role.DAEMON, self._state, signal)
+        return line
+
+    def close(self) -> None:
+        """Nothing more will be said (stdin is being closed): go on to drain the child's stdout."""
+        self._state = next_state(Role.DAEMON, self._state, Signal.CLOSE)
+
+    def receive_data(self, data: bytes | bytearray | memoryview) -> None:
+        """Store what was read from the child's stdout; an empty value is the end of it."""
+        self._lines.feed(data)
+
+    def next_event(self) -> DaemonEvent | NeedData:
+        """The next thing that the child said, or :data:`NEED_DATA`.
+
+        While idle nothing is looked at and the answer is always NEED_DATA: send something first.
+        After the final status, after :meth:`close` and after an error every line comes out as
+        :class:`JunkLine`, and then :class:`EndOfStream`.
+
+        Raises:
+            RemoteProtocolError: the child answered another action, or its stdout ended while a
+                status was due. The action has failed. After ``shutdownRequested`` the
+                conversation may go on with ``leaseLost``, else drain.
+            LocalProtocolError: a checkpoint request has not been answered yet.
+        """
+        if self._state in {State.DRAINING, State.CLOSED, State.ERROR}:
+            return self._drain()
+        if self._state in {State.START, State.IDLE}:
+            return NEED_DATA
+        if Signal.CHECKPOINT_RESULT in _expected(Role.DAEMON, self._state):
+            raise LocalProtocolError("answer the checkpoint request first")
+        while True:
+            try:
+                line = self._lines.next_line()
+            except LineTooLong as error:
+                return JunkLine(error.prefix, str(error))
+            if line is None:
+                return self._end_while_waiting() if self._lines.ended else NEED_DATA
+            if line:  # empty lines are dropped in silence: kclpy writes one before each message
+                return self._event(line)
+
+    def _event(self, line: bytes) -> DaemonEvent:
+        action = ACTION_OF[self._state]
+        match decode_from_child(line):
+            case Status(response_for=response_for):
+                if response_for != action:
+                    self._move(Signal.MISMATCHED_STATUS)
+                    raise RemoteProtocolError(
+                        f"{self.shard_id}: the child answered {response_for!r} instead of {action}"
+                    )
+                self._move(Signal.STATUS)
+                return StatusReceived(action)
+            case CheckpointRequest() as request:
+                self._move(Signal.CHECKPOINT_REQUEST)
+                return CheckpointRequested(request, action)
+            case Foreign(action=foreign):
+                return IgnoredMessage(foreign)
+            case Junk(reason=reason):
+                return JunkLine(line, reason)
+
+    def _end_while_waiting(self) -> EndOfStream:
+        action = ACTION_OF[self._state]
+        self._move(Signal.END_OF_STREAM)
+        raise RemoteProtocolError(
+            f"{self.shard_id}: the child's stdout ended before it answered {action}"
+        )
+
+    def _drain(self) -> DaemonEvent | NeedData:
+        while True:
+            try:
+                line = self._lines.next_line()
+            except LineTooLong as error:
+                return JunkLine(error.prefix, str(error))
+            if line:
+                return JunkLine(line, _DRAINED)
+            if line is None:
+                if not self._lines.ended:
+                    return NEED_DATA
+                self._move(Signal.END_OF_STREAM)
+                return EndOfStream()
+
+    def _move(self, signal: Signal) -> None:
+        self._state = next_state(Role.DAEMON, self._state, signal)
+
+
+class ChildConnection:
+    """The child's end of its own stdin and stdout.
+
+    Args:
+        max_line_bytes: longest line of the daemon that is accepted, > 0; None = no limit (a batch
+            of 10 MB is a line of some 14 MB).
+    """
+
+    def __init__(self, *, max_line_bytes: int | None = None) -> None:
+        self._state = State.START
+        self._lines = LineBuffer(max_line_bytes)
+
+    @property
+    def state(self) -> State:
+        """Where the conversation stands."""
+        return self._state
+
+    @property
+    def handling(self) -> Action | None:
+        """The action that the daemon is waiting for; None when it is the daemon's turn."""
+        return ACTION_OF.get(self._state)
+
+    def send(self, message: Status | CheckpointRequest) -> bytes:
+        """The bytes to write to stdout for this message.
+
+        Raises:
+            LocalProtocolError: not possible now, or a status for another action than the one in
+                progress; nothing was changed.
+        """
+        signal = _SIGNALS.get(type(message))
+        if signal not in {Signal.STATUS, Signal.CHECKPOINT_REQUEST}:
+            raise LocalProtocolError(f"a child never sends {type(message).__name__}")
+        state = next_state(Role.CHILD, self._state, signal)
+        if isinstance(message, Status) and message.response_for != self.handling:
+            raise LocalProtocolError(
+                f"the daemon awaits a status for {self.handling}, not {message.response_for}"
+            )
+        data = encode(message)
+        self._state = state
+        return data
+
+    def receive_data(self, data: bytes | bytearray | memoryview) -> None:
+        """Store what was read from stdin; an empty value is the end of it."""
+        self._lines.feed(data)
+
+    def next_event(self) -> ChildEvent | NeedData:
+        """The next message of the daemon, or :data:`NEED_DATA`.
+
+        While an action is being handled nothing is looked at: answer it first.
+
+        Raises:
+            RemoteProtocolError: a line that is no message or none that is possible now, or the end
+                of stdin inside a checkpoint request. Nothing useful can follow: end the process.
+        """
+        if self._state is State.ERROR:
+            raise LocalProtocolError("the conversation has failed")
+        if Signal.STATUS in _expected(Role.CHILD, self._state):
+            return NEED_DATA
+        try:
+            line = self._lines.next_line()
+        except LineTooLong:
+            self._move(Signal.BROKEN_LINE)
+            raise
+        if line is None:
+            if not self._lines.ended:
+                return NEED_DATA
+            asking = Signal.CHECKPOINT_RESULT in _expected(Role.CHILD, self._state)
+            self._move(Signal.END_OF_STREAM)
+            if asking:
+                raise RemoteProtocolError("stdin ended before the checkpoint result came")
+            return EndOfStream()
+        return self._message(line)
+
+    def _message(self, line: bytes) -> DaemonMessage:
+        message = decode_from_daemon(line)
+        if isinstance(message, Junk):
+            self._move(Signal.BROKEN_LINE)
+            raise RemoteProtocolError(
+                f"cannot read the daemon's line {line!r:.200}: {message.reason}"
+            )
+        signal = None if isinstance(message, Shutdown) else _SIGNALS[type(message)]
+        if isinstance(message, Shutdown) or signal not in _expected(Role.CHILD, self._state):
+            before = self._state
+            self._move(Signal.BROKEN_LINE)
+            raise RemoteProtocolError(f"the daemon sent {message.action} in state {before}")
+        self._move(signal)
+        return message
+
+    def _move(self, signal: Signal) -> None:
+        self._state = next_state(Role.CHILD, self._state, signal)
+
+
+def _expected(role: Role, state: State) -> dict[Signal, State]:
+    return TABLE[role][state]

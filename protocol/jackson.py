@@ -1,0 +1,238 @@
+"""Which lines of a child's stdout are messages: Jackson's verdicts, repeated in Python.
+
+A line is a message only if the Java daemon would take it as one; everything else is :class:`Junk`
+with the reason. Known actions in exact case, only known fields, coercions of scalars, the
+array-wrapped form, anything behind the first JSON value ignored. Two decisions: a bare ``null`` is
+skipped (Java dies of it), and a message glued behind other text is skipped as in Java, with a
+reason that lets the daemon log a hint.
+
+Source: KCL 3.5.1 ``GetNextMessageTask`` and ``multilang.messages`` under Jackson's defaults.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from protocol.messages import Action, CheckpointRequest, Status
+
+_LONG_MIN: Final = -(2**63)
+_LONG_MAX: Final = 2**63 - 1
+_JSON_SPACE: Final = " \t\r\n"
+#: What ``String.trim`` of Java strips: every character up to U+0020.
+_JAVA_SPACE: Final = "".join(map(chr, range(0x21)))
+
+
+@dataclass(frozen=True, slots=True)
+class Junk:
+    """A line that is not a message.
+
+    Attributes:
+        line: the bytes as received.
+        reason: why, in words for a log.
+    """
+
+    line: bytes
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A well-formed message that no child has a reason to send; Java ignores it silently."""
+
+    action: Action
+
+
+#: Reason for a message that follows other output on its line.
+_GLUED: Final = "a message behind other output: end that output with a newline"
+
+
+class _Literal(str):
+    """The text of a JSON number as it stood in the line."""
+
+    __slots__ = ()
+
+
+class _Object(list[tuple[str, Any]]):
+    """The fields of a JSON object in order, duplicates included."""
+
+    __slots__ = ()
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_Object,
+    parse_int=_Literal,
+    parse_float=_Literal,
+    parse_constant=_refuse_constant,
+)
+
+
+class _Refused(Exception):
+    """A field has a value that Jackson would not coerce."""
+
+
+def _as_string(value: object) -> str | None:
+    """Jackson's coercion to String: numbers by their literal, booleans by name."""
+    if value is None or type(value) is str:
+        return value
+    if isinstance(value, _Literal):
+        return str.__str__(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    raise _Refused("is not a scalar")
+
+
+_INTEGER_TEXT: Final = re.compile(r"[+-]?\d+")
+_LONG_DIGITS: Final = 30
+
+
+def _as_long(value: object) -> int | None:
+    """Jackson's coercion to Long: strings parsed, fractions truncated, 64 bits."""
+    if value is None:
+        return None
+    if isinstance(value, _Literal):
+        return _long_of_literal(value)
+    if not isinstance(value, str):
+        raise _Refused("is not a number")
+    text = value.strip(_JAVA_SPACE)
+    if text in {"", "null"}:
+        return None
+    if not _INTEGER_TEXT.fullmatch(text):
+        raise _Refused("is not a whole number")
+    return _long_of_digits(text)
+
+
+def _long_of_digits(text: str) -> int:
+    digits = text.lstrip("+-0") if len(text) > _LONG_DIGITS else text
+    number = int(text) if len(digits) <= _LONG_DIGITS else _LONG_MAX + 1
+    if not _LONG_MIN <= number <= _LONG_MAX:
+        raise _Refused("exceeds 64 bits")
+    return number
+
+
+def _long_of_literal(literal: str) -> int:
+    if not {".", "e", "E"}.intersection(literal):
+        return _long_of_digits(literal)
+    number = float(literal)
+    if not _LONG_MIN <= number <= float(_LONG_MAX):
+        raise _Refused("exceeds 64 bits")
+    return min(int(number), _LONG_MAX)  # a Java cast saturates
+
+
+def _as_records(value: object) -> None:
+    """Accept what Jackson would take as the records of a (pointless) processRecords."""
+    if value is None:
+        return
+    if not isinstance(value, list) or isinstance(value, _Object):
+        raise _Refused("is not an array")
+    for item in value:
+        if item is not None:
+            if not isinstance(item, _Object):
+                raise _Refused("holds something that is not a record")
+            _take(item, _RECORD_FIELDS)
+
+
+_Coercion: TypeAlias = Callable[[object], Any]
+
+_RECORD_FIELDS: Final[dict[str, _Coercion]] = {
+    "data": _as_string,
+    "partitionKey": _as_string,
+    "sequenceNumber": _as_string,
+    "approximateArrivalTimestamp": _as_long,
+    "subSequenceNumber": _as_long,
+}
+_FIELDS: Final[dict[str, dict[str, _Coercion]]] = {
+    Action.STATUS: {"responseFor": _as_string},
+    Action.CHECKPOINT: {
+        "sequenceNumber": _as_string,
+        "subSequenceNumber": _as_long,
+        "error": _as_string,
+    },
+    Action.INITIALIZE: {
+        "shardId": _as_string,
+        "sequenceNumber": _as_string,
+        "subSequenceNumber": _as_long,
+    },
+    Action.PROCESS_RECORDS: {"records": _as_records, "millisBehindLatest": _as_long},
+    Action.SHUTDOWN: {"reason": _as_string},
+    Action.LEASE_LOST: {},
+    Action.SHARD_ENDED: {},
+    Action.SHUTDOWN_REQUESTED: {},
+}
+
+
+def _take(pairs: Sequence[tuple[str, object]], known: dict[str, _Coercion]) -> dict[str, Any]:
+    """Coerce every field in order; the last of duplicates wins, an unknown one refuses all."""
+    values: dict[str, Any] = {}
+    for name, value in pairs:
+        coerce = known.get(name)
+        if coerce is None:
+            raise _Refused(f"unknown field {name!r}")
+        try:
+            values[name] = coerce(value)
+        except _Refused as refused:
+            raise _Refused(f"field {name!r} {refused}") from None
+    return values
+
+
+def _split_action(value: object) -> tuple[object, Sequence[tuple[str, object]]]:
+    """The type name and the other fields, from the plain or the array-wrapped form."""
+    if isinstance(value, _Object):
+        for index, (name, action) in enumerate(value):
+            if name == "action":
+                # A second action stays among the fields, where it is an unknown one.
+                return action, value[:index] + value[index + 1 :]
+        raise _Refused("no action field")
+    if isinstance(value, list) and len(value) == 2 and isinstance(value[1], _Object):
+        return value[0], value[1]
+    raise _Refused("not a JSON object")
+
+
+def _is_glued(text: str) -> bool:
+    """Whether a message seems to follow other output on the same line."""
+    brace = text.find("{")
+    return brace > 0 and '"action"' in text[brace:] and bool(text[:brace].strip(_JSON_SPACE))
+
+
+def decode_from_child(line: bytes) -> Status | CheckpointRequest | Foreign | Junk:
+    """What the Java daemon would make of a line on a child's stdout.
+
+    Args:
+        line: without its line end; not empty (empty lines are nobody's business).
+
+    Returns:
+        the message; :class:`Foreign` for a valid message of the other direction; :class:`Junk`
+        with the reason for everything else.
+    """
+    text = line.decode("utf-8", "replace")
+    start = len(text) - len(text.lstrip(_JSON_SPACE))
+    try:
+        value, _ = _DECODER.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return Junk(line, _GLUED if _is_glued(text) else "not JSON")
+    try:
+        return _message(value)
+    except _Refused as refused:
+        return Junk(line, str(refused))
+
+
+def _message(value: object) -> Status | CheckpointRequest | Foreign:
+    if value is None:
+        raise _Refused("a bare null")
+    action, pairs = _split_action(value)
+    known = _FIELDS.get(action) if type(action) is str else None
+    if known is None:
+        raise _Refused(f"unknown action {action!r:.100}")
+    fields = _take(pairs, known)
+    if action == Action.STATUS:
+        return Status(fields.get("responseFor"))
+    if action == Action.CHECKPOINT:
+        return CheckpointRequest(fields.get("sequenceNumber"), fields.get("subSequenceNumber"))
+    return Foreign(Action(str(action)))
