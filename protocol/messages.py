@@ -8,15 +8,22 @@ Source: ``software.amazon.kinesis.multilang.messages`` of KCL 3.5.1.
 
 from __future__ import annotations
 
+import binascii
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
+
+from protocol.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: What a value of ``Initialize.extras`` may be.
 Scalar: TypeAlias = str | int | float | bool | None
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Action(StrEnum):
@@ -82,6 +89,32 @@ class Record:
     sequence_number: str | None
     approximate_arrival_timestamp_ms: int | None
     sub_sequence_number: int | None = 0
+
+    @property
+    def binary_data(self) -> bytes:
+        """The payload, decoded on every access; empty if Kinesis delivered none.
+
+        Raises:
+            RemoteProtocolError: ``data`` is not base64.
+        """
+        try:
+            return binascii.a2b_base64(self.data or "", strict_mode=True)
+        except ValueError as error:
+            raise RemoteProtocolError(f"record {self.sequence_number}: {error}") from error
+
+    @property
+    def approximate_arrival_timestamp(self) -> datetime | None:
+        """When Kinesis received the record, in UTC (kclpy: local time without a zone).
+
+        Raises:
+            RemoteProtocolError: the number of milliseconds is beyond the years 1-9999.
+        """
+        if self.approximate_arrival_timestamp_ms is None:
+            return None
+        try:
+            return _EPOCH + timedelta(milliseconds=self.approximate_arrival_timestamp_ms)
+        except OverflowError as error:
+            raise RemoteProtocolError(f"record {self.sequence_number}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,281 @@
+"""Run a record processor over stdin and stdout: all that a program needs to be a child.
+
+The shape is that of ``amazon_kclpy.v3`` with types, and with four differences on purpose:
+
+* An exception in a callback ends the process with a traceback and exit code 1, so that the daemon
+  notices. kclpy prints it and reports success, and the batch is lost.
+* ``print`` cannot break the protocol: file descriptor 1 is duplicated for the protocol and then
+  pointed at standard error, so prints (also of C libraries and subprocesses) end up in the
+  daemon's log.
+* ``lease_lost`` gets no checkpointer, since the lease is gone.
+* Times are aware datetimes in UTC.
+
+Nothing here is thread-safe: call the checkpointer from the thread that called you.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from protocol.connection import NEED_DATA, ChildConnection, ChildEvent, EndOfStream
+from protocol.errors import RemoteProtocolError
+from protocol.messages import (
+    CheckpointRequest,
+    CheckpointResult,
+    DaemonMessage,
+    Initialize,
+    LeaseLost,
+    ProcessRecords,
+    Record,
+    Scalar,
+    ShardEnded,
+    ShutdownRequested,
+    Status,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "CheckpointError",
+    "Checkpointer",
+    "InitializeInput",
+    "LeaseLostInput",
+    "ProcessRecordsInput",
+    "Record",
+    "RecordProcessor",
+    "ShardEndedInput",
+    "ShutdownRequestedInput",
+    "run",
+]
+
+
+class CheckpointError(Exception):
+    """The daemon refused or failed to store a checkpoint.
+
+    Attributes:
+        value: name of the error, see ``protocol.errors``. ``ThrottlingException``: wait and retry.
+            ``ShutdownException``: the lease is gone, stop trying. ``IllegalArgumentException``:
+            the position is wrong, do not retry it.
+    """
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+        super().__init__(value)
+
+
+class Checkpointer:
+    """Stores how far the shard is processed; only usable inside the callback that received it."""
+
+    def __init__(self, wire: _Wire) -> None:
+        self._wire = wire
+
+    def checkpoint(
+        self, sequence_number: str | None = None, sub_sequence_number: int | None = None
+    ) -> None:
+        """Store a position; returns once the daemon has stored it.
+
+        Args:
+            sequence_number: of the last processed record; None = everything handed out so far, and
+                in ``shard_ended`` the end of the shard.
+            sub_sequence_number: index within a KPL aggregate, >= 0; None = 0.
+
+        Raises:
+            CheckpointError: it was not stored; its ``value`` says why.
+            LocalProtocolError: called outside the callback that the checkpointer was made for.
+            RemoteProtocolError: the daemon went away or answered with something else.
+        """
+        result = self._wire.ask(CheckpointRequest(sequence_number, sub_sequence_number))
+        if result.error is not None:
+            raise CheckpointError(result.error)
+
+
+@dataclass(frozen=True, slots=True)
+class InitializeInput:
+    """Which shard this process serves, and the checkpoint that reading starts behind.
+
+    Attributes:
+        shard_id: Kinesis shard id.
+        sequence_number: decimal digits, or ``TRIM_HORIZON``, ``LATEST``, ``AT_TIMESTAMP``.
+        sub_sequence_number: >= 0.
+        extras: further keys that the daemon sent, e.g. the stream of a multi-stream daemon.
+    """
+
+    shard_id: str | None
+    sequence_number: str | None
+    sub_sequence_number: int | None
+    extras: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRecordsInput:
+    """A batch.
+
+    Attributes:
+        records: in order; empty only if the daemon is told to deliver empty batches.
+        millis_behind_latest: distance to the tip of the shard in ms; None if unknown.
+        checkpointer: stores positions up to the last record of this batch.
+    """
+
+    records: tuple[Record, ...]
+    millis_behind_latest: int | None
+    checkpointer: Checkpointer
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLostInput:
+    """Nothing to know: another worker has the shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardEndedInput:
+    """Carries the checkpointer that must be called."""
+
+    checkpointer: Checkpointer
+
+
+@dataclass(frozen=True, slots=True)
+class ShutdownRequestedInput:
+    """Carries the checkpointer for the last checkpoint."""
+
+    checkpointer: Checkpointer
+
+
+class RecordProcessor(ABC):
+    """What a program does with one shard. One instance, one process, one shard."""
+
+    def initialize(self, initialize_input: InitializeInput) -> None:  # noqa: B027 - optional
+        """Called once, first. No checkpoint is possible here."""
+
+    @abstractmethod
+    def process_records(self, process_records_input: ProcessRecordsInput) -> None:
+        """Process a batch. The next one comes only after this returns."""
+
+    def lease_lost(self, lease_lost_input: LeaseLostInput) -> None:  # noqa: B027 - optional
+        """Another worker has the shard: drop what is not checkpointed. The process ends next."""
+
+    def shard_ended(self, shard_ended_input: ShardEndedInput) -> None:
+        """The shard is finished; it must be checkpointed, or its children never start."""
+        shard_ended_input.checkpointer.checkpoint()
+
+    def shutdown_requested(  # noqa: B027 - optional
+        self, shutdown_requested_input: ShutdownRequestedInput
+    ) -> None:
+        """The worker stops soon: checkpoint what is processed. ``lease_lost`` follows."""
+
+
+class Readable(Protocol):
+    """The half of a binary file that the runner reads."""
+
+    def readline(self) -> bytes:
+        """Bytes up to and including the next newline; empty at the end."""
+
+
+class Writable(Protocol):
+    """The half of a binary file that the runner writes."""
+
+    def write(self, data: bytes, /) -> object:
+        """Write all bytes."""
+
+    def flush(self) -> object:
+        """Hand them on."""
+
+
+class _Wire:
+    """A child connection with its two files."""
+
+    def __init__(self, stdin: Readable, stdout: Writable) -> None:
+        self._connection = ChildConnection()
+        self._stdin = stdin
+        self._stdout = stdout
+
+    def next_message(self) -> ChildEvent:
+        """Block until the daemon has said something."""
+        while (event := self._connection.next_event()) is NEED_DATA:
+            self._connection.receive_data(self._stdin.readline())
+        return event
+
+    def say(self, message: Status | CheckpointRequest) -> None:
+        """Write one line."""
+        self._stdout.write(self._connection.send(message))
+        self._stdout.flush()
+
+    def ask(self, request: CheckpointRequest) -> CheckpointResult:
+        """Write a checkpoint request and block until its result is there."""
+        self.say(request)
+        result = self.next_message()
+        assert isinstance(result, CheckpointResult)  # the table lets nothing else through
+        return result
+
+
+def run(
+    processor: RecordProcessor, stdin: Readable | None = None, stdout: Writable | None = None
+) -> None:
+    """Serve the daemon until it closes stdin.
+
+    Args:
+        processor: called for every message, in the calling thread.
+        stdin: binary file to read from; None = take over file descriptor 0 of the process, which
+            then reads as empty for everybody else.
+        stdout: binary file to write to; None = take over file descriptor 1, which from then on
+            leads to standard error for everybody else, for the rest of the process's life.
+
+    Raises:
+        RemoteProtocolError: the daemon broke the protocol.
+        Exception: whatever a callback raised. Let it end the process: the traceback reaches the
+            daemon's log and exit code 1 tells it that the batch has failed.
+    """
+    wire = _Wire(
+        _own_stdin() if stdin is None else stdin, _own_stdout() if stdout is None else stdout
+    )
+    checkpointer = Checkpointer(wire)
+    while not isinstance(message := wire.next_message(), EndOfStream):
+        _call(processor, message, checkpointer)
+        wire.say(Status(message.action))
+
+
+def _call(processor: RecordProcessor, message: DaemonMessage, checkpointer: Checkpointer) -> None:
+    match message:
+        case Initialize(shard_id, sequence_number, sub_sequence_number, extras):
+            processor.initialize(
+                InitializeInput(shard_id, sequence_number, sub_sequence_number, extras)
+            )
+        case ProcessRecords(records, millis_behind_latest):
+            processor.process_records(
+                ProcessRecordsInput(records, millis_behind_latest, checkpointer)
+            )
+        case LeaseLost():
+            processor.lease_lost(LeaseLostInput())
+        case ShardEnded():
+            processor.shard_ended(ShardEndedInput(checkpointer))
+        case ShutdownRequested():
+            processor.shutdown_requested(ShutdownRequestedInput(checkpointer))
+        case CheckpointResult():
+            raise RemoteProtocolError("a checkpoint result that nobody asked for")
+
+
+def _take_over(fd: int, replacement: int) -> int:
+    """A private duplicate of ``fd``; ``fd`` itself leads where ``replacement`` does."""
+    private = os.dup(fd)
+    os.dup2(replacement, fd)
+    return private
+
+
+def _own_stdin() -> Readable:
+    null = os.open(os.devnull, os.O_RDONLY)
+    try:
+        return os.fdopen(_take_over(0, null), "rb")
+    finally:
+        os.close(null)
+
+
+def _own_stdout() -> Writable:
+    sys.stdout.flush()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # prints are log lines now
+    return os.fdopen(_take_over(1, 2), "wb")
