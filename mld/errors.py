@@ -100,6 +100,14 @@ class LimitExceeded(ServiceError):
     """An account-wide call limit (LimitExceededException); wait and repeat."""
 
 
+class StreamNotReady(ServiceError):
+    """The stream is neither ACTIVE nor UPDATING, so its shards are unknown: wait and repeat."""
+
+
+class InconsistentShards(ServiceError):
+    """A shard list has holes, overlaps or open parents with children: wait and list again."""
+
+
 class ExpiredIterator(ServiceError):
     """The shard iterator is older than five minutes: get a new one."""
 
@@ -122,6 +130,24 @@ class UnknownOutcome(AwsError):
 
 class LeaseLost(MldError):
     """This worker no longer holds the lease: stop working on the shard without a checkpoint."""
+
+    def __init__(self, lease_key: str, why: str) -> None:
+        self.lease_key = lease_key
+        self.why = why
+        super().__init__(f"{lease_key}: {why}")
+
+
+class BlockedOnParent(MldError):
+    """A step at shard end must wait for another parent of a merge: keep the lease and repeat."""
+
+    def __init__(self, lease_key: str, parent_key: str, why: str) -> None:
+        self.lease_key = lease_key
+        self.parent_key = parent_key
+        super().__init__(f"{lease_key}: waits for {parent_key}: {why}")
+
+
+class InvalidShardEnd(MldError):
+    """A shard end contradicts the lease table: drop the lease locally, another worker tries."""
 
     def __init__(self, lease_key: str, why: str) -> None:
         self.lease_key = lease_key
