@@ -1,0 +1,345 @@
+"""From a ``.properties`` file to the effective configuration, with everything there is to say.
+
+All problems are reported at once. What the Java daemon silently ignores is a warning and has the
+same effective value as there; what makes it hang or die late is an error. Nothing is read but the
+file: the region of the environment and the credentials are found by the adapters.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from mld.errors import ConfigError
+from mld.model.config import (
+    AwsConfig,
+    ChildConfig,
+    ChildFailurePolicy,
+    Config,
+    LeaseConfig,
+    MetricsConfig,
+    RetrievalConfig,
+    RetrievalMode,
+    ShardConfig,
+    StreamConfig,
+)
+from mld.model.config_checks import check_stream, check_table_name, check_words
+from mld.model.config_keys import POLLING_KEYS
+from mld.model.credentials import CredentialChain, parse_chain, supported_names
+from mld.model.findings import Finding, Severity
+from mld.model.properties import parse
+from mld.model.sequence import InitialPosition, Sentinel
+from mld.model.settings import Setting, Settings, read_settings
+
+#: The smallest pause between two reads of a shard. Source: PollingConfig.java:127.
+_LEAST_IDLE_MS = 200
+_MOST_RECORDS = 10_000
+_NO_CHAIN = CredentialChain(())
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What became of one file.
+
+    Attributes:
+        config: None when there is an error among the findings.
+        settings: every property with its effective value and origin, in the order of the table.
+        findings: in file order, then what concerns the file as a whole.
+    """
+
+    config: Config | None
+    settings: tuple[Setting, ...]
+    findings: tuple[Finding, ...]
+
+    def require(self) -> Config:
+        """The configuration.
+
+        Raises:
+            ConfigError: names every error, a line each; correct them and start again.
+        """
+        if self.config is None:
+            errors = [str(f) for f in self.findings if f.severity is Severity.ERROR]
+            raise ConfigError("\n".join(errors))
+        return self.config
+
+
+def build_config(data: bytes, source: str, *, worker_id: str) -> Built:
+    """Read a file.
+
+    Args:
+        data: its bytes.
+        source: file as the user named it; appears in findings and origins.
+        worker_id: fresh identifier for a worker whose file names none.
+
+    Raises:
+        ConfigError: the text breaks the grammar (a malformed unicode escape).
+    """
+    settings = read_settings(parse(data, source), source)
+    config = _assemble(settings, worker_id)
+    findings = sorted(settings.findings, key=lambda f: (f.line is None, f.line or 0))
+    failed = any(finding.severity is Severity.ERROR for finding in findings)
+    return Built(None if failed else config, tuple(settings.by_name.values()), tuple(findings))
+
+
+def _assemble(settings: Settings, worker_id: str) -> Config:
+    child = _child(settings)
+    application = _application(settings)
+    stream = _stream(settings)
+    aws = _aws(settings, stream)
+    return Config(
+        application_name=application,
+        worker_id=_worker_id(settings, worker_id),
+        stream=stream,
+        aws=aws,
+        leases=_leases(settings, application),
+        child=child,
+        shards=_shards(settings),
+        retrieval=_retrieval(settings),
+        metrics=_metrics(settings),
+        shutdown_grace_s=_seconds(settings, "shutdownGraceMillis"),
+        client_version_config=str(settings.value("clientVersionConfig")),
+        processing_language=settings.text("processingLanguage") or None,
+    )
+
+
+def _seconds(settings: Settings, name: str) -> float:
+    return settings.number(name) / 1000
+
+
+def _child(settings: Settings) -> ChildConfig:
+    name = "executableName"
+    command = settings.text(name)
+    argv = tuple(re.split(" +", command.rstrip(" "))) if command else ()
+    if command is None:
+        settings.error(
+            name,
+            "Must provide an executable name in the properties file, e.g."
+            " executableName = sampleapp.py",
+        )
+    elif not argv or not argv[0]:
+        settings.error(
+            name, "names no program: no child could be started", "name the program first"
+        )
+    elif "'" in command or '"' in command:
+        settings.warn(
+            name,
+            "quotes are passed to the program as they are: the text is split on spaces only",
+            "use a script for arguments with spaces",
+        )
+    timeout = settings.value("timeoutInSeconds")
+    warn_after = settings.value("logWarningForTaskAfterMillis")
+    return ChildConfig(
+        argv=argv,
+        answer_timeout_s=float(timeout) if isinstance(timeout, int) else None,
+        warn_after_s=warn_after / 1000 if isinstance(warn_after, int) else None,
+        failure_policy=ChildFailurePolicy(str(settings.value("childFailurePolicy"))),
+        restart_backoff_s=_seconds(settings, "childRestartBackoffMillis"),
+        restart_attempts=settings.number("childRestartMaxAttempts"),
+    )
+
+
+def _application(settings: Settings) -> str:
+    name = settings.text("applicationName") or ""
+    if not name.strip():
+        settings.error(
+            "applicationName", "Application name is required", "write applicationName = …"
+        )
+    return name
+
+
+def _worker_id(settings: Settings, fresh: str) -> str:
+    worker_id = settings.text("workerId")
+    if worker_id is None:
+        settings.derive("workerId", fresh, "generated")
+        return fresh
+    if not worker_id.strip():
+        settings.error("workerId", "must not be empty", "remove the line for a fresh UUID")
+    return worker_id
+
+
+def _stream(settings: Settings) -> StreamConfig:
+    addressing = settings.value("streamArnAddressing") == "arn"
+    name, arn = check_stream(settings, by_arn=addressing)
+    return StreamConfig(
+        name=name,
+        arn=None if arn is None else str(settings.value("streamArn")),
+        arn_addressing=addressing and arn is not None,
+        region=settings.text("regionName"),
+        initial_position=_initial_position(settings),
+    )
+
+
+def _initial_position(settings: Settings) -> InitialPosition:
+    plain, extended = "initialPositionInStream", "initialPositionInStreamExtended"
+    if settings.value(plain) == Sentinel.AT_TIMESTAMP:
+        settings.error(
+            plain, "Invalid InitialPosition: AT_TIMESTAMP", f"write {extended} = <epoch seconds>"
+        )
+    plain_line, extended_line = settings[plain].line, settings[extended].line
+    if plain_line is not None and extended_line is not None:
+        first, second = (plain, extended) if plain_line < extended_line else (extended, plain)
+        text = f"overridden by {second} in line {settings[second].line}; in Java either may win"
+        settings.warn(first, text, "keep one of the two")
+    seconds = settings.value(extended)
+    if isinstance(seconds, int) and (plain_line is None or plain_line < (extended_line or 0)):
+        return InitialPosition(Sentinel.AT_TIMESTAMP, float(seconds))
+    return InitialPosition(Sentinel(str(settings.value(plain))))
+
+
+def _chain(settings: Settings, name: str) -> CredentialChain | None:
+    text = settings.text(name)
+    if text is None:
+        return None
+    chain, problems = parse_chain(text)
+    for problem in problems:
+        settings.report(name, problem)
+    if not chain.steps:
+        settings.error(
+            name,
+            "No credential providers were specified.",
+            "use one of " + ", ".join(supported_names()),
+        )
+    return chain
+
+
+def _aws(settings: Settings, stream: StreamConfig) -> AwsConfig:
+    kinesis = _chain(settings, "AwsCredentialsProvider")
+    if kinesis is None:
+        settings.error(
+            "AwsCredentialsProvider",
+            "A basic set of AWS credentials must be provided",
+            "write AwsCredentialsProvider = DefaultCredentialsProvider",
+        )
+    kinesis_region = settings.text("kinesisClient.region")
+    if stream.arn_addressing and stream.arn is not None and kinesis_region is None:
+        kinesis_region = stream.arn.split(":")[3]
+        settings.derive("kinesisClient.region", kinesis_region, "derived from streamArn")
+    return AwsConfig(
+        kinesis_credentials=kinesis or _NO_CHAIN,
+        dynamodb_credentials=_chain(settings, "AwsCredentialsProviderDynamoDB"),
+        cloudwatch_credentials=_chain(settings, "AwsCredentialsProviderCloudWatch"),
+        kinesis_endpoint=settings.text("kinesisEndpoint"),
+        dynamodb_endpoint=settings.text("dynamoDBEndpoint"),
+        cloudwatch_endpoint=settings.text("cloudWatchEndpoint"),
+        kinesis_region=kinesis_region,
+        dynamodb_region=settings.text("dynamoDbClient.region"),
+        cloudwatch_region=settings.text("cloudWatchClient.region"),
+        use_fips=_client_flag(settings, "fipsEnabled"),
+        use_dualstack=_client_flag(settings, "dualstackEnabled"),
+    )
+
+
+def _client_flag(settings: Settings, flag: str) -> bool | None:
+    """One answer for all clients: the flag of the Kinesis client, or of whichever names it."""
+    clients = ("kinesisClient", "dynamoDbClient", "cloudWatchClient")
+    given = [s for client in clients if (s := settings[f"{client}.{flag}"]).is_set]
+    if not given:
+        return None
+    for other in given[1:]:
+        if other.value != given[0].value:
+            settings.error(
+                other.key.name,
+                f"differs from {given[0].key.name}: kcl-mld has one setting for all clients",
+                "write the same value for all",
+            )
+    if len(given) < len(clients):
+        settings.warn(given[0].key.name, "holds for all clients in kcl-mld, not only for this one")
+    return given[0].value is True
+
+
+def _leases(settings: Settings, application: str) -> LeaseConfig:
+    table = settings.text("tableName")
+    if not table:
+        table = application
+        settings.derive("tableName", table, "derived from applicationName")
+    check_table_name(settings, table, application)
+    return LeaseConfig(
+        table_name=table,
+        failover_s=_seconds(settings, "failoverTimeMillis"),
+        max_leases_for_worker=settings.number("maxLeasesForWorker"),
+        max_leases_to_steal=settings.number("maxLeasesToStealAtOneTime"),
+        enable_priority=settings.flag("enablePriorityLeaseAssignment"),
+        renewal_threads=settings.number("maxLeaseRenewalThreads"),
+        scan_segments=settings.number("leaseTableScanTotalSegments"),
+        deletion_protection=settings.flag("leaseTableDeletionProtectionEnabled"),
+        point_in_time_recovery=settings.flag("leaseTablePitrEnabled"),
+    )
+
+
+def _shards(settings: Settings) -> ShardConfig:
+    return ShardConfig(
+        sync_interval_s=_seconds(settings, "shardSyncIntervalMillis"),
+        ignore_unexpected_children=settings.flag("ignoreUnexpectedChildShards"),
+        cleanup_completed=settings.flag("cleanupLeasesUponShardCompletion"),
+        skip_sync_if_leases_exist=settings.flag("skipShardSyncAtWorkerInitializationIfLeasesExist"),
+        list_backoff_s=_seconds(settings, "listShardsBackoffTimeInMillis"),
+        list_attempts=settings.number("maxListShardsRetryAttempts"),
+        parent_poll_s=_seconds(settings, "parentShardPollIntervalMillis"),
+        cleanup_interval_s=_seconds(settings, "leaseCleanupIntervalMillis"),
+        completed_cleanup_s=_seconds(settings, "completedLeaseCleanupIntervalMillis"),
+        garbage_cleanup_s=_seconds(settings, "garbageLeaseCleanupIntervalMillis"),
+        initialization_backoff_s=_seconds(settings, "schedulerInitializationBackoffTimeMillis"),
+    )
+
+
+def _retrieval(settings: Settings) -> RetrievalConfig:
+    mode = _retrieval_mode(settings)
+    max_records = settings.number("maxRecords")
+    idle_ms = settings.number("idleTimeBetweenReadsInMillis")
+    if max_records > _MOST_RECORDS:
+        problem = f"maxRecords must be less than or equal to {_MOST_RECORDS}, not {max_records}"
+        if mode is RetrievalMode.POLLING:
+            settings.error("maxRecords", problem, f"remove the line for {_MOST_RECORDS}")
+        else:
+            settings.warn("maxRecords", f"{problem}; ignored with fan-out", "remove the line")
+        max_records = _MOST_RECORDS
+    if idle_ms < _LEAST_IDLE_MS:
+        settings.warn(
+            "idleTimeBetweenReadsInMillis",
+            f"{idle_ms} is raised to {_LEAST_IDLE_MS}, as in Java",
+            f"write {_LEAST_IDLE_MS} or more",
+        )
+        idle_ms = _LEAST_IDLE_MS
+    return RetrievalConfig(
+        mode=mode,
+        max_records=max_records,
+        idle_s=idle_ms / 1000,
+        reduced_tps_threshold_s=_reduced_tps(settings),
+        call_even_if_empty=settings.flag("callProcessRecordsEvenForEmptyRecordList"),
+        task_backoff_s=_seconds(settings, "taskBackoffTimeMillis"),
+    )
+
+
+def _reduced_tps(settings: Settings) -> float:
+    name = "millisBehindLatestThresholdForReducedTps"
+    threshold_s = _seconds(settings, name)
+    if threshold_s < 0:
+        settings.warn(name, "a negative value switches it off", "remove the line")
+    return max(0.0, threshold_s)
+
+
+def _retrieval_mode(settings: Settings) -> RetrievalMode:
+    name = "retrievalMode"
+    chosen = settings.value(name)
+    if chosen != "DEFAULT":
+        return RetrievalMode(str(chosen))
+    polling = [key for key in POLLING_KEYS if settings[key].is_set]
+    if not polling:
+        settings.derive(name, RetrievalMode.FANOUT, "derived: no polling property is set")
+        return RetrievalMode.FANOUT
+    settings.warn(
+        name,
+        f"DEFAULT means polling because {polling[0]} is set, as in Java",
+        "write retrievalMode = POLLING or FANOUT",
+    )
+    settings.derive(name, RetrievalMode.POLLING, f"derived: {polling[0]} is set")
+    return RetrievalMode.POLLING
+
+
+def _metrics(settings: Settings) -> MetricsConfig:
+    return MetricsConfig(
+        level=str(settings.value("metricsLevel")),
+        enabled_dimensions=check_words(settings),
+        buffer_s=_seconds(settings, "metricsBufferTimeMillis"),
+        max_queue=settings.number("metricsMaxQueueSize"),
+    )

@@ -1,0 +1,64 @@
+"""What there is to say about a configuration: errors, warnings and remarks, each with its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """How much a finding matters.
+
+    ERROR: the daemon refuses to start. WARNING: it starts, and the line does not do what it seems
+    to say. INFO: worth knowing, nothing to change.
+    """
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something about one value, before it is known where the value stands.
+
+    Attributes:
+        severity: see :class:`Severity`.
+        text: a clause without a full stop; never contains a secret.
+        suggestion: what to write instead; empty where there is nothing to suggest.
+    """
+
+    severity: Severity
+    text: str
+    suggestion: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One problem with its place.
+
+    Attributes:
+        severity: see :class:`Severity`.
+        source: file as the user named it.
+        line: from 1; None when something is missing.
+        key: property name as written; None when the file as a whole is meant.
+        text: what is the matter.
+        suggestion: what to write instead, or empty.
+    """
+
+    severity: Severity
+    source: str
+    line: int | None
+    key: str | None
+    text: str
+    suggestion: str = ""
+
+    @property
+    def place(self) -> str:
+        """``file:line``, or the file alone."""
+        return self.source if self.line is None else f"{self.source}:{self.line}"
+
+    def __str__(self) -> str:
+        subject = f"{self.key}: " if self.key is not None else ""
+        advice = f" ({self.suggestion})" if self.suggestion else ""
+        return f"{self.place}: {self.severity}: {subject}{self.text}{advice}"

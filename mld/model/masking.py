@@ -1,0 +1,44 @@
+"""Keep secrets out of whatever is printed or logged.
+
+A ``.properties`` file should hold none, but people paste access keys, tokens and URLs with
+passwords into it. Masking errs on the side of hiding too much.
+"""
+
+from __future__ import annotations
+
+import re
+
+MASK = "****"
+
+#: AWS access key ids: a four-letter prefix of the kind and 12 or more capitals and digits.
+_KEY_ID = re.compile(r"\b(?:A3T[A-Z0-9]|ABIA|ACCA|AGPA|AIDA|AKIA|AROA|ASCA|ASIA)[A-Z0-9]{12,}\b")
+#: 40 characters of base64 with upper case, lower case and a digit are an AWS secret key; 100 and
+#: more a session token.
+_SECRET_KEY = re.compile(
+    r"(?<![A-Za-z0-9+/=])(?=[A-Za-z0-9+/]*[A-Z])(?=[A-Za-z0-9+/]*[a-z])(?=[A-Za-z0-9+/]*[0-9])"
+    r"(?:[A-Za-z0-9+/]{100,}|[A-Za-z0-9+/]{40})={0,2}(?![A-Za-z0-9+/=])"
+)
+_USER_INFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_NAMED = re.compile(
+    r"(?i)((?:external[-_]?id|passw(?:or)?d|passphrase|secret|token|access[-_]?key)[\w-]*\s*[=: ]\s*)"
+    r"[^\s|,]+"
+)
+_SECRET_NAME = re.compile(
+    r"(?i)passw(or)?d|passphrase|secret|token|access[-_.]?key|private[-_.]?key|external[-_.]?id"
+)
+
+
+def mask(text: str) -> str:
+    """The text with everything that looks like a secret replaced by ``****``.
+
+    Hidden are: AWS access key ids and secret keys by their form, user names and passwords in URLs,
+    and what follows a word such as ``password``, ``secret``, ``token`` or ``externalId``.
+    """
+    for pattern in (_KEY_ID, _SECRET_KEY, _USER_INFO):
+        text = pattern.sub(MASK, text)
+    return _NAMED.sub(rf"\1{MASK}", text)
+
+
+def mask_value(key: str, value: str) -> str:
+    """The value of a property as it may be shown; wholly hidden when the key's name says secret."""
+    return MASK if value and _SECRET_NAME.search(key) else mask(value)
