@@ -97,15 +97,16 @@ class ExtendedSequenceNumber:
 
 _SENTINELS = frozenset(Sentinel)
 
-TRIM_HORIZON = ExtendedSequenceNumber(Sentinel.TRIM_HORIZON)
-LATEST = ExtendedSequenceNumber(Sentinel.LATEST)
-AT_TIMESTAMP = ExtendedSequenceNumber(Sentinel.AT_TIMESTAMP)
-SHARD_END = ExtendedSequenceNumber(Sentinel.SHARD_END)
-
 
 def is_sequence_number(text: str) -> bool:
     """True for ASCII digits and for the text of a sentinel; what a checkpoint may hold."""
     return _DIGITS.match(text) is not None or text in _SENTINELS
+
+
+TRIM_HORIZON = ExtendedSequenceNumber(Sentinel.TRIM_HORIZON)
+LATEST = ExtendedSequenceNumber(Sentinel.LATEST)
+AT_TIMESTAMP = ExtendedSequenceNumber(Sentinel.AT_TIMESTAMP)
+SHARD_END = ExtendedSequenceNumber(Sentinel.SHARD_END)
 
 
 @dataclass(frozen=True, slots=True)
