@@ -267,7 +267,7 @@ class DynamoDbModel:
 
     def _query(self, request: dict[str, Any]) -> dict[str, Any]:
         table = self._table("Query", request)
-        key_names = table.key_names
+        key_names, index = table.key_names, None
         if "IndexName" in request:
             index = table.indexes.get(request["IndexName"])
             if index is None or self._clock() < index["active_s"]:
@@ -283,7 +283,7 @@ class DynamoDbModel:
         if len(key_names) > 1:
             keys.sort(key=lambda key: order_key(table.items[key][key_names[1]]))
         answer = self._page(table, keys, request, condition=request["KeyConditionExpression"])
-        if "IndexName" in request and index["Projection"]["ProjectionType"] == "KEYS_ONLY":
+        if index is not None and index["Projection"]["ProjectionType"] == "KEYS_ONLY":
             shown = {*key_names, *table.key_names}
             answer["Items"] = [
                 {name: value for name, value in item.items() if name in shown}
@@ -347,7 +347,8 @@ class DynamoDbModel:
         if "UpdateExpression" in request and "AttributeUpdates" in request:
             raise InvalidValue("Can not use both expression and non-expression parameters")
         old = self._checked_old("UpdateItem", table, key, request)
-        new, names = dict(old or table.key_item(key)), []
+        new = dict(old or table.key_item(key))
+        names: list[str] = []
         if "UpdateExpression" in request:
             new, names = updated(request["UpdateExpression"], new, _scope(request))
         elif updates := request.get("AttributeUpdates"):
