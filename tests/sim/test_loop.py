@@ -1,0 +1,108 @@
+"""The loop's promises."""
+
+import asyncio
+
+import pytest
+
+from tests.sim.loop import OWNER, SimLoop, Stalled, TaskOwner, run
+
+
+def test_an_hour_passes_at_once_and_exactly():
+    async def main():
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(3600)
+        return loop.time()
+
+    assert run(main()) == pytest.approx(3600)
+
+
+def test_sleepers_wake_in_the_order_of_their_times_and_ties_in_the_order_of_going_to_bed():
+    async def main():
+        woken = []
+
+        async def sleeper(name, delay_s):
+            await asyncio.sleep(delay_s)
+            woken.append(name)
+
+        async with asyncio.TaskGroup() as group:
+            for name, delay_s in (("c", 3), ("a", 1), ("b", 2), ("a2", 1)):
+                group.create_task(sleeper(name, delay_s))
+        return woken
+
+    assert run(main()) == ["a", "a2", "b", "c"]
+
+
+def test_a_deadlock_is_found():
+    async def main():
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(Stalled):
+        run(main())
+
+
+def test_threads_are_refused():
+    async def main():
+        await asyncio.to_thread(print)
+
+    with pytest.raises(RuntimeError, match="no threads"):
+        run(main())
+
+    loop = SimLoop()
+    with pytest.raises(RuntimeError, match="no threads"):
+        loop.call_soon_threadsafe(print)
+    loop.close()
+
+
+def test_tasks_are_remembered_by_the_owner_of_the_task_that_started_them():
+    async def main():
+        owner = TaskOwner()
+
+        async def node():
+            OWNER.set(owner)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(asyncio.sleep(1))
+                group.create_task(asyncio.sleep(2))
+                await asyncio.sleep(0.5)
+                seen.append(len(owner.running()))
+
+        seen = []
+        await asyncio.create_task(node())
+        await asyncio.sleep(0)
+        return seen, owner.running()
+
+    assert run(main()) == ([2], [])
+
+
+def test_a_group_cancels_its_tasks_in_one_order():
+    async def main():
+        cancelled = []
+
+        async def sleeper(number):
+            try:
+                await asyncio.sleep(100)
+            except asyncio.CancelledError:
+                cancelled.append(number)
+                raise
+
+        async def failing():
+            await asyncio.sleep(1)
+            raise ValueError("group, end")
+
+        with pytest.raises(ExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                for number in range(50):
+                    group.create_task(sleeper(number))
+                group.create_task(failing())
+        return cancelled
+
+    assert run(main()) == run(main()) == sorted(run(main()))
+
+
+def test_what_nobody_caught_is_kept():
+    async def main():
+        loop = asyncio.get_running_loop()
+        loop.call_soon(lambda: 1 / 0)
+        await asyncio.sleep(1)
+        return [type(context["exception"]) for context in loop.uncaught]
+
+    assert run(main()) == [ZeroDivisionError]
