@@ -1,0 +1,198 @@
+"""botocore: how clients are built and called.
+
+Retries are switched off here: when to repeat a call is decided by the services, on their clock.
+boto3 is never imported: it costs 50 ms and 3 MiB at every start and adds nothing to a client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from botocore import UNSIGNED, exceptions as boto
+from botocore.config import Config as ClientConfig
+
+from mld import __version__, errors
+from mld.adapters.aws_errors import client_error, service_error
+
+if TYPE_CHECKING:
+    from botocore.client import BaseClient
+    from botocore.session import Session
+
+    from mld.adapters.calls import CallPool
+    from mld.model.config import Config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """What one client is told.
+
+    Attributes:
+        service: botocore's service name, e.g. ``kinesis``.
+        region: None = botocore's chain (environment, profile).
+        endpoint: URL, None = botocore's rules, which honor ``AWS_ENDPOINT_URL*``.
+        threads: that may call it at a time: as many connections are kept.
+        connect_timeout_s: > 0.
+        read_timeout_s: longest silence on the connection, > 0.
+        use_fips: None = botocore's own setting; likewise ``use_dualstack``.
+        signed: False sends anonymous requests.
+        agent: added to the user agent, after our own name.
+    """
+
+    service: str
+    region: str | None
+    endpoint: str | None
+    threads: int
+    connect_timeout_s: float
+    read_timeout_s: float
+    use_fips: bool | None = None
+    use_dualstack: bool | None = None
+    signed: bool = True
+    agent: str = ""
+
+
+def make_client(session: Session, settings: ClientSettings) -> BaseClient:
+    """A thread-safe client that tries every request once.
+
+    Building one takes 20 to 80 ms and reads botocore's data files; it makes no request.
+
+    Raises:
+        ConfigError: no region is known, or the endpoint is not a URL.
+    """
+    options: dict[str, Any] = {
+        "retries": {"total_max_attempts": 1, "mode": "standard"},
+        "connect_timeout": settings.connect_timeout_s,
+        "read_timeout": settings.read_timeout_s,
+        "max_pool_connections": settings.threads,
+        "parameter_validation": False,
+        "tcp_keepalive": True,
+        "user_agent_extra": f"kcl-mld/{__version__} {settings.agent}".strip(),
+    }
+    if settings.use_fips is not None:
+        options["use_fips_endpoint"] = settings.use_fips
+    if settings.use_dualstack is not None:
+        options["use_dualstack_endpoint"] = settings.use_dualstack
+    if not settings.signed:
+        options["signature_version"] = UNSIGNED
+    try:
+        return session.create_client(
+            settings.service,
+            region_name=settings.region,
+            endpoint_url=settings.endpoint,
+            config=ClientConfig(**options),
+        )
+    except boto.NoRegionError:
+        why = "no AWS region: set it in the file, in AWS_REGION or in the profile"
+        raise errors.ConfigError(why, key="regionName") from None
+    except (ValueError, boto.InvalidRegionError) as error:
+        raise errors.ConfigError(f"{settings.service} client: {error}") from error
+
+
+class Caller:
+    """Calls one client's operations in a pool and raises the errors of ``mld.errors``.
+
+    Args:
+        client: as from :func:`make_client`.
+        pool: where its calls block.
+    """
+
+    def __init__(self, client: BaseClient, pool: CallPool) -> None:
+        self._client = client
+        self._pool = pool
+
+    async def read(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer of an operation that changes nothing, e.g. ``("get_item", {...})``."""
+        return await self._pool.run(self._call, operation, request, writes=False)
+
+    async def write(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer of an operation that changes something: its 5xx is an unknown outcome."""
+        return await self._pool.run(self._call, operation, request, writes=True)
+
+    def _call(self, operation: str, request: dict[str, Any], *, writes: bool) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = getattr(self._client, operation)(**request)
+        except boto.ClientError as error:
+            raise service_error(error, writes=writes) from None
+        except (boto.BotoCoreError, boto.HTTPClientError) as error:
+            name = self._client.meta.method_to_api_mapping[operation]
+            raise client_error(error, name) from error
+        return answer
+
+
+async def caller_account(client: BaseClient, pool: CallPool) -> str:
+    """Account id of the credentials behind an STS client, twelve digits.
+
+    Raises:
+        AwsError: see :class:`Caller`; ``GetCallerIdentity`` needs no permission.
+    """
+    answer = await Caller(client, pool).read("get_caller_identity", {})
+    return str(answer["Account"])
+
+
+#: Threads of each pool. Leases: enough for a renewal round; retrieval: grows by need up to this.
+LEASE_THREADS = 8
+CONTROL_THREADS = 4
+RETRIEVAL_THREADS = 64
+
+
+def kinesis_settings(config: Config) -> ClientSettings:
+    """Settings of the Kinesis client, which the pools ``control`` and ``retrieval`` share."""
+    return ClientSettings(
+        service="kinesis",
+        region=config.aws.kinesis_region or config.stream.region,
+        endpoint=config.aws.kinesis_endpoint,
+        threads=CONTROL_THREADS + RETRIEVAL_THREADS,
+        connect_timeout_s=min(5.0, config.retrieval.request_timeout_s),
+        read_timeout_s=config.retrieval.request_timeout_s,
+        use_fips=config.aws.use_fips,
+        use_dualstack=config.aws.use_dualstack,
+        agent=_agent(config),
+    )
+
+
+def dynamodb_settings(config: Config) -> ClientSettings:
+    """Settings of the DynamoDB client: connecting plus reading stay below the lease time-out."""
+    return ClientSettings(
+        service="dynamodb",
+        region=config.aws.dynamodb_region or config.stream.region,
+        endpoint=config.aws.dynamodb_endpoint,
+        threads=LEASE_THREADS,
+        connect_timeout_s=config.leases.request_timeout_s * 0.4,
+        read_timeout_s=config.leases.request_timeout_s * 0.6,
+        use_fips=config.aws.use_fips,
+        use_dualstack=config.aws.use_dualstack,
+        agent=_agent(config),
+    )
+
+
+def cloudwatch_settings(config: Config) -> ClientSettings:
+    """Settings of the CloudWatch client."""
+    return _control_settings(
+        config, "cloudwatch", config.aws.cloudwatch_region, config.aws.cloudwatch_endpoint
+    )
+
+
+def sts_settings(config: Config) -> ClientSettings:
+    """Settings of the STS client that answers who we are, see :func:`caller_account`."""
+    return _control_settings(config, "sts", config.aws.kinesis_region, None)
+
+
+def _control_settings(
+    config: Config, service: str, region: str | None, endpoint: str | None
+) -> ClientSettings:
+    return ClientSettings(
+        service=service,
+        region=region or config.stream.region,
+        endpoint=endpoint,
+        threads=CONTROL_THREADS,
+        connect_timeout_s=5.0,
+        read_timeout_s=10.0,
+        use_fips=config.aws.use_fips,
+        use_dualstack=config.aws.use_dualstack,
+        agent=_agent(config),
+    )
+
+
+def _agent(config: Config) -> str:
+    language = config.processing_language or ""
+    return "".join(c for c in language if c.isascii() and (c.isalnum() or c in "-._/"))[:64]

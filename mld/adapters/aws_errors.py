@@ -1,0 +1,119 @@
+"""The one place where botocore's errors become those of ``mld.errors``.
+
+What matters to a lease is what is known about the effect: refused (nothing changed), never sent
+(nothing changed), or sent without a readable answer (unknown).
+"""
+
+from __future__ import annotations
+
+from botocore import exceptions as boto
+
+from mld import errors
+
+#: Codes that say "too many requests", over all services in use.
+#: Source: botocore's retries.standard.ThrottledRetryableChecker, and Kinesis' KMS codes.
+_THROTTLED = frozenset(
+    {
+        "BandwidthLimitExceeded",
+        "EC2ThrottledException",
+        "KMSThrottlingException",
+        "PriorRequestNotComplete",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "SlowDown",
+        "ThrottledException",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequestsException",
+    }
+)
+
+_DENIED = frozenset(
+    {
+        "AccessDenied",
+        "AccessDeniedException",
+        "AuthFailure",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "IncompleteSignature",
+        "IncompleteSignatureException",
+        "InvalidAccessKeyId",
+        "InvalidClientTokenId",
+        "InvalidSignatureException",
+        "KMSAccessDeniedException",
+        "MissingAuthenticationToken",
+        "MissingAuthenticationTokenException",
+        "NotAuthorized",
+        "OptInRequired",
+        "RequestExpired",
+        "RequestTimeTooSkewed",
+        "SignatureDoesNotMatch",
+        "TokenRefreshRequired",
+        "UnauthorizedOperation",
+        "UnrecognizedClientException",
+    }
+)
+
+_BY_CODE: dict[str, type[errors.ServiceError]] = {
+    "ExpiredIteratorException": errors.ExpiredIterator,
+    "InvalidArgumentException": errors.InvalidArgument,
+    "LimitExceededException": errors.LimitExceeded,
+    "ResourceInUseException": errors.InUse,
+    "ResourceNotFoundException": errors.NotFound,
+    **dict.fromkeys(_THROTTLED, errors.Throttled),
+    **dict.fromkeys(_DENIED, errors.Denied),
+}
+
+#: Raised before the first byte of a request leaves. A failed TLS handshake is not among them:
+#: botocore reports a TLS failure while reading the answer by the same class.
+_NOT_SENT = (
+    boto.ConnectTimeoutError,
+    boto.EndpointConnectionError,
+    boto.EndpointProviderError,
+    boto.NoRegionError,
+    boto.ProxyConnectionError,
+    boto.CredentialRetrievalError,
+    boto.NoCredentialsError,
+    boto.PartialCredentialsError,
+    boto.ProfileNotFound,
+    boto.SSOError,
+    boto.TokenRetrievalError,
+    boto.MetadataRetrievalError,
+    boto.InvalidConfigError,
+)
+
+
+def service_error(error: boto.ClientError, *, writes: bool) -> errors.AwsError:
+    """Our error for an answer that reports a failure.
+
+    Args:
+        error: botocore's.
+        writes: the operation changes something. Then an HTTP 5xx says nothing about its effect.
+    """
+    operation = error.operation_name
+    details = error.response.get("Error", {})
+    code, message = str(details.get("Code", "")), str(details.get("Message", ""))
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if code == "ConditionalCheckFailedException":
+        return errors.ConditionFailed(operation, message, error.response.get("Item") or None)
+    kind = _BY_CODE.get(code)
+    if kind is None and status == 429:
+        kind = errors.Throttled
+    if kind is None and status in {401, 403}:
+        kind = errors.Denied
+    if kind is None and status >= 500 and writes:
+        return errors.UnknownOutcome(operation, code, message)
+    return (kind or errors.ServiceError)(operation, code, message)
+
+
+def client_error(error: Exception, operation: str) -> errors.AwsError:
+    """Our error for a call that got no answer.
+
+    Args:
+        error: botocore's; its messages hold addresses but no secrets.
+        operation: API name, e.g. ``UpdateItem``.
+    """
+    kind = errors.Unreachable if isinstance(error, _NOT_SENT) else errors.UnknownOutcome
+    return kind(operation, type(error).__name__, str(error))

@@ -1,0 +1,257 @@
+"""Child processes: started in sessions of their own, reaped always, never waited for blockingly.
+
+Works on the raw descriptors of the three pipes: a line of several megabytes goes to the kernel from
+the bytes object that holds it, without another copy. asyncio's own subprocess transports would
+copy it into a buffer and, on Python 3.11, add a thread per child.
+
+A child's session outlives neither its leader nor the daemon: what the leader leaves behind is ended
+here, and what the daemon leaves behind is ended by :mod:`mld.adapters.guardian`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from mld.adapters.pipes import PipeReader, PipeWriter, StderrDrain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+#: Seconds after the leader's exit until what it left in its process group gets SIGTERM, then
+#: SIGKILL, and until pipes that somebody still holds open are given up.
+LEFTOVER_TERM_S = 1.0
+LEFTOVER_KILL_S = 4.0
+GIVE_UP_PIPES_S = 5.0
+
+#: How often a child is asked for its exit where the kernel has no process descriptors.
+_POLL_S = 0.05
+
+#: Folder with a stand-in for ``amazon_kclpy``, for children that find no real one.
+SHIM = Path(__file__).resolve().parent.parent / "shim"
+
+
+_Pipes: TypeAlias = tuple[PipeWriter, PipeReader, StderrDrain]
+
+
+class SessionKeeper(Protocol):
+    """Learns which sessions to end when the daemon dies; see :class:`mld.adapters.guardian`."""
+
+    def watch(self, session_id: int) -> None:
+        """A child was started."""
+        ...
+
+    def forget(self, session_id: int) -> None:
+        """The child has been reaped."""
+        ...
+
+
+class ChildProcess:
+    """A running child; satisfies :class:`mld.ports.children.Child`. Made by the launcher only."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], pipes: _Pipes, keeper: SessionKeeper | None
+    ) -> None:
+        self._process = process
+        self._stdin, self._stdout, self._stderr = pipes
+        self._keeper = keeper
+        self._loop = asyncio.get_running_loop()
+        self._exit: asyncio.Future[int] = self._loop.create_future()
+        self._pidfd: int | None = None
+        self._stderr.start()
+        self._watch_exit()
+
+    @property
+    def pid(self) -> int:
+        """Process id; also the id of its session and process group."""
+        return self._process.pid
+
+    async def write(self, data: bytes) -> None:
+        """Write all of it, waiting while the pipe is full.
+
+        Raises:
+            BrokenPipeError: the child closed its stdin or is gone.
+
+        Cancellation: a part may have been written; the child's stdin is of no use afterwards.
+        """
+        await self._stdin.write(data)
+
+    async def read(self) -> bytes:
+        """What stdout has, at least one byte; ``b""`` at its end. Only one reader at a time.
+
+        The end is also reported a few seconds after the child's exit when another process still
+        holds the pipe.
+
+        Cancellation: nothing is lost.
+        """
+        return await self._stdout.read()
+
+    async def close_stdin(self) -> None:
+        """End of file for the child; may be called again."""
+        self._stdin.close()
+
+    async def wait(self) -> int:
+        """Exit status, negative = signal number. Returns at once when it has already ended."""
+        return await asyncio.shield(self._exit)
+
+    def terminate(self) -> None:
+        """SIGTERM to its process group; nothing when it is gone."""
+        self._signal_group(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL to its process group; nothing when it is gone."""
+        self._signal_group(signal.SIGKILL)
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        if not self._exit.done() or self._has_leftovers():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    def _has_leftovers(self) -> bool:
+        """Whether the reaped leader's group still has members.
+
+        While it has, the kernel gives its number to nobody else; a process of that number would be
+        the leader of another, newer group.
+        """
+        try:
+            os.killpg(self.pid, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            pass
+        return False
+
+    def _watch_exit(self) -> None:
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):
+            self._loop.call_later(_POLL_S, self._poll_exit)
+        else:
+            self._loop.add_reader(self._pidfd, self._reap)
+
+    def _poll_exit(self) -> None:
+        if self._process.poll() is None:
+            self._loop.call_later(_POLL_S, self._poll_exit)
+        else:
+            self._reap()
+
+    def _reap(self) -> None:
+        status = self._process.poll()
+        if status is None:
+            return
+        if self._pidfd is not None:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = None
+        if not self._exit.done():
+            self._exit.set_result(status)
+        if self._has_leftovers():
+            self._loop.call_later(LEFTOVER_TERM_S, self.terminate)
+            self._loop.call_later(LEFTOVER_KILL_S, self.kill)
+            self._loop.call_later(GIVE_UP_PIPES_S, self._finish)
+        else:
+            self._loop.call_later(LEFTOVER_TERM_S, self._finish)
+
+    def _finish(self) -> None:
+        """Close what is open; what the pipes hold by now can still be read."""
+        self._stdin.close()
+        self._stdout.finish()
+        self._stderr.finish()
+        if self._keeper is not None:
+            self._keeper.forget(self.pid)
+
+
+class ProcessLauncher:
+    """Starts children; satisfies :class:`mld.ports.children.ChildLauncher`.
+
+    A child gets the daemon's environment and working directory, the given variables, and the shim
+    folder at the end of ``PYTHONPATH``. The daemon's terminal does not reach it: its own session
+    keeps Ctrl-C away.
+
+    Args:
+        keeper: told of every session; None = nobody ends the children of a killed daemon.
+        shim: folder appended to PYTHONPATH, or None.
+    """
+
+    def __init__(self, keeper: SessionKeeper | None = None, shim: Path | None = SHIM) -> None:
+        self._keeper = keeper
+        self._shim = shim
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        on_stderr: Callable[[bytes], None],
+    ) -> ChildProcess:
+        """Start a program, found by PATH, without a shell.
+
+        Args:
+            argv: program and arguments.
+            env: added to (and overriding) the daemon's own environment.
+            on_stderr: called with each line of its stderr, without the line end, from birth on.
+
+        Raises:
+            OSError: the program cannot be started (missing, not executable, no memory).
+
+        Cancellation: has no effect, there is no waiting inside.
+        """
+        with ExitStack() as undo:
+            (child_stdin, stdin), (stdout, child_stdout), (stderr, child_stderr) = (
+                _pipe(undo) for _ in range(3)
+            )
+            try:
+                process = subprocess.Popen(  # noqa: S603, ASYNC220 - the user's own program
+                    list(argv),
+                    stdin=child_stdin,
+                    stdout=child_stdout,
+                    stderr=child_stderr,
+                    env=self._environment(env),
+                    start_new_session=True,
+                )
+            except ValueError as error:  # a NUL byte in an argument, or no program at all
+                raise OSError(str(error)) from error
+            undo.pop_all()
+        for end in (child_stdin, child_stdout, child_stderr):
+            os.close(end)
+        if self._keeper is not None:
+            self._keeper.watch(process.pid)
+        pipes = (PipeWriter(stdin), PipeReader(stdout), StderrDrain(stderr, on_stderr))
+        return ChildProcess(process, pipes, self._keeper)
+
+    def _environment(self, added: Mapping[str, str]) -> dict[str, str]:
+        environment = {**os.environ, **added}
+        if self._shim is not None:
+            path = environment.get("PYTHONPATH", "")
+            parts = [*path.split(os.pathsep), str(self._shim)] if path else [str(self._shim)]
+            environment["PYTHONPATH"] = os.pathsep.join(parts)
+        return environment
+
+
+def _pipe(undo: ExitStack) -> tuple[int, int]:
+    ends = os.pipe()
+    for end in ends:
+        undo.callback(os.close, end)
+    return ends
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the soft limit of open files to the hard one, as the JVM does: a child takes four.
+
+    Returns: the limit in force.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        return hard
+    return soft

@@ -1,0 +1,247 @@
+"""The ends of a child's pipes, driven by the event loop without blocking and without copies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Asked of the kernel for a child's stdin; without privileges only some 64 pipes of a user get it.
+PIPE_BYTES = 2**20
+
+#: Linux' default.
+_DEFAULT_PIPE_BYTES = 2**16
+
+#: Most that one read takes. Twice the default pipe.
+_READ_BYTES = 2**17
+
+#: A longer stderr line is passed on in pieces of this size.
+STDERR_LINE_BYTES = 2**16
+
+#: Lines of stderr passed on in one turn of the loop, and the pause after a turn that was full: a
+#: child that floods its stderr is slowed down by its full pipe, the daemon is not.
+_STDERR_LINES = 64
+_STDERR_PAUSE_S = 0.005
+
+#: Pause before a full pipe of PIPE_BYTES is written again. The kernel reports room as soon as one
+#: page is free; writing page by page costs a turn of the loop each. A reader needs 500 MB/s to
+#: empty the pipe in this time.
+_REFILL_S = 0.002
+
+
+def enlarge_pipe(fd: int) -> int:
+    """Ask for a larger pipe, which halves the wake-ups of a large line.
+
+    Returns: its capacity in bytes, whatever it is now.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    try:
+        return int(fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ))
+    except (AttributeError, OSError):
+        return _DEFAULT_PIPE_BYTES
+
+
+class PipeWriter:
+    """The writing end; owns its descriptor.
+
+    Args:
+        fd: enlarged and made non-blocking here. A pipe's two ends have flags of their own, so the
+            child's end stays as it was.
+    """
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        capacity = enlarge_pipe(fd)
+        self._fd = fd
+        self._open = True
+        self._refill_s = _REFILL_S if capacity >= PIPE_BYTES else 0.0
+        self._room: asyncio.Future[None] | None = None
+
+    async def write(self, data: bytes) -> None:
+        """Write all of it.
+
+        Raises:
+            BrokenPipeError: the other end is closed, or this one.
+        """
+        rest = memoryview(data)
+        while rest.nbytes:
+            if not self._open:
+                raise BrokenPipeError("stdin of the child is closed")
+            try:
+                written = os.write(self._fd, rest)
+            except BlockingIOError:
+                await self._wait_for_room()
+            else:
+                rest = rest[written:]
+
+    async def _wait_for_room(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._room = loop.create_future()
+        loop.add_writer(self._fd, _wake, self._room)
+        try:
+            await self._room
+        finally:
+            self._room = None
+            if self._open:
+                loop.remove_writer(self._fd)
+        if self._refill_s:
+            await asyncio.sleep(self._refill_s)
+
+    def close(self) -> None:
+        """Close it; a writer that waits for room gets BrokenPipeError. May be called again."""
+        if self._open:
+            self._open = False
+            if self._room is not None:
+                asyncio.get_running_loop().remove_writer(self._fd)
+                _wake(self._room)
+            os.close(self._fd)
+
+
+class PipeReader:
+    """The reading end; owns its descriptor and closes it at its end of file."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._open = True
+        self._tail = b""
+        self._data: asyncio.Future[None] | None = None
+
+    async def read(self) -> bytes:
+        """What is there, at least one byte; ``b""`` at the end.
+
+        Raises:
+            RuntimeError: somebody else is reading.
+        """
+        while self._open:
+            try:
+                data = os.read(self._fd, _READ_BYTES)
+            except BlockingIOError:
+                await self._wait_for_data()
+            else:
+                if not data:
+                    self._close()
+                return data
+        tail, self._tail = self._tail, b""
+        return tail
+
+    async def _wait_for_data(self) -> None:
+        if self._data is not None:
+            raise RuntimeError("stdout of the child has a reader already")
+        loop = asyncio.get_running_loop()
+        self._data = loop.create_future()
+        loop.add_reader(self._fd, _wake, self._data)
+        try:
+            await self._data
+        finally:
+            self._data = None
+            if self._open:
+                loop.remove_reader(self._fd)
+
+    def finish(self) -> None:
+        """End it here: what the pipe holds can still be read, then comes the end."""
+        if self._open:
+            self._tail = _drain(self._fd)
+            self._close()
+
+    def _close(self) -> None:
+        self._open = False
+        if self._data is not None:
+            asyncio.get_running_loop().remove_reader(self._fd)
+            _wake(self._data)
+        os.close(self._fd)
+
+
+class StderrDrain:
+    r"""Reads a pipe from the start, whether anybody listens or not, and passes its lines on.
+
+    Args:
+        fd: owned from now on.
+        on_line: called with each line without its end (``\n`` or ``\r\n``); must not raise.
+    """
+
+    def __init__(self, fd: int, on_line: Callable[[bytes], None]) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._on_line = on_line
+        self._loop = asyncio.get_running_loop()
+        self._open = True
+        self._rest = b""
+
+    def start(self) -> None:
+        """Begin; the loop does the rest."""
+        self._loop.add_reader(self._fd, self._read)
+
+    def finish(self) -> None:
+        """End it here, after passing on what the pipe holds."""
+        if self._open:
+            self._rest += _drain(self._fd)
+            self._close()
+            self._pass_lines(limit=-1)
+            self._pass_last()
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._fd, STDERR_LINE_BYTES)
+        except BlockingIOError:
+            return
+        self._rest += data
+        if not data:
+            self._close()
+            self._pass_last()
+        elif self._pass_lines(limit=_STDERR_LINES):
+            self._loop.remove_reader(self._fd)
+            self._loop.call_later(_STDERR_PAUSE_S, self._resume)
+
+    def _resume(self) -> None:
+        if not self._open:
+            return
+        if self._pass_lines(limit=_STDERR_LINES):
+            self._loop.call_later(_STDERR_PAUSE_S, self._resume)
+        else:
+            self._loop.add_reader(self._fd, self._read)
+
+    def _pass_lines(self, *, limit: int) -> bool:
+        """Pass on up to ``limit`` whole lines; True when there may be more of them."""
+        lines = self._rest.split(b"\n", limit)
+        self._rest = lines.pop()
+        for line in lines:
+            self._pass(line)
+        if len(lines) == limit:
+            return True
+        if len(self._rest) >= STDERR_LINE_BYTES:
+            self._pass(self._rest)
+            self._rest = b""
+        return False
+
+    def _pass_last(self) -> None:
+        if self._rest:
+            self._pass(self._rest)
+            self._rest = b""
+
+    def _pass(self, line: bytes) -> None:
+        for start in range(0, len(line) or 1, STDERR_LINE_BYTES):
+            self._on_line(line[start : start + STDERR_LINE_BYTES].removesuffix(b"\r"))
+
+    def _close(self) -> None:
+        self._open = False
+        self._loop.remove_reader(self._fd)
+        os.close(self._fd)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _drain(fd: int) -> bytes:
+    """What a non-blocking pipe holds, up to one full pipe."""
+    with contextlib.suppress(BlockingIOError):
+        return os.read(fd, PIPE_BYTES)
+    return b""
