@@ -1,0 +1,237 @@
+"""Credential chains of a properties file as botocore sessions.
+
+No credential is read before a client asks for it, except that a chain with
+``AnonymousCredentialsProvider`` looks at once whether an earlier entry has any. Nothing here logs
+or prints a secret.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+import botocore.session
+from botocore import UNSIGNED
+from botocore.config import Config
+from botocore.credentials import (
+    AssumeRoleCredentialFetcher,
+    DeferredRefreshableCredentials,
+    EnvProvider,
+)
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.utils import InstanceMetadataRegionFetcher
+
+from mld.errors import ConfigError, CredentialsMissing
+from mld.model.credentials import CredentialChain, CredentialSource, CredentialStep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from botocore.credentials import Credentials
+    from botocore.session import Session
+
+_log = logging.getLogger(__name__)
+
+#: Time for one look at the instance's metadata service when nothing else names a region.
+_METADATA_TIMEOUT_S = 1.0
+
+
+def make_session(chain: CredentialChain, region: str | None) -> Session:
+    """A botocore session whose clients sign with the first provider of the chain that has keys.
+
+    Args:
+        chain: not empty.
+        region: default region of its clients, and of STS where the chain names none.
+
+    Raises:
+        ConfigError: an assume-role entry has no region at all; name ``endpointRegion``.
+    """
+    session = botocore.session.Session()
+    if region is not None:
+        session.set_config_variable("region", region)
+    resolver = ChainResolver(chain, region)
+    session.register_component("credential_provider", resolver)
+    if resolver.is_anonymous():
+        _sign_nothing(session)
+    return session
+
+
+def resolve_region(configured: str | None, environ: Mapping[str, str] = os.environ) -> str:
+    """The region of the clients: the file, ``AWS_REGION``, the profile, the instance; in this order.
+
+    Raises:
+        ConfigError: nothing names a region; write ``regionName``.
+    """
+    region = configured or environ.get("AWS_REGION")
+    region = region or botocore.session.Session().get_config_variable("region")
+    if not region and environ.get("AWS_EC2_METADATA_DISABLED", "").lower() != "true":
+        region = _instance_region()
+    if not region:
+        raise ConfigError(
+            "no region is known: write regionName = <region>, or set AWS_REGION", key="regionName"
+        )
+    return str(region)
+
+
+def require_credentials(session: Session, what: str) -> None:
+    """Resolve credentials now, to fail early.
+
+    Args:
+        session: from :func:`make_session`.
+        what: property that names the chain, for the message.
+
+    Raises:
+        CredentialsMissing: no provider of the chain has any; the message names them.
+    """
+    resolver = session.get_component("credential_provider")
+    if resolver.is_anonymous() or session.get_credentials() is not None:
+        return
+    raise CredentialsMissing(f"{what}: no credentials found by {resolver}")
+
+
+class ChainResolver:
+    """Tries the providers of a chain in order and keeps the first that answers, like Java's.
+
+    A provider that fails is logged and passed over.
+    """
+
+    def __init__(self, chain: CredentialChain, region: str | None) -> None:
+        self._chain = chain
+        self._loaders = [(step, _loader(step, region)) for step in chain.steps]
+        self._anonymous: bool | None = None
+
+    def __str__(self) -> str:
+        return str(self._chain)
+
+    def load_credentials(self) -> Credentials | None:
+        """The hook that botocore calls when the first client is made."""
+        found, _ = self._first()
+        return found
+
+    def is_anonymous(self) -> bool:
+        """True when an anonymous entry comes before any that has credentials."""
+        if self._anonymous is None:
+            sources = [step.source for step in self._chain.steps]
+            self._anonymous = CredentialSource.ANONYMOUS in sources and self._first()[1]
+        return self._anonymous
+
+    def _first(self) -> tuple[Credentials | None, bool]:
+        for step, load in self._loaders:
+            if step.source is CredentialSource.ANONYMOUS:
+                return None, True
+            try:
+                credentials = load()
+            except (BotoCoreError, ClientError, OSError, ValueError) as error:
+                # The message of botocore names files, profiles and roles, never keys.
+                _log.warning("credentials provider %s failed: %s", step, error)
+                continue
+            if credentials is not None:
+                _log.info("using credentials of %s", step)
+                return credentials, False
+        return None, False
+
+
+def _loader(step: CredentialStep, region: str | None) -> Callable[[], Credentials | None]:
+    loaders: dict[CredentialSource, Callable[[], Credentials | None]] = {
+        CredentialSource.DEFAULT: lambda: _new_session(region).get_credentials(),
+        CredentialSource.ENVIRONMENT: _from_environment,
+        CredentialSource.PROFILE: lambda: _from_profile(step.profile, region),
+        CredentialSource.INSTANCE: lambda: _from_default_chain("iam-role", region),
+        CredentialSource.CONTAINER: lambda: _from_default_chain("container-role", region),
+        CredentialSource.WEB_IDENTITY: lambda: _from_default_chain(
+            "assume-role-with-web-identity", region
+        ),
+        CredentialSource.ANONYMOUS: lambda: None,
+    }
+    if step.source is CredentialSource.ASSUME_ROLE:
+        return _assume_role(step, region)
+    return loaders[step.source]
+
+
+def _new_session(region: str | None, profile: str | None = None) -> Session:
+    session = botocore.session.Session(profile=profile)
+    if region is not None:
+        session.set_config_variable("region", region)
+    return session
+
+
+def _from_environment() -> Credentials | None:
+    credentials: Credentials | None = EnvProvider().load()
+    return credentials
+
+
+def _from_default_chain(method: str, region: str | None) -> Credentials | None:
+    """One provider of botocore's own chain, configured as botocore does it."""
+    resolver = _new_session(region).get_component("credential_provider")
+    credentials: Credentials | None = resolver.get_provider(method).load()
+    return credentials
+
+
+#: botocore's providers that are about the machine or the process, not about a profile.
+_NOT_OF_A_PROFILE = {"env", "ec2-credentials-file", "boto-config", "container-role", "iam-role"}
+
+
+def _from_profile(profile: str | None, region: str | None) -> Credentials | None:
+    """Keys, role, SSO or process of one profile, and of nothing else."""
+    name = profile or os.environ.get("AWS_PROFILE") or "default"
+    session = _new_session(region, name)
+    for provider in session.get_component("credential_provider").providers:
+        if provider.METHOD in _NOT_OF_A_PROFILE:
+            continue
+        credentials: Credentials | None = provider.load()
+        if credentials is not None:
+            return credentials
+    return None
+
+
+def _assume_role(step: CredentialStep, region: str | None) -> Callable[[], Credentials | None]:
+    role = step.role
+    assert role is not None, "an assume-role step has a role"
+    # Java stops at its SDK's default region; the file's regionName serves as well.
+    sts_region = role.region or region
+    if sts_region is None:
+        raise ConfigError(
+            f"no region for STS is known: write endpointRegion=<region> after {role.arn}",
+            key="AwsCredentialsProvider",
+        )
+    extra = {"RoleSessionName": role.session_name}
+    if role.external_id is not None:
+        extra["ExternalId"] = role.external_id
+
+    def load() -> Credentials | None:
+        base = _new_session(sts_region)
+        source = base.get_credentials()
+        if source is None:
+            return None
+
+        def create_client(service: str, **kwargs: Any) -> Any:
+            return base.create_client(
+                service, region_name=sts_region, endpoint_url=role.endpoint, **kwargs
+            )
+
+        fetcher = AssumeRoleCredentialFetcher(
+            client_creator=create_client,
+            source_credentials=source,
+            role_arn=role.arn,
+            extra_args=extra,
+        )
+        credentials = DeferredRefreshableCredentials(
+            refresh_using=fetcher.fetch_credentials, method="assume-role"
+        )
+        # The first use decides whether this provider has credentials at all.
+        credentials.get_frozen_credentials()
+        return credentials
+
+    return load
+
+
+def _sign_nothing(session: Session) -> None:
+    session.set_default_client_config(Config(signature_version=UNSIGNED))
+
+
+def _instance_region() -> str | None:
+    region: str | None = InstanceMetadataRegionFetcher(
+        timeout=_METADATA_TIMEOUT_S, num_attempts=1
+    ).retrieve_region()
+    return region
