@@ -1,0 +1,161 @@
+"""Files for ``-l``: a logback XML translated as far as it maps, or a Python logging dictConfig.
+
+Of logback the levels of the root and of loggers are taken; appenders, patterns and filters have
+no counterpart, since kcl-mld always writes to stderr. What is not taken is reported.
+"""
+
+from __future__ import annotations
+
+import json
+import logging.config
+import os
+import re
+
+# The operator's own file, and expat refuses entity bombs by itself.
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mld.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LEVELS = {
+    "ALL": "DEBUG",
+    "TRACE": "DEBUG",
+    "DEBUG": "DEBUG",
+    "INFO": "INFO",
+    "WARN": "WARNING",
+    "ERROR": "ERROR",
+    "OFF": "CRITICAL",
+}
+#: Prefixes of Java loggers and ours that say the same, the longest first.
+_LOGGERS = (
+    ("software.amazon.kinesis.multilang", "mld"),
+    ("software.amazon.kinesis.leases", "mld.services"),
+    ("software.amazon.kinesis.coordinator", "mld.services"),
+    ("software.amazon.kinesis.lifecycle", "mld.services"),
+    ("software.amazon.kinesis.retrieval", "mld.services"),
+    ("software.amazon.kinesis.metrics", "mld.services"),
+    ("software.amazon.kinesis", "mld"),
+    ("com.amazonaws.services.kinesis", "mld"),
+    ("software.amazon.awssdk", "botocore"),
+    ("com.amazonaws", "botocore"),
+    ("org.apache.http", "urllib3"),
+    ("io.netty", "urllib3"),
+)
+_VARIABLE = re.compile(r"\$\{([^}:]+)(?::-([^}]*))?\}")
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfiguration:
+    """What a file for ``-l`` says.
+
+    Attributes:
+        level: of the root logger, or None.
+        levels: our logger name -> level, in file order.
+        python: a dictConfig to apply instead, or None.
+        warnings: what was not taken, a sentence each.
+    """
+
+    level: str | None = None
+    levels: tuple[tuple[str, str], ...] = ()
+    python: dict[str, Any] | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def read_log_configuration(path: str) -> LogConfiguration:
+    """Read a logback XML, or JSON for ``logging.config.dictConfig``.
+
+    Raises:
+        ConfigError: unreadable, or neither of the two; the text begins as the Java daemon's.
+    """
+    prefix = "Error while loading log configuration: "
+    try:
+        data = Path(path).read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(f"{prefix}{path} (No such file or directory)") from None
+    except OSError as error:
+        raise ConfigError(f"{prefix}{path} ({error.strerror})") from None
+    try:
+        if data.lstrip()[:1] == b"{":
+            return _from_json(data)
+        return _from_logback(ET.fromstring(data), os.environ)  # noqa: S314
+    except (ET.ParseError, ValueError) as error:
+        raise ConfigError(f"{prefix}{path}: {error}") from None
+
+
+def apply_python(configuration: dict[str, Any]) -> None:
+    """Hand a dictConfig to the logging module.
+
+    Raises:
+        ConfigError: the logging module refuses it.
+    """
+    try:
+        logging.config.dictConfig(configuration)
+    except (ValueError, TypeError, AttributeError, ImportError) as error:
+        raise ConfigError(f"Error while loading log configuration: {error}") from None
+
+
+def _from_json(data: bytes) -> LogConfiguration:
+    configuration = json.loads(data)
+    if configuration.get("version") != 1:
+        raise ValueError('a Python logging configuration needs "version": 1')
+    configuration.setdefault("disable_existing_loggers", False)
+    return LogConfiguration(python=configuration)
+
+
+def _from_logback(root: ET.Element, environ: Mapping[str, str]) -> LogConfiguration:
+    if root.tag != "configuration":
+        raise ValueError(f"<{root.tag}> is not the <configuration> of a logback file")
+    properties = dict(environ)
+    warnings: list[str] = []
+    levels: dict[str, str] = {}
+    level: str | None = None
+    for element in root:
+        name = _fill(element.get("name", ""), properties)
+        if element.tag in {"property", "variable"}:
+            properties[name] = _fill(element.get("value", ""), properties)
+        elif element.tag == "root":
+            level = _level("root", element, properties, warnings) or level
+        elif element.tag == "logger":
+            ours = _logger(name)
+            chosen = _level(name, element, properties, warnings)
+            if ours is None:
+                warnings.append(f"logger {name} has no counterpart and is left out")
+            elif chosen is not None:
+                levels[ours] = chosen
+        elif element.tag == "appender":
+            warnings.append(f"appender {name} is left out: kcl-mld logs to stderr")
+        else:
+            warnings.append(f"<{element.tag}> is left out")
+    return LogConfiguration(level, tuple(levels.items()), None, tuple(warnings))
+
+
+def _level(
+    name: str, element: ET.Element, properties: Mapping[str, str], warnings: list[str]
+) -> str | None:
+    inner = element.find("level")
+    nested = "" if inner is None else inner.get("value", "")
+    word = _fill(element.get("level") or nested, properties).strip().upper()
+    if not word or word in {"INHERITED", "NULL"}:
+        return None
+    if word not in _LEVELS:
+        # logback reads an unknown word as DEBUG.
+        warnings.append(f"level {word} of {name} is unknown: DEBUG, as logback does")
+    return _LEVELS.get(word, "DEBUG")
+
+
+def _logger(name: str) -> str | None:
+    if name == "mld" or name.startswith("mld."):
+        return name
+    for java, ours in _LOGGERS:
+        if name == java or name.startswith(f"{java}."):
+            return ours
+    return None
+
+
+def _fill(text: str, properties: Mapping[str, str]) -> str:
+    return _VARIABLE.sub(lambda m: properties.get(m[1], m[2] if m[2] is not None else m[0]), text)

@@ -1,0 +1,169 @@
+"""Logging set-up: text for people, JSON lines for machines, always on stderr.
+
+Payloads and secrets are never formatted: a record's ``extra`` appears only under the names in
+``FIELDS``, and every message passes ``mld.model.masking``. Lines that say the same many times in
+a row are counted instead of printed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TextIO
+
+from mld.model.masking import mask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Names of ``extra`` that are written, and under which name, in this order; others are dropped.
+FIELDS = {
+    "worker": "worker",
+    "worker_id": "worker",
+    "shard": "shard",
+    "shard_id": "shard",
+    "lease": "lease",
+    "lease_key": "lease",
+    "pid": "pid",
+    "action": "action",
+    "child_line": "child_line",
+    "operation": "operation",
+    "error_code": "error_code",
+    "count": "count",
+    "seconds": "seconds",
+    "suppressed": "suppressed",
+}
+#: After this many equal lines within the window, the rest is counted only.
+_BURST = 10
+_WINDOW_S = 10.0
+#: Distinct lines remembered; beyond it the memory starts afresh.
+_REMEMBERED = 1000
+#: Libraries whose INFO lines say nothing to an operator.
+_CHATTY = ("botocore", "urllib3", "asyncio")
+
+
+class LogFormat(StrEnum):
+    """How lines look."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """What to log and how.
+
+    Attributes:
+        format: None = text on a terminal, JSON elsewhere.
+        level: of everything that ``levels`` does not name; a name of the logging module.
+        levels: logger name -> level.
+    """
+
+    format: LogFormat | None = None
+    level: str = "INFO"
+    levels: tuple[tuple[str, str], ...] = ()
+
+
+class TextFormatter(logging.Formatter):
+    """``2026-11-21 09:14:39,641 WARNING mld.app [shard-0 pid=7] message``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.converter = time.localtime
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, or more with a traceback."""
+        stamp = f"{self.formatTime(record, '%Y-%m-%d %H:%M:%S')},{int(record.msecs):03d}"
+        facts = " ".join(f"{name}={value}" for name, value in _fields(record).items())
+        context = f" [{facts}]" if facts else ""
+        text = f"{stamp} {record.levelname:<7} {record.name}{context} {_message(record)}"
+        if record.exc_info:
+            text += "\n" + mask(self.formatException(record.exc_info))
+        return text
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: ``ts``, ``level``, ``logger``, ``msg``, then what ``extra`` gave."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """A line of ASCII JSON without line breaks inside; ``ts`` is UTC."""
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, Any] = {
+            "ts": f"{seconds}.{int(record.msecs):03d}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            "msg": _message(record),
+        }
+        line |= _fields(record)
+        if record.exc_info:
+            line["exc"] = mask(self.formatException(record.exc_info))
+        return json.dumps(line, default=str)
+
+
+class RepeatFilter(logging.Filter):
+    """Lets ten equal lines within ten seconds pass, then one in ten seconds with a count.
+
+    Lines are equal when logger, level and text with its values are.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._monotonic = monotonic
+        #: line -> (start of its window, lines in the window)
+        self._seen: dict[tuple[str, int, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """False when the line is to be dropped."""
+        line = (record.name, record.levelno, record.getMessage())
+        now = self._monotonic()
+        if len(self._seen) >= _REMEMBERED and line not in self._seen:
+            self._seen.clear()
+        started_at, count = self._seen.get(line, (now, 0))
+        if now - started_at >= _WINDOW_S:
+            if count > _BURST:
+                record.suppressed = count - _BURST
+            started_at, count = now, 0
+        self._seen[line] = (started_at, count + 1)
+        return count < _BURST
+
+
+def set_up(settings: LogSettings, stream: TextIO | None = None) -> None:
+    """Make the root logger write to stderr; replaces handlers that were there.
+
+    Args:
+        settings: see :class:`LogSettings`.
+        stream: stderr when None.
+    """
+    stream = stream or sys.stderr
+    chosen = settings.format or (LogFormat.TEXT if stream.isatty() else LogFormat.JSON)
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(TextFormatter() if chosen is LogFormat.TEXT else JsonFormatter())
+    handler.addFilter(RepeatFilter())
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(settings.level)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+    for name, level in settings.levels:
+        logging.getLogger(name).setLevel(level)
+    # A reader of stderr that went away must not end the daemon with tracebacks.
+    logging.raiseExceptions = False
+
+
+def _message(record: logging.LogRecord) -> str:
+    return mask(record.getMessage())
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    given = record.__dict__
+    return {
+        shown: mask(value) if isinstance(value, str) else value
+        for name, shown in FIELDS.items()
+        if (value := given.get(name)) is not None
+    }
