@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 #: Asked of the kernel for a child's stdin; without privileges only some 64 pipes of a user get it.
 PIPE_BYTES = 2**20
 
-#: Linux' default.
-_DEFAULT_PIPE_BYTES = 2**16
-
 #: Most that one read takes. Twice the default pipe.
 _READ_BYTES = 2**17
 
@@ -28,23 +25,11 @@ STDERR_LINE_BYTES = 2**16
 _STDERR_LINES = 64
 _STDERR_PAUSE_S = 0.005
 
-#: Pause before a full pipe of PIPE_BYTES is written again. The kernel reports room as soon as one
-#: page is free; writing page by page costs a turn of the loop each. A reader needs 500 MB/s to
-#: empty the pipe in this time.
-_REFILL_S = 0.002
 
-
-def enlarge_pipe(fd: int) -> int:
-    """Ask for a larger pipe, which halves the wake-ups of a large line.
-
-    Returns: its capacity in bytes, whatever it is now.
-    """
+def enlarge_pipe(fd: int) -> None:
+    """Ask for a larger pipe, best effort: it spares most of the wake-ups of a large line."""
     with contextlib.suppress(AttributeError, OSError):
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-    try:
-        return int(fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ))
-    except (AttributeError, OSError):
-        return _DEFAULT_PIPE_BYTES
 
 
 class PipeWriter:
@@ -57,10 +42,9 @@ class PipeWriter:
 
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
-        capacity = enlarge_pipe(fd)
+        enlarge_pipe(fd)
         self._fd = fd
         self._open = True
-        self._refill_s = _REFILL_S if capacity >= PIPE_BYTES else 0.0
         self._room: asyncio.Future[None] | None = None
 
     async def write(self, data: bytes) -> None:
@@ -90,8 +74,6 @@ class PipeWriter:
             self._room = None
             if self._open:
                 loop.remove_writer(self._fd)
-        if self._refill_s:
-            await asyncio.sleep(self._refill_s)
 
     def close(self) -> None:
         """Close it; a writer that waits for room gets BrokenPipeError. May be called again."""
