@@ -48,6 +48,11 @@ class Lease:
         """True when the shard is processed to its end."""
         return self.checkpoint is not None and self.checkpoint.is_shard_end
 
+    @property
+    def actual_owner(self) -> str | None:
+        """Who may renew and checkpoint: during a 3.x hand-off still the old owner."""
+        return self.checkpoint_owner or self.lease_owner
+
     def key_of(self, shard_id: str) -> str:
         """Lease key of another shard of the same stream."""
         return f"{self.stream_identifier}:{shard_id}" if self.stream_identifier else shard_id

@@ -23,9 +23,6 @@ async def for_each(items: Iterable[T], limit: int, work: Callable[[T], Awaitable
         work: called once an item.
     """
     queue = list(items)
-    if len(queue) == 1:  # no task for the commonest case
-        await work(queue[0])
-        return
     rest = iter(queue)
     async with asyncio.TaskGroup() as group:
         for _ in range(min(limit, len(queue))):

@@ -1,0 +1,119 @@
+"""What a lease's stored row tells its holder, and how long the holder may believe.
+
+Invariant: a worker believes that it holds a lease only while no other worker, reading the same
+table with a clock of the same speed, can regard it as expired. Therefore belief is counted from
+the *start* of a request that provably moved the counter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mld.model.lease import Lease
+
+#: Two clocks may differ in speed by one percent each.
+CLOCK_TOLERANCE = 0.02
+
+
+class Finding(Enum):
+    """What the stored row means to the worker whose write was refused or got no answer."""
+
+    #: The lease is ours in the state found: write again on top of it.
+    AGAIN = auto()
+    #: Somebody else wrote: the lease is no longer ours.
+    LOST = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A finding and its reason, in words for the log."""
+
+    finding: Finding
+    why: str
+
+
+def judge_row(before: Lease, row: Lease | None) -> Judgement:
+    """Decide from the stored row whether a holder may go on.
+
+    A counter that is one ahead with our name on it is a write of our own whose answer was lost:
+    nobody else raises the counter and leaves our name. The holder then writes again on top, even
+    though the lost write may have been this very one: only an *answered* write proves when the
+    counter moved. (Java takes such a row for success and may believe in it for too long, because
+    observers can have seen that counter long before.)
+
+    The one write of others that keeps the counter is the start of a hand-off by a 3.x leader. The
+    holder goes on then, naming both owners in its conditions, until it has drained.
+
+    Args:
+        before: the row that the refused or unanswered write expected.
+        row: the row as stored now, read consistently; None = deleted.
+
+    Source: DynamoDBLeaseRefresher.renewLease (3.5.1), with the fix named above.
+    """
+    if row is None:
+        return Judgement(Finding.LOST, "its row was deleted")
+    ahead = row.lease_counter - before.lease_counter
+    owners = (before.lease_owner, before.checkpoint_owner)
+    if (row.lease_owner, row.checkpoint_owner) == owners:
+        if ahead in (0, 1):
+            return Judgement(Finding.AGAIN, f"its counter is {ahead} ahead by our own hand")
+        return Judgement(Finding.LOST, f"its counter is {row.lease_counter}, {ahead:+d} from ours")
+    if ahead == 0 and _is_hand_off(before, row):
+        return Judgement(Finding.AGAIN, f"it is being handed over to {row.lease_owner}")
+    return Judgement(Finding.LOST, f"it belongs to {row.actual_owner or 'nobody'}")
+
+
+def judge_taking(before: Lease, row: Lease | None, worker_id: str, *, unanswered: bool) -> Finding:
+    """Decide from the stored row whether to go on taking a lease.
+
+    Args:
+        before: the row that the take expected.
+        row: the row as stored now, read consistently; None = deleted.
+        worker_id: who takes.
+        unanswered: a take by this worker was sent on ``before`` and got no answer.
+    """
+    if row is None:
+        return Finding.LOST
+    owners = (row.lease_owner, row.checkpoint_owner)
+    ahead = row.lease_counter - before.lease_counter
+    if ahead == 0 and owners == (before.lease_owner, before.checkpoint_owner):
+        return Finding.AGAIN
+    ours = unanswered and ahead == 1 and owners == (worker_id, None)
+    return Finding.AGAIN if ours else Finding.LOST
+
+
+def _is_hand_off(before: Lease, row: Lease) -> bool:
+    return (
+        before.checkpoint_owner is None
+        and row.checkpoint_owner == before.lease_owner
+        and row.lease_owner not in (None, before.lease_owner)
+    )
+
+
+def believed_until(requested_at: float, failover_s: float, epsilon_s: float) -> float:
+    """When to stop believing in a lease.
+
+    Args:
+        requested_at: reading of the monotonic clock before the successful request was sent.
+        failover_s: the fleet's ``failoverTimeMillis``, in seconds.
+        epsilon_s: the fleet's ``epsilonMillis``, in seconds.
+
+    Returns:
+        A reading of the same clock, somewhat before ``requested_at + failover_s``: clocks differ
+        in speed, and the believer needs a moment to stop.
+    """
+    return requested_at + failover_s * (1 - CLOCK_TOLERANCE) - epsilon_s
+
+
+def renewal_order(last_success: Iterable[tuple[str, float]]) -> list[str]:
+    """Lease keys, the one that has waited longest for a success first.
+
+    Args:
+        last_success: lease key and the start of its last successful request.
+    """
+    return [key for key, _ in sorted(last_success, key=lambda entry: (entry[1], entry[0]))]

@@ -1,0 +1,242 @@
+"""Which leases a worker should try to take now, by the rules of the Java 2.x workers.
+
+Nobody assigns leases in a 2.x fleet: every worker looks at the whole table, computes a fair share
+and helps itself. There is no time in the table either; each worker judges for itself that a lease
+is expired, because *it* has not seen the counter move for longer than the failover time.
+
+All workers of a fleet must use rules like these, or they steal from each other for ever.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Collection, Iterable, Mapping
+
+    from mld.model.lease import Lease
+
+#: Leases unseen to move for so many failover times are taken beyond the target.
+#: Source: DynamoDBLeaseTaker.java:62 and DynamoDBLeaseCoordinator.java:163-167 (3.5.1).
+VERY_OLD_FACTOR = 3
+
+#: A new row without owner counts as never moved.
+NEVER = -math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A counter, and when this worker first saw it.
+
+    Attributes:
+        counter: ``leaseCounter``.
+        seen_at: reading of ``Clock.monotonic`` after the scan that showed it first, or
+            :data:`NEVER`.
+    """
+
+    counter: int
+    seen_at: float
+
+
+class TakeReason(StrEnum):
+    """Why leases are taken in a cycle, or why none is."""
+
+    EMPTY = "the table has no leases"
+    VERY_OLD = "nobody has renewed them for very long"
+    AVAILABLE = "they are free or expired"
+    STEAL = "another worker has more than its share"
+    BALANCED = "this worker has its share"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeLimits:
+    """The part of the configuration that matters for taking.
+
+    Attributes:
+        failover_s: > 0; a counter unchanged for longer than this means expired.
+        max_leases: upper bound of leases of this worker, >= 1.
+        max_steal: leases stolen in one cycle, >= 1.
+        prefer_very_old: take very old leases first and beyond the target.
+    """
+
+    failover_s: float
+    max_leases: int
+    max_steal: int
+    prefer_very_old: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakePlan:
+    """The outcome of one look at the table.
+
+    Attributes:
+        leases: rows to take, in this order.
+        reason: why these, or why none.
+        total: leases in the table.
+        workers: owners of live leases, and this worker.
+        target: fair share, after ``max_leases``.
+        spillover: how much larger the fair share was before ``max_leases``.
+        mine: live leases of this worker.
+        available: leases that are unowned or expired.
+        very_old: leases that are very old.
+    """
+
+    leases: tuple[Lease, ...]
+    reason: TakeReason
+    total: int
+    workers: int = 1
+    target: int = 0
+    spillover: int = 0
+    mine: int = 0
+    available: int = 0
+    very_old: int = 0
+
+    @property
+    def needed(self) -> int:
+        """Leases missing to the target; negative when there are too many."""
+        return self.target - self.mine
+
+
+def look(seen: Mapping[str, Sighting], leases: Iterable[Lease], now: float) -> dict[str, Sighting]:
+    """What this worker knows after a scan.
+
+    Args:
+        seen: what it knew before, by lease key.
+        leases: all rows of the scan.
+        now: reading of ``Clock.monotonic`` after the scan.
+
+    Returns:
+        One sighting a row; leases that vanished are forgotten.
+
+    Source: DynamoDBLeaseTaker.updateAllLeases (3.5.1).
+    """
+    return {lease.lease_key: _sight(seen.get(lease.lease_key), lease, now) for lease in leases}
+
+
+def _sight(known: Sighting | None, lease: Lease, now: float) -> Sighting:
+    if known is not None and known.counter == lease.lease_counter:
+        return known
+    is_new_and_free = known is None and lease.lease_owner is None
+    return Sighting(lease.lease_counter, NEVER if is_new_and_free else now)
+
+
+def plan_taking(
+    leases: Collection[Lease],
+    seen: Mapping[str, Sighting],
+    now: float,
+    worker_id: str,
+    held: Collection[str],
+    limits: TakeLimits,
+    rng: random.Random,
+) -> TakePlan:
+    """Leases that this worker should try to take now.
+
+    Args:
+        leases: every row of one scan, finished ones included, sorted by key.
+        seen: the result of :func:`look` for that scan.
+        now: reading of ``Clock.monotonic`` after the scan.
+        worker_id: this worker.
+        held: keys of leases that this worker holds by its own clock; they count as its own and
+            live, whatever an outdated scan shows.
+        limits: see :class:`TakeLimits`.
+        rng: shuffles the candidates, so that workers don't race for the same ones.
+
+    Source: DynamoDBLeaseTaker.computeLeasesToTake and chooseLeasesToSteal (3.5.1).
+    """
+    free = [
+        lease
+        for lease in leases
+        if lease.lease_key not in held and _is_available(lease, seen, now, limits)
+    ]
+    free_keys = {lease.lease_key for lease in free}
+    counts = Counter(
+        worker_id if lease.lease_key in held else str(lease.lease_owner)
+        for lease in leases
+        if lease.lease_key not in free_keys
+    )
+    counts[worker_id] += 0
+    share = _share(len(leases), len(counts))
+    target = share if len(counts) >= len(leases) else min(share, limits.max_leases)
+    very_old = [
+        lease
+        for lease in free
+        if seen[lease.lease_key].seen_at < now - VERY_OLD_FACTOR * limits.failover_s
+    ]
+    chosen, reason = _choose(leases, free, very_old, counts, target, worker_id, limits, rng)
+    return TakePlan(
+        leases=tuple(chosen),
+        reason=reason,
+        total=len(leases),
+        workers=len(counts),
+        target=target,
+        spillover=share - target,
+        mine=counts[worker_id],
+        available=len(free),
+        very_old=len(very_old),
+    )
+
+
+def _is_available(
+    lease: Lease, seen: Mapping[str, Sighting], now: float, limits: TakeLimits
+) -> bool:
+    return lease.lease_owner is None or now - seen[lease.lease_key].seen_at > limits.failover_s
+
+
+def _share(leases: int, workers: int) -> int:
+    """Leases a worker should hold, not yet limited."""
+    if leases == 0:
+        return 0
+    return 1 if workers >= leases else math.ceil(leases / workers)
+
+
+def _choose(
+    leases: Collection[Lease],
+    free: list[Lease],
+    very_old: list[Lease],
+    counts: Counter[str],
+    target: int,
+    worker_id: str,
+    limits: TakeLimits,
+    rng: random.Random,
+) -> tuple[list[Lease], TakeReason]:
+    if not leases:
+        return [], TakeReason.EMPTY
+    mine = counts[worker_id]
+    if limits.prefer_very_old and very_old:
+        # Beyond the target, and instead of everything else: a lease must not stay unread because
+        # those who could read it are at their target.
+        return _some(very_old, limits.max_leases - mine, rng), TakeReason.VERY_OLD
+    needed = target - mine
+    if needed <= 0:
+        return [], TakeReason.BALANCED
+    if free:
+        return _some(free, needed, rng), TakeReason.AVAILABLE
+    victim = _fullest(counts, rng)
+    loot = [lease for lease in leases if lease.lease_owner == victim]
+    chosen = _some(loot, _steal_count(counts[victim], target, needed, limits), rng)
+    return chosen, TakeReason.STEAL if chosen else TakeReason.BALANCED
+
+
+def _steal_count(victim_has: int, target: int, needed: int, limits: TakeLimits) -> int:
+    if victim_has < target:
+        return 0
+    count = min(needed, victim_has - target)
+    if count == 0 and needed > 1:
+        # Everybody is at the target but this worker lacks more than one: take one nevertheless.
+        count = 1
+    return min(count, limits.max_steal)
+
+
+def _fullest(counts: Counter[str], rng: random.Random) -> str:
+    """One of the workers with the most leases; by chance, so that thieves spread."""
+    most = max(counts.values())
+    return rng.choice(sorted(worker for worker, count in counts.items() if count == most))
+
+
+def _some(leases: list[Lease], limit: int, rng: random.Random) -> list[Lease]:
+    return rng.sample(leases, min(len(leases), max(0, limit)))

@@ -1,0 +1,205 @@
+"""Every conditional write to a lease: its condition, its update, and the row that it leaves.
+
+The counter is the fence: whoever writes names the counter that it believes in and raises it by
+one. Our conditions name the owner too, which is stricter than Java's and therefore always safe
+beside Java workers. Rows are updated, never put, so that attributes of others survive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from mld.model.lease_item import (
+    LEASE_KEY,
+    checkpoint_attributes,
+    hash_range_attributes,
+    stream_attributes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mld.model.lease import Lease
+    from mld.model.sequence import ExtendedSequenceNumber
+    from mld.model.shard import HashRange
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseWrite:
+    """One UpdateItem on a lease.
+
+    Attributes:
+        before: the row that the condition expects.
+        after: the row when the write has happened.
+        request: the request but for ``TableName``.
+    """
+
+    before: Lease
+    after: Lease
+    request: Mapping[str, Any] = field(repr=False)
+
+
+def renewal(lease: Lease) -> LeaseWrite:
+    """The heartbeat.
+
+    Source: DynamoDBLeaseRefresher.renewLease (3.5.1).
+    """
+    after = replace(lease, lease_counter=lease.lease_counter + 1)
+    return _own_write(lease, after, {}, ())
+
+
+def taking(lease: Lease, worker_id: str) -> LeaseWrite:
+    """Making ``worker_id`` the owner, whoever owns it now.
+
+    Removes ``checkpointOwner``: a hand-off that a 3.x leader began ends here.
+
+    Source: DynamoDBLeaseRefresher.takeLease, DynamoDBLeaseSerializer.getDynamoTakeLeaseUpdate.
+    """
+    switches = _is_switch(lease, worker_id)
+    after = replace(
+        lease,
+        lease_owner=worker_id,
+        lease_counter=lease.lease_counter + 1,
+        checkpoint_owner=None,
+        owner_switches_since_checkpoint=lease.owner_switches_since_checkpoint + switches,
+    )
+    values = {":n": _number(lease.lease_counter), ":next": _number(after.lease_counter)}
+    values[":me"] = {"S": worker_id}
+    condition = "leaseCounter = :n AND " + _owner_condition(lease, values)
+    update = "SET leaseOwner = :me, leaseCounter = :next REMOVE checkpointOwner"
+    if switches:
+        update += " ADD ownerSwitchesSinceCheckpoint :one"
+        values[":one"] = _number(1)
+    return LeaseWrite(lease, after, _update(lease.lease_key, update, condition, values))
+
+
+def checkpointing(
+    lease: Lease, position: ExtendedSequenceNumber, child_shard_ids: tuple[str, ...] = ()
+) -> LeaseWrite:
+    """Storing a position; a heartbeat as well.
+
+    Args:
+        lease: the row as its holder last wrote it.
+        position: what is done now; the caller guards that it doesn't go back.
+        child_shard_ids: written too unless empty.
+
+    Source: DynamoDBLeaseRefresher.updateLease, getDynamoUpdateLeaseUpdate (3.5.1).
+    """
+    after = replace(
+        lease,
+        lease_counter=lease.lease_counter + 1,
+        checkpoint=position,
+        owner_switches_since_checkpoint=0,
+        pending_checkpoint=None,
+        child_shard_ids=tuple(sorted(child_shard_ids)) or lease.child_shard_ids,
+    )
+    attributes: dict[str, dict[str, Any]] = {
+        **checkpoint_attributes(position),
+        "ownerSwitchesSinceCheckpoint": _number(0),
+        **hash_range_attributes(lease.hash_range),
+        **stream_attributes(lease),
+    }
+    if child_shard_ids:
+        attributes["childShardIds"] = {"SS": list(after.child_shard_ids)}
+    removed = (
+        "pendingCheckpoint",
+        "pendingCheckpointSubSequenceNumber",
+        "pendingCheckpointState",
+    )
+    return _own_write(lease, after, attributes, removed)
+
+
+def releasing(lease: Lease) -> LeaseWrite:
+    """Giving the lease up so that others may take it at once.
+
+    Without a hand-off the owner is removed. In a hand-off of a 3.x leader the next owner is already
+    named, and only ``checkpointOwner`` is removed: that is how a hand-off is finished.
+
+    Source: DynamoDBLeaseRefresher.evictLease, assignLease (3.5.1).
+    """
+    if lease.checkpoint_owner is not None:
+        after = replace(lease, lease_counter=lease.lease_counter + 1, checkpoint_owner=None)
+        return _own_write(lease, after, {}, ("checkpointOwner",))
+    after = replace(lease, lease_counter=lease.lease_counter + 1, lease_owner=None)
+    return _own_write(lease, after, {}, ("leaseOwner",))
+
+
+def children_update(lease_key: str, child_shard_ids: tuple[str, ...]) -> dict[str, Any]:
+    """Request that stores the children of a closed shard, without touching the counter.
+
+    Source: DynamoDBLeaseRefresher.updateLeaseWithMetaInfo (3.5.1).
+    """
+    return _metadata_update(lease_key, {"childShardIds": {"SS": sorted(child_shard_ids)}})
+
+
+def hash_range_update(lease_key: str, hash_range: HashRange) -> dict[str, Any]:
+    """Request that fills in a hash range, without touching the counter.
+
+    Args:
+        lease_key: the row, which must exist.
+        hash_range: of more than one key; Java can't read others.
+    """
+    return _metadata_update(lease_key, hash_range_attributes(hash_range))
+
+
+def _is_switch(lease: Lease, worker_id: str) -> bool:
+    """Whether taking counts as a change of owner (DynamoDBLeaseSerializer.java:283-294)."""
+    changes_owner = lease.lease_owner is not None and lease.lease_owner != worker_id
+    return changes_owner or (
+        lease.checkpoint_owner is not None and lease.checkpoint_owner == worker_id
+    )
+
+
+def _own_write(
+    lease: Lease, after: Lease, attributes: dict[str, dict[str, Any]], removed: tuple[str, ...]
+) -> LeaseWrite:
+    """A write by the holder: SET attributes and the next counter, REMOVE the others."""
+    values = {":n": _number(lease.lease_counter), ":next": _number(after.lease_counter)}
+    condition = "leaseCounter = :n AND " + _owner_condition(lease, values)
+    if lease.checkpoint_owner is None:
+        condition += " AND attribute_not_exists(checkpointOwner)"
+    else:
+        condition += " AND checkpointOwner = :holder"
+        values[":holder"] = {"S": lease.checkpoint_owner}
+    update = "SET leaseCounter = :next" + _assignments(attributes, values, first=False)
+    if removed:
+        update += " REMOVE " + ", ".join(removed)
+    return LeaseWrite(lease, after, _update(lease.lease_key, update, condition, values))
+
+
+def _owner_condition(lease: Lease, values: dict[str, dict[str, Any]]) -> str:
+    if lease.lease_owner is None:
+        return "attribute_not_exists(leaseOwner)"
+    values[":owner"] = {"S": lease.lease_owner}
+    return "leaseOwner = :owner"
+
+
+def _metadata_update(lease_key: str, attributes: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    values: dict[str, dict[str, Any]] = {}
+    update = "SET " + _assignments(attributes, values, first=True)
+    return _update(lease_key, update, "attribute_exists(leaseKey)", values)
+
+
+def _assignments(
+    attributes: Mapping[str, dict[str, Any]], values: dict[str, dict[str, Any]], *, first: bool
+) -> str:
+    values |= {f":{name}": value for name, value in attributes.items()}
+    text = ", ".join(f"{name} = :{name}" for name in attributes)
+    return text if first or not text else f", {text}"
+
+
+def _update(
+    lease_key: str, update: str, condition: str, values: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    return {
+        "Key": {LEASE_KEY: {"S": lease_key}},
+        "UpdateExpression": update,
+        "ConditionExpression": condition,
+        "ExpressionAttributeValues": values,
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+
+
+def _number(value: int) -> dict[str, str]:
+    return {"N": str(value)}

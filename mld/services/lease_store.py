@@ -1,0 +1,419 @@
+"""The lease table: items to leases and back, conditions, lost answers, nothing else.
+
+It never decides *whether* to write, and never writes without a condition. A write that got no
+answer is resolved here by a consistent read and, where it is the holder's, by writing again on top:
+callers only hear ``UnknownOutcome`` when reading failed as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mld.decide.renewal import Finding, judge_row, judge_taking
+from mld.errors import (
+    AwsError,
+    ConditionFailed,
+    LeaseLost,
+    MalformedData,
+    UnknownOutcome,
+)
+from mld.model.lease_item import (
+    LEASE_KEY,
+    hash_range_attributes,
+    is_lease_item,
+    item_key,
+    lease_from_item,
+    lease_to_item,
+)
+from mld.model.lease_writes import (
+    checkpointing,
+    children_update,
+    hash_range_update,
+    releasing,
+    renewal,
+    taking,
+)
+from mld.services.lease_table import LeaseTable
+from mld.services.signal import Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from mld.model.config import LeaseConfig
+    from mld.model.lease import Lease
+    from mld.model.lease_writes import LeaseWrite
+    from mld.model.sequence import ExtendedSequenceNumber
+    from mld.model.shard import HashRange
+    from mld.model.stream import Stream
+    from mld.ports.aws import DynamoDb
+    from mld.ports.clock import Clock
+
+log = logging.getLogger(__name__)
+
+#: Sends of one logical write: the first, one after a lost answer, one on top of what was found.
+WRITE_TRIES = 3
+#: One scan segment per so many bytes, at most 32 (LeaseTableScanSegmentResolver, 3.5.1).
+SEGMENT_BYTES = 0.2 * 2**30
+MAX_SEGMENTS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class TableScan:
+    """Everything that one scan found.
+
+    Attributes:
+        leases: sorted by lease key.
+        foreign: items that aren't leases, by their key.
+        broken: (lease key, why) of leases that can't be read, sorted.
+        started_at: reading of ``Clock.monotonic`` before the first request.
+        finished_at: reading after the last answer.
+    """
+
+    leases: tuple[Lease, ...]
+    foreign: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    broken: tuple[tuple[str, str], ...] = ()
+    started_at: float = 0.0
+    finished_at: float = 0.0
+
+
+class LeaseStore:
+    """All access to the lease table.
+
+    Every method raises the errors of the port (:class:`~mld.errors.AwsError`) beside its own.
+    Cancellation: a started write goes on unseen; the next write to that lease finds out.
+    """
+
+    def __init__(
+        self, dynamodb: DynamoDb, config: LeaseConfig, stream: Stream, clock: Clock
+    ) -> None:
+        """Use the table ``config.table_name``."""
+        self._dynamodb = dynamodb
+        self._config = config
+        self._clock = clock
+        self._table = LeaseTable(dynamodb, config, clock)
+        self._reported: set[tuple[str, str]] = set()
+        self.stream = stream
+        #: The latest finished scan, whoever asked for it.
+        self.last_scan: TableScan | None = None
+        #: Woken after every scan; waited for by the fleet watch.
+        self.scanned = Signal()
+
+    @property
+    def table_name(self) -> str:
+        """Name of the lease table."""
+        return self._config.table_name
+
+    async def ensure_table(self) -> bool:
+        """Create the table if need be and wait until it can be used; see :class:`LeaseTable`."""
+        return await self._table.ensure()
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    async def scan(self) -> TableScan:
+        """Read the whole table, eventually consistent; also kept as :attr:`last_scan`."""
+        started_at = self._clock.monotonic()
+        scan = self._sort_out(await self._scan_items(self._segments()), started_at)
+        self.last_scan = scan
+        self.scanned.wake()
+        return scan
+
+    async def get(self, lease_key: str, *, consistent: bool = False) -> Lease | None:
+        """One lease; None when there is no such row.
+
+        Raises:
+            MalformedData: the row can't be read as a lease.
+        """
+        answer = await self._dynamodb.get_item(
+            TableName=self.table_name,
+            Key={LEASE_KEY: {"S": lease_key}},
+            ConsistentRead=consistent,
+        )
+        item = answer.get("Item")
+        return _lease(item) if item else None
+
+    # -- writing as the holder --------------------------------------------------------------------
+
+    async def renew(self, lease: Lease) -> Lease:
+        """Raise the counter of a lease that we hold.
+
+        Args:
+            lease: the row as we last wrote it.
+
+        Returns:
+            The row as written; with ``checkpoint_owner`` set when a 3.x leader hands it over.
+
+        Raises:
+            LeaseLost: somebody else wrote, or the row is gone.
+            UnknownOutcome: neither the write nor the read that followed was answered. The lease may
+                still be held; keep ``lease`` and renew again.
+        """
+        return await self._write_as_holder(lease, renewal)
+
+    async def checkpoint(
+        self,
+        lease: Lease,
+        position: ExtendedSequenceNumber,
+        *,
+        child_shard_ids: tuple[str, ...] = (),
+    ) -> Lease:
+        """Store a position; otherwise like :meth:`renew`.
+
+        Raises:
+            UnknownOutcome: the position may or may not be stored; keep ``lease``.
+        """
+        return await self._write_as_holder(
+            lease, lambda row: checkpointing(row, position, child_shard_ids)
+        )
+
+    async def evict(self, lease: Lease) -> bool:
+        """Release a lease that we hold, so that another worker can take it at once.
+
+        Returns:
+            False when it had already been taken away or deleted.
+        """
+        try:
+            await self._write_as_holder(lease, releasing)
+        except LeaseLost as lost:
+            log.debug("Nothing to release: %s", lost)
+            return False
+        return True
+
+    async def _write_as_holder(self, lease: Lease, make: Callable[[Lease], LeaseWrite]) -> Lease:
+        for _ in range(WRITE_TRIES):
+            write = make(lease)
+            unanswered: UnknownOutcome | None = None
+            try:
+                await self._dynamodb.update_item(TableName=self.table_name, **write.request)
+            except ConditionFailed as refused:
+                row = await self._stored(lease.lease_key, refused)
+            except UnknownOutcome as error:
+                unanswered = error
+                row = await self._stored(lease.lease_key, error)
+            else:
+                return write.after
+            if unanswered and row is not None and _has_released(write, row):
+                return row
+            judgement = judge_row(lease, row)
+            if judgement.finding is Finding.LOST or row is None:
+                raise LeaseLost(lease.lease_key, judgement.why)
+            log.info("Writing %s again: %s", lease.lease_key, judgement.why)
+            lease = row
+        raise UnknownOutcome("UpdateItem", "Unresolved", f"{lease.lease_key} after several tries")
+
+    # -- writing as anybody -----------------------------------------------------------------------
+
+    async def take(self, lease: Lease, worker_id: str) -> Lease | None:
+        """Become the owner of a lease as it was scanned.
+
+        Returns:
+            The row as written, or None when somebody else was faster.
+        """
+        unanswered = False
+        for _ in range(WRITE_TRIES):
+            write = taking(lease, worker_id)
+            try:
+                await self._dynamodb.update_item(TableName=self.table_name, **write.request)
+            except ConditionFailed as refused:
+                row = await self._stored(lease.lease_key, refused)
+            except UnknownOutcome as error:
+                row = await self._stored(lease.lease_key, error)
+                unanswered = True
+            else:
+                return write.after
+            finding = judge_taking(lease, row, worker_id, unanswered=unanswered)
+            if finding is Finding.LOST or row is None:
+                return None
+            lease = row
+        raise UnknownOutcome("UpdateItem", "Unresolved", f"{lease.lease_key} after several tries")
+
+    async def create_if_absent(self, lease: Lease) -> bool:
+        """Add a row unless there is one with that key.
+
+        Returns:
+            True when it is there through this call.
+        """
+        for _ in range(WRITE_TRIES):
+            try:
+                await self._dynamodb.put_item(
+                    TableName=self.table_name,
+                    Item=lease_to_item(lease),
+                    ConditionExpression="attribute_not_exists(leaseKey)",
+                )
+            except ConditionFailed:
+                return False
+            except UnknownOutcome as error:
+                row = await self._stored(lease.lease_key, error)
+                if row is not None:
+                    return row.lease_counter == lease.lease_counter
+            else:
+                return True
+        raise UnknownOutcome("PutItem", "Unresolved", f"{lease.lease_key} after several tries")
+
+    async def write_children(self, lease_key: str, child_shard_ids: tuple[str, ...]) -> bool:
+        """Store the children of a closed shard in its row.
+
+        Args:
+            lease_key: whose row.
+            child_shard_ids: not empty.
+
+        Returns:
+            False when the row doesn't exist.
+        """
+        return await self._write_metadata(children_update(lease_key, child_shard_ids))
+
+    async def write_hash_range(self, lease_key: str, hash_range: HashRange) -> bool:
+        """Fill in the hash range of a row.
+
+        Returns:
+            False when the row doesn't exist, or the range is one that Java can't read.
+        """
+        if not hash_range_attributes(hash_range):
+            return False
+        return await self._write_metadata(hash_range_update(lease_key, hash_range))
+
+    async def delete(self, lease_key: str, *, only_finished: bool) -> bool:
+        """Remove a row.
+
+        Args:
+            lease_key: which one; nothing but a lease is ever deleted.
+            only_finished: only when its checkpoint is SHARD_END.
+
+        Returns:
+            True when the row is gone, by us or before us.
+        """
+        condition = "(attribute_not_exists(entityType) OR entityType = :lease)"
+        values = {":lease": {"S": "LEASE"}}
+        if only_finished:
+            condition += " AND checkpoint = :end"
+            values[":end"] = {"S": "SHARD_END"}
+        for _ in range(WRITE_TRIES):
+            try:
+                await self._dynamodb.delete_item(
+                    TableName=self.table_name,
+                    Key={LEASE_KEY: {"S": lease_key}},
+                    ConditionExpression=condition,
+                    ExpressionAttributeValues=values,
+                    ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                )
+            except ConditionFailed as refused:
+                return await self._item(lease_key, refused) is None
+            except UnknownOutcome as error:
+                if await self._item(lease_key, error) is None:
+                    return True
+            else:
+                return True
+        raise UnknownOutcome("DeleteItem", "Unresolved", f"{lease_key} after several tries")
+
+    async def _write_metadata(self, request: Mapping[str, Any]) -> bool:
+        for attempt in range(1, WRITE_TRIES + 1):
+            try:
+                await self._dynamodb.update_item(TableName=self.table_name, **request)
+            except ConditionFailed:
+                return False
+            except UnknownOutcome:
+                # The same values again do no harm.
+                if attempt == WRITE_TRIES:
+                    raise
+            else:
+                break
+        return True
+
+    # -- details ----------------------------------------------------------------------------------
+
+    async def _stored(
+        self, lease_key: str, error: ConditionFailed | UnknownOutcome
+    ) -> Lease | None:
+        """The row after a write went wrong; None when it is gone or is no lease any more."""
+        item = await self._item(lease_key, error)
+        try:
+            return _lease(item) if item else None
+        except MalformedData as malformed:
+            raise LeaseLost(lease_key, f"its row can't be read: {malformed}") from malformed
+
+    async def _item(
+        self, lease_key: str, error: ConditionFailed | UnknownOutcome
+    ) -> Mapping[str, Any] | None:
+        if isinstance(error, ConditionFailed) and error.item:
+            return error.item
+        try:
+            answer = await self._dynamodb.get_item(
+                TableName=self.table_name, Key={LEASE_KEY: {"S": lease_key}}, ConsistentRead=True
+            )
+        except AwsError as unread:
+            if isinstance(error, UnknownOutcome):
+                raise error from unread
+            raise
+        item: Mapping[str, Any] | None = answer.get("Item")
+        return item
+
+    def _segments(self) -> int:
+        if self._config.scan_segments > 0:
+            return self._config.scan_segments
+        return max(1, min(MAX_SEGMENTS, math.ceil(self._table.size_bytes / SEGMENT_BYTES)))
+
+    async def _scan_items(self, segments: int) -> list[Mapping[str, Any]]:
+        if segments == 1:
+            return await self._scan_segment(0, 1)
+        try:
+            async with asyncio.TaskGroup() as group:
+                parts = [
+                    group.create_task(self._scan_segment(n, segments)) for n in range(segments)
+                ]
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return [item for part in parts for item in part.result()]
+
+    async def _scan_segment(self, segment: int, segments: int) -> list[Mapping[str, Any]]:
+        request: dict[str, Any] = {"TableName": self.table_name}
+        if segments > 1:
+            request |= {"Segment": segment, "TotalSegments": segments}
+        items: list[Mapping[str, Any]] = []
+        while True:
+            page = await self._dynamodb.scan(**request)
+            items += page.get("Items", ())
+            last_key = page.get("LastEvaluatedKey")
+            if not last_key:
+                return items
+            request["ExclusiveStartKey"] = last_key
+
+    def _sort_out(self, items: list[Mapping[str, Any]], started_at: float) -> TableScan:
+        leases: list[Lease] = []
+        broken: list[tuple[str, str]] = []
+        foreign: dict[str, Mapping[str, Any]] = {}
+        for item in sorted(items, key=item_key):
+            if not is_lease_item(item):
+                foreign[item_key(item)] = item
+                continue
+            try:
+                leases.append(lease_from_item(item))
+            except MalformedData as error:
+                broken.append((item_key(item), str(error)))
+        self._report(broken)
+        return TableScan(tuple(leases), foreign, tuple(broken), started_at, self._clock.monotonic())
+
+    def _report(self, broken: list[tuple[str, str]]) -> None:
+        """Say once what is wrong with a row; every worker meets it at every scan."""
+        for key, why in broken:
+            if (key, why) not in self._reported:
+                log.error("Skipping the row %s of %s: %s", key, self.table_name, why)
+        self._reported = set(broken)
+
+
+def _lease(item: Mapping[str, Any]) -> Lease:
+    if not is_lease_item(item):
+        raise MalformedData(f"item {item_key(item)} is not a lease")
+    return lease_from_item(item)
+
+
+def _has_released(write: LeaseWrite, row: Lease) -> bool:
+    """True when an unanswered release is visible, or was followed by another worker's take."""
+    gave_up = write.after.actual_owner != write.before.actual_owner
+    return (
+        gave_up
+        and row.actual_owner != write.before.actual_owner
+        and row.lease_counter >= write.after.lease_counter
+    )

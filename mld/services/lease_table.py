@@ -1,0 +1,120 @@
+"""Bringing the lease table into being."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from mld.errors import AwsError, InUse, NotFound, ResourceMissing, UnknownOutcome, UnservableFleet
+from mld.model.lease_item import LEASE_KEY
+
+if TYPE_CHECKING:
+    from mld.model.config import LeaseConfig
+    from mld.ports.aws import DynamoDb
+    from mld.ports.clock import Clock
+
+log = logging.getLogger(__name__)
+
+#: Java looks every 10 s; a new table is often ready within one.
+FIRST_POLL_S = 0.2
+LAST_POLL_S = 10.0
+#: Source: DynamoDBLeaseCoordinator.java:282-288 (3.5.1).
+ACTIVE_LIMIT_S = 600.0
+#: A table under change can be read and written.
+USABLE = ("ACTIVE", "UPDATING")
+_RECOVERY_TRIES = 5
+
+
+class LeaseTable:
+    """Creates the table when it is absent and waits until it can be used."""
+
+    def __init__(self, dynamodb: DynamoDb, config: LeaseConfig, clock: Clock) -> None:
+        """Look after ``config.table_name``."""
+        self._dynamodb = dynamodb
+        self._config = config
+        self._clock = clock
+        #: Size by the last DescribeTable, in bytes; DynamoDB refreshes it every six hours.
+        self.size_bytes = 0
+
+    async def ensure(self) -> bool:
+        """Create the table unless it exists, and wait until it can be used.
+
+        Returns:
+            True when this call created it.
+
+        Raises:
+            ResourceMissing: it isn't usable after ten minutes.
+            UnservableFleet: a table of that name has another primary key.
+            AwsError: from DescribeTable or CreateTable; try again or correct the permissions.
+
+        Cancellation: the table may have been created; the next call goes on from there.
+        """
+        created = await self._describe() is None and await self._create()
+        await self._wait_until_usable()
+        if self._config.point_in_time_recovery:
+            await self._enable_recovery()
+        return created
+
+    async def _describe(self) -> dict[str, Any] | None:
+        try:
+            answer = await self._dynamodb.describe_table(TableName=self._config.table_name)
+        except NotFound:
+            return None
+        table: dict[str, Any] = answer["Table"]
+        key = [(part["AttributeName"], part["KeyType"]) for part in table.get("KeySchema", ())]
+        if key and key != [(LEASE_KEY, "HASH")]:
+            raise UnservableFleet(
+                f"table {self._config.table_name} has the primary key {key}, so it isn't a lease "
+                "table; choose another applicationName"
+            )
+        self.size_bytes = int(table.get("TableSizeBytes", 0))
+        return table
+
+    async def _create(self) -> bool:
+        try:
+            await self._dynamodb.create_table(
+                TableName=self._config.table_name,
+                KeySchema=[{"AttributeName": LEASE_KEY, "KeyType": "HASH"}],
+                AttributeDefinitions=[{"AttributeName": LEASE_KEY, "AttributeType": "S"}],
+                BillingMode="PAY_PER_REQUEST",
+                DeletionProtectionEnabled=self._config.deletion_protection,
+            )
+        except InUse:
+            return False
+        except UnknownOutcome:
+            if await self._describe() is None:
+                raise
+        log.info("Created the lease table %s", self._config.table_name)
+        return True
+
+    async def _wait_until_usable(self) -> None:
+        give_up_at = self._clock.monotonic() + ACTIVE_LIMIT_S
+        pause_s = FIRST_POLL_S
+        while True:
+            table = await self._describe()
+            status = "absent" if table is None else str(table.get("TableStatus"))
+            if status in USABLE:
+                return
+            if self._clock.monotonic() >= give_up_at:
+                raise ResourceMissing(
+                    f"table {self._config.table_name} is {status} after {ACTIVE_LIMIT_S:.0f} s"
+                )
+            await asyncio.sleep(pause_s)
+            pause_s = min(LAST_POLL_S, pause_s * 1.5)
+
+    async def _enable_recovery(self) -> None:
+        """Switch point-in-time recovery on; a failure is no reason not to read the stream."""
+        for attempt in range(1, _RECOVERY_TRIES + 1):
+            try:
+                await self._dynamodb.update_continuous_backups(
+                    TableName=self._config.table_name,
+                    PointInTimeRecoverySpecification={"PointInTimeRecoveryEnabled": True},
+                )
+            except AwsError as error:
+                if attempt == _RECOVERY_TRIES:
+                    log.warning("No point-in-time recovery for the lease table: %s", error)
+                else:
+                    await asyncio.sleep(attempt)
+            else:
+                return
