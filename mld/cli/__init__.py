@@ -1,0 +1,117 @@
+"""The command line ``kcl-mld``: the first token decides, a command's name is the command.
+
+Anything else is for the daemon, as with Java's MultiLangDaemon: ``kcl-mld app.properties`` and
+``kcl-mld --properties app.properties`` run it. A file called ``validate`` is ``./validate``.
+Modules are imported when their command runs, so that the daemon starts fast.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from mld import __version__
+from mld.cli.options import run_command
+from mld.errors import MldError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+USAGE_EXIT = 2
+#: Command -> (module with a click command of that name, one line of help).
+COMMANDS = {
+    "run": ("mld.cli.options", "run the daemon; the default"),
+    "validate": ("mld.cli.validate", "check a properties file and show what it means"),
+    "print-command": ("mld.cli.print_command", "print the command line, as kclpy's launcher does"),
+    "leases": ("mld.cli.leases", "look at a lease table"),
+    "local": ("mld.cli.local", "run against an AWS embedded in this process"),
+    "conform": ("mld.cli.conform", "test an implementation of the multilang protocol"),
+}
+_MORE = "For more information, run: kcl-mld --help"
+_GROUP_OPTIONS = {"--help", "-h", "--version"}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when the command is asked for."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        """Names in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
+        """The command, or None when there is none of that name."""
+        if name == "run":
+            return run_command
+        if name not in COMMANDS:
+            return None
+        module_name = COMMANDS[name][0]
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name == module_name:
+                why = f"{name} is not part of this version"
+            else:
+                why = f"{name} needs the package {error.name}: pip install 'kcl-mld[local]'"
+            raise click.UsageError(why) from None
+        command = getattr(module, name.replace("-", "_"))
+        assert isinstance(command, click.Command), f"{module_name} exposes a click command"
+        return command
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Help without importing every command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="kcl-mld")
+def cli() -> None:
+    """The MultiLangDaemon of the Kinesis Client Library, without a JVM.
+
+    Without a command the daemon runs: kcl-mld --properties FILE. See kcl-mld run --help.
+    """
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Entry point of ``kcl-mld``; exits with the code of ``mld.errors`` or of the command.
+
+    Args:
+        argv: arguments without the program's name; None = those of the process.
+    """
+    sys.exit(dispatch(sys.argv[1:] if argv is None else list(argv)))
+
+
+def dispatch(args: list[str]) -> int:
+    """Run one command line and return its exit code."""
+    if not args or (args[0] not in COMMANDS and args[0] not in _GROUP_OPTIONS):
+        args = ["run", *args]
+    try:
+        result = cli.main(args, prog_name="kcl-mld", standalone_mode=False)
+    except click.exceptions.BadOptionUsage as error:
+        # The same words as the Java daemon, where other programs may look for them.
+        click.echo(f"Expected a value after parameter {error.option_name}", err=True)
+        return _fail(error.format_message())
+    except click.UsageError as error:
+        if error.ctx is not None:
+            click.echo(error.ctx.get_usage())
+        return _fail(error.format_message())
+    except click.Abort:
+        return 130
+    except MldError as error:
+        _fail(str(error))
+        return error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output is gone; keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+def _fail(message: str) -> int:
+    click.echo(message, err=True)
+    click.echo(_MORE, err=True)
+    return USAGE_EXIT

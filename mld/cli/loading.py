@@ -1,0 +1,87 @@
+"""What every command does first: set up logging, read the properties file, say what is wrong."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mld.adapters.logs import LogFormat, LogSettings, set_up
+from mld.errors import ConfigError
+from mld.model.config_build import Built, build_config
+from mld.model.findings import Severity
+
+if TYPE_CHECKING:
+    from mld.cli.options import RunOptions
+    from mld.model.config import Config
+
+_log = logging.getLogger("mld.config")
+_LEVELS = {Severity.INFO: logging.INFO, Severity.WARNING: logging.WARNING}
+
+
+def start_logging(options: RunOptions) -> None:
+    """Set up logging as the command line says: ``--log-level`` wins over the file of ``-l``.
+
+    Raises:
+        ConfigError: the file of ``-l`` cannot be used.
+    """
+    level, notes, python = options.log_level, options.warnings, None
+    levels: tuple[tuple[str, str], ...] = ()
+    if options.log_configuration is not None:
+        from mld.adapters.log_configuration import read_log_configuration
+
+        file = read_log_configuration(options.log_configuration)
+        level, levels, python = level or file.level, file.levels, file.python
+        notes += tuple(f"{options.log_configuration}: {text}" for text in file.warnings)
+    chosen = LogFormat(options.log_format.lower()) if options.log_format else None
+    set_up(LogSettings(format=chosen, level=(level or "INFO").upper(), levels=levels))
+    if python is not None:
+        from mld.adapters.log_configuration import apply_python
+
+        apply_python(python)
+    for note in notes:
+        _log.warning("%s", note)
+
+
+def read_properties(path: str) -> bytes:
+    """The bytes of a properties file; a relative path is relative to the working directory.
+
+    Raises:
+        ConfigError: it cannot be read; the text is the Java daemon's.
+    """
+    prefix = "Error while reading properties file: "
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{prefix}Unable to find property file in classpath, or file system: '{path}'"
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{prefix}'{path}': {reason}") from None
+
+
+def build(path: str, *, worker_id: str) -> Built:
+    """Read and check a properties file without logging anything.
+
+    Raises:
+        ConfigError: unreadable, or its syntax is broken.
+    """
+    return build_config(read_properties(path), path, worker_id=worker_id)
+
+
+def load_config(path: str, *, worker_id: str) -> Config:
+    """The configuration of a file; warnings and remarks are logged, once each.
+
+    Args:
+        path: as typed.
+        worker_id: for a file that names no worker.
+
+    Raises:
+        ConfigError: unreadable or wrong; lists every error with file, line and key.
+    """
+    built = build(path, worker_id=worker_id)
+    for finding in built.findings:
+        if finding.severity in _LEVELS:
+            _log.log(_LEVELS[finding.severity], "%s", finding)
+    return built.require()

@@ -1,0 +1,169 @@
+"""The daemon's own command line: Java's forms and ours, checked before anything is read.
+
+Java takes a token that it doesn't know for a file name, ``--help`` and ``-p=x`` among them; here
+those are what they look like, and an unknown option is an error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What the command line of the daemon says.
+
+    Attributes:
+        properties_file: path as typed.
+        log_configuration: path for ``-l``, or None.
+        log_level: of :data:`LEVELS`, or None.
+        log_format: ``text``, ``json``, or None = text on a terminal.
+        http: host and port to serve health on, or None.
+        warnings: to be logged once logging is set up.
+    """
+
+    properties_file: str
+    log_configuration: str | None = None
+    log_level: str | None = None
+    log_format: str | None = None
+    http: tuple[str, int] | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class RunCommand(click.Command):
+    """Expands ``@FILE`` before options are looked at, like the Java daemon."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Replace every ``@FILE`` by the lines of the file, then parse."""
+        return super().parse_args(ctx, expand_argument_files(args))
+
+
+def expand_argument_files(args: list[str]) -> list[str]:
+    """Each ``@FILE`` becomes the lines of FILE, one argument a line; blank and ``#`` lines don't.
+
+    Raises:
+        click.UsageError: a file cannot be read.
+    """
+    expanded: list[str] = []
+    for arg in args:
+        if not arg.startswith("@"):
+            expanded.append(arg)
+            continue
+        try:
+            text = Path(arg[1:]).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.UsageError(f"Could not read file {arg[1:]}: {error}") from None
+        expanded += [
+            line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")
+        ]
+    return expanded
+
+
+def parse_address(
+    _ctx: click.Context, _param: click.Parameter, text: str | None
+) -> tuple[str, int] | None:
+    """``HOST:PORT`` or ``[IPv6]:PORT`` as a pair.
+
+    Raises:
+        click.BadParameter: another form, or no port 0..65535.
+    """
+    if not text:
+        return None
+    host, colon, port = text.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    valid_port = port.isascii() and port.isdigit() and int(port) <= 65535
+    if not colon or not bare or not valid_port or (":" in host and not is_bracketed):
+        raise click.BadParameter(f"{text!r} is not HOST:PORT, such as 127.0.0.1:8080")
+    return bare, int(port)
+
+
+def choose_properties_file(
+    options: tuple[str, ...], positional: tuple[str, ...]
+) -> tuple[str, tuple[str, ...]]:
+    """The file to use and what to warn about, with the Java daemon's messages.
+
+    Args:
+        options: values of ``-p`` and its other names.
+        positional: everything that is no option.
+
+    Raises:
+        click.UsageError: none, an empty one, or too many.
+    """
+    if len(options) > 1:
+        raise click.UsageError("Can only specify option -p once.")
+    if len(positional) > 1:
+        listed = ", ".join(positional)
+        raise click.UsageError(
+            f"Expected a single argument, but found multiple arguments.  Arguments: {listed}"
+        )
+    # The Java daemon reads -p=x as a file name; nobody means that.
+    chosen = options[0].removeprefix("=") if options else "".join(positional)
+    if not chosen:
+        raise click.UsageError("Properties file missing, please provide a properties file")
+    if options and positional:
+        return chosen, ("Overriding the properties file with the --properties-file option",)
+    return chosen, ()
+
+
+def _run(
+    properties: tuple[str, ...],
+    files: tuple[str, ...],
+    log_configuration: str | None,
+    log_level: str | None,
+    log_format: str | None,
+    http: tuple[str, int] | None,
+) -> int:
+    from mld.cli.run import run
+
+    file, warnings = choose_properties_file(properties, files)
+    options = RunOptions(
+        properties_file=file,
+        log_configuration=(log_configuration or "").removeprefix("=") or None,
+        log_level=log_level,
+        log_format=log_format,
+        http=http,
+        warnings=warnings,
+    )
+    return run(options)
+
+
+run_command = RunCommand(
+    "run",
+    callback=_run,
+    short_help="run the daemon",
+    help="Run the daemon until it is stopped or a child fails.",
+    epilog="@FILE stands for the lines of FILE, one argument a line.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    params=[
+        click.Option(
+            ["-p", "--properties", "--properties-file", "properties"],
+            multiple=True,
+            metavar="FILE",
+            help="Properties file; wins over a plain FILE.",
+        ),
+        click.Option(
+            ["-l", "--log-configuration"],
+            metavar="FILE",
+            help="logback XML, whose levels are used, or JSON for Python's dictConfig.",
+        ),
+        click.Option(["--log-level"], type=click.Choice(LEVELS, case_sensitive=False)),
+        click.Option(
+            ["--log-format"],
+            type=click.Choice(("text", "json"), case_sensitive=False),
+            help="Default: text on a terminal, JSON elsewhere.",
+        ),
+        click.Option(
+            ["--http"],
+            metavar="HOST:PORT",
+            callback=parse_address,
+            help="Serve /livez, /readyz and /leases there.",
+        ),
+        click.Argument(["files"], nargs=-1, metavar="[FILE]"),
+    ],
+)

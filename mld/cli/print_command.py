@@ -1,0 +1,51 @@
+"""``kcl-mld print-command``: a stand-in for kclpy's ``amazon_kclpy_helper.py``.
+
+Start scripts say ``$(amazon_kclpy_helper.py --print_command --java … --properties …)``; with this
+command in its place they start kcl-mld. Options about Java are accepted and not needed.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+
+
+@click.command("print-command")
+@click.option("--print_command", "--print-command", is_flag=True, help="The default.")
+@click.option("--print_classpath", "--print-classpath", is_flag=True, help="There is none.")
+@click.option("-j", "--java", metavar="PATH", help="Not needed.")
+@click.option("-p", "--properties", "--props", "--prop", metavar="FILE", help="Properties file.")
+@click.option(
+    "--sample", "--sample-props", "--use-sample-properties", is_flag=True, help="Not supported."
+)
+@click.option("-c", "--classpath", "--path", multiple=True, metavar="PATH", help="Not needed.")
+@click.option("-l", "--log-configuration", metavar="FILE", help="Passed on.")
+@click.pass_context
+def print_command(
+    ctx: click.Context,
+    *,
+    print_command: bool,
+    print_classpath: bool,
+    java: str | None,
+    properties: str | None,
+    sample: bool,
+    classpath: tuple[str, ...],
+    log_configuration: str | None,
+) -> int:
+    """Print the command that runs the daemon, with the options of kclpy's launcher."""
+    if print_classpath:
+        click.echo("no class path is needed: kcl-mld runs without Java", err=True)
+        if not print_command:
+            return 0
+    if java or classpath:
+        click.echo("--java and --classpath are not needed: kcl-mld runs without Java", err=True)
+    if sample:
+        raise click.UsageError("there is no installed sample: name a file with --properties", ctx)
+    if not properties:
+        raise click.UsageError("Must provide arguments: --properties", ctx)
+    command = ["kcl-mld", "--properties", properties]
+    if log_configuration:
+        command += ["--log-configuration", log_configuration]
+    click.echo(shlex.join(command))
+    return 0

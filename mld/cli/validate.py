@@ -1,0 +1,139 @@
+"""``kcl-mld validate``: the effective configuration of a file, and everything wrong with it."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mld.cli.loading import build
+from mld.errors import ConfigError
+from mld.model.config_checks import require_same_region
+from mld.model.config_keys import CREDENTIAL_KEYS, Effect
+from mld.model.credentials import parse_chain
+from mld.model.findings import Finding, Severity
+from mld.model.masking import mask
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mld.model.config_build import Built
+    from mld.model.settings import Setting
+
+#: Properties that an environment variable stands in for, and the variables in their order.
+_FROM_ENVIRONMENT = {
+    "regionName": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+    "kinesisEndpoint": ("AWS_ENDPOINT_URL_KINESIS", "AWS_ENDPOINT_URL"),
+    "dynamoDBEndpoint": ("AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL"),
+    "cloudWatchEndpoint": ("AWS_ENDPOINT_URL_CLOUDWATCH", "AWS_ENDPOINT_URL"),
+}
+_COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+
+
+@click.command("validate")
+@click.argument("file")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@click.option("--all", "show_all", is_flag=True, help="Also properties not used yet.")
+def validate(file: str, *, as_json: bool, show_all: bool) -> int:
+    """Check FILE and show what it means, with the origin of each value. Secrets are masked.
+
+    Exits with 2 when there is any error or warning, else with 0. AWS is not asked.
+    """
+    try:
+        built = build(file, worker_id="a fresh UUID at every start")
+    except ConfigError as error:
+        if not as_json:
+            raise
+        click.echo(json.dumps({"file": file, "valid": False, "error": mask(str(error))}))
+        return error.exit_code
+    rows = [_row(setting, os.environ) for setting in built.settings]
+    findings = [*built.findings, *_check_region(built, file, rows)]
+    suspicious = any(finding.severity is not Severity.INFO for finding in findings)
+    if as_json:
+        click.echo(json.dumps(_as_json(file, findings, rows), indent=2))
+    else:
+        _print_findings(file, findings)
+        _print_rows([row for row in rows if show_all or row["shown"]])
+    return 2 if suspicious else 0
+
+
+def _row(setting: Setting, environ: Mapping[str, str]) -> dict[str, Any]:
+    key, shown, origin = setting.key, setting.shown, setting.origin
+    if key.name in CREDENTIAL_KEYS and setting.text is not None:
+        shown = str(parse_chain(setting.text)[0])
+    if setting.value is None:
+        for variable in _FROM_ENVIRONMENT.get(key.name, ()):
+            if environ.get(variable):
+                shown, origin = mask(environ[variable]), f"environment {variable}"
+                break
+    used = key.effect is Effect.EFFECTIVE
+    return {
+        "key": key.name,
+        "value": shown,
+        "origin": origin,
+        "effect": str(key.effect),
+        "shown": setting.text is not None or (used and shown != ""),
+    }
+
+
+def _check_region(built: Built, file: str, rows: list[dict[str, Any]]) -> list[Finding]:
+    """A region from the environment must be the stream's as well."""
+    region = next(row["value"] for row in rows if row["key"] == "regionName")
+    if built.config is None or built.config.stream.region is not None or not region:
+        return []
+    try:
+        require_same_region(built.config.stream, region)
+    except ConfigError as error:
+        return [Finding(Severity.ERROR, file, None, error.key, error.why)]
+    return []
+
+
+def _as_json(file: str, findings: list[Finding], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "file": file,
+        "valid": not any(finding.severity is Severity.ERROR for finding in findings),
+        "findings": [
+            {
+                "severity": str(finding.severity),
+                "line": finding.line,
+                "key": finding.key,
+                "text": finding.text,
+                "suggestion": finding.suggestion,
+            }
+            for finding in findings
+        ],
+        "settings": {
+            row["key"]: {name: row[name] for name in ("value", "origin", "effect")} for row in rows
+        },
+    }
+
+
+def _print_findings(file: str, findings: list[Finding]) -> None:
+    counts = {
+        severity: sum(finding.severity is severity for finding in findings) for severity in Severity
+    }
+    summary = ", ".join(f"{n} {word}{'s' * (n != 1)}" for word, n in counts.items() if n)
+    click.echo(f"{file}: {summary or 'nothing to complain about'}")
+    for finding in findings:
+        severity = click.style(finding.severity, fg=_COLORS[finding.severity])
+        subject = f"{finding.key}: " if finding.key is not None else ""
+        click.echo(f"  {finding.place}: {severity}: {_printable(subject + finding.text)}")
+        if finding.suggestion:
+            click.echo(f"      {_printable(finding.suggestion)}")
+    click.echo()
+
+
+def _print_rows(rows: list[dict[str, Any]]) -> None:
+    width = max(len(row["key"]) for row in rows)
+    value_width = min(48, max(len(row["value"]) for row in rows))
+    for row in rows:
+        remark = "" if row["effect"] == Effect.EFFECTIVE else f"; {row['effect']}"
+        value = _printable(row["value"])
+        click.echo(f"{row['key']:<{width}}  {value:<{value_width}}  {row['origin']}{remark}")
+
+
+def _printable(text: str) -> str:
+    """Control characters and lone surrogates escaped: a file may hold anything."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
