@@ -1,0 +1,117 @@
+"""``python -m mld.local``: the embedded AWS as a process; prints its endpoints as one JSON line.
+
+It ends when its standard input ends, so it cannot outlive the process that started it, and on
+SIGINT or SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import logging
+import random
+import socket
+import sys
+import threading
+
+import uvicorn
+
+from mld.local.faultplan import FaultPlan
+from mld.local.kinesis import KinesisSettings
+from mld.local.server import AbortableProtocol, KinesisApp
+
+_LOOPBACK = "127.0.0.1"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Serve until told to stop; returns the exit code."""
+    options = _parse(argv)
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    rng = random.Random(options.seed)
+    plan = FaultPlan(rng)
+    app = KinesisApp(
+        KinesisSettings(
+            region=options.region,
+            create_s=options.create_s,
+            reshard_s=options.reshard_s,
+            consumer_create_s=options.create_s,
+            limits=options.limits,
+        ),
+        rng,
+        plan,
+    )
+    # The protocol is named because asyncio sets TCP_NODELAY only where it sees it; without that
+    # every small answer waits 40 ms for the client's delayed acknowledgement.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((options.host, options.kinesis_port))
+    endpoints = {"kinesis": f"http://{options.host}:{listener.getsockname()[1]}"}
+    if not options.no_moto:
+        from mld.local.motoserver import MotoServer  # noqa: PLC0415 (0.4 s, not always wanted)
+
+        moto = MotoServer(options.host, options.moto_port, plan)
+        moto.start()
+        endpoints["moto"] = f"http://{options.host}:{moto.port}"
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http=AbortableProtocol,
+            loop="asyncio",
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            access_log=False,
+            log_level="error",
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=300,
+            timeout_graceful_shutdown=1,
+        )
+    )
+    # What is loaded by now stays; collections then look only at what requests leave behind.
+    gc.freeze()
+    print(json.dumps(endpoints), flush=True)  # noqa: T201
+    if not options.keep:
+        threading.Thread(target=_stop_at_eof, args=(server,), daemon=True).start()
+    asyncio.run(server.serve(sockets=[listener]))
+    return 0
+
+
+def _parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m mld.local", description=__doc__)
+    add = parser.add_argument
+    add("--host", default=_LOOPBACK, help="address to listen on (loopback only)")
+    add("--anywhere", action="store_true", help="allow a --host that is not loopback")
+    add("--kinesis-port", type=int, default=0, metavar="PORT", help="0 = any free port")
+    add("--moto-port", type=int, default=0, metavar="PORT", help="0 = any free port")
+    add("--no-moto", action="store_true", help="serve Kinesis alone")
+    add("--region", default="us-east-1")
+    add("--limits", action="store_true", help="apply the rate limits of Kinesis")
+    add("--create-s", type=float, default=0.0, metavar="S", help="a new stream is CREATING so long")
+    add("--reshard-s", type=float, default=0.0, metavar="S", help="a reshard is UPDATING so long")
+    add("--seed", type=int, default=0, help="of everything that is left to chance")
+    add("--keep", action="store_true", help="go on when standard input ends")
+    options = parser.parse_args(argv)
+    if not options.anywhere and not _is_loopback(options.host):
+        parser.error(f"{options.host} is not a loopback address: nothing here checks signatures")
+    return options
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        found = socket.getaddrinfo(host, None)
+    except socket.gaierror:
+        return False
+    return all(str(entry[4][0]).startswith("127.") or entry[4][0] == "::1" for entry in found)
+
+
+def _stop_at_eof(server: uvicorn.Server) -> None:
+    while sys.stdin.buffer.read(4096):
+        pass
+    server.should_exit = True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

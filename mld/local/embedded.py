@@ -1,0 +1,179 @@
+"""The embedded AWS as a child process of a test, a demo, a benchmark or ``kcl-mld local``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import urllib.request
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+_START_TIMEOUT_S = 60
+_STOP_TIMEOUT_S = 5
+
+
+class EmbeddedAws:
+    """Kinesis, DynamoDB, CloudWatch and STS on loopback, in one child process.
+
+    The child ends with this process, however that ends: its standard input is a pipe from here.
+    Use as a context manager, or call :meth:`start` and :meth:`stop`.
+
+    Args:
+        kinesis_port: 0 = any free port.
+        moto_port: 0 = any free port.
+        region: region of every ARN.
+        options: further arguments of ``python -m mld.local``, e.g. ``("--reshard-s", "0.5")``.
+    """
+
+    def __init__(
+        self,
+        *,
+        kinesis_port: int = 0,
+        moto_port: int = 0,
+        region: str = "us-east-1",
+        options: Sequence[str] = (),
+    ) -> None:
+        self.region = region
+        self._arguments = [
+            *(sys.executable, "-m", "mld.local"),
+            *("--kinesis-port", str(kinesis_port)),
+            *("--moto-port", str(moto_port)),
+            *("--region", region),
+            *options,
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._endpoints: dict[str, str] = {}
+
+    def start(self) -> Self:
+        """Start the child and wait until both servers listen.
+
+        Raises:
+            RuntimeError: it ended or said nothing for 60 s; its own words are on stderr.
+        """
+        # A session of its own: Ctrl-C in a terminal reaches this process alone, which stops it.
+        process = subprocess.Popen(  # noqa: S603 (this interpreter, our own module)
+            self._arguments,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._process = process
+        assert process.stdout is not None
+        ready, _, _ = select.select([process.stdout], [], [], _START_TIMEOUT_S)
+        line = process.stdout.readline() if ready else b""
+        if not line:
+            self.stop()
+            raise RuntimeError("the embedded AWS did not start")
+        self._endpoints = json.loads(line)
+        return self
+
+    def stop(self) -> None:
+        """End the child; does nothing when it is not there."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        try:
+            process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the child."""
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    @property
+    def kinesis_url(self) -> str:
+        """Endpoint of Kinesis."""
+        return self._endpoints["kinesis"]
+
+    @property
+    def moto_url(self) -> str:
+        """Endpoint of DynamoDB, CloudWatch and STS."""
+        return self._endpoints["moto"]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What an AWS client needs in its environment to talk to this and to nothing else."""
+        return {
+            "AWS_ENDPOINT_URL": self.moto_url,
+            "AWS_ENDPOINT_URL_KINESIS": self.kinesis_url,
+            "AWS_ENDPOINT_URL_DYNAMODB": self.moto_url,
+            "AWS_ENDPOINT_URL_CLOUDWATCH": self.moto_url,
+            "AWS_ENDPOINT_URL_STS": self.moto_url,
+            "AWS_ACCESS_KEY_ID": "embedded",
+            "AWS_SECRET_ACCESS_KEY": "embedded",
+            "AWS_REGION": self.region,
+            "AWS_DEFAULT_REGION": self.region,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def environment_for_child(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
+        """``base`` (this process's environment) without other AWS settings, with ours."""
+        source = os.environ if base is None else base
+        kept = {name: value for name, value in source.items() if not name.startswith("AWS_")}
+        return {**kept, **self.environment}
+
+    def client(self, service: str, **options: Any) -> Any:
+        """A botocore client of ``kinesis``, ``dynamodb``, ``cloudwatch`` or ``sts``."""
+        import botocore.session  # noqa: PLC0415 (slow to import; most users only start the server)
+
+        return botocore.session.Session().create_client(
+            service,
+            region_name=self.region,
+            endpoint_url=self.kinesis_url if service == "kinesis" else self.moto_url,
+            aws_access_key_id="embedded",
+            aws_secret_access_key="embedded",  # noqa: S106 (nothing checks it)
+            **options,
+        )
+
+    def control(
+        self,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        faults: Sequence[Mapping[str, Any]] | None = None,
+        advance_s: float = 0.0,
+    ) -> dict[str, Any]:
+        """Change the server's behavior and see its counts.
+
+        Args:
+            settings: fields of :class:`mld.local.kinesis.KinesisSettings`.
+            faults: fields of :class:`mld.local.faultplan.FaultRule`, one mapping a rule; they
+                replace all earlier rules. None leaves them, an empty list removes them.
+            advance_s: seconds by which the clock of Kinesis goes forward.
+
+        Returns: ``now_s``, ``settings``, ``calls`` and ``faults`` counted so far.
+        """
+        wanted: dict[str, Any] = {"settings": dict(settings or {}), "advance_s": advance_s}
+        if faults is not None:
+            wanted["faults"] = [dict(rule) for rule in faults]
+        request = urllib.request.Request(  # noqa: S310 (our own loopback address)
+            f"{self.kinesis_url}/_control", data=json.dumps(wanted).encode(), method="POST"
+        )
+        with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
+            answer: dict[str, Any] = json.load(response)
+        return answer

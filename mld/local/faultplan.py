@@ -1,0 +1,93 @@
+"""Misbehavior on request: delays, error answers, lost answers, in every service of the server."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    import random
+
+
+class FaultRule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What happens to requests that match; the first matching rule counts.
+
+    Attributes:
+        service: ``kinesis``, ``dynamodb``, ``monitoring``, ``sts`` or ``*``.
+        operation: API operation or ``*``.
+        contains: text that the request's body must hold, e.g. a shard id.
+        times: how many requests it still applies to; None = all.
+        probability: 0 to 1, how many of the matching requests it hits.
+        delay_s: seconds to wait before the rest.
+        code: error to answer with; None = no error.
+        message: its text.
+        http_status: its status.
+        when: ``before`` the operation (nothing happens) or ``after`` it (its effect stays).
+        drop: close the connection instead of answering.
+    """
+
+    service: str = "*"
+    operation: str = "*"
+    contains: str = ""
+    times: int | None = None
+    probability: float = 1.0
+    delay_s: float = 0.0
+    code: str | None = None
+    message: str = "injected"
+    http_status: int = 400
+    when: Literal["before", "after"] = "before"
+    drop: bool = False
+
+    def matches(self, service: str, operation: str, body: bytes) -> bool:
+        """Whether the rule is about this request."""
+        return (
+            self.service in {"*", service}
+            and self.operation in {"*", operation}
+            and (not self.contains or self.contains.encode() in body)
+        )
+
+    @property
+    def spoils(self) -> bool:
+        """Whether it does more than delay."""
+        return self.drop or self.code is not None
+
+
+class FaultPlan:
+    """The rules in force and what was asked so far; may be used from several threads."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._lock = threading.Lock()
+        self._rules: list[FaultRule] = []
+        self._calls: dict[str, int] = {}
+        self._hits: dict[str, int] = {}
+
+    def replace(self, rules: list[FaultRule]) -> None:
+        """Put these rules in the place of all earlier ones."""
+        with self._lock:
+            self._rules = list(rules)
+
+    def pick(self, service: str, operation: str, body: bytes) -> FaultRule | None:
+        """Count a request and return the rule that hits it, if any."""
+        name = f"{service}.{operation}"
+        with self._lock:
+            self._calls[name] = self._calls.get(name, 0) + 1
+            for rule in self._rules:
+                if rule.times != 0 and rule.matches(service, operation, body):
+                    if rule.probability < 1 and self._rng.random() >= rule.probability:
+                        continue
+                    if rule.times is not None:
+                        rule.times -= 1
+                    self._hits[name] = self._hits.get(name, 0) + 1
+                    return rule
+        return None
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Requests and faults so far, by ``service.Operation``."""
+        with self._lock:
+            return {
+                "calls": dict(sorted(self._calls.items())),
+                "faults": dict(sorted(self._hits.items())),
+            }

@@ -1,0 +1,137 @@
+"""moto's DynamoDB, CloudWatch and STS in a thread of this process, with our faults in front."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from moto.moto_server.werkzeug_app import (
+    DomainDispatcherApplication,
+    MotoRequestHandler,
+    create_backend_app,
+)
+from werkzeug.serving import BaseWSGIServer, make_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from mld.local.faultplan import FaultPlan, FaultRule
+
+    Environ = dict[str, Any]
+    StartResponse = Callable[[str, list[tuple[str, str]]], Any]
+
+_SCOPE = re.compile(r"Credential=[^/]*/\d+/[^/]*/([^/]+)/")
+_ACTION = re.compile(rb"(?:^|&)Action=(\w+)")
+#: Services loaded before the first request asks for them.
+_WANTED = ("dynamodb", "monitoring", "sts")
+
+
+class _QuietHandler(MotoRequestHandler):
+    """Keeps connections open, which saves a connection per request, and writes no access log."""
+
+    protocol_version = "HTTP/1.1"
+    # Without this every answer waits for the client's delayed acknowledgement.
+    disable_nagle_algorithm = True
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Say nothing."""
+
+
+class _FaultyApp:
+    """WSGI application: applies the plan, then hands the request to moto."""
+
+    def __init__(self, plan: FaultPlan) -> None:
+        self._plan = plan
+        self._moto = DomainDispatcherApplication(create_backend_app)
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        environ["wsgi.input"] = io.BytesIO(body)
+        service, operation = _named(environ, body)
+        rule = self._plan.pick(service, operation, body)
+        if rule is None:
+            return self._forward(environ, start_response)
+        if rule.delay_s > 0:
+            time.sleep(rule.delay_s)
+        if not rule.spoils:
+            return self._forward(environ, start_response)
+        if rule.when == "after":
+            list(self._forward(environ, lambda *_args: None))
+        if rule.drop:
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            raise ConnectionAbortedError
+        return _error(rule, start_response)
+
+    def load(self, service: str) -> None:
+        """Import a service's backend and make its routes."""
+        credential = f"AWS4-HMAC-SHA256 Credential=x/20200101/us-east-1/{service}/aws4_request, x=y"
+        self._moto.get_application(
+            {
+                "PATH_INFO": "/",
+                "HTTP_AUTHORIZATION": credential,
+                "HTTP_X_AMZ_TARGET": "DynamoDB_20120810.ListTables"
+                if service == "dynamodb"
+                else "",
+            }
+        )
+
+    def _forward(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        answer: Iterable[bytes] = self._moto(environ, start_response)
+        return answer
+
+
+def _named(environ: Environ, body: bytes) -> tuple[str, str]:
+    """Service and operation of a request in any of the protocols in use."""
+    scope = _SCOPE.search(environ.get("HTTP_AUTHORIZATION", ""))
+    service = scope[1].lower() if scope else "unknown"
+    target = environ.get("HTTP_X_AMZ_TARGET", "")
+    if target:
+        return service, target.rpartition(".")[2]
+    path = environ.get("PATH_INFO", "")
+    if "/operation/" in path:
+        return service, path.rpartition("/")[2]
+    action = _ACTION.search(body)
+    return service, action[1].decode() if action else "unknown"
+
+
+def _error(rule: FaultRule, start_response: StartResponse) -> Iterable[bytes]:
+    body = json.dumps({"__type": rule.code, "message": rule.message}).encode()
+    headers = [("Content-Type", "application/x-amz-json-1.0"), ("Content-Length", str(len(body)))]
+    start_response(f"{rule.http_status} injected", headers)
+    return [body]
+
+
+class MotoServer:
+    """moto behind HTTP on one port, in threads of this process.
+
+    Args:
+        host: address to listen on.
+        port: 0 = any free one; see :attr:`port`.
+        plan: faults applied to every request.
+    """
+
+    def __init__(self, host: str, port: int, plan: FaultPlan) -> None:
+        self._app = _FaultyApp(plan)
+        self._server: BaseWSGIServer = make_server(
+            host, port, self._app, threaded=True, request_handler=_QuietHandler
+        )
+        self.port = self._server.server_port
+
+    def start(self) -> None:
+        """Serve from now on, and load the services wanted in the background."""
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._load, daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop accepting; requests under way may still be answered."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _load(self) -> None:
+        for service in _WANTED:
+            self._app.load(service)

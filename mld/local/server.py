@@ -1,0 +1,180 @@
+"""The Kinesis model over HTTP: the JSON protocol of the service and ``/_control`` for tests.
+
+A raw ASGI application, so that nothing stands between the HTTP parser and the model. Signatures
+are not checked; CBOR is not spoken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from mld.local.faultplan import FaultPlan, FaultRule  # noqa: TC001 (msgspec reads the annotations)
+from mld.local.kinesis.faults import KinesisFault
+from mld.local.kinesis.model import KinesisModel, KinesisSettings
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Awaitable, Callable
+
+    Scope = dict[str, Any]
+    Receive = Callable[[], Awaitable[dict[str, Any]]]
+    Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+_PREFIX = b"Kinesis_20131202."
+_JSON_TYPE = b"application/x-amz-json-1.1"
+
+
+class Control(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A request to ``/_control``; every field may be left out.
+
+    Attributes:
+        settings: fields of :class:`KinesisSettings` to change.
+        faults: rules that replace all earlier ones.
+        advance_s: seconds by which the server's clock is put forward.
+    """
+
+    settings: dict[str, Any] = {}
+    faults: list[FaultRule] | None = None
+    advance_s: float = 0.0
+
+
+class AdvancingClock:
+    """The wall clock, put forward on request; stops for nobody."""
+
+    def __init__(self) -> None:
+        self.advanced_s = 0.0
+
+    def __call__(self) -> float:
+        """Epoch seconds."""
+        return time.time() + self.advanced_s
+
+
+class KinesisApp:
+    """ASGI application: ``POST /`` is Kinesis, ``/_control`` is for whoever runs the server.
+
+    Args:
+        settings: behavior of the model at the start.
+        rng: source of chance for the model.
+        plan: faults; shared with the other services of the process.
+    """
+
+    def __init__(self, settings: KinesisSettings, rng: random.Random, plan: FaultPlan) -> None:
+        self.clock = AdvancingClock()
+        self.model = KinesisModel(self.clock, rng, settings)
+        self.plan = plan
+        self._decode_control = msgspec.json.Decoder(Control)
+        self._decode = msgspec.json.Decoder(dict[str, Any])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request."""
+        if scope["type"] != "http":
+            return
+        body = await _read(receive)
+        if scope["path"] == "/_control":
+            await self._control(body, send)
+            return
+        target = b""
+        content_type = b""
+        for name, value in scope["headers"]:
+            if name == b"x-amz-target":
+                target = value
+            elif name == b"content-type":
+                content_type = value
+        operation = target.removeprefix(_PREFIX).decode("ascii", "replace")
+        rule = self.plan.pick("kinesis", operation, body)
+        if rule is not None and rule.delay_s > 0:
+            await asyncio.sleep(rule.delay_s)
+        status, answer = 200, b""
+        if rule is None or not rule.spoils or rule.when == "after":
+            status, answer = self._answer(operation, content_type, body)
+        if rule is not None and rule.spoils:
+            if rule.drop:
+                await _break_off(scope, receive)
+                return
+            status = rule.http_status
+            answer = _error_body(KinesisFault(rule.code or "", rule.message))
+        await _respond(send, status, answer)
+
+    def _answer(self, operation: str, content_type: bytes, body: bytes) -> tuple[int, bytes]:
+        if b"cbor" in content_type:
+            return 415, _error_body(KinesisFault("SerializationException", "only JSON is spoken"))
+        try:
+            request = self._decode.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return 400, _error_body(KinesisFault("SerializationException", str(error)))
+        try:
+            return 200, self.model.body(operation, request)
+        except KinesisFault as fault:
+            return fault.http_status, _error_body(fault)
+
+    async def _control(self, body: bytes, send: Send) -> None:
+        try:
+            wanted = self._decode_control.decode(body or b"{}")
+            self.model.settings = replace(self.model.settings, **wanted.settings)
+        except (msgspec.DecodeError, TypeError) as error:
+            await _respond(send, 400, msgspec.json.encode({"message": str(error)}))
+            return
+        if wanted.faults is not None:
+            self.plan.replace(wanted.faults)
+        self.clock.advanced_s += wanted.advance_s
+        shown = {
+            "now_s": self.clock(),
+            "settings": asdict(self.model.settings),
+            **self.plan.counts(),
+        }
+        await _respond(send, 200, msgspec.json.encode(shown))
+
+
+async def _read(receive: Receive) -> bytes:
+    parts: list[bytes] = []
+    while True:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        if not message.get("more_body"):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _error_body(fault: KinesisFault) -> bytes:
+    return msgspec.json.encode({"__type": fault.code, "message": fault.message})
+
+
+async def _respond(send: Send, status: int, body: bytes) -> None:
+    headers = [
+        (b"content-type", _JSON_TYPE),
+        (b"content-length", b"%d" % len(body)),
+        (b"x-amzn-requestid", str(uuid.uuid4()).encode()),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _break_off(scope: Scope, receive: Receive) -> None:
+    """Close the connection without a word."""
+    scope["extensions"]["abort"]()
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class AbortableProtocol(H11Protocol):
+    """uvicorn's HTTP/1.1 with one more thing: the application may cut the connection.
+
+    The scope gets ``extensions.abort``, a function without arguments.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Remember how to cut this connection."""
+        super().connection_made(transport)
+        app = self.app
+
+        async def with_abort(scope: Any, receive: Any, send: Any) -> None:
+            scope.setdefault("extensions", {})["abort"] = transport.abort
+            await app(scope, receive, send)
+
+        self.app = with_abort
