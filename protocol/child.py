@@ -20,14 +20,12 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, assert_never
 
 from protocol.connection import NEED_DATA, ChildConnection, ChildEvent, EndOfStream
-from protocol.errors import RemoteProtocolError
 from protocol.messages import (
     CheckpointRequest,
     CheckpointResult,
-    DaemonMessage,
     Initialize,
     LeaseLost,
     ProcessRecords,
@@ -235,11 +233,16 @@ def run(
     )
     checkpointer = Checkpointer(wire)
     while not isinstance(message := wire.next_message(), EndOfStream):
+        assert not isinstance(message, CheckpointResult)  # the table knows none outside a request
         _call(processor, message, checkpointer)
         wire.say(Status(message.action))
 
 
-def _call(processor: RecordProcessor, message: DaemonMessage, checkpointer: Checkpointer) -> None:
+def _call(
+    processor: RecordProcessor,
+    message: Initialize | ProcessRecords | LeaseLost | ShardEnded | ShutdownRequested,
+    checkpointer: Checkpointer,
+) -> None:
     match message:
         case Initialize(shard_id, sequence_number, sub_sequence_number, extras):
             processor.initialize(
@@ -255,8 +258,8 @@ def _call(processor: RecordProcessor, message: DaemonMessage, checkpointer: Chec
             processor.shard_ended(ShardEndedInput(checkpointer))
         case ShutdownRequested():
             processor.shutdown_requested(ShutdownRequestedInput(checkpointer))
-        case CheckpointResult():
-            raise RemoteProtocolError("a checkpoint result that nobody asked for")
+        case _ as never:
+            assert_never(never)
 
 
 def _take_over(fd: int, replacement: int) -> int:

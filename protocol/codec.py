@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
 
 from protocol.errors import LocalProtocolError
 from protocol.jackson import Junk, decode_from_child
@@ -96,6 +96,8 @@ def _fields(message: Message) -> str:
             return ""
         case Shutdown():
             raise LocalProtocolError("the legacy shutdown message is never sent")
+        case _ as never:
+            assert_never(never)
 
 
 def _position(message: CheckpointRequest | CheckpointResult) -> str:

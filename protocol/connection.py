@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, assert_never
 
 from protocol.codec import decode_from_daemon, encode
 from protocol.errors import LineTooLong, LocalProtocolError, RemoteProtocolError
@@ -38,7 +38,7 @@ from protocol.state import ACTION_OF, TABLE, Role, Signal, State, next_state
 #: limit; the longest legal line is some 200 bytes, so this only bounds memory.
 MAX_CHILD_LINE_BYTES: Final = 1_048_576
 
-#: What is kept of a junk line's reason-less rest when the child is being drained.
+#: Reason of every line that nobody waits for any more.
 _DRAINED: Final = "after the last status"
 
 
@@ -107,13 +107,15 @@ DaemonEvent: TypeAlias = (
 )
 ChildEvent: TypeAlias = DaemonMessage | EndOfStream
 
-_SIGNALS: Final[dict[type, Signal]] = {
+_SENT_BY_DAEMON: Final[dict[type, Signal]] = {
     Initialize: Signal.INITIALIZE,
     ProcessRecords: Signal.PROCESS_RECORDS,
     LeaseLost: Signal.LEASE_LOST,
     ShardEnded: Signal.SHARD_ENDED,
     ShutdownRequested: Signal.SHUTDOWN_REQUESTED,
     CheckpointResult: Signal.CHECKPOINT_RESULT,
+}
+_SENT_BY_CHILD: Final[dict[type, Signal]] = {
     CheckpointRequest: Signal.CHECKPOINT_REQUEST,
     Status: Signal.STATUS,
 }
@@ -161,7 +163,7 @@ class DaemonConnection:
         Raises:
             LocalProtocolError: the message is not possible now, or never; nothing was changed.
         """
-        signal = _SIGNALS.get(type(message))
+        signal = _SENT_BY_DAEMON.get(type(message))
         if signal is None:
             raise LocalProtocolError(f"a daemon never sends {type(message).__name__}")
         state = next_state(Role.DAEMON, self._state, signal)
@@ -245,6 +247,8 @@ class DaemonConnection:
                 return IgnoredMessage(foreign)
             case Junk(reason=reason):
                 return JunkLine(line, reason)
+            case _ as never:
+                assert_never(never)
 
     def _end_while_waiting(self) -> EndOfStream:
         action = ACTION_OF[self._state]
@@ -300,8 +304,8 @@ class ChildConnection:
             LocalProtocolError: not possible now, or a status for another action than the one in
                 progress; nothing was changed.
         """
-        signal = _SIGNALS.get(type(message))
-        if signal not in {Signal.STATUS, Signal.CHECKPOINT_REQUEST}:
+        signal = _SENT_BY_CHILD.get(type(message))
+        if signal is None:
             raise LocalProtocolError(f"a child never sends {type(message).__name__}")
         state = next_state(Role.CHILD, self._state, signal)
         if isinstance(message, Status) and message.response_for != self.handling:
@@ -351,7 +355,7 @@ class ChildConnection:
             raise RemoteProtocolError(
                 f"cannot read the daemon's line {line!r:.200}: {message.reason}"
             )
-        signal = None if isinstance(message, Shutdown) else _SIGNALS[type(message)]
+        signal = _SENT_BY_DAEMON.get(type(message))
         if isinstance(message, Shutdown) or signal not in _expected(Role.CHILD, self._state):
             before = self._state
             self._move(Signal.BROKEN_LINE)

@@ -83,10 +83,33 @@ def _as_string(value: object) -> str | None:
     if value is None or type(value) is str:
         return value
     if isinstance(value, _Literal):
-        return str.__str__(value)
+        return _checked(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     raise _Refused("is not a scalar")
+
+
+def _checked(literal: str) -> str:
+    """Refuse whole numbers beyond Jackson's limit of digits."""
+    if len(literal.lstrip("-")) > _MAX_INTEGER_DIGITS and not _FRACTION.search(literal):
+        raise _Refused("has too many digits")
+    return str.__str__(literal)
+
+
+_FRACTION: Final = re.compile("[.eE]")
+#: ``StreamReadConstraints.getMaxNumberLength`` of Jackson 2.15 and later.
+_MAX_INTEGER_DIGITS: Final = 1000
+_BASE64_TEXT: Final = re.compile(
+    r"(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[\x00-\x20])*"
+)
+
+
+def _as_bytes(value: object) -> None:
+    """Jackson's coercion to byte[]: base64 text or an array of numbers."""
+    if value is None or (type(value) is list and all(isinstance(i, _Literal) for i in value)):
+        return
+    if type(value) is not str or not _BASE64_TEXT.fullmatch(value):
+        raise _Refused("is not base64")
 
 
 _INTEGER_TEXT: Final = re.compile(r"[+-]?\d+")
@@ -118,7 +141,7 @@ def _long_of_digits(text: str) -> int:
 
 
 def _long_of_literal(literal: str) -> int:
-    if not {".", "e", "E"}.intersection(literal):
+    if not _FRACTION.search(literal):
         return _long_of_digits(literal)
     number = float(literal)
     if not _LONG_MIN <= number <= float(_LONG_MAX):
@@ -142,7 +165,7 @@ def _as_records(value: object) -> None:
 _Coercion: TypeAlias = Callable[[object], Any]
 
 _RECORD_FIELDS: Final[dict[str, _Coercion]] = {
-    "data": _as_string,
+    "data": _as_bytes,
     "partitionKey": _as_string,
     "sequenceNumber": _as_string,
     "approximateArrivalTimestamp": _as_long,
@@ -187,11 +210,20 @@ def _split_action(value: object) -> tuple[object, Sequence[tuple[str, object]]]:
     if isinstance(value, _Object):
         for index, (name, action) in enumerate(value):
             if name == "action":
-                # A second action stays among the fields, where it is an unknown one.
-                return action, value[:index] + value[index + 1 :]
+                # A second action stays among the fields, where it is an unknown one. Jackson
+                # buffers what stood before the action and forgets the sign of a zero by that.
+                before = [
+                    (key, "0" if field == "-0" and isinstance(field, _Literal) else field)
+                    for key, field in value[:index]
+                ]
+                return action, before + value[index + 1 :]
         raise _Refused("no action field")
-    if isinstance(value, list) and len(value) == 2 and isinstance(value[1], _Object):
-        return value[0], value[1]
+    if isinstance(value, list) and len(value) == 2:
+        action, body = value
+        if isinstance(body, _Object):
+            return action, body
+        if action == Action.STATUS and type(body) is str:  # its class has a one-String constructor
+            return action, [("responseFor", body)]
     raise _Refused("not a JSON object")
 
 

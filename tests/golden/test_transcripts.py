@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jsonschema
@@ -10,11 +11,13 @@ import pytest
 
 from protocol import (
     NEED_DATA,
+    Action,
     CheckpointRequest,
     CheckpointRequested,
     ChildConnection,
     DaemonConnection,
     EndOfStream,
+    Foreign,
     Initialize,
     Junk,
     JunkLine,
@@ -47,7 +50,13 @@ FAILED = {
     "wrongstatus-w1-1": "answered 'initialize' instead of processRecords",
 }
 #: The daemon halted (timeoutInSeconds) or died (bare null) while the child was still at work.
-CUT_SHORT = {"garbage-w1-1", "gb_null-w1-1", "hang-w1-1", "hang_notimeout-w1-1", "timeout_malformed-w1-1"}
+CUT_SHORT = {
+    "garbage-w1-1",
+    "gb_null-w1-1",
+    "hang-w1-1",
+    "hang_notimeout-w1-1",
+    "timeout_malformed-w1-1",
+}
 #: Lines that the recorded child wrote on purpose and Java skipped without a word to the child.
 SKIPPED = {
     b"this is not json",
@@ -220,4 +229,22 @@ def test_a_recorded_conversation_replays_through_the_child_connection(name):
                     refused += 1
                 else:
                     assert decode_from_child(sent.rstrip(b"\n")) == message
-    assert bool(refused) is (name in {"gb_nullresp-w1-1", "wrongstatus-w1-1", "garbage-w1-1", "gb_null-w1-1"})
+    assert bool(refused) is (
+        name in {"gb_nullresp-w1-1", "wrongstatus-w1-1", "garbage-w1-1", "gb_null-w1-1"}
+    )
+
+
+VERDICTS = json.loads((Path(__file__).parent / "jackson_verdicts.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(("line", "java"), VERDICTS, ids=range(len(VERDICTS)))
+def test_a_line_is_judged_as_by_the_classes_of_the_java_daemon(line, java):
+    """Verdicts of ObjectMapper.readValue(line, Message.class), multilang 3.1.3, Jackson 2.20."""
+    ours = decode_from_child(line.encode())
+    if isinstance(java, str):  # "skipped", or "dies" of a bare null, which we skip
+        assert isinstance(ours, Junk)
+    elif java["action"] in {"status", "checkpoint"}:
+        assert isinstance(ours, Status | CheckpointRequest)
+        assert json.loads(encode(ours)) == java
+    else:
+        assert ours == Foreign(Action(java["action"]))

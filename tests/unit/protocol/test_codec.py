@@ -33,8 +33,10 @@ LINES = [
     ),
     (
         Initialize("shardId-0", "49", 3, {"stream": "a", "n": 1, "f": 1.5, "b": True, "z": None}),
-        b'{"action":"initialize","shardId":"shardId-0","sequenceNumber":"49","subSequenceNumber":3,'
-        b'"stream":"a","n":1,"f":1.5,"b":true,"z":null}\n',
+        (
+            b'{"action":"initialize","shardId":"shardId-0","sequenceNumber":"49","subSequenceNumber":3,'
+            b'"stream":"a","n":1,"f":1.5,"b":true,"z":null}\n'
+        ),
     ),
     (
         Initialize(None, None, None),
@@ -42,8 +44,10 @@ LINES = [
     ),
     (
         ProcessRecords((RECORD,), 5),
-        b'{"action":"processRecords","records":[{"data":"aGk=","partitionKey":"pk","sequenceNumber":"200",'
-        b'"approximateArrivalTimestamp":1,"subSequenceNumber":0,"action":"record"}],"millisBehindLatest":5}\n',
+        (
+            b'{"action":"processRecords","records":[{"data":"aGk=","partitionKey":"pk","sequenceNumber":"200",'
+            b'"approximateArrivalTimestamp":1,"subSequenceNumber":0,"action":"record"}],"millisBehindLatest":5}\n'
+        ),
     ),
     (
         ProcessRecords((), None),
@@ -51,10 +55,12 @@ LINES = [
     ),
     (
         ProcessRecords((Record(None, None, None, None, None), RECORD), 0),
-        b'{"action":"processRecords","records":[{"data":null,"partitionKey":null,"sequenceNumber":null,'
-        b'"approximateArrivalTimestamp":null,"subSequenceNumber":null,"action":"record"},'
-        b'{"data":"aGk=","partitionKey":"pk","sequenceNumber":"200",'
-        b'"approximateArrivalTimestamp":1,"subSequenceNumber":0,"action":"record"}],"millisBehindLatest":0}\n',
+        (
+            b'{"action":"processRecords","records":[{"data":null,"partitionKey":null,"sequenceNumber":null,'
+            b'"approximateArrivalTimestamp":null,"subSequenceNumber":null,"action":"record"},'
+            b'{"data":"aGk=","partitionKey":"pk","sequenceNumber":"200",'
+            b'"approximateArrivalTimestamp":1,"subSequenceNumber":0,"action":"record"}],"millisBehindLatest":0}\n'
+        ),
     ),
     (LeaseLost(), b'{"action":"leaseLost"}\n'),
     (ShardEnded(), b'{"action":"shardEnded"}\n'),

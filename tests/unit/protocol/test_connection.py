@@ -131,7 +131,9 @@ def test_a_message_that_cannot_be_encoded_changes_nothing():
     assert daemon.state is State.START
 
 
-@pytest.mark.parametrize("message", [Status("initialize"), CheckpointRequest(), Shutdown("x"), None])
+@pytest.mark.parametrize(
+    "message", [Status("initialize"), CheckpointRequest(), Shutdown("x"), None]
+)
 def test_a_daemon_never_sends_a_childs_message(message):
     with pytest.raises(LocalProtocolError, match="a daemon never sends"):
         started().send(message)
