@@ -1,0 +1,224 @@
+"""Asks Kinesis which shards a stream has, and remembers the answer for a while.
+
+Source: KinesisShardDetector.java (KCL 3.5.1): 127-177, 215-363. Different on purpose: passing
+failures are retried with a growing pause (Java retries LimitExceeded only), a stream that is not
+ready is an error of its own (Java: null), and a filtered list never replaces the remembered one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from mld.decide.backoff import backoff_s
+from mld.errors import (
+    AwsError,
+    Denied,
+    InUse,
+    LimitExceeded,
+    MalformedData,
+    NotFound,
+    ServiceError,
+    StreamNotReady,
+    Throttled,
+    UnknownOutcome,
+    Unreachable,
+)
+from mld.model.shard import ChildShard, Shard
+from mld.model.wire import read_batch
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Mapping
+
+    from mld.model.config import ShardConfig
+    from mld.model.stream import Stream
+    from mld.ports.aws import Kinesis
+    from mld.ports.clock import Clock
+
+log = logging.getLogger(__name__)
+
+#: Age of the remembered list from which a miss lists again; misses that force it before.
+#: Source: listShardsCacheAllowedAgeInSeconds, maxCacheMissesBeforeReload.
+CACHE_AGE_S = 30.0
+CACHE_MISSES = 1000
+#: Every so many misses one is worth a warning. Source: cacheMissWarningModulus.
+CACHE_WARN_EVERY = 250
+
+#: Listings that may fail in a row for passing reasons; their pauses add up to 8-16 s.
+TRANSIENT_ATTEMPTS = 6
+_TRANSIENT_FIRST_S = 0.5
+_TRANSIENT_CAP_S = 8.0
+#: Codes that a later attempt may not meet again; a page token lives 300 s, credentials rotate.
+_TRANSIENT_CODES = frozenset(
+    {
+        "500",
+        "502",
+        "503",
+        "504",
+        "ExpiredNextTokenException",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "InternalFailure",
+        "InternalFailureException",
+        "InternalServerError",
+        "ServiceUnavailable",
+        "ServiceUnavailableException",
+    }
+)
+
+
+class ShardDetector:
+    """The shards of one stream. One per stream and worker; calls of one detector are serialized."""
+
+    def __init__(
+        self,
+        kinesis: Kinesis,
+        stream: Stream,
+        config: ShardConfig,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        """Detect the shards of a stream; no call is made yet."""
+        self._kinesis = kinesis
+        self._stream = stream
+        self._config = config
+        self._clock = clock
+        self._rng = rng
+        self._turn = asyncio.Lock()
+        self._cache: Mapping[str, Shard] = {}
+        self._cached_at: float | None = None
+        self._misses = 0
+
+    async def list_shards(self, shard_filter: dict[str, Any] | None = None) -> tuple[Shard, ...]:
+        """All pages of ListShards, in the order of the answer.
+
+        Args:
+            shard_filter: ``ShardFilter``, or None = every shard within retention, open and closed.
+
+        Raises:
+            NotFound: the stream does not exist.
+            StreamNotReady: it is neither ACTIVE nor UPDATING; ask again later.
+            AwsError: refused, or still failing after the retries.
+            MalformedData: a shard of the answer lacks a mandatory field.
+        """
+        async with self._turn:
+            return await self._list(shard_filter)
+
+    async def find(self, shard_id: str) -> Shard | None:
+        """The shard as remembered, listing anew when it is unknown and the list is old.
+
+        Returns:
+            None when the shard is not listed, or the stream is missing or not ready.
+
+        Raises:
+            AwsError: listing failed; ask again, the shard may exist.
+        """
+        async with self._turn:
+            shard = self._cache.get(shard_id)
+            if shard is not None:
+                return shard
+            if not self._may_refresh():
+                return None
+            try:
+                await self._list(None)
+            except (NotFound, StreamNotReady) as error:
+                log.warning("Shard %s cannot be looked up: %s", shard_id, error)
+                return None
+            if shard_id not in self._cache:
+                log.warning("Shard %s of %s is not listed", shard_id, self._stream.name)
+            return self._cache.get(shard_id)
+
+    async def children_of(self, shard_id: str) -> tuple[ChildShard, ...]:
+        """The children of a closed shard, asked by reading at its end.
+
+        Raises:
+            NotFound: stream or shard do not exist any more.
+            AwsError: the call failed; nothing is known. Not retried here.
+            MalformedData: the answer contradicts itself.
+        """
+        answer = await self._kinesis.get_shard_iterator(
+            **self._stream.request(), ShardId=shard_id, ShardIteratorType="LATEST"
+        )
+        iterator = answer.get("ShardIterator")
+        if not iterator:
+            raise MalformedData(f"{shard_id}: GetShardIterator answered without an iterator")
+        arn = {"StreamARN": self._stream.arn} if self._stream.arn else {}
+        body = await self._kinesis.get_records(ShardIterator=iterator, **arn)
+        return read_batch(body).child_shards
+
+    def _may_refresh(self) -> bool:
+        if self._cached_at is None:
+            return True
+        self._misses += 1
+        age_s = self._clock.monotonic() - self._cached_at
+        if self._misses % CACHE_WARN_EVERY == 0:
+            log.warning("%d look-ups of unlisted shards in %.0f s", self._misses, age_s)
+        return self._misses > CACHE_MISSES or age_s > CACHE_AGE_S
+
+    async def _list(self, shard_filter: dict[str, Any] | None) -> tuple[Shard, ...]:
+        """List, from the first page again after a passing failure."""
+        failures = 0
+        while True:
+            try:
+                shards = await self._pages(shard_filter)
+            except AwsError as error:
+                failures += 1
+                if not _is_transient(error) or failures >= TRANSIENT_ATTEMPTS:
+                    raise
+                pause_s = backoff_s(
+                    failures - 1, self._rng, first_s=_TRANSIENT_FIRST_S, cap_s=_TRANSIENT_CAP_S
+                )
+                log.warning("Listing shards again in %.1f s: %s", pause_s, error)
+                await asyncio.sleep(pause_s)
+            else:
+                if shard_filter is None:
+                    self._remember(shards)
+                return shards
+
+    async def _pages(self, shard_filter: dict[str, Any] | None) -> tuple[Shard, ...]:
+        # Only the first page names the stream and the filter; the token carries both after it.
+        request: dict[str, Any] = dict(self._stream.request())
+        if shard_filter is not None:
+            request["ShardFilter"] = shard_filter
+        shards: list[Shard] = []
+        while True:
+            answer = await self._page(request)
+            shards += [Shard.from_response(entry) for entry in answer.get("Shards", ())]
+            token = answer.get("NextToken")
+            if not token:
+                return tuple(shards)
+            request = {"NextToken": token}
+
+    async def _page(self, request: dict[str, Any]) -> dict[str, Any]:
+        attempts = max(1, self._config.list_attempts)
+        while True:
+            try:
+                return await self._kinesis.list_shards(**request)
+            except (LimitExceeded, Throttled) as error:
+                attempts -= 1
+                if attempts == 0:
+                    raise
+                log.debug("ListShards is limited, %d attempts left: %s", attempts, error)
+                # The random tenth keeps workers that were refused together from asking together.
+                await asyncio.sleep(self._config.list_backoff_s * (1 + self._rng.random() / 10))
+            except InUse as error:
+                raise StreamNotReady(
+                    error.operation,
+                    error.code,
+                    f"stream {self._stream.name} is not in ACTIVE or UPDATING state",
+                ) from error
+
+    def _remember(self, shards: tuple[Shard, ...]) -> None:
+        self._cache = {shard.shard_id: shard for shard in shards}
+        self._cached_at = self._clock.monotonic()
+        self._misses = 0
+
+
+def _is_transient(error: AwsError) -> bool:
+    if isinstance(error, Unreachable | UnknownOutcome):
+        return True
+    return (type(error) is ServiceError or isinstance(error, Denied)) and (
+        error.code in _TRANSIENT_CODES
+    )
