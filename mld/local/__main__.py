@@ -11,6 +11,7 @@ import asyncio
 import gc
 import json
 import logging
+import os
 import random
 import socket
 import sys
@@ -33,6 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     plan = FaultPlan(rng)
     app = KinesisApp(
         KinesisSettings(
+            account_id=options.account_id,
             region=options.region,
             create_s=options.create_s,
             reshard_s=options.reshard_s,
@@ -49,6 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     listener.bind((options.host, options.kinesis_port))
     endpoints = {"kinesis": f"http://{options.host}:{listener.getsockname()[1]}"}
     if not options.no_moto:
+        os.environ["MOTO_ACCOUNT_ID"] = options.account_id
         from mld.local.motoserver import MotoServer  # noqa: PLC0415 (0.4 s, not always wanted)
 
         moto = MotoServer(options.host, options.moto_port, plan)
@@ -88,6 +91,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     add("--moto-port", type=int, default=0, metavar="PORT", help="0 = any free port")
     add("--no-moto", action="store_true", help="serve Kinesis alone")
     add("--region", default="us-east-1")
+    add("--account-id", default="123456789012", metavar="DIGITS")
     add("--limits", action="store_true", help="apply the rate limits of Kinesis")
     add("--create-s", type=float, default=0.0, metavar="S", help="a new stream is CREATING so long")
     add("--reshard-s", type=float, default=0.0, metavar="S", help="a reshard is UPDATING so long")

@@ -66,12 +66,15 @@ class EmbeddedAws:
         )
         self._process = process
         assert process.stdout is not None
-        ready, _, _ = select.select([process.stdout], [], [], _START_TIMEOUT_S)
-        line = process.stdout.readline() if ready else b""
-        if not line:
+        try:
+            ready, _, _ = select.select([process.stdout], [], [], _START_TIMEOUT_S)
+            line = process.stdout.readline() if ready else b""
+            if not line:
+                raise RuntimeError("the embedded AWS did not start")
+            self._endpoints = json.loads(line)
+        except BaseException:
             self.stop()
-            raise RuntimeError("the embedded AWS did not start")
-        self._endpoints = json.loads(line)
+            raise
         return self
 
     def stop(self) -> None:

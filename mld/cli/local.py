@@ -1,0 +1,187 @@
+"""``kcl-mld local``: the daemon against an AWS embedded on this machine, or that AWS alone."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mld.cli.loading import read_properties
+from mld.local.embedded import EmbeddedAws
+from mld.local.feeding import put_all, read_records
+from mld.local.overrides import overridden, starts_at_latest, target_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@click.command(
+    "local",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    short_help="run against an embedded AWS",
+    epilog="Arguments after -- go to the daemon, e.g. -- --http 127.0.0.1:8080.",
+)
+@click.option("-p", "--properties", metavar="FILE", help="Run the daemon of this file.")
+@click.option(
+    "--put",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE.jsonl",
+    help='Put its records first: {"partitionKey": …, "data": text} or dataBase64, one a line.',
+)
+@click.option("--stream", metavar="NAME", help="Create this stream (without --properties).")
+@click.option("--shards", type=click.IntRange(1, 10_000), default=2, show_default=True)
+@click.option("--limits", is_flag=True, help="Apply the rate limits of Kinesis.")
+@click.option("--kinesis-port", type=click.IntRange(0, 65535), default=0, metavar="PORT")
+@click.option("--moto-port", type=click.IntRange(0, 65535), default=0, metavar="PORT")
+@click.argument("daemon_arguments", nargs=-1, metavar="[-- DAEMON ARGUMENTS]")
+def local(
+    properties: str | None,
+    put: str | None,
+    stream: str | None,
+    shards: int,
+    limits: bool,
+    kinesis_port: int,
+    moto_port: int,
+    daemon_arguments: tuple[str, ...],
+) -> int:
+    """Run Kinesis, DynamoDB, CloudWatch and STS on loopback, and the daemon of FILE against them.
+
+    The stream of FILE is created, endpoints, region and credentials in FILE are replaced. Without
+    --properties only the servers run, for tests of your own. Ctrl-C stops everything; nothing is
+    kept.
+    """
+    data, region, account = None, "us-east-1", "123456789012"
+    if properties is not None:
+        if stream is not None:
+            raise click.UsageError("--stream goes without --properties, which names the stream")
+        data = read_properties(properties)
+        target = target_of(data, properties)
+        stream, region, account = target.stream, target.region, target.account_id
+    elif daemon_arguments:
+        raise click.UsageError("arguments for the daemon need --properties")
+    if put is not None and stream is None:
+        raise click.UsageError("--put needs --properties or --stream")
+    options = ["--account-id", account, *(["--limits"] if limits else [])]
+    aws = EmbeddedAws(
+        kinesis_port=kinesis_port, moto_port=moto_port, region=region, options=options
+    )
+    with stop_on_signals() as stopped, aws:
+        if stream is not None:
+            aws.client("kinesis").create_stream(StreamName=stream, ShardCount=shards)
+        if put is not None:
+            assert stream is not None, "checked above"
+            put_file(aws, stream, Path(put))
+        if data is None or properties is None:
+            print_endpoints(aws)
+            stopped.wait()
+            return 0
+        text = overridden(data, properties, replacements(aws, data, properties, puts=bool(put)))
+        with tempfile.TemporaryDirectory(prefix="kcl-mld-") as folder:
+            copy = Path(folder, Path(properties).name)
+            copy.write_bytes(text)
+            argv = ["--properties", str(copy), *daemon_arguments]
+            return stopped.run(run_daemon(argv, aws.environment_for_child()))
+
+
+def replacements(aws: EmbeddedAws, data: bytes, source: str, *, puts: bool) -> dict[str, str]:
+    """Keys that make a worker of the file talk to the embedded AWS."""
+    replaced = {
+        "AwsCredentialsProvider": "DefaultCredentialsProvider",
+        "regionName": aws.region,
+        "kinesisEndpoint": aws.kinesis_url,
+        "dynamoDBEndpoint": aws.moto_url,
+        "cloudWatchEndpoint": aws.moto_url,
+    }
+    if puts and starts_at_latest(data, source):
+        click.echo("initialPositionInStream is LATEST: TRIM_HORIZON is used to see --put", err=True)
+        replaced["initialPositionInStream"] = "TRIM_HORIZON"
+    return replaced
+
+
+def run_daemon(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start the daemon with these arguments, out of reach of the terminal's Ctrl-C.
+
+    The caller passes signals on, so that the daemon sees each of them once.
+    """
+    command = [sys.executable, "-m", "mld", *argv]
+    return subprocess.Popen(command, env=dict(env), start_new_session=True)  # noqa: S603
+
+
+class Stopping:
+    """What a signal does: wake up who waits, or go on to the daemon."""
+
+    def __init__(self) -> None:
+        self._daemon: subprocess.Popen[bytes] | None = None
+
+    def receive(self, number: int, _frame: object) -> None:
+        """Handle a signal."""
+        if self._daemon is None:
+            raise KeyboardInterrupt
+        self._daemon.send_signal(number)
+
+    def wait(self) -> None:
+        """Wait for a signal."""
+        try:
+            signal.pause()
+        except KeyboardInterrupt:
+            return
+
+    def run(self, daemon: subprocess.Popen[bytes]) -> int:
+        """Wait for the daemon; its exit code, 128 + number when a signal ended it."""
+        self._daemon = daemon
+        try:
+            code = daemon.wait()
+        finally:
+            self._daemon = None
+        return code if code >= 0 else 128 - code
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Stopping]:
+    """Handle SIGINT and SIGTERM by a :class:`Stopping` until the block ends."""
+    stopping = Stopping()
+    before = [(number, signal.signal(number, stopping.receive)) for number in _SIGNALS]
+    try:
+        yield stopping
+    except KeyboardInterrupt:
+        raise click.Abort from None
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+
+
+def put_file(aws: EmbeddedAws, stream: str, file: Path) -> None:
+    """Put the records of a file, showing progress on stderr."""
+    kinesis = aws.client("kinesis")
+    size = file.stat().st_size
+    done = 0
+    with (
+        file.open("rb") as lines,
+        click.progressbar(length=size, label=f"putting {file.name}", file=sys.stderr) as bar,
+    ):
+
+        def advance(consumed: int) -> None:
+            nonlocal done
+            bar.update(consumed - done)
+            done = consumed
+
+        count = put_all(kinesis, stream, read_records(lines, str(file)), advance)
+    click.echo(f"{count} records put into {stream}", err=True)
+
+
+def print_endpoints(aws: EmbeddedAws) -> None:
+    """Print what a shell or a test needs to use the servers."""
+    for name, value in aws.environment.items():
+        click.echo(f"export {name}={shlex.quote(value)}")
+    click.echo(f"# pid {aws.pid}; Ctrl-C (or SIGTERM to {os.getpid()}) stops it", err=True)
+    sys.stdout.flush()

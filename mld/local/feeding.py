@@ -1,0 +1,107 @@
+"""Putting a file of records into a stream.
+
+One JSON object a line: ``{"partitionKey": "k", "data": "text"}``, or ``dataBase64`` in the place of
+``data`` for bytes; ``explicitHashKey`` is allowed.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mld.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+_BATCH_RECORDS = 500
+_BATCH_BYTES = 4 * 1024 * 1024
+_RETRY_S = 0.2
+
+
+class _Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    partition_key: str
+    data: str | None = None
+    data_base64: str | None = None
+    explicit_hash_key: str | None = None
+
+
+def read_records(lines: Iterable[bytes], source: str) -> Iterator[tuple[dict[str, Any], int]]:
+    """Entries for PutRecords, each with the bytes read so far; blank lines are skipped.
+
+    Raises:
+        ConfigError: a line is no such object; names file and line.
+    """
+    decoder = msgspec.json.Decoder(_Line)
+    consumed = 0
+    for number, line in enumerate(lines, 1):
+        consumed += len(line)
+        if not line.strip():
+            continue
+        try:
+            yield _entry(decoder.decode(line)), consumed
+        except ValueError as error:
+            raise ConfigError(str(error), where=f"{source}:{number}") from None
+
+
+def _entry(line: _Line) -> dict[str, Any]:
+    if (line.data is None) == (line.data_base64 is None):
+        raise ValueError("needs either data or dataBase64")
+    if line.data_base64 is not None:
+        data = base64.b64decode(line.data_base64, validate=True)
+    else:
+        data = (line.data or "").encode()
+    entry: dict[str, Any] = {"PartitionKey": line.partition_key, "Data": data}
+    if line.explicit_hash_key is not None:
+        entry["ExplicitHashKey"] = line.explicit_hash_key
+    return entry
+
+
+def put_all(
+    kinesis: Any,
+    stream: str,
+    records: Iterable[tuple[dict[str, Any], int]],
+    progress: Callable[[int], object],
+) -> int:
+    """Put all records in order and return how many.
+
+    Records that the service refuses for its rate are put again until it takes them, before any
+    later ones.
+
+    Args:
+        kinesis: a botocore client.
+        stream: stream name.
+        records: from :func:`read_records`.
+        progress: called with the bytes of input done after each request.
+    """
+    count = size = consumed = 0
+    batch: list[dict[str, Any]] = []
+    for entry, consumed in records:
+        length = len(entry["Data"]) + len(entry["PartitionKey"])
+        if batch and (len(batch) == _BATCH_RECORDS or size + length > _BATCH_BYTES):
+            _put(kinesis, stream, batch)
+            progress(consumed)
+            batch, size = [], 0
+        batch.append(entry)
+        size += length
+        count += 1
+    if batch:
+        _put(kinesis, stream, batch)
+        progress(consumed)
+    return count
+
+
+def _put(kinesis: Any, stream: str, batch: list[dict[str, Any]]) -> None:
+    while batch:
+        answer = kinesis.put_records(StreamName=stream, Records=batch)
+        if not answer["FailedRecordCount"]:
+            return
+        batch = [
+            entry
+            for entry, result in zip(batch, answer["Records"], strict=True)
+            if "ErrorCode" in result
+        ]
+        time.sleep(_RETRY_S)
