@@ -13,7 +13,7 @@ from botocore import UNSIGNED, exceptions as boto
 from botocore.config import Config as ClientConfig
 
 from mld import __version__, errors
-from mld.adapters.aws_errors import client_error, service_error
+from mld.adapters.aws_errors import BrokenAnswer, check_whole, client_error, service_error
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
@@ -75,7 +75,7 @@ def make_client(session: Session, settings: ClientSettings) -> BaseClient:
     if not settings.signed:
         options["signature_version"] = UNSIGNED
     try:
-        return session.create_client(
+        client = session.create_client(
             settings.service,
             region_name=settings.region,
             endpoint_url=settings.endpoint,
@@ -86,6 +86,8 @@ def make_client(session: Session, settings: ClientSettings) -> BaseClient:
         raise errors.ConfigError(why, key="regionName") from None
     except (ValueError, boto.InvalidRegionError) as error:
         raise errors.ConfigError(f"{settings.service} client: {error}") from error
+    client.meta.events.register("before-parse", check_whole)
+    return client
 
 
 class Caller:
@@ -113,7 +115,7 @@ class Caller:
             answer: dict[str, Any] = getattr(self._client, operation)(**request)
         except boto.ClientError as error:
             raise service_error(error, writes=writes) from None
-        except (boto.BotoCoreError, boto.HTTPClientError) as error:
+        except (boto.BotoCoreError, BrokenAnswer) as error:
             name = self._client.meta.method_to_api_mapping[operation]
             raise client_error(error, name) from error
         return answer

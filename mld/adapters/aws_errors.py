@@ -6,6 +6,9 @@ What matters to a lease is what is known about the effect: refused (nothing chan
 
 from __future__ import annotations
 
+import zlib
+from typing import Any
+
 from botocore import exceptions as boto
 
 from mld import errors
@@ -117,3 +120,39 @@ def client_error(error: Exception, operation: str) -> errors.AwsError:
     """
     kind = errors.Unreachable if isinstance(error, _NOT_SENT) else errors.UnknownOutcome
     return kind(operation, type(error).__name__, str(error))
+
+
+class BrokenAnswer(Exception):
+    """An answer that arrived cut, damaged, or from somebody else than AWS."""
+
+
+def check_whole(
+    response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any
+) -> None:
+    """Refuse a good answer whose body is not what the service sent; a ``before-parse`` hook.
+
+    botocore accepts a body shorter than its Content-Length, and reads a successful answer that is
+    no JSON (a proxy's page, a cut body) as one without any members. A table scan would then see no
+    lease, and a lost write would look like a done one.
+
+    Raises:
+        BrokenAnswer: the length or the checksum differs, or JSON was promised and did not come.
+    """
+    headers, body = response_dict["headers"], response_dict["body"]
+    if response_dict["status_code"] >= 300 or not isinstance(body, bytes):
+        return
+    if customized_response_dict:  # a more specific hook has looked already and taken the body away
+        return
+    length, checksum = headers.get("content-length"), headers.get("x-amz-crc32")
+    if length is not None and len(body) != int(length):
+        raise BrokenAnswer(f"{len(body)} of {length} bytes arrived")
+    if checksum is not None and zlib.crc32(body) != int(checksum):
+        raise BrokenAnswer("the checksum differs")
+    kind = str(headers.get("content-type", "")).lower()
+    if body and "xml" not in kind and "cbor" not in kind and not _is_object(body):
+        raise BrokenAnswer(f"not a JSON object ({kind or 'no content type'})")
+
+
+def _is_object(body: bytes) -> bool:
+    """Whether it begins and ends like one; a look that costs nothing for 10 MB."""
+    return body[:16].lstrip()[:1] == b"{" and body[-16:].rstrip()[-1:] == b"}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mld.adapters.aws import Caller
+from mld.adapters.aws_errors import check_whole
 from mld.errors import UnknownOutcome
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ class BotocoreKinesis:
 def _take_body(
     response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any
 ) -> None:
-    """Move the body of a good JSON answer out of the parser's sight."""
+    """Move the body of a good JSON answer out of the parser's sight, once it is seen whole."""
+    check_whole(response_dict, customized_response_dict)
     content_type = str(response_dict["headers"].get("content-type", "")).lower()
     if response_dict["status_code"] < 300 and content_type.startswith(_JSON):
         customized_response_dict[_RAW] = response_dict["body"]

@@ -1,0 +1,502 @@
+"""Clients and error mapping, against a loopback server that answers what each case wants."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import zlib
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import botocore.session
+import pytest
+from botocore import exceptions as boto
+
+from mld import errors
+from mld.adapters import aws
+from mld.adapters.aws import ClientSettings, caller_account, make_client
+from mld.adapters.aws_errors import client_error
+from mld.adapters.calls import CallPool
+from mld.adapters.cloudwatch import BotocoreCloudWatch
+from mld.adapters.dynamodb import BotocoreDynamoDb
+from mld.adapters.kinesis import BotocoreKinesis
+from mld.model.config import (
+    AwsConfig,
+    ChildConfig,
+    Config,
+    LeaseConfig,
+    RetrievalConfig,
+    StreamConfig,
+)
+from mld.model.credentials import CredentialChain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+    from botocore.session import Session
+
+
+class Answers:
+    """What the server answers next, and what it was asked."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.body = b"{}"
+        self.content_type = "application/x-amz-json-1.1"
+        self.cut_after: int | None = None
+        self.checksum: int | None = None
+        self.silent = threading.Event()
+        self.silent.set()
+        self.requests: list[tuple[dict[str, str], bytes]] = []
+
+    def error(self, status: int, code: str, **more: Any) -> None:
+        self.status = status
+        self.body = json.dumps(
+            {"__type": f"com.amazonaws#{code}", "message": "why", **more}
+        ).encode()
+
+
+@contextmanager
+def serving(answers: Answers) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            answers.requests.append((dict(self.headers), body))
+            answers.silent.wait(20)
+            if answers.cut_after is not None:
+                self.close_connection = True
+                if answers.cut_after == 0:
+                    return
+            self.send_response(answers.status)
+            self.send_header("Content-Type", answers.content_type)
+            self.send_header("Content-Length", str(len(answers.body)))
+            if answers.checksum is not None:
+                self.send_header("x-amz-crc32", str(answers.checksum))
+            self.end_headers()
+            self.wfile.write(answers.body[: answers.cut_after])
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        answers.silent.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    session = botocore.session.Session()
+    session.set_credentials("AKIDEXAMPLE", "secret")
+    return session
+
+
+@pytest.fixture
+def answers() -> Answers:
+    return Answers()
+
+
+@pytest.fixture
+def url(answers: Answers) -> Iterator[str]:
+    with serving(answers) as url:
+        yield url
+
+
+def settings(service: str, endpoint: str | None, **more: Any) -> ClientSettings:
+    given: dict[str, Any] = {
+        "region": "eu-west-1",
+        "threads": 2,
+        "connect_timeout_s": 2.0,
+        "read_timeout_s": 5.0,
+        **more,
+    }
+    return ClientSettings(service=service, endpoint=endpoint, **given)
+
+
+def ask(
+    session: Session,
+    service: str,
+    call: Callable[[Any, CallPool], Coroutine[Any, Any, Any]],
+    endpoint: str | None,
+    **more: Any,
+) -> Any:
+    """One call on a fresh client and pool."""
+    client = make_client(session, settings(service, endpoint, **more))
+    pool = CallPool("test", 2)
+    try:
+        return asyncio.run(asyncio.wait_for(call(client, pool), 30))
+    finally:
+        pool.close()
+        client.close()
+
+
+def update(client: Any, pool: CallPool) -> Coroutine[Any, Any, Any]:
+    return BotocoreDynamoDb(client, pool).update_item(TableName="t", Key={"leaseKey": {"S": "a"}})
+
+
+def get(client: Any, pool: CallPool) -> Coroutine[Any, Any, Any]:
+    return BotocoreDynamoDb(client, pool).get_item(TableName="t", Key={"leaseKey": {"S": "a"}})
+
+
+def get_records(client: Any, pool: CallPool) -> Coroutine[Any, Any, Any]:
+    return BotocoreKinesis(client, pool, pool).get_records(ShardIterator="i", Limit=10)
+
+
+KINDS = [
+    (400, "ProvisionedThroughputExceededException", errors.Throttled),
+    (400, "ThrottlingException", errors.Throttled),
+    (400, "RequestLimitExceeded", errors.Throttled),
+    (400, "KMSThrottlingException", errors.Throttled),
+    (503, "SlowDown", errors.Throttled),
+    (429, "Whatever", errors.Throttled),
+    (400, "LimitExceededException", errors.LimitExceeded),
+    (400, "ResourceNotFoundException", errors.NotFound),
+    (400, "ResourceInUseException", errors.InUse),
+    (400, "ExpiredIteratorException", errors.ExpiredIterator),
+    (400, "InvalidArgumentException", errors.InvalidArgument),
+    (400, "AccessDeniedException", errors.Denied),
+    (400, "ExpiredTokenException", errors.Denied),
+    (400, "UnrecognizedClientException", errors.Denied),
+    (403, "InvalidSignatureException", errors.Denied),
+    (403, "SomethingNew", errors.Denied),
+    (400, "ConditionalCheckFailedException", errors.ConditionFailed),
+    (400, "ValidationException", errors.ServiceError),
+]
+
+
+@pytest.mark.parametrize("call", [update, get])
+@pytest.mark.parametrize(("status", "code", "kind"), KINDS)
+def test_each_code_becomes_its_error_for_reads_and_writes(
+    session: Session, answers: Answers, url: str, call: Any, status: int, code: str, kind: type
+) -> None:
+    answers.error(status, code)
+    with pytest.raises(errors.ServiceError) as caught:
+        ask(session, "dynamodb", call, url)
+    assert type(caught.value) is kind
+    assert (caught.value.code, caught.value.message) == (code, "why")
+    assert caught.value.operation == ("UpdateItem" if call is update else "GetItem")
+    assert len(answers.requests) == 1
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+def test_a_5xx_is_an_unknown_outcome_of_a_write_and_a_refusal_of_a_read(
+    session: Session, answers: Answers, url: str, status: int
+) -> None:
+    answers.error(status, "InternalServerError")
+    with pytest.raises(errors.UnknownOutcome, match="InternalServerError"):
+        ask(session, "dynamodb", update, url)
+    with pytest.raises(errors.ServiceError, match="InternalServerError"):
+        ask(session, "dynamodb", get, url)
+    assert len(answers.requests) == 2
+
+
+def test_a_5xx_without_a_readable_body_is_told_by_its_status(
+    session: Session, answers: Answers, url: str
+) -> None:
+    answers.status, answers.body, answers.content_type = 502, b"<html>", "text/html"
+    with pytest.raises(errors.UnknownOutcome):
+        ask(session, "dynamodb", update, url)
+    with pytest.raises(errors.ServiceError, match="502"):
+        ask(session, "kinesis", get_records, url)
+
+
+def test_a_failed_condition_carries_the_stored_item(
+    session: Session, answers: Answers, url: str
+) -> None:
+    item = {"leaseKey": {"S": "a"}, "leaseCounter": {"N": "7"}}
+    answers.error(400, "ConditionalCheckFailedException", Item=item)
+    with pytest.raises(errors.ConditionFailed) as caught:
+        ask(session, "dynamodb", update, url)
+    assert caught.value.item == item
+
+
+def test_a_failed_condition_without_an_item_says_none(
+    session: Session, answers: Answers, url: str
+) -> None:
+    answers.error(400, "ConditionalCheckFailedException")
+    with pytest.raises(errors.ConditionFailed) as caught:
+        ask(session, "dynamodb", update, url)
+    assert caught.value.item is None
+
+
+def test_a_refused_connection_is_unreachable(session: Session) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(errors.Unreachable) as caught:
+            ask(session, "dynamodb", update, f"http://127.0.0.1:{port}")
+    assert (caught.value.operation, caught.value.code) == ("UpdateItem", "EndpointConnectionError")
+
+
+def test_missing_credentials_are_unreachable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    with pytest.raises(errors.Unreachable, match="NoCredentialsError"):
+        ask(botocore.session.Session(), "dynamodb", update, "http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("call", [update, get])
+def test_silence_is_an_unknown_outcome(
+    session: Session, answers: Answers, url: str, call: Any
+) -> None:
+    answers.silent.clear()
+    with pytest.raises(errors.UnknownOutcome, match="ReadTimeoutError"):
+        ask(session, "dynamodb", call, url, read_timeout_s=0.1)
+    assert len(answers.requests) == 1
+
+
+@pytest.mark.parametrize(("service", "call"), [("dynamodb", update), ("kinesis", get_records)])
+@pytest.mark.parametrize("cut_after", [0, 5, 16])
+def test_a_connection_cut_before_or_within_the_answer_is_an_unknown_outcome(
+    session: Session, answers: Answers, url: str, service: str, call: Any, cut_after: int
+) -> None:
+    answers.body, answers.cut_after = b'{"Attributes": {}}', cut_after
+    with pytest.raises(errors.UnknownOutcome):
+        ask(session, service, call, url)
+    assert len(answers.requests) == 1
+
+
+@pytest.mark.parametrize(("service", "call"), [("dynamodb", update), ("kinesis", get_records)])
+@pytest.mark.parametrize("content_type", ["text/html", "application/x-amz-json-1.0"])
+def test_an_answer_that_is_no_json_is_an_unknown_outcome(
+    session: Session, answers: Answers, url: str, service: str, call: Any, content_type: str
+) -> None:
+    answers.body, answers.content_type = b"<html>hello</html>", content_type
+    with pytest.raises(errors.UnknownOutcome, match="BrokenAnswer: not a JSON object"):
+        ask(session, service, call, url)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_checksum_is_compared(session: Session, answers: Answers, url: str, right: bool) -> None:
+    answers.body = b'{"Item": {}}'
+    answers.checksum = zlib.crc32(answers.body) ^ (not right)
+    if right:
+        assert ask(session, "dynamodb", get, url)["Item"] == {}
+    else:
+        with pytest.raises(errors.UnknownOutcome, match="checksum"):
+            ask(session, "dynamodb", get, url)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (boto.ConnectTimeoutError(endpoint_url="u"), errors.Unreachable),
+        (boto.ProxyConnectionError(proxy_url="u"), errors.Unreachable),
+        (boto.CredentialRetrievalError(provider="p", error_msg="m"), errors.Unreachable),
+        (boto.SSLError(endpoint_url="u", error="e"), errors.UnknownOutcome),
+        (boto.ConnectionClosedError(endpoint_url="u"), errors.UnknownOutcome),
+    ],
+)
+def test_what_was_never_sent_is_told_from_what_got_no_answer(error: Any, kind: type) -> None:
+    assert type(client_error(error, "PutItem")) is kind
+
+
+def test_a_programming_error_is_not_dressed_up_as_an_aws_error(session: Session, url: str) -> None:
+    async def call(client: Any, pool: CallPool) -> Any:
+        return await aws.Caller(client, pool).read("no_such_operation", {})
+
+    with pytest.raises(AttributeError, match="no_such_operation"):
+        ask(session, "dynamodb", call, url)
+
+
+def test_get_records_returns_the_body_as_it_came(
+    session: Session, answers: Answers, url: str
+) -> None:
+    answers.body = b'{"Records":[{"Data":"AAEC","PartitionKey":"k"}], "Unknown": [1e9]}'
+    assert ask(session, "kinesis", get_records, url) == answers.body
+    answers.content_type = "application/json; charset=utf-8"
+    assert ask(session, "kinesis", get_records, url) == answers.body
+
+
+def test_get_records_refuses_what_is_not_json(session: Session, answers: Answers, url: str) -> None:
+    answers.content_type = "application/x-amz-cbor-1.1"
+    with pytest.raises(errors.UnknownOutcome, match="UnexpectedContentType"):
+        ask(session, "kinesis", get_records, url)
+
+
+def test_get_records_errors_are_parsed_as_ever(
+    session: Session, answers: Answers, url: str
+) -> None:
+    answers.error(400, "ExpiredIteratorException")
+    with pytest.raises(errors.ExpiredIterator, match="GetRecords: ExpiredIteratorException: why"):
+        ask(session, "kinesis", get_records, url)
+
+
+def test_only_get_records_is_left_raw(session: Session, answers: Answers, url: str) -> None:
+    async def calls(client: Any, pool: CallPool) -> list[Any]:
+        kinesis = BotocoreKinesis(client, pool, pool)
+        return [
+            await kinesis.list_shards(StreamName="s"),
+            await kinesis.get_shard_iterator(
+                StreamName="s", ShardId="1", ShardIteratorType="LATEST"
+            ),
+            await kinesis.describe_stream_summary(StreamName="s"),
+        ]
+
+    answers.body = json.dumps(
+        {"Shards": [], "ShardIterator": "i", "StreamDescriptionSummary": {"StreamName": "s"}}
+    ).encode()
+    shards, iterator, summary = ask(session, "kinesis", calls, url)
+    assert shards["Shards"] == []
+    assert iterator["ShardIterator"] == "i"
+    assert summary["StreamDescriptionSummary"]["StreamName"] == "s"
+
+
+def test_every_dynamodb_operation_reaches_the_wire(
+    session: Session, answers: Answers, url: str
+) -> None:
+    async def calls(client: Any, pool: CallPool) -> None:
+        dynamodb, key = BotocoreDynamoDb(client, pool), {"leaseKey": {"S": "a"}}
+        await dynamodb.describe_table(TableName="t")
+        await dynamodb.create_table(
+            TableName="t", KeySchema=[], AttributeDefinitions=[], BillingMode="PAY_PER_REQUEST"
+        )
+        await dynamodb.update_continuous_backups(
+            TableName="t", PointInTimeRecoverySpecification={"PointInTimeRecoveryEnabled": True}
+        )
+        await dynamodb.get_item(TableName="t", Key=key)
+        await dynamodb.put_item(TableName="t", Item={**key, "b": {"B": b"\x00\xff"}})
+        await dynamodb.update_item(TableName="t", Key=key)
+        await dynamodb.delete_item(TableName="t", Key=key)
+        await dynamodb.scan(TableName="t")
+
+    ask(session, "dynamodb", calls, url)
+    names = [headers["X-Amz-Target"].rpartition(".")[2] for headers, _ in answers.requests]
+    assert names == [
+        "DescribeTable",
+        "CreateTable",
+        "UpdateContinuousBackups",
+        "GetItem",
+        "PutItem",
+        "UpdateItem",
+        "DeleteItem",
+        "Scan",
+    ]
+    assert json.loads(answers.requests[4][1])["Item"]["b"] == {"B": "AP8="}
+
+
+def test_binary_attributes_come_as_bytes(session: Session, answers: Answers, url: str) -> None:
+    answers.body = b'{"Item": {"b": {"B": "AP8="}}}'
+    assert ask(session, "dynamodb", get, url)["Item"] == {"b": {"B": b"\x00\xff"}}
+
+
+def test_metrics_reach_the_wire(session: Session, answers: Answers, url: str) -> None:
+    async def call(client: Any, pool: CallPool) -> Any:
+        return await BotocoreCloudWatch(client, pool).put_metric_data(Namespace="n", MetricData=[])
+
+    answers.content_type = "application/x-amz-json-1.0"
+    ask(session, "cloudwatch", call, url)
+    assert len(answers.requests) == 1
+
+
+def test_the_user_agent_names_us_and_the_language(
+    session: Session, answers: Answers, url: str
+) -> None:
+    ask(session, "dynamodb", get, url, agent="python/3.11")
+    assert "kcl-mld/0.1.0 python/3.11" in answers.requests[0][0]["User-Agent"]
+
+
+def test_unsigned_requests_carry_no_signature(session: Session, answers: Answers, url: str) -> None:
+    ask(session, "dynamodb", get, url, signed=False)
+    ask(session, "dynamodb", get, url)
+    assert "Authorization" not in answers.requests[0][0]
+    assert "AKIDEXAMPLE" in answers.requests[1][0]["Authorization"]
+
+
+def test_the_account_of_the_caller_is_asked_of_sts(
+    session: Session, answers: Answers, url: str
+) -> None:
+    answers.content_type = "text/xml"
+    answers.body = (
+        b"<GetCallerIdentityResponse><GetCallerIdentityResult><Account>012345678901</Account>"
+        b"</GetCallerIdentityResult></GetCallerIdentityResponse>"
+    )
+    assert ask(session, "sts", caller_account, url) == "012345678901"
+
+
+def test_a_missing_region_is_a_configuration_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    with pytest.raises(errors.ConfigError, match="regionName: no AWS region"):
+        make_client(botocore.session.Session(), settings("kinesis", None, region=None))
+
+
+@pytest.mark.parametrize("more", [{"endpoint": "not a url"}, {"endpoint": None, "region": "a b"}])
+def test_a_bad_endpoint_or_region_is_a_configuration_error(
+    session: Session, more: dict[str, Any]
+) -> None:
+    with pytest.raises(errors.ConfigError, match="kinesis client"):
+        make_client(session, settings("kinesis", **more))
+
+
+@pytest.mark.parametrize(
+    ("more", "host"),
+    [
+        ({}, "kinesis.us-east-1.amazonaws.com"),
+        ({"use_fips": True}, "kinesis-fips.us-east-1.amazonaws.com"),
+        ({"use_dualstack": True}, "kinesis.us-east-1.api.aws"),
+        ({"use_fips": False, "use_dualstack": False}, "kinesis.us-east-1.amazonaws.com"),
+    ],
+)
+def test_fips_and_dual_stack_choose_the_endpoint(
+    session: Session, more: dict[str, Any], host: str
+) -> None:
+    client = make_client(session, settings("kinesis", None, region="us-east-1", **more))
+    assert client.meta.endpoint_url == f"https://{host}"
+    client.close()
+
+
+CONFIG = Config(
+    application_name="app",
+    worker_id="w",
+    stream=StreamConfig(name="s", region="eu-west-1"),
+    aws=AwsConfig(
+        kinesis_credentials=CredentialChain(()),
+        kinesis_endpoint="http://k",
+        dynamodb_endpoint="http://d",
+        cloudwatch_endpoint="http://c",
+        dynamodb_region="us-east-2",
+        use_fips=True,
+    ),
+    leases=LeaseConfig(table_name="app", failover_s=3.0),
+    child=ChildConfig(argv=("a",)),
+    retrieval=RetrievalConfig(request_timeout_s=12.0),
+    processing_language="python/3.11 (x)\n",
+)
+
+
+def test_each_client_gets_its_region_endpoint_and_time_outs() -> None:
+    kinesis = aws.kinesis_settings(CONFIG)
+    assert (kinesis.region, kinesis.endpoint) == ("eu-west-1", "http://k")
+    assert (kinesis.threads, kinesis.connect_timeout_s, kinesis.read_timeout_s) == (68, 5.0, 12.0)
+    dynamodb = aws.dynamodb_settings(CONFIG)
+    assert (dynamodb.region, dynamodb.endpoint, dynamodb.threads) == ("us-east-2", "http://d", 8)
+    assert aws.cloudwatch_settings(CONFIG).endpoint == "http://c"
+    assert (aws.sts_settings(CONFIG).region, aws.sts_settings(CONFIG).endpoint) == (
+        "eu-west-1",
+        None,
+    )
+    assert {kinesis.use_fips, dynamodb.use_fips} == {True}
+    assert kinesis.agent == "python/3.11x"
+
+
+def test_connecting_and_reading_stay_below_a_third_of_the_failover_time() -> None:
+    dynamodb = aws.dynamodb_settings(CONFIG)
+    assert dynamodb.connect_timeout_s + dynamodb.read_timeout_s < CONFIG.leases.failover_s / 3
