@@ -87,7 +87,8 @@ class SimLoop(asyncio.SelectorEventLoop):
     ) -> SimTask:
         self._task_count += 1
         task = SimTask(self._task_count, coro, loop=self, **kwargs)
-        owner = OWNER.get()
+        context = kwargs.get("context")
+        owner = OWNER.get() if context is None else context.get(OWNER)
         if owner is not None:
             owner.tasks[task] = None
             task.add_done_callback(lambda done: owner.tasks.pop(done, None))  # type: ignore[call-overload]

@@ -1,0 +1,369 @@
+"""Child processes as coroutines: the real protocol at their end, manners drawn by the nemesis."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from protocol import ChildConnection, EndOfStream
+from protocol.connection import NEED_DATA
+from protocol.errors import RemoteProtocolError
+from protocol.messages import (
+    Action,
+    CheckpointRequest,
+    CheckpointResult,
+    Initialize,
+    LeaseLost,
+    ProcessRecords,
+    ShardEnded,
+    ShutdownRequested,
+    Status,
+)
+from tests.sim.loop import OWNER
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tests.sim.gate import Gate
+
+_PIPE_BYTES = 65_536
+_SIGTERM = -15
+_SIGKILL = -9
+
+
+@dataclass(frozen=True)
+class Manners:
+    """How a child behaves; probabilities per message.
+
+    Attributes:
+        work_s: shortest and longest time for one message.
+        checkpoints: ``batch`` = after each, ``record`` = at a record in its middle and after it,
+            ``rarely`` = after every fifth, ``late`` = only when asked to end.
+        crash: it exits in the middle of a message.
+        mute: it never answers again.
+        garbage: it prints a line that is no message.
+        wrong: it answers another action than it was told.
+        leaves_at_end: it exits before it is told that the shard has ended.
+        forgets_end: it answers shardEnded without a checkpoint.
+        deaf_to_term: only SIGKILL ends it.
+    """
+
+    work_s: tuple[float, float] = (0.0, 0.05)
+    checkpoints: str = "batch"
+    crash: float = 0.0
+    mute: float = 0.0
+    garbage: float = 0.0
+    wrong: float = 0.0
+    leaves_at_end: float = 0.0
+    forgets_end: float = 0.0
+    deaf_to_term: bool = False
+
+
+class _Pipe:
+    """Bytes in one direction."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._changed = asyncio.Event()
+        self.closed = False
+        self.broken = False
+
+    def close(self) -> None:
+        """No more will be written."""
+        self.closed = True
+        self._changed.set()
+
+    def break_off(self) -> None:
+        """The reader is gone."""
+        self.broken = True
+        self._changed.set()
+
+    async def write(self, data: bytes) -> None:
+        if self.broken or self.closed:
+            raise BrokenPipeError("the reader is gone")
+        self._buffer += data
+        self._changed.set()
+        while len(self._buffer) > _PIPE_BYTES and not self.broken:
+            self._changed.clear()
+            await self._changed.wait()
+        if self.broken:
+            raise BrokenPipeError("the reader is gone")
+
+    async def read(self) -> bytes:
+        while not self._buffer and not self.closed:
+            self._changed.clear()
+            await self._changed.wait()
+        data = bytes(self._buffer)
+        self._buffer.clear()
+        self._changed.set()
+        return data
+
+
+class SimChild:
+    """One process: :class:`mld.ports.children.Child` for the daemon, a coroutine inside.
+
+    Attributes:
+        shard_id: known from initialize on.
+        began_at: position told in initialize.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        worker: str,
+        manners: Callable[[], Manners],
+        rng: random.Random,
+        judge: Any,
+    ) -> None:
+        self._pid = pid
+        self.worker = worker
+        self._manners = manners
+        self.shard_id = ""
+        self.began_at: tuple[str, int] = ("", 0)
+        #: Index in the shard's truth of the next record that must come; None before the first.
+        self.next_index: int | None = None
+        #: It has answered leaseLost or shardEnded.
+        self.has_last_word = False
+        self._batches = 0
+        self.exit_code: int | None = None
+        self._rng = rng
+        self._judge = judge
+        self._stdin = _Pipe()
+        self._stdout = _Pipe()
+        self._ended = asyncio.Event()
+        self._connection = ChildConnection()
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Let it run, outside of the worker's own tasks."""
+        context = contextvars.copy_context()
+        context.run(OWNER.set, None)
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._live(), context=context)
+
+    @property
+    def running(self) -> bool:
+        """Whether the process exists."""
+        return self.exit_code is None
+
+    @property
+    def manners(self) -> Manners:
+        """How it behaves just now."""
+        return self._manners()
+
+    # -- what the daemon sees ------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int:
+        return self._pid
+
+    async def write(self, data: bytes) -> None:
+        await self._stdin.write(data)
+
+    async def read(self) -> bytes:
+        return await self._stdout.read()
+
+    async def close_stdin(self) -> None:
+        self._stdin.close()
+
+    async def wait(self) -> int:
+        await self._ended.wait()
+        assert self.exit_code is not None
+        return self.exit_code
+
+    def terminate(self) -> None:
+        if not self.manners.deaf_to_term:
+            self._exit(_SIGTERM)
+
+    def kill(self) -> None:
+        self._exit(_SIGKILL)
+
+    # -- the process ---------------------------------------------------------------------------
+
+    def _exit(self, code: int) -> None:
+        if self.exit_code is None:
+            self.exit_code = code
+            self._stdin.break_off()
+            self._stdout.close()
+            self._ended.set()
+            if self._task is not None and self._task is not asyncio.current_task():
+                self._task.cancel()
+            self._judge.child_ended(self, code)
+
+    async def _live(self) -> None:
+        try:
+            while not isinstance(message := await self._next(), EndOfStream):
+                await self._handle(message)
+        except RemoteProtocolError as error:
+            self._judge.illegal_message(self, error)
+            self._exit(1)
+        except (BrokenPipeError, _Crashed):
+            self._exit(1)
+        else:
+            self._exit(0)
+
+    async def _next(self) -> Any:
+        while (event := self._connection.next_event()) is NEED_DATA:
+            self._connection.receive_data(await self._stdin.read())
+        return event
+
+    async def _say(self, message: Status | CheckpointRequest) -> None:
+        await self._stdout.write(self._connection.send(message))
+
+    def _lucky(self, probability: float) -> bool:
+        return bool(probability) and self._rng.random() < probability
+
+    async def _handle(self, message: Any) -> None:
+        manners = self.manners
+        if isinstance(message, Initialize):
+            self.shard_id = message.shard_id or ""
+            self.began_at = (message.sequence_number or "", message.sub_sequence_number or 0)
+        self._judge.message(self, message)
+        await asyncio.sleep(self._rng.uniform(*manners.work_s))
+        if self._lucky(manners.garbage):
+            await self._stdout.write(b"Traceback: not a message {\n")
+        if self._lucky(manners.crash):
+            raise _Crashed
+        if self._lucky(manners.mute):
+            await asyncio.get_running_loop().create_future()
+        match message:
+            case ProcessRecords():
+                await self._process(message)
+            case ShardEnded():
+                if self._lucky(manners.leaves_at_end):
+                    raise _Crashed
+                if not self._lucky(manners.forgets_end):
+                    await self._checkpoint(None)
+            case ShutdownRequested():
+                await self._checkpoint(None)
+            case LeaseLost() | Initialize():
+                pass
+        if self._lucky(manners.wrong):
+            await self._stdout.write(b'{"action":"status","responseFor":"initialize"}\n')
+            if message.action is not Action.INITIALIZE:
+                await asyncio.get_running_loop().create_future()
+        self._judge.answered(self, message)
+        await self._say(Status(message.action))
+
+    async def _process(self, message: ProcessRecords) -> None:
+        records = message.records
+        self._batches += 1
+        style = self.manners.checkpoints
+        if style == "record" and len(records) > 1:
+            middle = len(records) // 2
+            self._judge.processed(self, records[: middle + 1])
+            await self._checkpoint(records[middle])
+            self._judge.processed(self, records[middle + 1 :])
+            await self._checkpoint(records[-1])
+            return
+        self._judge.processed(self, records)
+        if records and (style == "batch" or (style == "rarely" and self._batches % 5 == 0)):
+            await self._checkpoint(None)
+
+    async def _checkpoint(self, record: Any) -> None:
+        """Ask, and ask again while told that the table is too busy (as kclpy's samples do)."""
+        for _attempt in range(5):
+            request = (
+                CheckpointRequest()
+                if record is None
+                else CheckpointRequest(record.sequence_number, record.sub_sequence_number)
+            )
+            await self._say(request)
+            result = await self._next()
+            if not isinstance(result, CheckpointResult):
+                raise BrokenPipeError
+            self._judge.checkpoint_answered(self, result)
+            if result.error is None or result.error in {
+                "ShutdownException",
+                "InvalidStateException",
+            }:
+                return
+            await asyncio.sleep(1.0)
+
+
+class _Crashed(Exception):
+    """The program dies here."""
+
+
+class SimChildren:
+    """:class:`mld.ports.children.ChildLauncher` of one worker.
+
+    Args:
+        manners: asked at every message, so that the nemesis may change its mind.
+    """
+
+    def __init__(
+        self,
+        worker: str,
+        gate: Gate,
+        rng: random.Random,
+        manners: Callable[[], Manners],
+        judge: Any,
+    ) -> None:
+        self._worker = worker
+        self._gate = gate
+        self._rng = rng
+        self._manners = manners
+        self._judge = judge
+        self.children: list[SimChild] = []
+
+    async def start(
+        self, argv: Sequence[str], env: Mapping[str, str], on_stderr: Callable[[bytes], None]
+    ) -> _GatedChild:
+        await self._gate.passable()
+        await asyncio.sleep(self._rng.uniform(0.01, 0.3))
+        await self._gate.passable()
+        child = SimChild(
+            len(self.children) + 1, self._worker, self._manners, self._rng, self._judge
+        )
+        self.children.append(child)
+        child.begin()
+        on_stderr(b"child is up")
+        return _GatedChild(child, self._gate)
+
+    def running(self) -> list[SimChild]:
+        """Processes that exist."""
+        return [child for child in self.children if child.running]
+
+    def kill_all(self) -> None:
+        """What the guardian does when the daemon is gone."""
+        for child in self.running():
+            child.kill()
+
+
+class _GatedChild:
+    """A child seen from a worker that may stand still."""
+
+    def __init__(self, child: SimChild, gate: Gate) -> None:
+        self._child = child
+        self._gate = gate
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    async def write(self, data: bytes) -> None:
+        if self._gate.frozen or self._gate.dead:
+            await self._gate.passable()
+        await self._child.write(data)
+
+    async def read(self) -> bytes:
+        data = await self._child.read()
+        if self._gate.frozen or self._gate.dead:
+            await self._gate.passable()
+        return data
+
+    async def close_stdin(self) -> None:
+        await self._child.close_stdin()
+
+    async def wait(self) -> int:
+        return await self._child.wait()
+
+    def terminate(self) -> None:
+        self._child.terminate()
+
+    def kill(self) -> None:
+        self._child.kill()

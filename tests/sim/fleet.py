@@ -1,0 +1,336 @@
+"""A whole fleet over one simulated AWS, from the first start to the last stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mld import app
+from mld.errors import MldError, UnservableFleet
+from mld.local.kinesis import KinesisSettings
+from tests.fakes.dynamodb import DynamoDbModel, DynamoDbSettings
+from tests.sim.children import Manners
+from tests.sim.judges import Judges, Violation, text_of
+from tests.sim.loop import SimLoop, Stalled, run
+from tests.sim.nemesis import Nemesis
+from tests.sim.node import GRACE_S, TABLE, Node, config_of
+from tests.sim.plan import Plan, draw
+from tests.sim.ports import EPOCH_S
+from tests.sim.stream import SimStream
+from tests.sim.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Distance of two looks at who believes what.
+TICK_S = 0.5
+_POLITE = Manners()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of one seed."""
+
+    seed: int
+    violations: tuple[Violation, ...]
+    digest: str
+    table: str
+    virtual_s: float
+    records: int
+    duplicates: int
+    counts: dict[str, int]
+
+    def report(self) -> str:
+        """For people: what was wrong, what happened last, how to see it again."""
+        wrong = "\n".join(f"  {violation}" for violation in self.violations)
+        return (
+            f"seed {self.seed}:\n{wrong}\n{self.table}\n"
+            f"replay: python -m tests.sim.run --seeds 1 --first-seed {self.seed} --trace"
+        )
+
+
+class _LogJudge(logging.Handler):
+    """Convicts errors that were caught by a catch-all: nobody foresaw them."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__(logging.ERROR)
+        self._fleet = fleet
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, MldError):
+            self._fleet.judges.convict("S0", f"{record.getMessage()}: {error!r}")
+
+
+class Fleet:
+    """Everything of one run.
+
+    Args:
+        build: makes a worker; tests plant faults here.
+    """
+
+    def __init__(
+        self, plan: Plan, build: Callable[[Any, app.Ports], Any] = app.build
+    ) -> None:
+        self.plan = plan
+        self.build = build
+        self._loop = asyncio.get_running_loop()
+        rng = random.Random(f"world {plan.seed}")
+        self.rng = rng
+        self.trace = Trace(self.now)
+        self.dynamodb = DynamoDbModel(
+            self._epoch,
+            random.Random(f"dynamodb {plan.seed}"),
+            DynamoDbSettings(
+                create_s=plan.create_s,
+                max_lag_s=0.5 if plan.stale_reads else 0.0,
+                stale_probability=0.3,
+            ),
+        )
+        self.stream = SimStream(
+            self._epoch,
+            random.Random(f"stream {plan.seed}"),
+            plan.shards,
+            KinesisSettings(
+                reshard_s=plan.reshard_s,
+                limits=plan.limits,
+                spare_answer_probability=plan.spare_answers,
+            ),
+        )
+        leases = config_of(plan, "nobody").leases
+        self.leases = leases
+        self.judges = Judges(
+            self.stream,
+            self.trace,
+            self.now,
+            table=TABLE,
+            failover_s=leases.failover_s,
+            renewal_s=leases.renewal_interval_s,
+            request_timeout_s=leases.request_timeout_s,
+            believers=lambda: {node.worker_id: node.believes() for node in self.nodes},
+        )
+        self.dynamodb.observers.append(self.judges.wrote)
+        self.manners = plan.manners
+        self.nodes: list[Node] = []
+        self.members: list[Any] = []
+        self.producing = True
+        #: Members are started again after they ended.
+        self.supervised = True
+        self.flipped = False
+        self._incarnations = 0
+
+    def now(self) -> float:
+        """Virtual seconds since the start."""
+        return self._loop.time()
+
+    def _epoch(self) -> float:
+        return EPOCH_S + self._loop.time()
+
+    # -- members -------------------------------------------------------------------------------
+
+    def new_node(self) -> Node:
+        """A fresh process with a worker id of its own."""
+        self._incarnations += 1
+        worker_id = f"w{self._incarnations}"
+        node = Node(self, worker_id, random.Random(f"{worker_id} {self.plan.seed}"))
+        self.nodes.append(node)
+        node.start()
+        return node
+
+    def alive(self) -> list[Any]:
+        """Workers of ours that exist."""
+        return [node for node in self.nodes if node.alive]
+
+    async def supervise(self) -> None:
+        """A place in the fleet: start a worker, and another when it has ended."""
+        rng = random.Random(f"place {len(self.nodes)} {self.plan.seed}")
+        await asyncio.sleep(rng.uniform(0, 5))
+        while self.supervised:
+            node = self.new_node()
+            await node.ended.wait()
+            if not node.gate.dead:
+                await node.check_clean()
+                self._check_stop(node)
+            if isinstance(node.error, UnservableFleet):
+                if not self.flipped:
+                    self.judges.convict("S0", f"{node.worker_id} refused a sound fleet")
+                return
+            self.nodes.remove(node)
+            await asyncio.sleep(rng.uniform(0.5, 15 if self.manners is not _POLITE else 1))
+
+    def _check_stop(self, node: Node) -> None:
+        """L4: a stop ends within its grace and what the children are given after it."""
+        if node.stop_asked_s is None:
+            return
+        took_s = self.now() - node.stop_asked_s
+        child = node.config.child
+        bound_s = GRACE_S + child.eof_grace_s + child.term_grace_s + 2.0
+        if self.judges.calm:
+            bound_s = GRACE_S
+            if node.outcome is None or not node.outcome.complete or node.outcome.leases_left:
+                self.judges.convict("L4", f"{node.worker_id} ended with {node.outcome}")
+        if took_s > bound_s:
+            self.judges.convict("L4", f"{node.worker_id} took {took_s:.1f} s to stop")
+
+    # -- load ----------------------------------------------------------------------------------
+
+    async def produce(self) -> None:
+        """Put records until told to stop."""
+        plan, rng = self.plan, self.rng
+        while self.producing:
+            for _record in range(rng.randint(1, 5)):
+                self.stream.put(aggregated=rng.random() < plan.aggregated)
+            await asyncio.sleep(rng.uniform(0, 2 * plan.put_every_s))
+
+    async def reshard(self) -> None:
+        """Split and merge now and then."""
+        every_s = self.plan.reshard_every_s
+        while every_s is not None and self.producing:
+            await asyncio.sleep(self.rng.uniform(0.2, 1.8) * every_s)
+            if self.producing and len(self.stream.truth) < 16:
+                self.trace.add("", self.stream.reshard())
+
+    async def watch(self) -> None:
+        """Look at beliefs, for ever."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.judges.tick()
+
+    # -- liveness ------------------------------------------------------------------------------
+
+    async def calm(self) -> None:
+        """Faults are off: everything must come right by itself, soon."""
+        self.trace.add("", "CALM")
+        self.manners = _POLITE
+        await asyncio.sleep(10)
+        self.producing = False
+        await asyncio.sleep(self.leases.failover_s + 16)
+        self.judges.calm = True
+        taker_s = self.leases.taker_interval_s
+        orphaned: dict[str, float] = {}
+        bound_s = self.now() + 60 + taker_s * (len(self.stream.truth) + 4)
+        why = "?"
+        while self.now() < bound_s and not self.judges.violations:
+            await asyncio.sleep(1)
+            self._check_orphans(orphaned, 2 * taker_s + self.leases.failover_s + 5)
+            why = self._unfinished()
+            if not why:
+                return
+        if not self.judges.violations:
+            self.judges.convict("L2" if why.startswith("counts") else "L3", why)
+
+    def _check_orphans(self, orphaned: dict[str, float], bound_s: float) -> None:
+        """L1: a lease without a live owner finds one."""
+        live = {member.worker_id for member in self._members_alive()}
+        now = self.now()
+        for key, item in self.judges.leases().items():
+            if text_of(item, "checkpoint") == "SHARD_END" or text_of(item, "leaseOwner") in live:
+                orphaned.pop(key, None)
+            elif now - orphaned.setdefault(key, now) > bound_s:
+                self.judges.convict("L1", f"{key} has had no live owner for {bound_s:.0f} s")
+
+    def _members_alive(self) -> list[Any]:
+        return self.alive() + [member for member in self.members if member.alive]
+
+    def _unfinished(self) -> str:
+        """What is still to come, "" when nothing is."""
+        self.stream.refresh()
+        for shard_id, truth in self.stream.truth.items():
+            log = self.judges.log(shard_id)
+            if log.prefix < len(truth.places):
+                return f"{shard_id}: {log.prefix} of {len(truth.places)} records processed"
+            shard = self.stream.model.stream("orders").shards[shard_id]
+            if not shard.is_open and not log.ended:
+                return f"{shard_id}: closed and read, but not at SHARD_END"
+        counts = {member.worker_id: 0 for member in self._members_alive()}
+        for item in self.judges.leases().values():
+            owner = text_of(item, "leaseOwner")
+            if owner in counts:
+                counts[owner] += 1
+        if counts and max(counts.values()) - min(counts.values()) > 1 and not self.flipped:
+            return f"counts of leases {counts}"
+        return ""
+
+    # -- the whole run -------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Chaos, calm, stop."""
+        logger, handler = logging.getLogger("mld"), _LogJudge(self)
+        old_level = logger.level
+        logger.addHandler(handler)
+        logger.setLevel(logging.ERROR)
+        logger.propagate = False
+        try:
+            await self._run()
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(old_level)
+            logger.propagate = True
+
+    async def _run(self) -> None:
+        nemesis = Nemesis(self)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self.watch(), name="watch")]
+            group.create_task(self.produce(), name="produce")
+            tasks.append(group.create_task(self.reshard(), name="reshard"))
+            for _place in range(self.plan.workers):
+                tasks.append(group.create_task(self.supervise(), name="place"))
+            nemesis.start(group, tasks)
+            await nemesis.chaos()
+            if not self.judges.violations:
+                await self.calm()
+            if not self.judges.violations:
+                await self._stop_all()
+            self.producing = False
+            for node in self.alive():
+                await node.kill()
+            for task in tasks:
+                task.cancel()
+        loop = self._loop
+        assert isinstance(loop, SimLoop)
+        for context in loop.uncaught:
+            self.judges.convict("S0", f"nobody caught {context.get('exception')!r}: {context['message']}")
+
+    async def _stop_all(self) -> None:
+        self.supervised = False
+        for node in self.alive():
+            node.stop()
+        for node in self.alive():
+            try:
+                async with asyncio.timeout(60):
+                    await node.ended.wait()
+            except TimeoutError:
+                self.judges.convict("L4", f"{node.worker_id} did not stop in 60 s")
+        await asyncio.sleep(0.1)
+
+
+def judge(seed: int | Plan, build: Callable[[Any, app.Ports], Any] = app.build) -> Verdict:
+    """Run one seed in a world of its own."""
+    plan = draw(seed) if isinstance(seed, int) else seed
+    fleets: list[Fleet] = []
+
+    async def main() -> float:
+        fleet = Fleet(plan, build)
+        fleets.append(fleet)
+        await fleet.run()
+        return fleet.now()
+
+    try:
+        virtual_s = run(main())
+    except Stalled as stalled:
+        virtual_s = fleets[0].trace.rows[-1].at_s
+        fleets[0].judges.violations.append(Violation("L0", str(stalled), virtual_s))
+    fleet = fleets[0]
+    return Verdict(
+        plan.seed,
+        tuple(fleet.judges.violations),
+        fleet.trace.digest(),
+        fleet.trace.table(),
+        virtual_s,
+        sum(len(truth.places) for truth in fleet.stream.truth.values()),
+        fleet.judges.duplicates,
+        dict(fleet.judges.counts),
+    )

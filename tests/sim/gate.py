@@ -1,0 +1,184 @@
+"""The network of one worker: every call passes here, and here is where calls go wrong.
+
+A call is a request that travels, an effect at one instant, and an answer that travels back. The
+request is out of the caller's hands once it was sent: a caller that is cancelled or loses patience
+does not take the effect back, which may come long after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mld.errors import Throttled, UnknownOutcome, Unreachable
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Coroutine
+
+#: Error codes as the adapter spells them.
+READ_TIMEOUT = "ReadTimeoutError"
+CONNECT_TIMEOUT = "ConnectTimeoutError"
+
+
+@dataclass
+class Weather:
+    """What the network of one worker is like just now; the nemesis changes it.
+
+    Attributes:
+        latency_s: shortest and longest way, each direction.
+        slow_probability: how often one way takes ``slow_s`` at most instead.
+        lost_before: probability that a request is lost.
+        lost_after: probability that an answer is lost.
+        throttled: probability of a refusal.
+        partitioned: services that cannot be reached.
+    """
+
+    latency_s: tuple[float, float] = (0.002, 0.02)
+    slow_probability: float = 0.0
+    slow_s: float = 4.0
+    lost_before: float = 0.0
+    lost_after: float = 0.0
+    throttled: float = 0.0
+    partitioned: set[str] = field(default_factory=set)
+
+
+def drive(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Result of a coroutine that never really waits.
+
+    Raises:
+        RuntimeError: it waited: the fakes must do their work in one go.
+    """
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return done.value
+    coroutine.close()
+    raise RuntimeError("a fake waited inside an effect")
+
+
+class Gate:
+    """One worker's way to the world.
+
+    Args:
+        rng: of this worker only, so that one worker's calls do not shift another's luck.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.weather = Weather()
+        self.dead = False
+        self._thaw: asyncio.Event | None = None
+        self._never: asyncio.Future[None] | None = None
+        self.calls = 0
+
+    # -- the process itself --------------------------------------------------------------------
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the process stands still (SIGSTOP, a long pause of the garbage collector)."""
+        return self._thaw is not None
+
+    def freeze(self) -> None:
+        """No call is sent and no answer arrives until :meth:`thaw`."""
+        if self._thaw is None:
+            self._thaw = asyncio.Event()
+
+    def thaw(self) -> None:
+        """Go on."""
+        if self._thaw is not None:
+            self._thaw.set()
+            self._thaw = None
+
+    def kill(self) -> None:
+        """As ``kill -9``: from now on no call returns."""
+        self.dead = True
+        self.thaw()
+
+    async def passable(self) -> None:
+        """Return when the process runs; never when it is dead."""
+        while self._thaw is not None:
+            await self._thaw.wait()
+        if self.dead:
+            await asyncio.get_running_loop().create_future()
+
+    # -- calls ---------------------------------------------------------------------------------
+
+    def _way_s(self) -> float:
+        weather = self.weather
+        if weather.slow_probability and self.rng.random() < weather.slow_probability:
+            return self.rng.uniform(0.1, weather.slow_s)
+        return self.rng.uniform(*weather.latency_s)
+
+    async def call(
+        self,
+        service: str,
+        operation: str,
+        effect: Callable[[], Coroutine[Any, Any, Any]],
+        timeout_s: float,
+    ) -> Any:
+        """The answer of ``effect``, or an error of ``mld.errors``.
+
+        Raises:
+            Unreachable: nothing was sent.
+            UnknownOutcome: no answer within ``timeout_s``; the effect may come even later.
+            Throttled: refused, nothing happened.
+            AwsError: what the service answered.
+        """
+        if self._thaw is not None or self.dead:
+            await self.passable()
+        self.calls += 1
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+        rng, weather = self.rng, self.weather
+        there_s, back_s = self._way_s(), self._way_s()
+        if service in weather.partitioned:
+            loop.call_later(timeout_s, self._no_answer, answer, operation, rng.random() < 0.5)
+        elif weather.throttled and rng.random() < weather.throttled:
+            error = Throttled(operation, "ProvisionedThroughputExceededException", "by the nemesis")
+            loop.call_later(there_s + back_s, self._deliver, answer, None, error)
+        elif weather.lost_before and rng.random() < weather.lost_before:
+            loop.call_later(timeout_s, self._no_answer, answer, operation, False)
+        else:
+            lost = bool(weather.lost_after) and rng.random() < weather.lost_after
+            if lost or there_s + back_s >= timeout_s:
+                loop.call_later(timeout_s, self._no_answer, answer, operation, False)
+            loop.call_later(there_s, self._effect, answer, effect, None if lost else back_s)
+        result = await answer
+        if self._thaw is not None or self.dead:
+            await self.passable()
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def _effect(
+        self,
+        answer: asyncio.Future[Any],
+        effect: Callable[[], Coroutine[Any, Any, Any]],
+        back_s: float | None,
+    ) -> None:
+        if self.dead and self.rng.random() < 0.5:
+            return  # the packet was still in the dead process
+        result: Any = None
+        error: Exception | None = None
+        try:
+            result = drive(effect())
+        except Exception as raised:  # whatever it is, the caller gets it
+            error = raised
+        if back_s is not None:
+            loop = asyncio.get_running_loop()
+            loop.call_later(back_s, self._deliver, answer, result, error)
+
+    def _no_answer(self, answer: asyncio.Future[Any], operation: str, refused: bool) -> None:
+        error = (
+            Unreachable(operation, CONNECT_TIMEOUT, "by the nemesis")
+            if refused
+            else UnknownOutcome(operation, READ_TIMEOUT, "by the nemesis")
+        )
+        self._deliver(answer, None, error)
+
+    @staticmethod
+    def _deliver(answer: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+        if not answer.done():  # as a result: an exception that nobody fetches would be reported
+            answer.set_result(result if error is None else error)

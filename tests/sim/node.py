@@ -1,0 +1,202 @@
+"""One worker of ours: the production composition root on simulated ports."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from typing import TYPE_CHECKING, Any
+
+from mld import app
+from mld.errors import MldError
+from mld.local.kinesis.port import FakeKinesis
+from mld.model.config import (
+    AwsConfig,
+    ChildConfig,
+    ChildFailurePolicy,
+    Config,
+    LeaseConfig,
+    MetricsConfig,
+    RetrievalConfig,
+    ShardConfig,
+    StreamConfig,
+)
+from mld.model.credentials import CredentialChain
+from mld.model.sequence import InitialPosition, Sentinel
+from tests.fakes.dynamodb import FakeDynamoDb
+from tests.sim.children import SimChildren
+from tests.sim.gate import Gate
+from tests.sim.loop import OWNER, TaskOwner
+from tests.sim.ports import EPOCH_S, InlineOffload, SimClock, SimIds, ThroughGate
+from tests.sim.stream import STREAM
+
+if TYPE_CHECKING:
+    import random
+
+    from mld.services.scheduler import StopOutcome
+    from tests.sim.fleet import Fleet
+    from tests.sim.plan import Plan
+
+TABLE = "app"
+GRACE_S = 20.0
+
+
+def config_of(plan: Plan, worker_id: str) -> Config:
+    """What a worker of this plan is told."""
+    position = (
+        InitialPosition(Sentinel.AT_TIMESTAMP, EPOCH_S - 3600)
+        if plan.at_timestamp
+        else InitialPosition(Sentinel.TRIM_HORIZON)
+    )
+    policy = ChildFailurePolicy.RESTART if plan.restart_children else ChildFailurePolicy.EXIT
+    shards = ShardConfig(parent_poll_s=2.0, audit_initial_delay_s=20.0, audit_interval_s=20.0)
+    if plan.cleanup_fast:
+        shards = ShardConfig(
+            parent_poll_s=2.0,
+            audit_initial_delay_s=10.0,
+            audit_interval_s=10.0,
+            cleanup_interval_s=5.0,
+            completed_cleanup_s=10.0,
+            garbage_cleanup_s=30.0,
+        )
+    return Config(
+        application_name=TABLE,
+        worker_id=worker_id,
+        stream=StreamConfig(name=STREAM, region="us-east-1", initial_position=position),
+        aws=AwsConfig(kinesis_credentials=CredentialChain(())),
+        leases=LeaseConfig(table_name=TABLE, failover_s=plan.failover_s),
+        child=ChildConfig(
+            argv=("child",),
+            answer_timeout_s=plan.answer_timeout_s,
+            failure_policy=policy,
+            restart_attempts=1000,
+        ),
+        shards=shards,
+        retrieval=RetrievalConfig(idle_s=1.5, max_records=plan.max_records),
+        metrics=MetricsConfig(level="NONE"),
+        shutdown_grace_s=GRACE_S,
+    )
+
+
+class Node(TaskOwner):
+    """One process, from its start to its end."""
+
+    def __init__(self, fleet: Fleet, worker_id: str, rng: random.Random) -> None:
+        super().__init__()
+        self.fleet = fleet
+        self.worker_id = worker_id
+        self.config = config_of(fleet.plan, worker_id)
+        self.gate = Gate(rng)
+        self.worker: Any = None
+        self.outcome: StopOutcome | None = None
+        self.error: BaseException | None = None
+        self.ended = asyncio.Event()
+        self.started_s = fleet.now()
+        self.stop_asked_s: float | None = None
+        skew_s = rng.uniform(-100, 100) if fleet.plan.clock_skew else 0.0
+        rate = rng.uniform(0.99, 1.01) if fleet.plan.clock_skew else 1.0
+        self.clock = SimClock(fleet.now, skew_s, rate, rng.uniform(0, 1e5))
+        self.children = SimChildren(
+            worker_id, self.gate, rng, lambda: fleet.manners, fleet.judges
+        )
+        self._rng = rng
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process exists."""
+        return not self.gate.dead and not self.ended.is_set()
+
+    def believes(self) -> tuple[str, ...]:
+        """Lease keys that it believes to hold now."""
+        if not self.alive or self.worker is None:
+            return ()
+        return tuple(held.lease.lease_key for held in self.worker.coordinator.renewer.held())
+
+    def start(self) -> None:
+        """Let it run."""
+        self.fleet.trace.add(self.worker_id, "START")
+        context = contextvars.copy_context()
+        context.run(OWNER.set, self)
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._main(), context=context)
+
+    def _ports(self) -> app.Ports:
+        fleet, judges = self.fleet, self.fleet.judges
+
+        def entered() -> None:
+            judges.actor = self.worker_id
+
+        leases = self.config.leases
+        return app.Ports(
+            dynamodb=ThroughGate(
+                "dynamodb",
+                FakeDynamoDb(fleet.dynamodb),
+                self.gate,
+                leases.request_timeout_s,
+                entered,
+            ),
+            kinesis=ThroughGate(
+                "kinesis",
+                FakeKinesis(fleet.stream.model),
+                self.gate,
+                self.config.retrieval.request_timeout_s,
+            ),
+            cloudwatch=None,
+            children=self.children,
+            clock=self.clock,
+            ids=SimIds(self.worker_id),
+            rng=self._rng,
+            offload=InlineOffload(self._rng),
+        )
+
+    async def _main(self) -> None:
+        try:
+            self.worker = self.fleet.build(self.config, self._ports())
+            self.outcome = await self.worker.scheduler.run()
+        except asyncio.CancelledError:
+            if not self.gate.dead:
+                self.fleet.judges.convict("S0", f"{self.worker_id} was cancelled by itself")
+        except MldError as error:
+            self.error = error
+        except BaseException as error:
+            self.error = error
+            self.fleet.judges.convict("S0", f"{self.worker_id} died of {error!r}")
+        finally:
+            what = self.error or self.outcome
+            self.fleet.trace.add(self.worker_id, f"END {str(what)[:100]}")
+            self.ended.set()
+
+    async def check_clean(self) -> None:
+        """S7, once it has ended."""
+        for _round in range(5):
+            await asyncio.sleep(0)
+        left = [task.get_name() for task in self.running()]
+        if left:
+            self.fleet.judges.convict("S7", f"{self.worker_id} left tasks behind: {left}")
+        for child in self.children.running():
+            self.fleet.judges.convict("S7", f"{self.worker_id} left the child of {child.shard_id}")
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        if self.stop_asked_s is None and self.worker is not None:
+            self.stop_asked_s = self.fleet.now()
+            self.fleet.trace.add(self.worker_id, "SIGTERM")
+            self.worker.scheduler.stop()
+
+    async def kill(self) -> None:
+        """SIGKILL; the guardian ends the children."""
+        self.fleet.trace.add(self.worker_id, "KILL")
+        self.gate.kill()
+        self.children.kill_all()
+        for _round in range(100):
+            left = self.running()
+            if not left:
+                break
+            for task in left:
+                task.cancel()
+            await asyncio.sleep(0)
+        else:
+            names = [task.get_name() for task in self.running()]
+            self.fleet.judges.convict("S7", f"{self.worker_id} swallows cancellation in {names}")
+        self.children.kill_all()
+        self.ended.set()

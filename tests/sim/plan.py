@@ -1,0 +1,123 @@
+"""What one seed means: the fleet, its load and which faults exist in it at all.
+
+Swarm testing: a run with every fault at once rarely gets anywhere, so each seed draws a subset.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from tests.sim.children import Manners
+
+#: What the nemesis can do to a worker.
+FAULTS = (
+    "kill",
+    "stop",
+    "freeze",
+    "partition",
+    "lose requests",
+    "lose answers",
+    "throttle",
+    "slow",
+    "step clock",
+    "join",
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One seed, drawn out.
+
+    Attributes:
+        workers: workers of ours at the start.
+        peers: Java-like 2.x workers.
+        flip_at_s: when a 3.x worker joins and flips the table; None = never.
+        faults: those that exist in this run.
+        fault_every_s: mean distance of two faults.
+        chaos_s: how long the nemesis is at work.
+    """
+
+    seed: int
+    workers: int = 2
+    peers: int = 0
+    flip_at_s: float | None = None
+    flip_table: str = "lease"
+    shards: int = 3
+    failover_s: float = 5.0
+    faults: tuple[str, ...] = ()
+    fault_every_s: float = 8.0
+    chaos_s: float = 90.0
+    put_every_s: float = 1.0
+    aggregated: float = 0.0
+    reshard_every_s: float | None = None
+    manners: Manners = field(default_factory=Manners)
+    answer_timeout_s: float | None = None
+    restart_children: bool = False
+    clock_skew: bool = False
+    stale_reads: bool = False
+    spare_answers: float = 0.0
+    at_timestamp: bool = False
+    create_s: float = 0.0
+    reshard_s: float = 0.0
+    limits: bool = False
+    cleanup_fast: bool = False
+    max_records: int = 10_000
+
+
+def draw(seed: int) -> Plan:
+    """The plan of a seed."""
+    rng = random.Random(f"plan {seed}")
+    faults = tuple(fault for fault in FAULTS if rng.random() < 0.4)
+    rude = rng.random() < 0.4
+    timeout = rng.choice([None, 8.0])
+    flip = rng.random() < 0.12
+    return Plan(
+        seed,
+        workers=rng.randint(1, 4),
+        peers=rng.choice([0, 0, 0, 1, 2]) if not flip else 0,
+        flip_at_s=rng.uniform(30, 60) if flip else None,
+        flip_table=rng.choice(["lease", "coordinator"]),
+        shards=rng.randint(1, 6),
+        failover_s=rng.choice([2.0, 3.0, 5.0, 5.0, 10.0]),
+        faults=faults,
+        fault_every_s=rng.uniform(4, 20),
+        chaos_s=rng.uniform(50, 110),
+        put_every_s=rng.uniform(0.3, 3.0),
+        aggregated=rng.choice([0.0, 0.0, 0.3]),
+        reshard_every_s=rng.uniform(12, 50) if rng.random() < 0.6 else None,
+        manners=_manners(rng, rude=rude, timeout=timeout),
+        answer_timeout_s=timeout,
+        restart_children=rng.random() < 0.5,
+        clock_skew=rng.random() < 0.4,
+        stale_reads=rng.random() < 0.4,
+        spare_answers=rng.choice([0.0, 0.0, 0.2]),
+        at_timestamp=rng.random() < 0.15,
+        create_s=rng.choice([0.0, 5.0]),
+        reshard_s=rng.choice([0.0, 5.0]),
+        limits=rng.random() < 0.3,
+        cleanup_fast=rng.random() < 0.5,
+        max_records=rng.choice([10_000, 10_000, 5]),
+    )
+
+
+def _manners(rng: random.Random, *, rude: bool, timeout: float | None) -> Manners:
+    slowest_s = rng.choice([0.02, 0.02, 0.5, 3.0])
+    checkpoints = rng.choice(["batch", "batch", "record", "rarely", "late"])
+    if not rude:
+        return Manners((0.0, slowest_s), checkpoints)
+
+    def maybe(probability: float) -> float:
+        return probability if rng.random() < 0.4 else 0.0
+
+    return Manners(
+        (0.0, slowest_s),
+        checkpoints,
+        crash=maybe(0.01),
+        mute=maybe(0.005) if timeout else 0.0,
+        garbage=maybe(0.1),
+        wrong=maybe(0.005) if timeout else 0.0,
+        leaves_at_end=maybe(0.3),
+        forgets_end=maybe(0.3),
+        deaf_to_term=rng.random() < 0.2,
+    )

@@ -1,0 +1,108 @@
+"""The ports of one worker: the shared world behind the worker's own gate, and its own clocks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from tests.sim.gate import Gate
+
+#: Wall-clock time at virtual second 0.
+EPOCH_S = 1_790_000_000.0
+
+
+class ThroughGate:
+    """Any port of one async method per operation, behind a gate.
+
+    Args:
+        service: name for faults, ``dynamodb``, ``kinesis`` or ``cloudwatch``.
+        shared: the fake that all workers share.
+        timeout_s: after which the client gives up on an answer.
+        around: called with the operation's name around each effect; returns what undoes it.
+    """
+
+    def __init__(
+        self,
+        service: str,
+        shared: Any,
+        gate: Gate,
+        timeout_s: float,
+        entered: Callable[[], None] | None = None,
+        left: Callable[[], None] | None = None,
+    ) -> None:
+        self._service = service
+        self._shared = shared
+        self._gate = gate
+        self._timeout_s = timeout_s
+        self._entered = entered
+        self._left = left
+
+    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        method = getattr(self._shared, name)
+        operation = "".join(word.capitalize() for word in name.split("_"))
+
+        async def call(**request: Any) -> Any:
+            async def effect() -> Any:
+                if self._entered is not None:
+                    self._entered()
+                try:
+                    return await method(**request)
+                finally:
+                    if self._left is not None:
+                        self._left()
+
+            return await self._gate.call(self._service, operation, effect, self._timeout_s)
+
+        setattr(self, name, call)
+        return call
+
+
+@dataclass
+class SimClock:
+    """The clocks of one machine.
+
+    Attributes:
+        skew_s: wall clock minus true time; may be stepped.
+        rate: seconds that the monotonic clock counts in one true second, within 1 % of 1.
+        zero_s: reading of the monotonic clock at virtual second 0.
+    """
+
+    now: Callable[[], float]
+    skew_s: float = 0.0
+    rate: float = 1.0
+    zero_s: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.zero_s + self.now() * self.rate
+
+    def wall(self) -> float:
+        return EPOCH_S + self.now() + self.skew_s
+
+
+class SimIds:
+    """Ids in order."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._count = 0
+
+    def new_id(self) -> str:
+        self._count += 1
+        return f"{self._prefix}-{self._count}"
+
+
+class InlineOffload:
+    """Work that a thread would do, done at once after a drawn pause."""
+
+    def __init__(self, rng: random.Random, longest_s: float = 0.05) -> None:
+        self._rng = rng
+        self._longest_s = longest_s
+
+    async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        await asyncio.sleep(self._rng.uniform(0, self._longest_s))
+        return work(*args, **kwargs)
