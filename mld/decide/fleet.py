@@ -1,0 +1,103 @@
+"""Whether a lease table belongs to a fleet that this worker can serve.
+
+3.x fleets keep their state in an item ``Migration3.0``, in the lease table (3.5 and later) or in
+the table ``<application>-CoordinatorState`` (3.0 to 3.4). From ``CLIENT_VERSION_3X`` and
+``CLIENT_VERSION_3X_WITH_ROLLBACK`` on a leader assigns the leases; a worker that takes leases for
+itself would fight it.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+from mld.errors import UnservableFleet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mld.model.lease import Lease
+
+#: Partition key value of the item, in either table.
+MIGRATION_KEY = "Migration3.0"
+#: Attribute that holds the fleet's version.
+VERSION_ATTRIBUTE = "cv"
+
+_MULTI_STREAM_KEY = re.compile(r"[0-9]+:[^:]+:[0-9]+:[^:]+\Z")
+_WAYS_OUT = (
+    "kcl-mld of this version plays the part of a 2.x worker only. Ways out: keep the Java daemon "
+    "for this application; or give kcl-mld another applicationName; or, while the fleet is in "
+    "3X_WITH_ROLLBACK, roll it back with the KCL migration tool and start again"
+)
+
+
+class FleetVersion(Enum):
+    """What the fleet runs as, as far as a 2.x worker may join it."""
+
+    #: No sign of 3.x workers, or a fleet that was rolled back.
+    V2 = auto()
+    #: 3.x workers that behave like 2.x and wait until every worker sends metrics. A worker that
+    #: sends none, like this one, keeps the fleet there; that is safe.
+    UPGRADING = auto()
+
+
+def fleet_version(items: Mapping[str, Mapping[str, Any] | None]) -> FleetVersion:
+    """Read the migration items.
+
+    Args:
+        items: table name -> its ``Migration3.0`` item in DynamoDB JSON, None = there is none.
+
+    Raises:
+        UnservableFleet: a leader assigns the leases, or an item can't be read: then nothing is
+            known, and taking leases could mean working against a leader.
+
+    Source: MigrationClientVersionStateInitializer, DynamicMigrationComponentsInitializer (3.5.1).
+    """
+    version = FleetVersion.V2
+    for table, item in items.items():
+        if item is None:
+            continue
+        stored = item.get(VERSION_ATTRIBUTE, {}).get("S")
+        if stored in ("CLIENT_VERSION_3X", "CLIENT_VERSION_3X_WITH_ROLLBACK"):
+            raise UnservableFleet(
+                f"table {table} belongs to a KCL 3.x fleet ({MIGRATION_KEY} says {stored}). "
+                + _WAYS_OUT
+            )
+        if stored == "CLIENT_VERSION_UPGRADE_FROM_2X":
+            version = FleetVersion.UPGRADING
+        elif stored != "CLIENT_VERSION_2X":
+            raise UnservableFleet(
+                f"the item {MIGRATION_KEY} of table {table} has the version {stored!r}, which this "
+                "version of kcl-mld doesn't know. " + _WAYS_OUT
+            )
+    return version
+
+
+def check_stream_mode(leases: Iterable[Lease], identifier: str | None) -> None:
+    """Make sure that the table's keys are of the kind that this worker writes.
+
+    Args:
+        leases: all rows.
+        identifier: ``account:stream:epoch`` of the configured stream, None = single-stream mode.
+
+    Raises:
+        UnservableFleet: the table was written in the other mode. Its leases would be invisible, so
+            all records would be read again.
+    """
+    for lease in leases:
+        is_multi = lease.stream_identifier is not None or bool(
+            _MULTI_STREAM_KEY.match(lease.lease_key)
+        )
+        if is_multi and identifier is None:
+            raise UnservableFleet(
+                f"the lease table has rows of a multi-stream application ({lease.lease_key}), but "
+                "this configuration is for a single stream. Give it an applicationName of its own, "
+                "or delete the rows if that application is gone"
+            )
+        if not is_multi and identifier is not None:
+            raise UnservableFleet(
+                f"the lease table has rows of a single-stream application ({lease.lease_key}), but "
+                f"this configuration writes keys like {identifier}:{lease.lease_key}. Give it an "
+                "applicationName of its own, or configure it for a single stream"
+            )
