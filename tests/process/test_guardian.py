@@ -1,0 +1,212 @@
+"""The guardian against a daemon that is killed with SIGKILL, and children that resist."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mld.adapters.guardian import Guardian
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.process
+
+#: What the design promises after a kill -9 of the daemon.
+PROMISE_S = 5.0
+
+#: A daemon with one child; prints the child's pid, the guardian's, and what the child says.
+DAEMON = """
+import asyncio, sys
+from mld.adapters.child_process import ProcessLauncher
+from mld.adapters.guardian import Guardian
+
+async def main():
+    guardian = Guardian()
+    child = await ProcessLauncher(guardian).start([sys.executable, "-c", sys.argv[1]], {}, print)
+    said = await child.read()
+    print(child.pid, guardian.pid, said.decode().strip(), flush=True)
+    await {then}
+
+asyncio.run(main())
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        return b") Z " not in Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def within(seconds: float, fact: Callable[[], bool]) -> bool:
+    until = time.monotonic() + seconds
+    while not fact():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@contextmanager
+def daemon(
+    child: str, then: str = "asyncio.sleep(60)"
+) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """A daemon with that child; gives the pids that it printed: child, guardian, and others."""
+    code = DAEMON.replace("{then}", then)
+    with subprocess.Popen(
+        [sys.executable, "-c", code, child], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        pids = [int(word) for word in process.stdout.readline().split()]
+        try:
+            yield process, pids
+        finally:
+            for pid in [process.pid, *pids]:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+DEAF = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+SLEEP = "\nwhile True: time.sleep(60)"
+CHILDREN = {
+    "ends at end of file": "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()",
+    "ignores end of file": "import os, time; print(os.getpid(), flush=True)" + SLEEP,
+    "ignores end of file and SIGTERM": DEAF + "print(os.getpid(), flush=True)" + SLEEP,
+    "forks": DEAF + "if os.fork() == 0: print(os.getpid(), flush=True)" + SLEEP,
+    "forks into a group of its own": (
+        DEAF + "if os.fork() == 0: os.setpgid(0, 0); print(os.getpid(), flush=True)" + SLEEP
+    ),
+    "forks and is gone": DEAF + "if os.fork(): os._exit(0)\nprint(os.getpid(), flush=True)" + SLEEP,
+}
+
+
+@pytest.mark.parametrize("code", CHILDREN.values(), ids=CHILDREN.keys())
+def test_nothing_is_left_in_a_childs_session_after_kill_9_of_the_daemon(code: str) -> None:
+    with daemon(code) as (process, pids):
+        process.kill()
+        process.wait()
+        assert within(PROMISE_S, lambda: not any(map(alive, pids)))
+
+
+def test_a_child_that_forks_all_the_time_is_ended_as_well() -> None:
+    code = (
+        DEAF + "print(os.getpid(), flush=True)\n"
+        "while True:\n"
+        "    if os.fork(): time.sleep(0.01); os._exit(0)\n"
+        "    os.setpgid(0, 0)\n"
+    )
+    with daemon(code) as (process, pids):
+        process.kill()
+        process.wait()
+        assert within(PROMISE_S, lambda: not session_members(pids[0]))
+        assert within(1, lambda: not alive(pids[1]))
+
+
+def session_members(session: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_bytes().rpartition(b")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(fields[3]) == session and fields[0] != b"Z":
+                found.append(int(entry.name))
+    return found
+
+
+def test_the_guardian_is_deaf_to_the_signals_of_a_terminal_and_of_an_orchestrator() -> None:
+    with daemon(CHILDREN["ignores end of file"]) as (process, (child, guardian, *_)):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            os.kill(guardian, number)
+        process.kill()
+        process.wait()
+        assert within(PROMISE_S, lambda: not alive(child) and not alive(guardian))
+
+
+def test_a_daemon_that_ends_by_itself_takes_its_guardian_along_at_once() -> None:
+    ended = (
+        "child.close_stdin(); await child.wait(); guardian.close(); assert guardian.wait(5) == 0"
+    )
+    with daemon(CHILDREN["ends at end of file"], ended) as (process, pids):
+        assert process.wait(10) == 0
+        assert not any(map(alive, pids))
+
+
+def test_the_guardian_is_small() -> None:
+    with daemon(CHILDREN["ends at end of file"]) as (_, (_, guardian, *_)):
+        status = Path(f"/proc/{guardian}/status").read_text()
+        (rss,) = [line for line in status.splitlines() if line.startswith("VmRSS")]
+        assert int(rss.split()[1]) < 10 * 1024
+
+
+def sleeper() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["sleep", "60"], start_new_session=True)
+
+
+def test_an_ended_guardian_is_started_again_and_knows_the_sessions_from_before() -> None:
+    guardian = Guardian()
+    with sleeper() as first, sleeper() as second:
+        guardian.watch(first.pid)
+        before = guardian.pid
+        assert before is not None
+        os.kill(before, signal.SIGKILL)
+        assert within(5, lambda: not alive(before))
+        guardian.watch(second.pid)
+        assert guardian.pid not in {None, before}
+        guardian.close()
+        assert guardian.wait(PROMISE_S) == 0
+        assert (first.wait(1), second.wait(1)) == (-signal.SIGTERM, -signal.SIGTERM)
+
+
+def test_a_stopped_guardian_does_not_hold_up_the_daemon() -> None:
+    guardian = Guardian()
+    with sleeper() as first:
+        guardian.watch(first.pid)
+        pid = guardian.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        for _ in range(10_000):
+            guardian.watch(first.pid)
+        os.kill(pid, signal.SIGCONT)
+        assert within(5, lambda: guardian.watch(first.pid) is None and guardian.pid == pid)
+        assert first.poll() is None
+        guardian.close()
+        assert guardian.wait(PROMISE_S) == 0
+        assert first.wait(1) == -signal.SIGTERM
+
+
+def test_forgotten_sessions_are_left_alone_once_their_number_is_another_ones() -> None:
+    guardian = Guardian()
+    with sleeper() as unrelated, sleeper() as child:
+        guardian.watch(child.pid)
+        guardian.watch(unrelated.pid)
+        guardian.forget(unrelated.pid)  # as if reaped, and the number given to a new leader
+        guardian.forget(12345)  # never heard of
+        guardian.close()
+        assert guardian.wait(PROMISE_S) == 0
+        assert child.wait(1) == -signal.SIGTERM
+        assert unrelated.poll() is None
+        unrelated.kill()
+
+
+def test_without_a_guardian_the_daemon_goes_on_with_one_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    guardian = Guardian("/no/such/python")
+    guardian.watch(1)
+    guardian.watch(2)
+    guardian.forget(1)
+    guardian.close()
+    assert guardian.wait(0) == 0
+    assert guardian.pid is None
+    assert [r.levelname for r in caplog.records] == ["WARNING"]
