@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mld import app
 from mld.errors import MldError, UnservableFleet
 from mld.local.kinesis import KinesisSettings
+from mld.model.config import Config
+from mld.model.stream import Stream
 from tests.fakes.dynamodb import DynamoDbModel, DynamoDbSettings
 from tests.sim.children import Manners
+from tests.sim.java_peer import JavaPeer
+from tests.sim.joiner import Joiner3x
 from tests.sim.judges import Judges, Violation, text_of
 from tests.sim.loop import SimLoop, Stalled, run
 from tests.sim.nemesis import Nemesis
@@ -22,8 +27,8 @@ from tests.sim.ports import EPOCH_S
 from tests.sim.stream import SimStream
 from tests.sim.trace import Trace
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+#: ``app.build``, or a test's own with a fault planted.
+Build = Callable[[Config, app.Ports, Stream], Any]
 
 #: Distance of two looks at who believes what.
 TICK_S = 0.5
@@ -73,7 +78,7 @@ class Fleet:
     """
 
     def __init__(
-        self, plan: Plan, build: Callable[[Any, app.Ports], Any] = app.build
+        self, plan: Plan, build: Build = app.build
     ) -> None:
         self.plan = plan
         self.build = build
@@ -193,6 +198,18 @@ class Fleet:
             if self.producing and len(self.stream.truth) < 16:
                 self.trace.add("", self.stream.reshard())
 
+    async def flip(self) -> None:
+        """Let a 3.x worker join and change the table's state, when the plan says so."""
+        plan = self.plan
+        if plan.flip_at_s is None:
+            return
+        await asyncio.sleep(plan.flip_at_s)
+        version = self.rng.choice(["CLIENT_VERSION_3X", "CLIENT_VERSION_3X_WITH_ROLLBACK"])
+        rng = random.Random(f"joiner {plan.seed}")
+        joiner = Joiner3x(self, "join3x", rng, plan.flip_table, version)
+        self.members.append(joiner)
+        joiner.start()
+
     async def watch(self) -> None:
         """Look at beliefs, for ever."""
         while True:
@@ -245,6 +262,8 @@ class Fleet:
             shard = self.stream.model.stream("orders").shards[shard_id]
             if not shard.is_open and not log.ended:
                 return f"{shard_id}: closed and read, but not at SHARD_END"
+        if self.flipped and self.alive():
+            return f"{len(self.alive())} workers serve a fleet that has flipped"
         counts = {member.worker_id: 0 for member in self._members_alive()}
         for item in self.judges.leases().values():
             owner = text_of(item, "leaseOwner")
@@ -278,6 +297,11 @@ class Fleet:
             tasks.append(group.create_task(self.reshard(), name="reshard"))
             for _place in range(self.plan.workers):
                 tasks.append(group.create_task(self.supervise(), name="place"))
+            tasks.append(group.create_task(self.flip(), name="flip"))
+            for place in range(self.plan.peers):
+                peer = JavaPeer(self, f"java{place}", random.Random(f"j{place} {self.plan.seed}"))
+                self.members.append(peer)
+                peer.start()
             nemesis.start(group, tasks)
             await nemesis.chaos()
             if not self.judges.violations:
@@ -285,8 +309,8 @@ class Fleet:
             if not self.judges.violations:
                 await self._stop_all()
             self.producing = False
-            for node in self.alive():
-                await node.kill()
+            for member in self._members_alive():
+                await member.kill()
             for task in tasks:
                 task.cancel()
         loop = self._loop
@@ -307,7 +331,7 @@ class Fleet:
         await asyncio.sleep(0.1)
 
 
-def judge(seed: int | Plan, build: Callable[[Any, app.Ports], Any] = app.build) -> Verdict:
+def judge(seed: int | Plan, build: Build = app.build, rows: int = 40) -> Verdict:
     """Run one seed in a world of its own."""
     plan = draw(seed) if isinstance(seed, int) else seed
     fleets: list[Fleet] = []
@@ -328,7 +352,7 @@ def judge(seed: int | Plan, build: Callable[[Any, app.Ports], Any] = app.build) 
         plan.seed,
         tuple(fleet.judges.violations),
         fleet.trace.digest(),
-        fleet.trace.table(),
+        fleet.trace.table(rows),
         virtual_s,
         sum(len(truth.places) for truth in fleet.stream.truth.values()),
         fleet.judges.duplicates,

@@ -431,6 +431,27 @@ class Judges:
             if index is not None and not log.mark(index):
                 self.duplicates += 1
 
+    def peer_read(self, worker: str, shard_id: str, sequence_numbers: Sequence[int]) -> None:
+        """A scripted worker has processed these Kinesis records, with all that is inside them."""
+        truth, log = self._stream.truth[shard_id], self.log(shard_id)
+        self._trace.add(worker, f"records {_short(shard_id)} x{len(sequence_numbers)}")
+        for number in sequence_numbers:
+            sub = 0
+            while (index := truth.index.get((number, sub))) is not None:
+                if not log.mark(index):
+                    self.duplicates += 1
+                sub += 1
+        for parent in truth.parents:
+            if not self.log(parent).ended:
+                self.convict("S3", f"{worker} read {shard_id} before {parent} was finished")
+
+    def last_place(self, shard_id: str, sequence_number: int) -> int:
+        """Highest sub-sequence number inside a record."""
+        sub = 0
+        while (sequence_number, sub + 1) in self._stream.truth[shard_id].index:
+            sub += 1
+        return sub
+
     def answered(self, child: SimChild, message: Any) -> None:
         """A child has finished a message."""
         if isinstance(message, LeaseLost | ShardEnded):

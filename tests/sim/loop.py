@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 OWNER: ContextVar[TaskOwner | None] = ContextVar("OWNER", default=None)
 
 
+#: What one pass of the loop takes at least: a program that asks again and again whether a moment has
+#: come would otherwise never see it come.
+STEP_S = 1e-6
+
+
 class Stalled(RuntimeError):
     """Every task waits for something that nobody will ever do."""
 
@@ -56,8 +61,7 @@ class _VirtualSelector(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
             raise Stalled("nothing is ready and no timer is set")
-        if timeout > 0:
-            self.now_s += timeout
+        self.now_s += max(timeout, STEP_S)
         return []
 
 

@@ -22,6 +22,7 @@ from mld.model.config import (
 )
 from mld.model.credentials import CredentialChain
 from mld.model.sequence import InitialPosition, Sentinel
+from mld.model.stream import Stream
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.sim.children import SimChildren
 from tests.sim.gate import Gate
@@ -151,7 +152,7 @@ class Node(TaskOwner):
 
     async def _main(self) -> None:
         try:
-            self.worker = self.fleet.build(self.config, self._ports())
+            self.worker = self.fleet.build(self.config, self._ports(), Stream(name=STREAM))
             self.outcome = await self.worker.scheduler.run()
         except asyncio.CancelledError:
             if not self.gate.dead:

@@ -7,6 +7,16 @@ import pytest
 from tests.sim.loop import OWNER, SimLoop, Stalled, TaskOwner, run
 
 
+def test_somebody_who_only_looks_sees_the_moment_come():
+    async def main():
+        loop = asyncio.get_running_loop()
+        while loop.time() < 0.01:
+            await asyncio.sleep(0)
+        return True
+
+    assert run(main())
+
+
 def test_an_hour_passes_at_once_and_exactly():
     async def main():
         loop = asyncio.get_running_loop()

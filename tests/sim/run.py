@@ -1,0 +1,82 @@
+"""Many seeds from the command line: ``python -m tests.sim.run --seeds 10000 --first-seed 0``."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from os import cpu_count
+
+from tests.sim.fleet import Verdict, judge
+
+REGRESSIONS = pathlib.Path(__file__).with_name("regressions.txt")
+_CHUNK = 8
+
+
+def regressions() -> list[int]:
+    """Seeds that failed once."""
+    lines = (line.partition("#")[0].strip() for line in REGRESSIONS.read_text().splitlines())
+    return [int(line) for line in lines if line]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code 1 when a seed fails."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sim.run", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=cpu_count() or 1)
+    parser.add_argument("--trace", action="store_true", help="print every row of every seed")
+    parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failure")
+    options = parser.parse_args(arguments)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    if options.trace:
+        return _trace(seeds)
+    return _run_all([*regressions(), *seeds], options.jobs, keep_going=options.keep_going)
+
+
+def _trace(seeds: range) -> int:
+    failed = 0
+    for seed in seeds:
+        verdict = judge(seed, rows=1_000_000)
+        print(verdict.report())
+        failed += bool(verdict.violations)
+    return 1 if failed else 0
+
+
+def _run_all(seeds: list[int], jobs: int, *, keep_going: bool) -> int:
+    failed: list[int] = []
+    records = duplicates = 0
+    virtual_s = 0.0
+    with ProcessPoolExecutor(jobs) as pool:
+        for verdict in _bar(pool.map(judge, seeds, chunksize=_CHUNK), len(seeds)):
+            records += verdict.records
+            duplicates += verdict.duplicates
+            virtual_s += verdict.virtual_s
+            if verdict.violations:
+                failed.append(verdict.seed)
+                print(verdict.report(), flush=True)
+                if not keep_going:
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    break
+    print(
+        f"{len(seeds)} seeds, {virtual_s / 3600:.1f} virtual hours, {records} records, "
+        f"{duplicates} processed more than once, {len(failed)} failed"
+        + (f": {failed}" if failed else "")
+    )
+    return 1 if failed else 0
+
+
+def _bar(verdicts, total):  # type: ignore[no-untyped-def]
+    """Show progress on stderr where somebody looks."""
+    try:
+        from tqdm import tqdm  # noqa: PLC0415 - a convenience
+    except ImportError:
+        return verdicts
+    return tqdm(verdicts, total=total, unit="seed", file=sys.stderr, disable=None)
+
+
+__all__ = ["Verdict", "main", "regressions"]
+
+if __name__ == "__main__":
+    sys.exit(main())
