@@ -1,0 +1,116 @@
+"""Which positions a child may checkpoint, and what is stored for them.
+
+Three rules differ from Java, each where following it loses data or hangs a shard:
+
+* At shard end the last delivered position is stored as SHARD_END even if it was stored before
+  (Java: a no-op, and the shard never ends), and so is its bare sequence number when the last
+  record was part of an aggregate.
+* Sentinels are refused unless they repeat the last checkpoint (Java stores ``LATEST`` over
+  ``TRIM_HORIZON``).
+* Digits are ASCII digits.
+
+Source: ShardRecordProcessorCheckpointer.java:110-145, 292-326 (KCL 3.5.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mld.errors import CheckpointRefused, MalformedData
+from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
+
+ILLEGAL_ARGUMENT = "IllegalArgumentException"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointState:
+    """What is known about the positions of one shard.
+
+    Attributes:
+        last: the last checkpoint stored.
+        largest: the largest position handed to the child; SHARD_END at shard end.
+        at_end: at shard end, the largest position before it; else None.
+    """
+
+    last: ExtendedSequenceNumber
+    largest: ExtendedSequenceNumber
+    at_end: ExtendedSequenceNumber | None = None
+
+    @classmethod
+    def starting_at(cls, checkpoint: ExtendedSequenceNumber) -> CheckpointState:
+        """Before anything was delivered only the checkpoint itself is permitted."""
+        return cls(last=checkpoint, largest=checkpoint)
+
+    def delivered(self, largest: ExtendedSequenceNumber | None) -> CheckpointState:
+        """After handing out records up to ``largest`` (None = no record); it never goes back."""
+        if largest is None or largest <= self.largest:
+            return self
+        return replace(self, largest=largest)
+
+    def ended(self) -> CheckpointState:
+        """At the end of the shard: SHARD_END becomes permitted."""
+        return (
+            self
+            if self.largest.is_shard_end
+            else replace(self, largest=SHARD_END, at_end=self.largest)
+        )
+
+    def stored(self, position: ExtendedSequenceNumber) -> CheckpointState:
+        """After a successful write."""
+        return replace(self, last=position)
+
+
+def position_to_store(
+    state: CheckpointState, sequence_number: str | None, sub_sequence_number: int | None
+) -> ExtendedSequenceNumber | None:
+    """What a checkpoint request writes.
+
+    Args:
+        state: of the shard.
+        sequence_number: as asked; None = the largest position handed out.
+        sub_sequence_number: as asked; None = 0; ignored when the sequence number is None.
+
+    Returns:
+        The position to write; None when it is stored already.
+
+    Raises:
+        CheckpointRefused: the position is malformed, or outside [last, largest].
+    """
+    if sequence_number is None:
+        asked = state.largest
+    else:
+        asked = _asked(state, sequence_number, sub_sequence_number)
+    return None if asked == state.last else asked
+
+
+def _asked(
+    state: CheckpointState, sequence_number: str, sub_sequence_number: int | None
+) -> ExtendedSequenceNumber:
+    try:
+        asked = ExtendedSequenceNumber(sequence_number, sub_sequence_number or 0)
+    except MalformedData as error:
+        raise CheckpointRefused(ILLEGAL_ARGUMENT, str(error)) from error
+    if asked.is_shard_end and state.largest.is_shard_end:
+        return SHARD_END
+    if state.at_end is not None and _is_the_end(asked, state.at_end, sub_sequence_number):
+        return SHARD_END
+    if asked == state.last:
+        return asked
+    if asked.sentinel is not None or not state.last <= asked <= state.largest:
+        raise CheckpointRefused(
+            ILLEGAL_ARGUMENT,
+            f"{asked} is not between the last checkpoint {state.last} "
+            f"and the largest delivered position {state.largest}",
+        )
+    return asked
+
+
+def _is_the_end(
+    asked: ExtendedSequenceNumber,
+    at_end: ExtendedSequenceNumber,
+    sub_sequence_number: int | None,
+) -> bool:
+    if asked.key == at_end.key:
+        return True
+    same_record = asked.sentinel is None and asked.key[:2] == at_end.key[:2]
+    return same_record and sub_sequence_number is None

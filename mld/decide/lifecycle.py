@@ -1,0 +1,141 @@
+"""The life of a shard consumer: states, reasons to stop, and what follows what.
+
+The names are Java's. Two rules differ, and both mend a hang of the reference:
+
+* A reason to stop always wins over the failure of the task at hand (in Java a failed task hides
+  it: a shard that waits for its parent cannot be stopped, BUG-1 and BUG-2 of the 3.5.1 sources).
+* After ``shutdownRequested`` the consumer goes on to shut down by itself; Java idles until the
+  lease is dropped and found missing.
+
+The table below is the only place that knows the order; the diagram of the README is drawn from it.
+
+Source: ConsumerStates.java, ShardConsumer.java:361-391, ShutdownReason.java:38-78 (KCL 3.5.1).
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+from typing import Final
+
+
+class ConsumerState(Enum):
+    """Where a consumer stands; shown as ``state`` in ``/leases``."""
+
+    WAITING_ON_PARENT_SHARDS = "WAITING_ON_PARENT_SHARDS"
+    INITIALIZING = "INITIALIZING"
+    PROCESSING = "PROCESSING"
+    SHUTDOWN_REQUESTED = "SHUTDOWN_REQUESTED"
+    SHUTTING_DOWN = "SHUTTING_DOWN"
+    SHUTDOWN_COMPLETE = "SHUTDOWN_COMPLETE"
+
+
+class ShutdownReason(IntEnum):
+    """Why a consumer stops; the number is its rank, a higher one replaces a lower one.
+
+    LEASE_LOST beats SHARD_END because the end can no longer be checkpointed.
+    """
+
+    REQUESTED = 1
+    SHARD_END = 2
+    LEASE_LOST = 3
+
+
+class Outcome(Enum):
+    """How a state's task ended."""
+
+    DONE = "done"
+    #: Try again: a parent is still read, no data yet, or a child that will be started again.
+    AGAIN = "again"
+    #: The child is gone and gets another chance from the last checkpoint.
+    RESTART = "restart"
+
+
+_S = ConsumerState
+_ENDING: Final = {
+    ShutdownReason.REQUESTED: _S.SHUTDOWN_REQUESTED,
+    ShutdownReason.SHARD_END: _S.SHUTTING_DOWN,
+    ShutdownReason.LEASE_LOST: _S.SHUTTING_DOWN,
+}
+_SHUT: Final = dict.fromkeys(ShutdownReason, _S.SHUTTING_DOWN)
+
+#: state -> what follows its task when nothing asks to stop.
+ONWARD: Final[dict[ConsumerState, dict[Outcome, ConsumerState]]] = {
+    _S.WAITING_ON_PARENT_SHARDS: {
+        Outcome.DONE: _S.INITIALIZING,
+        Outcome.AGAIN: _S.WAITING_ON_PARENT_SHARDS,
+    },
+    _S.INITIALIZING: {Outcome.DONE: _S.PROCESSING, Outcome.RESTART: _S.INITIALIZING},
+    _S.PROCESSING: {
+        Outcome.DONE: _S.PROCESSING,
+        Outcome.AGAIN: _S.PROCESSING,
+        Outcome.RESTART: _S.INITIALIZING,
+    },
+}
+
+#: state -> reason -> where the reason leads, whatever the outcome of the task was.
+STOPPING: Final[dict[ConsumerState, dict[ShutdownReason, ConsumerState]]] = {
+    # Nothing was initialized: there is no child to be asked.
+    _S.WAITING_ON_PARENT_SHARDS: _SHUT,
+    _S.INITIALIZING: _ENDING,
+    _S.PROCESSING: _ENDING,
+    _S.SHUTDOWN_REQUESTED: _SHUT,
+}
+
+
+def next_state(
+    state: ConsumerState, outcome: Outcome, reason: ShutdownReason | None
+) -> ConsumerState:
+    """The state after a task.
+
+    Args:
+        state: whose task just ended.
+        outcome: how it ended.
+        reason: the strongest reason to stop so far, None = go on.
+
+    Returns:
+        The next state; SHUTTING_DOWN repeats itself until its task is done, except that a child
+        that must be started again leads back to INITIALIZING, unless the lease is lost.
+
+    Raises:
+        ValueError: a combination that no task produces.
+    """
+    if state is _S.SHUTTING_DOWN:
+        match outcome:
+            case Outcome.DONE:
+                return _S.SHUTDOWN_COMPLETE
+            case Outcome.RESTART if reason is ShutdownReason.SHARD_END:
+                return _S.INITIALIZING
+            case _:
+                return _S.SHUTTING_DOWN
+    following = STOPPING.get(state, {}).get(reason) if reason is not None else None
+    if following is None:
+        following = ONWARD.get(state, {}).get(outcome)
+    if following is None:
+        raise ValueError(f"nothing follows {outcome} in {state} with {reason!r}")
+    return following
+
+
+def stronger(current: ShutdownReason | None, new: ShutdownReason) -> ShutdownReason:
+    """The reason that stays when a new one comes: only a strictly higher rank replaces."""
+    return new if current is None else max(current, new)
+
+
+def mermaid() -> str:
+    """The tables as a Mermaid state diagram, for the documentation."""
+    lines = ["stateDiagram-v2", f"    [*] --> {_S.WAITING_ON_PARENT_SHARDS.value}"]
+    for state in ConsumerState:
+        arrows: dict[ConsumerState, list[str]] = {}
+        for outcome, target in ONWARD.get(state, {}).items():
+            arrows.setdefault(target, []).append(outcome.value)
+        for reason, target in STOPPING.get(state, {}).items():
+            arrows.setdefault(target, []).append(reason.name)
+        lines += [
+            f"    {state.value} --> {target.value}: {', '.join(labels)}"
+            for target, labels in arrows.items()
+        ]
+    lines += [
+        f"    {_S.SHUTTING_DOWN.value} --> {_S.INITIALIZING.value}: restart at SHARD_END",
+        f"    {_S.SHUTTING_DOWN.value} --> {_S.SHUTDOWN_COMPLETE.value}: done",
+        f"    {_S.SHUTDOWN_COMPLETE.value} --> [*]",
+    ]
+    return "\n".join(lines) + "\n"

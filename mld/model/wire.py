@@ -1,0 +1,138 @@
+"""Bodies of GetRecords answers -> batches -> records.
+
+The envelope is read when an answer arrives, its records only when they are delivered: until then
+they are bytes, a tenth of what Python objects would take.
+
+Invariant: whatever the bytes are, nothing but ``MalformedData`` comes out of here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import msgspec
+
+from mld.errors import MalformedData
+from mld.model.record import Batch, KinesisRecord
+from mld.model.shard import ChildShard, HashRange
+
+
+class _HashKeyRange(msgspec.Struct, gc=False, rename="pascal"):
+    starting_hash_key: str
+    ending_hash_key: str
+
+
+class _Child(msgspec.Struct, gc=False, rename="pascal"):
+    shard_id: str
+    parent_shards: list[str]
+    hash_key_range: _HashKeyRange
+
+
+class _Envelope(msgspec.Struct, gc=False, rename="pascal"):
+    records: msgspec.Raw
+    next_shard_iterator: str | None = None
+    millis_behind_latest: int | None = None
+    child_shards: list[_Child] | None = None
+
+
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
+_RECORDS = msgspec.json.Decoder(list[KinesisRecord])
+_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+_SEQUENCE_FIELD = b'"SequenceNumber"'
+_SEQUENCE_VALUE = re.compile(rb'"SequenceNumber"\s*:\s*"([0-9]+)"')
+
+
+def read_batch(body: bytes) -> Batch:
+    """The batch of one GetRecords answer.
+
+    Args:
+        body: JSON text as received; it is kept, not copied.
+
+    Raises:
+        MalformedData: not such an answer, or one that contradicts itself: there must be either a
+            next iterator or child shards, and every child must name a parent. Ask again with the
+            same iterator.
+
+    Source: DataRetrievalUtil.isValidResult, KinesisDataFetcher.getRecords (3.5.1).
+    """
+    try:
+        envelope = _ENVELOPE.decode(body)
+    except _UNREADABLE as error:
+        raise MalformedData(f"a GetRecords answer cannot be read: {error}") from error
+    children = tuple(_child(child) for child in envelope.child_shards or ())
+    if (envelope.next_shard_iterator is None) != bool(children):
+        raise MalformedData("a GetRecords answer must have either a next iterator or child shards")
+    records = memoryview(envelope.records)
+    return Batch(
+        records=records,
+        size_bytes=records.nbytes,
+        next_iterator=envelope.next_shard_iterator,
+        millis_behind_latest=envelope.millis_behind_latest,
+        child_shards=children,
+        last_sequence_number=_last_sequence_number(body, records),
+    )
+
+
+def _child(child: _Child) -> ChildShard:
+    if not child.parent_shards:
+        raise MalformedData(f"child shard {child.shard_id} of a GetRecords answer has no parent")
+    keys = child.hash_key_range
+    return ChildShard(
+        shard_id=child.shard_id,
+        parent_shard_ids=tuple(sorted(child.parent_shards)),
+        hash_range=HashRange.parse(keys.starting_hash_key, keys.ending_hash_key),
+    )
+
+
+def _last_sequence_number(body: bytes, records: memoryview) -> str | None:
+    """Of the last record, found from the back; None when there is no record."""
+    if records.nbytes < 64 and not bytes(records).strip(b"[] \t\r\n"):
+        return None
+    end = len(body)
+    while (at := body.rfind(_SEQUENCE_FIELD, 0, end)) >= 0:
+        # A partition key may be that very word: then no colon follows, and the search goes on.
+        if match := _SEQUENCE_VALUE.match(body, at):
+            return match[1].decode()
+        end = at
+    raise MalformedData("the records of a GetRecords answer have no sequence number")
+
+
+def decode_records(records: memoryview) -> list[KinesisRecord]:
+    """The records of a batch, in order.
+
+    Invalid UTF-8 becomes U+FFFD and lone surrogates pass, as a second, slower attempt, so that a
+    broken partition key does not stop a shard.
+
+    Raises:
+        MalformedData: not a list of records.
+    """
+    try:
+        return _RECORDS.decode(records)
+    except msgspec.ValidationError as error:
+        raise MalformedData(f"a record of a GetRecords answer cannot be read: {error}") from error
+    except _UNREADABLE:
+        return _decode_tolerantly(bytes(records))
+
+
+def _decode_tolerantly(records: bytes) -> list[KinesisRecord]:
+    try:
+        parsed: Any = json.loads(records.decode("utf-8", "replace"))
+        return msgspec.convert(parsed, list[KinesisRecord])
+    except _UNREADABLE as error:
+        raise MalformedData(f"a record of a GetRecords answer cannot be read: {error}") from error
+
+
+def arrival_ms(seconds: float | None) -> int | None:
+    """Epoch milliseconds of an arrival time in seconds; rounding is exact for what AWS sends.
+
+    Raises:
+        MalformedData: beyond what a number of milliseconds can be.
+    """
+    if seconds is None:
+        return None
+    try:
+        return round(seconds * 1000)
+    except (OverflowError, ValueError) as error:
+        raise MalformedData(f"arrival time {seconds} is out of range") from error

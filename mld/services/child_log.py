@@ -1,0 +1,85 @@
+"""What a child prints besides messages goes to the log, as much of it as a log can bear.
+
+A child that floods its stderr must neither fill the disk nor stop the daemon: lines are cut, and
+beyond a rate they are counted instead of written.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mld.ports.clock import Clock
+
+log = logging.getLogger("mld.child")
+
+#: Longest part of a line that is logged.
+MAX_LINE_BYTES = 8192
+#: Lines a child may print at once, and per second in the long run.
+BURST_LINES = 1000
+LINES_PER_S = 200.0
+
+
+class ChildLog:
+    """The log of one child."""
+
+    def __init__(self, shard_id: str, clock: Clock) -> None:
+        """Log for a shard's child whose pid is told later."""
+        self._shard_id = shard_id
+        self._clock = clock
+        self._allowance = float(BURST_LINES)
+        self._refilled_at = clock.monotonic()
+        self._suppressed = 0
+        self.pid = 0
+
+    def stderr(self, line: bytes) -> None:
+        """A line of stderr."""
+        self._write(logging.INFO, "stderr", line, "")
+
+    def stdout(self, line: bytes, why: str) -> None:
+        """A line of stdout that is not a message, and why not."""
+        self._write(logging.INFO, "stdout", line, f" ({why})")
+
+    def close(self) -> None:
+        """The child is gone: say what was left out."""
+        if self._suppressed:
+            self._say_suppressed()
+
+    def _write(self, level: int, stream: str, line: bytes, note: str) -> None:
+        if not self._may_write():
+            self._suppressed += 1
+            return
+        if self._suppressed:
+            self._say_suppressed()
+        text = line[:MAX_LINE_BYTES].decode("utf-8", "replace")
+        cut = f" [{len(line) - MAX_LINE_BYTES} bytes more]" if len(line) > MAX_LINE_BYTES else ""
+        log.log(
+            level,
+            "%s %s: %s%s%s",
+            self._shard_id,
+            stream,
+            text,
+            cut,
+            note,
+            extra={"shard_id": self._shard_id, "pid_of_child": self.pid},
+        )
+
+    def _may_write(self) -> bool:
+        now = self._clock.monotonic()
+        earned = (now - self._refilled_at) * LINES_PER_S
+        self._allowance = min(float(BURST_LINES), self._allowance + earned)
+        self._refilled_at = now
+        if self._allowance < 1.0:
+            return False
+        self._allowance -= 1.0
+        return True
+
+    def _say_suppressed(self) -> None:
+        suppressed, self._suppressed = self._suppressed, 0
+        log.warning(
+            "%s: %d lines of the child (pid %d) were left out: it prints too fast",
+            self._shard_id,
+            suppressed,
+            self.pid,
+        )

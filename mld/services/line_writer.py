@@ -1,0 +1,50 @@
+"""Turns batches into lines, large ones away from the event loop and one at a time.
+
+While a batch of 10 MB is converted its records exist two times; the lock keeps that from happening
+for several shards at once, which bounds the memory of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+from mld.decide.delivery import Delivery, deliver
+
+if TYPE_CHECKING:
+    from mld.model.record import Batch
+    from mld.model.sequence import ExtendedSequenceNumber
+    from mld.model.shard import HashRange
+    from mld.ports.offload import Offload
+
+#: Up to this size a conversion takes less than the hop to another thread is worth (about 1 ms).
+INLINE_BYTES = 256 * 1024
+
+
+class LineWriter:
+    """One per process."""
+
+    def __init__(self, offload: Offload, *, even_if_empty: bool) -> None:
+        """Use this place for large work.
+
+        Args:
+            offload: where large batches are converted.
+            even_if_empty: ``callProcessRecordsEvenForEmptyRecordList``.
+        """
+        self._offload = offload
+        self._lock = asyncio.Lock()
+        self._deliver = partial(deliver, even_if_empty=even_if_empty)
+
+    async def write(
+        self, batch: Batch, checkpoint: ExtendedSequenceNumber, hash_range: HashRange | None
+    ) -> Delivery:
+        """The line of a batch; see :func:`mld.decide.delivery.deliver`.
+
+        Raises:
+            MalformedData: the batch cannot be read; fetch it again.
+        """
+        if batch.size_bytes <= INLINE_BYTES:
+            return self._deliver(batch, checkpoint, hash_range)
+        async with self._lock:
+            return await self._offload.run(self._deliver, batch, checkpoint, hash_range)

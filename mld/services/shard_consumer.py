@@ -1,0 +1,471 @@
+"""The life of one held lease: parents, child, batches, and one of three ends.
+
+``decide.lifecycle`` says what follows what; this module does what each state asks for. One
+consumer serves one hold of a lease (one token): a lease that is lost and gained again gets a new
+one.
+
+Source: ShardConsumer, ConsumerStates, InitializeTask, ProcessTask, ShutdownTask (KCL 3.5.1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from mld.decide.lifecycle import ConsumerState, Outcome, ShutdownReason, next_state, stronger
+from mld.decide.restart import RestartCount, restart_pause_s
+from mld.errors import AwsError, BlockedOnParent, ChildFailed, InvalidShardEnd, MalformedData
+from mld.model.sequence import SHARD_END
+from mld.services.checkpointer import Checkpointer
+from mld.services.consumer_metrics import ConsumerMetrics
+from mld.services.line_writer import LineWriter
+from mld.services.polling_publisher import PollingPublisher
+from mld.services.record_processor import OutgoingLine, RecordProcessor
+from mld.services.signal import Signal
+
+if TYPE_CHECKING:
+    import random
+
+    from mld.model.config import Config
+    from mld.model.lease import HeldLease
+    from mld.model.shard import ChildShard
+    from mld.ports.children import ChildLauncher
+    from mld.services.lease_cleanup import LeaseCleanup
+    from mld.services.lease_renewer import LeaseRenewer
+    from mld.services.polling_publisher import FetchedBatch, PollingParts
+    from mld.services.shard_end import ShardEnd
+
+log = logging.getLogger(__name__)
+
+
+class EndNotCheckpointed(ChildFailed):
+    """A child answered shardEnded without a checkpoint: the shard cannot be finished like that.
+
+    Java keeps such a shard for ever; here its child is started again from the last checkpoint.
+    """
+
+
+@dataclass(slots=True, kw_only=True)
+class ConsumerParts:
+    """What all consumers of a process share; make it once.
+
+    Attributes:
+        lines: made here, because large conversions of all shards wait for each other in it.
+    """
+
+    config: Config
+    polling: PollingParts
+    renewer: LeaseRenewer
+    shard_end: ShardEnd
+    cleanup: LeaseCleanup
+    launcher: ChildLauncher
+    rng: random.Random
+    lines: LineWriter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lines = LineWriter(
+            self.polling.offload, even_if_empty=self.config.retrieval.call_even_if_empty
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerStatus:
+    """One shard for ``/leases``.
+
+    Attributes:
+        state: name of a :class:`~mld.decide.lifecycle.ConsumerState`.
+        millis_behind_latest: of the last batch, None before the first.
+        last_batch_age_s: since the last answer of Kinesis was taken up, None before the first.
+        child_pid: None while there is no child.
+        checkpoint: last stored position, as text.
+        blocked_by: shard id of the parent that is waited for.
+        restarts: of the child in this hold of the lease.
+        last_error: the last failure, one sentence.
+    """
+
+    lease_key: str
+    shard_id: str
+    state: str
+    reason: str | None
+    millis_behind_latest: int | None
+    last_batch_age_s: float | None
+    child_pid: int | None
+    checkpoint: str
+    blocked_by: str | None
+    restarts: int
+    last_error: str | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for JSON."""
+        return asdict(self)
+
+
+class ShardConsumer:
+    """Consumes one shard until it ends, is lost or the worker stops."""
+
+    def __init__(self, held: HeldLease, parts: ConsumerParts) -> None:
+        """Nothing happens before :meth:`run`.
+
+        Raises:
+            LeaseLost: the row of the lease has no checkpoint.
+        """
+        self.lease_key = held.lease.lease_key
+        self.shard_id = held.lease.shard_id
+        self._held = held
+        self._parts = parts
+        clock, metrics = parts.polling.clock, parts.polling.metrics
+        self._clock = clock
+        self._metrics = ConsumerMetrics(self.shard_id, clock, metrics)
+        self._checkpointer = Checkpointer(
+            held,
+            parts.renewer,
+            clock,
+            parts.rng,
+            metrics,
+            self._note_progress,
+            self.lease_lost,
+        )
+        self._state = ConsumerState.WAITING_ON_PARENT_SHARDS
+        self._reason: ShutdownReason | None = None
+        self._is_stop_requested = False
+        self._stirred = Signal()
+        self._group: asyncio.TaskGroup | None = None
+        self._publisher: PollingPublisher | None = None
+        self._fetching: asyncio.Task[None] | None = None
+        self._processor: RecordProcessor | None = None
+        self._children: tuple[ChildShard, ...] = ()
+        self._restarts = RestartCount()
+        self._behind_ms: int | None = None
+        self._last_batch_at: float | None = None
+        self._blocked_by: str | None = None
+        self._last_error: str | None = None
+
+    # -- what others say -----------------------------------------------------------------------
+
+    def request_shutdown(self) -> None:
+        """The worker stops: finish the batch in hand, tell the child, release the lease."""
+        self._is_stop_requested = True
+        self._stop_for(ShutdownReason.REQUESTED)
+
+    def lease_lost(self) -> None:
+        """The lease belongs to another worker: finish the batch in hand, tell the child."""
+        self._stop_for(ShutdownReason.LEASE_LOST)
+
+    def parents_changed(self) -> None:
+        """A parent may have finished: look again now."""
+        self._stirred.wake()
+
+    def _stop_for(self, reason: ShutdownReason) -> None:
+        self._reason = stronger(self._reason, reason)
+        self._stirred.wake()
+        if self._publisher is not None:
+            self._publisher.interrupt()
+
+    def _note_progress(self) -> None:
+        self._restarts = self._restarts.after_progress()
+
+    def status(self) -> ConsumerStatus:
+        """A snapshot for people."""
+        last_at = self._last_batch_at
+        return ConsumerStatus(
+            lease_key=self.lease_key,
+            shard_id=self.shard_id,
+            state=self._state.value,
+            reason=None if self._reason is None else self._reason.name,
+            millis_behind_latest=self._behind_ms,
+            last_batch_age_s=None if last_at is None else self._clock.monotonic() - last_at,
+            child_pid=None if self._processor is None else self._processor.pid,
+            checkpoint=str(self._checkpointer.last),
+            blocked_by=self._blocked_by,
+            restarts=self._restarts.total,
+            last_error=self._last_error,
+        )
+
+    # -- the walk ------------------------------------------------------------------------------
+
+    async def run(self) -> ShutdownReason:
+        """Live.
+
+        Returns:
+            SHARD_END: finished, the lease is kept for the cleanup; LEASE_LOST: dropped;
+            REQUESTED: released.
+
+        Raises:
+            ChildFailed: the child failed, and the policy says that this ends the daemon.
+
+        Cancellation: the child is killed; the lease is left as it is.
+        """
+        if self._held.lease.is_finished:
+            self._state, self._reason = ConsumerState.SHUTDOWN_COMPLETE, ShutdownReason.SHARD_END
+            self._parts.cleanup.enqueue(self._held.lease)
+            return ShutdownReason.SHARD_END
+        failure: ChildFailed | None = None
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            try:
+                await self._walk()
+            except ChildFailed as error:
+                failure = error
+            finally:
+                if self._processor is not None:
+                    self._processor.kill()
+                await self._stop_fetching()
+        if failure is not None:
+            raise failure
+        return self._reason or ShutdownReason.LEASE_LOST
+
+    async def _walk(self) -> None:
+        while self._state is not ConsumerState.SHUTDOWN_COMPLETE:
+            try:
+                outcome = await self._work()
+            except ChildFailed as error:
+                outcome = await self._after_failure(error)
+            before, self._state = self._state, next_state(self._state, outcome, self._reason)
+            if self._state is not before:
+                log.debug("%s: %s -> %s", self.shard_id, before.value, self._state.value)
+            if outcome is Outcome.RESTART and self._reason is ShutdownReason.SHARD_END:
+                # The next child reads from the last checkpoint to the end once more.
+                self._reason = ShutdownReason.REQUESTED if self._is_stop_requested else None
+
+    async def _work(self) -> Outcome:
+        match self._state:
+            case ConsumerState.WAITING_ON_PARENT_SHARDS:
+                return await self._wait_for_parents()
+            case ConsumerState.INITIALIZING:
+                return await self._initialize()
+            case ConsumerState.PROCESSING:
+                return await self._process()
+            case ConsumerState.SHUTDOWN_REQUESTED:
+                return await self._announce_shutdown()
+            case _ if self._reason is ShutdownReason.SHARD_END:
+                return await self._end_shard()
+            case _:
+                return await self._part()
+
+    def _current(self) -> HeldLease | None:
+        """The lease as held now; None when it is lost, and then that is the reason to stop."""
+        held = self._parts.renewer.get(self.lease_key)
+        if held is None or held.token != self._held.token:
+            self.lease_lost()
+            return None
+        return held
+
+    def _may_go_on(self) -> bool:
+        return self._reason is None and self._current() is not None
+
+    # -- WAITING_ON_PARENT_SHARDS and INITIALIZING ---------------------------------------------
+
+    async def _wait_for_parents(self) -> Outcome:
+        if self._reason is not None:
+            return Outcome.AGAIN
+        try:
+            self._blocked_by = await self._parts.shard_end.blocking_parent(self._held.lease)
+        except AwsError as error:
+            log.warning("%s: cannot look at its parents: %s", self.shard_id, error)
+        else:
+            if self._blocked_by is None:
+                return Outcome.DONE
+        if self._reason is None:
+            await self._stirred.wait(self._parts.config.shards.parent_poll_s)
+        return Outcome.AGAIN
+
+    async def _initialize(self) -> Outcome:
+        if self._group is None or not self._may_go_on():
+            return Outcome.AGAIN
+        position = self._checkpointer.last
+        self._publisher = PollingPublisher(self.shard_id, self._parts.polling)
+        await self._publisher.start(position)
+        self._fetching = self._group.create_task(
+            self._publisher.run(), name=f"fetch {self.lease_key}"
+        )
+        self._processor = RecordProcessor(
+            self.shard_id,
+            self._parts.config.child,
+            self._parts.launcher,
+            self._checkpointer,
+            self._clock,
+            self._env(),
+        )
+        with self._metrics.timed("InitializeTask", "RecordProcessor.initialize.Time"):
+            await self._processor.initialize(position)
+        return Outcome.DONE
+
+    def _env(self) -> dict[str, str]:
+        """For the child; nothing reads them but the user's program, if it likes."""
+        return {
+            "KCL_SHARD_ID": self.shard_id,
+            "KCL_LEASE_KEY": self.lease_key,
+            "KCL_STREAM_NAME": self._parts.polling.stream.name,
+            "KCL_APPLICATION_NAME": self._parts.config.application_name,
+        }
+
+    # -- PROCESSING ----------------------------------------------------------------------------
+
+    async def _process(self) -> Outcome:
+        publisher = self._publisher
+        if publisher is None or not self._may_go_on():
+            return Outcome.AGAIN
+        before = publisher.delivered
+        fetched = await publisher.next_batch()
+        if fetched is None:
+            return Outcome.AGAIN
+        try:
+            if self._may_go_on():
+                await self._deliver(fetched)
+        except MalformedData as error:
+            # Never drop what cannot be read: fetch it again, for ever if need be.
+            self._last_error = str(error)
+            log.error("%s: a batch cannot be delivered, reading it again: %s", self.shard_id, error)  # noqa: TRY400
+            publisher.rewind(before)
+            await self._stirred.wait(self._parts.config.retrieval.task_backoff_s)
+            return Outcome.AGAIN
+        finally:
+            fetched.reservation.release()
+        return Outcome.DONE
+
+    async def _deliver(self, fetched: FetchedBatch) -> None:
+        """One batch to the child; the last one of the shard is the reason to stop."""
+        batch = fetched.batch
+        self._last_batch_at = fetched.fetched_at
+        self._behind_ms = batch.millis_behind_latest
+        with self._metrics.process_task(batch.millis_behind_latest):
+            if not batch.is_empty or (
+                self._parts.config.retrieval.call_even_if_empty and not batch.is_shard_end
+            ):
+                await self._hand_over(fetched)
+        if batch.is_shard_end:
+            self._children = batch.child_shards
+            self._stop_for(ShutdownReason.SHARD_END)
+
+    async def _hand_over(self, fetched: FetchedBatch) -> None:
+        current = self._current()
+        lease = self._held.lease if current is None else current.lease
+        has_filter = not self._parts.config.shards.skip_sync_if_leases_exist
+        delivery = await self._parts.lines.write(
+            fetched.batch, self._checkpointer.last, lease.hash_range if has_filter else None
+        )
+        for problem in delivery.problems:
+            log.error("%s: %s", self.shard_id, problem)
+        self._metrics.delivered(delivery.records, delivery.data_bytes)
+        self._checkpointer.delivered(delivery.largest)
+        line = delivery.take_line()
+        if line is None or self._processor is None:
+            return
+        fetched.reservation.resize(len(line))
+        outgoing = OutgoingLine(line, fetched.reservation.release)
+        del line
+        with self._metrics.timed(
+            "ProcessTask", "RecordProcessor.processRecords.Time", of_shard=True
+        ):
+            await self._processor.process(outgoing)
+
+    # -- the three ends ------------------------------------------------------------------------
+
+    async def _announce_shutdown(self) -> Outcome:
+        await self._stop_fetching()
+        if self._processor is not None and self._processor.may_talk:
+            await self._processor.shutdown_requested()
+        return Outcome.DONE
+
+    async def _part(self) -> Outcome:
+        """Lease lost or stop: say leaseLost, end the child, then let go of the lease."""
+        await self._stop_fetching()
+        try:
+            if self._processor is not None and self._processor.may_talk:
+                with self._metrics.timed("ShutdownTask", "RecordProcessor.shutdown.Time"):
+                    await self._processor.lease_lost()
+        finally:
+            await self._end_child()
+            await self._let_go()
+        return Outcome.DONE
+
+    async def _let_go(self) -> None:
+        renewer, token = self._parts.renewer, self._held.token
+        try:
+            if self._reason is ShutdownReason.REQUESTED:
+                await renewer.release(self.lease_key, token)
+            else:
+                await renewer.drop(self.lease_key, token)
+        except AwsError as error:
+            log.warning("%s: the lease is left to expire: %s", self.lease_key, error)
+
+    async def _end_shard(self) -> Outcome:
+        """Children's leases, shardEnded, its checkpoint, and the cleanup queue."""
+        await self._stop_fetching()
+        held = self._current()
+        if held is None:
+            return Outcome.AGAIN
+        try:
+            await self._parts.shard_end.create_child_leases(held.lease, self._children)
+        except InvalidShardEnd as error:
+            log.error("%s: giving the lease up at the shard's end: %s", self.shard_id, error)  # noqa: TRY400
+            self.lease_lost()
+            return Outcome.AGAIN
+        except (BlockedOnParent, AwsError) as error:
+            return await self._repeat_end(error)
+        if not self._checkpointer.has_ended:
+            await self._tell_end()
+        await self._end_child()
+        self._parts.cleanup.enqueue(replace(held.lease, checkpoint=SHARD_END))
+        return Outcome.DONE
+
+    async def _repeat_end(self, error: Exception) -> Outcome:
+        """Wait, unless the worker stops: then the next owner reads the end again."""
+        self._last_error = str(error)
+        log.warning("%s: the shard's end must wait: %s", self.shard_id, error)
+        if self._is_stop_requested:
+            self._reason = ShutdownReason.REQUESTED
+            await self._announce_shutdown()
+            return Outcome.AGAIN
+        await self._stirred.wait(self._parts.config.retrieval.task_backoff_s)
+        return Outcome.AGAIN
+
+    async def _tell_end(self) -> None:
+        if self._processor is None:
+            raise RuntimeError("a shard cannot end without a child")
+        self._checkpointer.end_shard(tuple(child.shard_id for child in self._children))
+        with self._metrics.timed("ShutdownTask", "RecordProcessor.shutdown.Time"):
+            await self._processor.shard_ended()
+        if not self._checkpointer.has_ended and self._reason is ShutdownReason.SHARD_END:
+            raise EndNotCheckpointed(
+                self.shard_id,
+                "shardEnded",
+                "it answered without a successful checkpoint; call checkpoint() in shard_ended",
+            )
+
+    # -- child and fetching --------------------------------------------------------------------
+
+    async def _after_failure(self, error: ChildFailed) -> Outcome:
+        """Give the shard another child, or let the failure end the daemon."""
+        self._last_error = str(error)
+        await self._stop_fetching()
+        await self._end_child()
+        forgot_end = isinstance(error, EndNotCheckpointed)
+        self._restarts = self._restarts.after_failure(forgot_end=forgot_end)
+        child = self._parts.config.child
+        pause_s = restart_pause_s(child, self._restarts, self._parts.rng, forgot_end=forgot_end)
+        if pause_s is None:
+            raise error
+        if self._reason in {ShutdownReason.REQUESTED, ShutdownReason.LEASE_LOST}:
+            log.error("%s; the shard is given up anyway", error)
+            return Outcome.AGAIN
+        log.error("%s; a new child starts in %.1f s", error, pause_s)
+        await self._stirred.wait(pause_s)
+        self._checkpointer.start_over()
+        return Outcome.RESTART
+
+    async def _end_child(self) -> None:
+        processor = self._processor
+        if processor is not None:
+            await processor.stop()
+            self._processor = None
+
+    async def _stop_fetching(self) -> None:
+        fetching, self._fetching = self._fetching, None
+        if fetching is not None:
+            fetching.cancel()
+            await asyncio.gather(fetching, return_exceptions=True)
+        if self._publisher is not None:
+            await self._publisher.close()
