@@ -269,7 +269,7 @@ class LeaseRenewer:
         due = self._clock.monotonic()
         while True:
             late_s = self._clock.monotonic() - due
-            self._add_time("Lateness", late_s, Level.DETAILED)
+            self._add_time("Lateness", max(0.0, late_s), Level.DETAILED)
             try:
                 await self.renew_once()
             except Exception:
@@ -342,7 +342,7 @@ class LeaseRenewer:
                 if holding.valid_until <= now:
                     self._lapse(holding)
             soonest = min((h.valid_until for h in self._holdings.values()), default=now + look_s)
-            await asyncio.sleep(min(look_s, max(0.0, soonest - now)))
+            await asyncio.sleep(min(look_s, max(0.001, soonest - now)))
 
     def _belief(self, requested_at: float) -> float:
         return believed_until(requested_at, self._config.failover_s, self._config.epsilon_s)

@@ -1,0 +1,196 @@
+"""A lease table with workers on it, in virtual time, for tests of the lease services."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mld.errors import Throttled, UnknownOutcome, Unreachable
+from mld.model.config import LeaseConfig
+from mld.model.lease import Lease
+from mld.model.lease_item import lease_to_item
+from mld.model.sequence import TRIM_HORIZON
+from mld.model.shard import HashRange
+from mld.model.stream import Stream
+from mld.ports.metrics import Level, Unit
+from mld.services.fleet_watch import FleetWatch
+from mld.services.leader_elector import LeaderElector
+from mld.services.lease_coordinator import LeaseCoordinator
+from mld.services.lease_renewer import LeaseRenewer
+from mld.services.lease_store import LeaseStore
+from mld.services.lease_taker import LeaseTaker
+from tests.fakes.clock import CountingIds, LoopClock
+from tests.fakes.dynamodb import DynamoDbModel, FakeDynamoDb
+
+TABLE = "app"
+Match = Callable[[str, Mapping[str, Any]], bool]
+
+
+class CountingMetrics:
+    """Keeps every value by (operation, name)."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, str], list[float]] = {}
+
+    def add(
+        self,
+        operation: str,
+        name: str,
+        value: float,
+        *,
+        unit: Unit = Unit.COUNT,
+        level: Level = Level.SUMMARY,
+        shard_id: str | None = None,
+        stream_id: str | None = None,
+        worker: bool = False,
+    ) -> None:
+        self.values.setdefault((operation, name), []).append(value)
+
+    def total(self, operation: str, name: str) -> float:
+        return sum(self.values.get((operation, name), ()))
+
+
+@dataclass
+class Fault:
+    """Something that happens to the next matching requests."""
+
+    kind: str
+    operation: str
+    times: float = 1
+    seconds: float = 0.0
+    worker: str | None = None
+    error: Exception | None = None
+
+
+@dataclass
+class World:
+    """One table; workers are made by :meth:`worker`."""
+
+    config: LeaseConfig = field(default_factory=lambda: LeaseConfig(table_name=TABLE))
+    stream: Stream = field(default_factory=lambda: Stream("s"))
+
+    def __post_init__(self) -> None:
+        self.clock = LoopClock()
+        self.model = DynamoDbModel(self.clock.wall)
+        self.metrics = CountingMetrics()
+        self.faults: list[Fault] = []
+        self.requests: list[tuple[str, str, Mapping[str, Any]]] = []
+
+    # -- the table --------------------------------------------------------------------------------
+
+    def create_table(self) -> None:
+        self.model.call(
+            "CreateTable",
+            {
+                "TableName": TABLE,
+                "KeySchema": [{"AttributeName": "leaseKey", "KeyType": "HASH"}],
+                "AttributeDefinitions": [{"AttributeName": "leaseKey", "AttributeType": "S"}],
+                "BillingMode": "PAY_PER_REQUEST",
+            },
+        )
+
+    def put(self, *leases: Lease, **extra: Any) -> None:
+        for lease in leases:
+            self.put_item({**lease_to_item(lease), **extra})
+
+    def put_item(self, item: Mapping[str, Any]) -> None:
+        self.model.call("PutItem", {"TableName": TABLE, "Item": dict(item)})
+
+    def row(self, key: str) -> dict[str, Any]:
+        answer = self.model.call(
+            "GetItem",
+            {"TableName": TABLE, "Key": {"leaseKey": {"S": key}}, "ConsistentRead": True},
+        )
+        return dict(answer.get("Item", {}))
+
+    def change(self, key: str, **attributes: Any) -> None:
+        """Set attributes of a row behind everybody's back; None removes one."""
+        item = self.row(key)
+        for name, value in attributes.items():
+            item.pop(name, None)
+            if value is not None:
+                item[name] = {"N": str(value)} if isinstance(value, int) else {"S": value}
+        self.put_item(item)
+
+    def owners(self) -> dict[str, str | None]:
+        return {
+            item["leaseKey"]["S"]: item.get("leaseOwner", {}).get("S")
+            for item in self.model.items(TABLE)
+            if "leaseCounter" in item
+        }
+
+    # -- workers ----------------------------------------------------------------------------------
+
+    def dynamodb(self, worker: str) -> FakeDynamoDb:
+        async def before(_service: str, operation: str, request: Mapping[str, Any]) -> None:
+            self.requests.append((worker, operation, request))
+            await self._strike(("slow", "throttle", "refuse", "lose request"), worker, operation)
+
+        async def after(_service: str, operation: str, request: Mapping[str, Any]) -> None:
+            await self._strike(("slow answer", "lose answer"), worker, operation)
+
+        return FakeDynamoDb(self.model, before=before, after=after)
+
+    def store(self, worker: str = "me") -> LeaseStore:
+        return LeaseStore(self.dynamodb(worker), self.config, self.stream, self.clock)
+
+    def worker(self, worker: str, seed: int = 0) -> LeaseCoordinator:
+        dynamodb = self.dynamodb(worker)
+        rng = random.Random(f"{worker} {seed}")
+        store = LeaseStore(dynamodb, self.config, self.stream, self.clock)
+        renewer = LeaseRenewer(
+            store, self.config, worker, self.clock, rng, CountingIds(worker), self.metrics
+        )
+        return LeaseCoordinator(
+            store,
+            renewer,
+            LeaseTaker(store, renewer, self.config, worker, self.clock, rng, self.metrics),
+            LeaderElector(store, worker, self.clock),
+            FleetWatch(dynamodb, store, TABLE, self.clock, "CLIENT_VERSION_CONFIG_3X"),
+        )
+
+    def fault(self, kind: str, operation: str = "UpdateItem", **details: Any) -> None:
+        """Arrange a fault.
+
+        ``slow`` and ``slow answer`` wait ``seconds`` before or after the effect; ``throttle`` and
+        ``refuse`` mean no effect; ``lose request`` and ``lose answer`` are unknown outcomes
+        without and with an effect; ``error`` is raised instead where given.
+        """
+        self.faults.append(Fault(kind, operation, **details))
+
+    async def _strike(self, kinds: tuple[str, ...], worker: str, operation: str) -> None:
+        for fault in list(self.faults):
+            if fault.kind not in kinds or fault.operation not in (operation, "*"):
+                continue
+            if fault.worker not in (None, worker) or fault.times <= 0:
+                continue
+            fault.times -= 1
+            if fault.seconds:
+                await asyncio.sleep(fault.seconds)
+            error = fault.error or _ERRORS.get(fault.kind)
+            if error is not None:
+                raise error
+            return
+
+
+_ERRORS: dict[str, Exception] = {
+    "throttle": Throttled("UpdateItem", "ProvisionedThroughputExceededException"),
+    "refuse": Unreachable("UpdateItem", "ConnectTimeoutError"),
+    "lose request": UnknownOutcome("UpdateItem", "ReadTimeoutError"),
+    "lose answer": UnknownOutcome("UpdateItem", "ReadTimeoutError"),
+}
+
+
+def lease(number: int = 0, **fields: Any) -> Lease:
+    """An ordinary new lease; ``number`` gives its shard id and hash range."""
+    shard_id = f"shardId-{number:012d}"
+    defaults: dict[str, Any] = {
+        "lease_key": shard_id,
+        "shard_id": shard_id,
+        "checkpoint": TRIM_HORIZON,
+        "hash_range": HashRange(number * 100, number * 100 + 99),
+    }
+    return Lease(**(defaults | fields))
