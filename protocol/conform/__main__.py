@@ -1,0 +1,30 @@
+"""``python -m protocol.conform child [--implementation NAME] [--json FILE] -- CMD…``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from protocol.conform.child import ChildKit
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the child kit; the exit status says whether something failed."""
+    parser = argparse.ArgumentParser(prog="python -m protocol.conform")
+    parser.add_argument("kit", choices=["child"])
+    parser.add_argument("--implementation", choices=["generic", "kclpy"], default="generic")
+    parser.add_argument("--timeout-s", type=float, default=60.0)
+    parser.add_argument("--json", type=Path, help="also write the findings to this file")
+    parser.add_argument("command", nargs="+", metavar="CMD")
+    options = parser.parse_args(argv)
+    kit = ChildKit(options.command, options.implementation, options.timeout_s)
+    report = kit.run(lambda name: sys.stderr.write(f"{name}\n"))
+    sys.stdout.write(report.text())
+    if options.json is not None:
+        options.json.write_text(report.json(), "utf-8")
+    return report.exit_status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

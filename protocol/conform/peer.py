@@ -1,0 +1,215 @@
+"""The daemon's side of one real child process, with a time limit on everything."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING
+
+from protocol.connection import (
+    NEED_DATA,
+    CheckpointRequested,
+    DaemonConnection,
+    EndOfStream,
+    JunkLine,
+    StatusReceived,
+)
+from protocol.errors import ProtocolError, RemoteProtocolError
+from protocol.messages import CheckpointRequest, CheckpointResult, DaemonMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_READ_BYTES = 65_536
+#: How long a child is listened to after its status, to catch a second one.
+_LINGER_S = 0.2
+
+
+def store(request: CheckpointRequest) -> CheckpointResult:
+    """Answer a checkpoint request as if it had been stored."""
+    return CheckpointResult(request.sequence_number, request.sub_sequence_number)
+
+
+@dataclass(slots=True)
+class Exchange:
+    """What a child did with one action.
+
+    Attributes:
+        answered: the matching status came in time.
+        checkpoints: requests in the order they came.
+        junk: lines that were no message.
+        failure: why it was not answered; empty when it was.
+        seconds: from sending to the status.
+        surplus: bytes that came after the status, unasked.
+    """
+
+    answered: bool = False
+    checkpoints: list[CheckpointRequest] = field(default_factory=list)
+    junk: list[JunkLine] = field(default_factory=list)
+    failure: str = ""
+    seconds: float = 0.0
+    surplus: bytes = b""
+
+    def evidence(self) -> str:
+        """One sentence for the report."""
+        said = f"status after {self.seconds:.2f} s" if self.answered else self.failure
+        asked = f", {len(self.checkpoints)} checkpoint requests" if self.checkpoints else ""
+        return f"{said}{asked}"
+
+
+class Peer:
+    """A child process and the conversation with it.
+
+    Args:
+        command: program and arguments.
+        environment: added to the inherited environment.
+        timeout_s: limit for each answer.
+    """
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], timeout_s: float
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+        self._connection = DaemonConnection("shardId-000000000000")
+        self._chunks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self.stdout = bytearray()
+        self.stderr = bytearray()
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._pumps = (
+            self._start(self._pump, self._process.stdout, self._chunks.put),
+            self._start(self._pump, self._process.stderr, self.stderr.extend),
+        )
+
+    @staticmethod
+    def _start(target: Callable[..., None], *args: object) -> threading.Thread:
+        thread = threading.Thread(target=target, args=args, daemon=True)
+        thread.start()
+        return thread
+
+    @staticmethod
+    def _pump(stream: IO[bytes], sink: Callable[[bytes], object]) -> None:
+        while chunk := os.read(stream.fileno(), _READ_BYTES):
+            sink(chunk)
+        sink(b"")
+
+    def tell(
+        self,
+        message: DaemonMessage,
+        answer: Callable[[CheckpointRequest], CheckpointResult] = store,
+    ) -> Exchange:
+        """Send one action, serve its checkpoint requests, wait for its status."""
+        exchange = Exchange()
+        started = time.monotonic()
+        deadline = started + self._timeout_s
+        try:
+            self._write(self._connection.send(message))
+            while not exchange.answered:
+                self._step(exchange, answer, deadline)
+        except (ProtocolError, OSError, TimeoutError) as error:
+            exchange.failure = str(error) or type(error).__name__
+            return exchange
+        exchange.seconds = time.monotonic() - started
+        exchange.surplus = self._linger()
+        return exchange
+
+    def _step(
+        self,
+        exchange: Exchange,
+        answer: Callable[[CheckpointRequest], CheckpointResult],
+        deadline: float,
+    ) -> None:
+        match self._connection.next_event():
+            case StatusReceived():
+                exchange.answered = True
+            case CheckpointRequested(request=request):
+                exchange.checkpoints.append(request)
+                self._write(self._connection.send(answer(request)))
+            case JunkLine() as junk:
+                exchange.junk.append(junk)
+            case EndOfStream():
+                raise RemoteProtocolError("the child's stdout has ended")
+            case event if event is NEED_DATA:
+                self._receive(deadline - time.monotonic())
+            case _:
+                pass
+
+    def _receive(self, timeout_s: float) -> bytes:
+        try:
+            chunk = self._chunks.get(timeout=max(timeout_s, 0))
+        except queue.Empty:
+            raise TimeoutError(f"no answer within {self._timeout_s:g} s") from None
+        self.stdout += chunk
+        self._connection.receive_data(chunk)
+        return chunk
+
+    def _linger(self) -> bytes:
+        said = b""
+        deadline = time.monotonic() + _LINGER_S
+        with contextlib.suppress(TimeoutError):
+            while chunk := self._receive(deadline - time.monotonic()):
+                said += chunk
+        return said
+
+    def _write(self, data: bytes) -> None:
+        assert self._process.stdin is not None
+        writer = self._start(self._write_all, self._process.stdin, data)
+        writer.join(self._timeout_s)
+        if writer.is_alive():
+            raise TimeoutError(f"the child did not read its stdin within {self._timeout_s:g} s")
+
+    @staticmethod
+    def _write_all(stream: IO[bytes], data: bytes) -> None:
+        with contextlib.suppress(OSError):  # a dead child shows at its stdout
+            stream.write(data)
+            stream.flush()
+
+    def write_raw(self, line: bytes) -> None:
+        """Write a line outside the protocol."""
+        self._write(line + b"\n")
+
+    def close_stdin(self) -> None:
+        """End the child's stdin."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+
+    def wait_exit(self, timeout_s: float) -> int | None:
+        """The exit status (negative = signal); None if it still runs after that time."""
+        try:
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+        for pump in self._pumps:
+            pump.join(1)
+        with contextlib.suppress(TimeoutError):
+            while self._receive(1):
+                pass
+        return code
+
+    def kill(self) -> None:
+        """End the whole session of the child, whatever it does."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self.close_stdin()
+        for pump, stream in zip(
+            self._pumps, (self._process.stdout, self._process.stderr), strict=True
+        ):
+            pump.join(1)
+            if stream is not None and not pump.is_alive():
+                stream.close()

@@ -1,0 +1,144 @@
+"""Verdicts and the table of a conformance run.
+
+A run passes if nothing fails: a behavior that differs on purpose names the row of the table
+"Differences from the Java daemon" in README and does not fail it, an untestable item says why.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from protocol.conform.items import Item
+
+_EVIDENCE_WIDTH = 100
+
+
+class Verdict(StrEnum):
+    """How an implementation did on one item."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    FAIL = "fail"
+    DIFFERS = "differs"
+    NOT_TESTABLE = "not testable"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The verdict on one item.
+
+    Attributes:
+        item_id: e.g. ``WIRE-03``.
+        verdict: see :class:`Verdict`.
+        evidence: what was seen; for an untestable item the reason.
+        row: id of the row in README's table of differences; only with ``DIFFERS``.
+    """
+
+    item_id: str
+    verdict: Verdict
+    evidence: str
+    row: str | None = None
+
+
+def passed(item_id: str, evidence: str) -> Finding:
+    """The implementation does what the item says."""
+    return Finding(item_id, Verdict.PASS, evidence)
+
+
+def failed(item_id: str, evidence: str) -> Finding:
+    """The implementation does something else, and nobody decided that."""
+    return Finding(item_id, Verdict.FAIL, evidence)
+
+
+def differs(item_id: str, row: str, evidence: str) -> Finding:
+    """The implementation does something else on purpose."""
+    return Finding(item_id, Verdict.DIFFERS, evidence, row)
+
+
+def not_testable(item_id: str, reason: str) -> Finding:
+    """The item cannot be judged here."""
+    return Finding(item_id, Verdict.NOT_TESTABLE, reason)
+
+
+def judged(item_id: str, ok: object, evidence: str) -> Finding:
+    """Pass or fail by a condition."""
+    return passed(item_id, evidence) if ok else failed(item_id, evidence)
+
+
+class Report:
+    """Findings in the order of the items; the worst verdict on an item counts.
+
+    Args:
+        items: what the run covers; items without a finding are reported as not testable.
+    """
+
+    _ORDER = (Verdict.FAIL, Verdict.PASS, Verdict.DIFFERS, Verdict.NOT_TESTABLE)
+
+    def __init__(self, items: Iterable[Item]) -> None:
+        self._items = tuple(items)
+        self._found: dict[str, Finding] = {}
+
+    def add(self, finding: Finding) -> None:
+        """Keep a finding, unless a worse one is known."""
+        known = self._found.get(finding.item_id)
+        if known is None or self._rank(finding) < self._rank(known):
+            self._found[finding.item_id] = finding
+
+    def _rank(self, finding: Finding) -> int:
+        return self._ORDER.index(finding.verdict)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """One finding per item."""
+        return tuple(
+            self._found.get(item.id)
+            or not_testable(item.id, item.reason or "no case of this kit shows it")
+            for item in self._items
+        )
+
+    @property
+    def exit_status(self) -> int:
+        """0 if nothing failed, else 1."""
+        return int(any(finding.verdict is Verdict.FAIL for finding in self.findings()))
+
+    def totals(self) -> dict[str, int]:
+        """Verdict -> number of items, all verdicts present."""
+        counts = Counter(finding.verdict for finding in self.findings())
+        return {verdict.value: counts[verdict] for verdict in Verdict}
+
+    def text(self) -> str:
+        """The table for people: item, verdict, evidence; then the totals."""
+        lines = []
+        for finding in self.findings():
+            verdict = finding.verdict.value
+            if finding.row is not None:
+                verdict = f"{verdict} ({finding.row})"
+            evidence = " ".join(finding.evidence.split())
+            if len(evidence) > _EVIDENCE_WIDTH:
+                evidence = evidence[: _EVIDENCE_WIDTH - 1] + "…"
+            lines.append((finding.item_id, verdict, evidence))
+        widths = [max((len(line[column]) for line in lines), default=0) for column in (0, 1)]
+        rows = [
+            f"{item:<{widths[0]}}  {verdict:<{widths[1]}}  {evidence}"
+            for item, verdict, evidence in lines
+        ]
+        totals = ", ".join(f"{count} {verdict}" for verdict, count in self.totals().items())
+        return "\n".join([*rows, "", f"{len(rows)} items: {totals}"]) + "\n"
+
+    def json(self) -> str:
+        """The same as one JSON object, for a baseline file."""
+        findings = [
+            {
+                "item": finding.item_id,
+                "verdict": finding.verdict.value,
+                "evidence": finding.evidence,
+                **({"row": finding.row} if finding.row is not None else {}),
+            }
+            for finding in self.findings()
+        ]
+        return json.dumps({"totals": self.totals(), "findings": findings}, indent=1) + "\n"
