@@ -1,0 +1,169 @@
+"""One Kinesis record of the KPL -> the user records inside it.
+
+Nothing raises here: what is no aggregate stays as it is, and an aggregate that breaks off in the
+middle gives the records before the break and a sentence about the rest.
+
+Source: AggregatorUtil.java:93-222 (KCL 3.5.1).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from hashlib import md5
+from typing import TYPE_CHECKING, NamedTuple
+
+from mld.errors import MalformedData
+from mld.model.aggregate import Aggregate, parse_aggregate, text
+from mld.model.shard import MAX_HASH_KEY, MIN_HASH_KEY, HashRange
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAGIC = b"\xf3\x89\x9a\xc2"
+DIGEST_BYTES = 16
+#: Magic, at least one byte of message, digest; a shorter record is never looked into.
+MIN_BYTES = len(MAGIC) + 1 + DIGEST_BYTES
+
+#: The magic's 32 bits fix five base64 digits and the upper two bits of the sixth.
+_BASE64_MAGIC = re.compile(r"84maw[g-v]")
+_MIN_BASE64 = (MIN_BYTES + 2) // 3 * 4
+
+#: What java.math.BigInteger reads: a sign, and decimal digits of any script (of UCS-2). Python's
+#: ``int`` would also take blanks and underscores.
+_BIG_INTEGER = re.compile(r"[+-]?\d+\Z")
+_LAST_UCS_2 = "\uffff"
+#: Numbers with more significant digits lie outside every range, and ``int`` refuses very long ones.
+_MAX_DIGITS = 4000
+
+
+class UserRecord(NamedTuple):
+    """One record as its producer put it.
+
+    Attributes:
+        partition_key: the producer's.
+        explicit_hash_key: decimal text, None where the producer gave none.
+        data: payload.
+        sub_sequence_number: place inside the Kinesis record, from 0.
+    """
+
+    partition_key: str
+    explicit_hash_key: str | None
+    data: bytes
+    sub_sequence_number: int
+
+
+class Outcome(Enum):
+    """What a Kinesis record turned out to be."""
+
+    RAW = "no aggregate: deliver it unchanged"
+    EXPANDED = "an aggregate: deliver its user records"
+    DROPPED = "an aggregate with a key of another shard: its producer sends all of it again"
+
+
+@dataclass(frozen=True, slots=True)
+class Deaggregated:
+    """The result for one Kinesis record.
+
+    Attributes:
+        outcome: see :class:`Outcome`.
+        records: what to deliver, in order; the record itself when RAW, nothing when DROPPED.
+        error: why user records at the end of an aggregate are missing, else None.
+    """
+
+    outcome: Outcome
+    records: Sequence[UserRecord]
+    error: str | None = None
+
+
+_WHOLE = HashRange(MIN_HASH_KEY, MAX_HASH_KEY)
+_DROPPED = Deaggregated(Outcome.DROPPED, ())
+_new_record = tuple.__new__
+
+
+def is_aggregated_base64(data: str) -> bool:
+    """May this base64 text be an aggregate? False is certain; True is to be decoded and tried."""
+    return len(data) >= _MIN_BASE64 and _BASE64_MAGIC.match(data) is not None
+
+
+def deaggregate(
+    data: bytes, partition_key: str, hash_range: HashRange | None = None
+) -> Deaggregated:
+    """Expand one Kinesis record.
+
+    Args:
+        data: payload of the Kinesis record.
+        partition_key: its partition key, used only when it is delivered unchanged.
+        hash_range: keys of the shard that it was read from. An aggregate that holds a user record
+            of other keys was made with an outdated shard map; its producer notices and sends all
+            of it again, so it is dropped whole. None or the whole space = no such check.
+    """
+    aggregate = _aggregate_in(data)
+    if aggregate is None:
+        return Deaggregated(Outcome.RAW, (UserRecord(partition_key, None, data, 0),))
+    keys = [text(key) for key in aggregate.partition_keys]
+    hash_keys = [text(key) for key in aggregate.explicit_hash_keys]
+    is_filtered = hash_range is not None and not hash_range.is_whole
+    keys_inside = _PartitionKeysInside(hash_range or _WHOLE)
+    hash_keys_inside = _HashKeysInside(hash_range or _WHOLE)
+    records: list[UserRecord] = []
+    for index, hash_index, payload in aggregate.records:
+        try:
+            key = keys[index]
+            if hash_index is None:
+                hash_key = None
+                is_inside = not is_filtered or keys_inside[key]
+            else:
+                hash_key = hash_keys[hash_index]
+                is_inside = hash_keys_inside[hash_key]
+        except (IndexError, ValueError) as error:
+            why = f"user record {len(records)} and all after it are unreadable: {error}"
+            return Deaggregated(Outcome.EXPANDED, records, why)
+        if not is_inside:
+            return _DROPPED
+        records.append(_new_record(UserRecord, (key, hash_key, payload, len(records))))
+    return Deaggregated(Outcome.EXPANDED, records)
+
+
+def _aggregate_in(data: bytes) -> Aggregate | None:
+    if len(data) < MIN_BYTES or not data.startswith(MAGIC):
+        return None
+    message = data[len(MAGIC) : -DIGEST_BYTES]
+    if md5(message, usedforsecurity=False).digest() != data[-DIGEST_BYTES:]:
+        return None
+    try:
+        return parse_aggregate(message)
+    except MalformedData:
+        return None
+
+
+class _PartitionKeysInside(dict[str, bool]):
+    """Partition key -> does its MD5 lie in the range? Computed once for each key."""
+
+    def __init__(self, hash_range: HashRange) -> None:
+        super().__init__()
+        self._range = hash_range
+
+    def __missing__(self, key: str) -> bool:
+        digest = md5(key.encode(), usedforsecurity=False).digest()
+        inside = self[key] = int.from_bytes(digest, "big") in self._range
+        return inside
+
+
+class _HashKeysInside(dict[str, bool]):
+    """Explicit hash key -> does it lie in the range? Raises ValueError where Java throws."""
+
+    def __init__(self, hash_range: HashRange) -> None:
+        super().__init__()
+        self._range = hash_range
+
+    def __missing__(self, key: str) -> bool:
+        if not _BIG_INTEGER.match(key) or max(key) > _LAST_UCS_2:
+            raise ValueError(f"explicit hash key {key[:50]!r} is not a number")
+        significant = key.lstrip("+-0")
+        if len(significant) > _MAX_DIGITS:
+            return False
+        value = int(significant or "0")
+        inside = self[key] = (-value if key.startswith("-") else value) in self._range
+        return inside
