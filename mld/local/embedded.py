@@ -65,13 +65,8 @@ class EmbeddedAws:
             start_new_session=True,
         )
         self._process = process
-        assert process.stdout is not None
         try:
-            ready, _, _ = select.select([process.stdout], [], [], _START_TIMEOUT_S)
-            line = process.stdout.readline() if ready else b""
-            if not line:
-                raise RuntimeError("the embedded AWS did not start")
-            self._endpoints = json.loads(line)
+            self._endpoints = _first_line(process)
         except BaseException:
             self.stop()
             raise
@@ -180,3 +175,13 @@ class EmbeddedAws:
         with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
             answer: dict[str, Any] = json.load(response)
         return answer
+
+
+def _first_line(process: subprocess.Popen[bytes]) -> dict[str, str]:
+    assert process.stdout is not None
+    ready, _, _ = select.select([process.stdout], [], [], _START_TIMEOUT_S)
+    line = process.stdout.readline() if ready else b""
+    if not line:
+        raise RuntimeError("the embedded AWS did not start")
+    endpoints: dict[str, str] = json.loads(line)
+    return endpoints
