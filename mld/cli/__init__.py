@@ -91,14 +91,8 @@ def dispatch(args: list[str]) -> int:
         args = ["run", *args]
     try:
         result = cli.main(args, prog_name="kcl-mld", standalone_mode=False)
-    except click.exceptions.BadOptionUsage as error:
-        # The same words as the Java daemon, where other programs may look for them.
-        click.echo(f"Expected a value after parameter {error.option_name}", err=True)
-        return _fail(error.format_message())
     except click.UsageError as error:
-        if error.ctx is not None:
-            click.echo(error.ctx.get_usage())
-        return _fail(error.format_message())
+        return _fail_usage(error)
     except click.Abort:
         return 130
     except MldError as error:
@@ -109,6 +103,16 @@ def dispatch(args: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return result if isinstance(result, int) else 0
+
+
+def _fail_usage(error: click.UsageError) -> int:
+    """Report in the Java daemon's words, where other programs may look for them."""
+    message = error.format_message()
+    if isinstance(error, click.BadOptionUsage) and "requires an argument" in message:
+        return _fail(f"Expected a value after parameter {error.option_name}")
+    if error.ctx is not None:
+        click.echo(error.ctx.get_usage())
+    return _fail(message)
 
 
 def _fail(message: str) -> int:

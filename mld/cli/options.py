@@ -100,12 +100,16 @@ def choose_properties_file(
     if len(positional) > 1:
         listed = ", ".join(positional)
         raise click.UsageError(
-            f"Expected a single argument, but found multiple arguments.  Arguments: {listed}"
+            f"Expected a single argument, but found multiple arguments.  Arguments: {listed}",
+            click.get_current_context(silent=True),
         )
     # The Java daemon reads -p=x as a file name; nobody means that.
     chosen = options[0].removeprefix("=") if options else "".join(positional)
     if not chosen:
-        raise click.UsageError("Properties file missing, please provide a properties file")
+        raise click.UsageError(
+            "Properties file missing, please provide a properties file",
+            click.get_current_context(silent=True),
+        )
     if options and positional:
         return chosen, ("Overriding the properties file with the --properties-file option",)
     return chosen, ()
@@ -119,8 +123,6 @@ def _run(
     log_format: str | None,
     http: tuple[str, int] | None,
 ) -> int:
-    from mld.cli.run import run
-
     file, warnings = choose_properties_file(properties, files)
     options = RunOptions(
         properties_file=file,
@@ -130,6 +132,8 @@ def _run(
         http=http,
         warnings=warnings,
     )
+    from mld.cli.run import run
+
     return run(options)
 
 

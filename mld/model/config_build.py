@@ -24,9 +24,9 @@ from mld.model.config import (
     StreamConfig,
 )
 from mld.model.config_checks import check_stream, check_table_name, check_words
-from mld.model.config_keys import POLLING_KEYS
+from mld.model.config_keys import KEYS, POLLING_KEYS
 from mld.model.credentials import CredentialChain, parse_chain, supported_names
-from mld.model.findings import Finding, Severity
+from mld.model.findings import Finding, Problem, Severity
 from mld.model.properties import parse
 from mld.model.sequence import InitialPosition, Sentinel
 from mld.model.settings import Setting, Settings, read_settings
@@ -78,7 +78,8 @@ def build_config(data: bytes, source: str, *, worker_id: str) -> Built:
     config = _assemble(settings, worker_id)
     findings = sorted(settings.findings, key=lambda f: (f.line is None, f.line or 0))
     failed = any(finding.severity is Severity.ERROR for finding in findings)
-    return Built(None if failed else config, tuple(settings.by_name.values()), tuple(findings))
+    in_order = tuple(settings[name] for name in KEYS)
+    return Built(None if failed else config, in_order, tuple(findings))
 
 
 def _assemble(settings: Settings, worker_id: str) -> Config:
@@ -162,7 +163,7 @@ def _stream(settings: Settings) -> StreamConfig:
     name, arn = check_stream(settings, by_arn=addressing)
     return StreamConfig(
         name=name,
-        arn=None if arn is None else str(settings.value("streamArn")),
+        arn=None if arn is None else str(arn),
         arn_addressing=addressing and arn is not None,
         region=settings.text("regionName"),
         initial_position=_initial_position(settings),
@@ -194,11 +195,8 @@ def _chain(settings: Settings, name: str) -> CredentialChain | None:
     for problem in problems:
         settings.report(name, problem)
     if not chain.steps:
-        settings.error(
-            name,
-            "No credential providers were specified.",
-            "use one of " + ", ".join(supported_names()),
-        )
+        advice = "" if problems else "use one of " + ", ".join(supported_names())
+        settings.error(name, "No credential providers were specified.", advice)
     return chain
 
 
@@ -211,8 +209,8 @@ def _aws(settings: Settings, stream: StreamConfig) -> AwsConfig:
             "write AwsCredentialsProvider = DefaultCredentialsProvider",
         )
     kinesis_region = settings.text("kinesisClient.region")
-    if stream.arn_addressing and stream.arn is not None and kinesis_region is None:
-        kinesis_region = stream.arn.split(":")[3]
+    if stream.arn_addressing and kinesis_region is None:
+        kinesis_region = str(stream.arn).split(":")[3]
         settings.derive("kinesisClient.region", kinesis_region, "derived from streamArn")
     return AwsConfig(
         kinesis_credentials=kinesis or _NO_CHAIN,
@@ -327,11 +325,12 @@ def _retrieval_mode(settings: Settings) -> RetrievalMode:
     if not polling:
         settings.derive(name, RetrievalMode.FANOUT, "derived: no polling property is set")
         return RetrievalMode.FANOUT
-    settings.warn(
-        name,
+    problem = Problem(
+        Severity.WARNING,
         f"DEFAULT means polling because {polling[0]} is set, as in Java",
         "write retrievalMode = POLLING or FANOUT",
     )
+    settings.report(name, problem, settings[name].line or settings[polling[0]].line)
     settings.derive(name, RetrievalMode.POLLING, f"derived: {polling[0]} is set")
     return RetrievalMode.POLLING
 

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 #: DynamoDB and Kinesis refuse other names, which a running daemon would meet for ever.
 _TABLE_NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}\Z")
 _STREAM_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}\Z")
+#: kclpy's sample file names a stream of this account, which nobody has: only the name is meant.
+_PLACEHOLDER_ACCOUNT = "000000000000"
 #: Dimensions of the daemon's metrics. Source: MetricsUtil and the scopes of KCL 3.5.1.
 _DIMENSIONS = ("ALL", "Operation", "ShardId", "StreamId", "WorkerIdentifier")
 
 
 def check_stream(settings: Settings, *, by_arn: bool) -> tuple[str, StreamArn | None]:
-    """Name of the stream and its ARN, if one is given; the ARN's name wins, as in Java.
+    """Name of the stream and the ARN to send, if any; the ARN's name wins, as in Java.
+
+    An ARN of account 000000000000 gives the name only, unless it is to be addressed.
 
     Args:
         settings: reported to.
@@ -34,6 +38,7 @@ def check_stream(settings: Settings, *, by_arn: bool) -> tuple[str, StreamArn | 
         _compare_with_arn(settings, arn, name, by_arn=by_arn)
         name = arn.name
         settings.derive("streamName", name, "derived from streamArn")
+        arn = arn if by_arn or arn.account != _PLACEHOLDER_ACCOUNT else None
     elif by_arn:
         settings.error("streamArnAddressing", "arn needs a streamArn", "write streamArn = arn:…")
     has_arn_text = bool((settings.text("streamArn") or "").strip())
@@ -56,7 +61,7 @@ def _stream_arn(settings: Settings) -> StreamArn | None:
     lacking = ("AWS partition", "service", "AWS region", "AWS account")
     parts = text.split(":", 5)
     form = "write arn:aws:kinesis:<region>:<12 digits>:stream/<name>"
-    if parts[0] != "arn":
+    if parts[0] != "arn" or len(parts) == 1:
         settings.error("streamArn", "Malformed ARN - doesn't start with 'arn:'", form)
         return None
     if len(parts) < 6:
@@ -64,12 +69,15 @@ def _stream_arn(settings: Settings) -> StreamArn | None:
         settings.error("streamArn", f"Malformed ARN - no {what} specified", form)
         return None
     try:
-        arn = StreamArn.parse(text)
+        arn: StreamArn | None = StreamArn.parse(text)
     except MalformedData:
+        arn = None
+    # What follows the name is a qualifier, such as /consumer/name:1.
+    name = "" if arn is None else arn.name.partition("/")[0]
+    if arn is None or not name:
         settings.error("streamArn", f"Invalid streamArn {mask(text)}", form)
         return None
-    # What follows the name is a qualifier, such as /consumer/name:1.
-    return StreamArn(arn.partition, arn.region, arn.account, arn.name.partition("/")[0])
+    return StreamArn(arn.partition, arn.region, arn.account, name)
 
 
 def _compare_with_arn(settings: Settings, arn: StreamArn, name: str, *, by_arn: bool) -> None:
@@ -79,7 +87,13 @@ def _compare_with_arn(settings: Settings, arn: StreamArn, name: str, *, by_arn: 
         region = settings.text(key)
         if region is None:
             continue
-        if region != arn.region and not by_arn:
+        if region != arn.region and arn.account == _PLACEHOLDER_ACCOUNT and not by_arn:
+            settings.warn(
+                "streamArn",
+                f"is a sample's: only the name is used, and {arn.name} is read in {region}",
+                f"remove the line and write streamName = {arn.name}",
+            )
+        elif region != arn.region and not by_arn:
             settings.error(
                 "streamArn",
                 f"is in {arn.region}, but {key} is {region}: the Java daemon would read the stream"

@@ -98,9 +98,9 @@ def resolve(name: str) -> tuple[Key | None, Problem | None]:
 
 def _complaint(name: str) -> Problem:
     bean, dot, inner = name.partition(".")
-    builder_property = re.split(r"[.\[(]", inner, maxsplit=1)[0]
-    if bean in _PROVIDER_BEANS:
-        advice = f"use {_PROVIDER_BEANS[bean]}"
+    first, builder_property = (re.split(r"[.\[(]", part, maxsplit=1)[0] for part in (bean, inner))
+    if first in _PROVIDER_BEANS:
+        advice = f"use {_PROVIDER_BEANS[first]}"
         return _error(
             "providers by class name are not supported: Java builds them at random", advice
         )
@@ -129,7 +129,7 @@ def _advice(name: str) -> str:
         known = close[0] if close else None
     if known is None:
         return "remove the line or correct the name"
-    letters = "; upper and lower case matter" if known.lower() == name.lower() else ""
+    letters = " Upper and lower case matter." if known.lower() == name.lower() else ""
     return f"did you mean {known}?{letters}"
 
 

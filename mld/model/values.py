@@ -83,7 +83,7 @@ def _too_small(key: Key, text: str, converted: Converted) -> Converted:
     why = f"; {key.below}" if key.below else ""
     advice = f"write {key.name} = {key.least} or more"
     if key.default is not None:
-        advice += f", or remove the line for {key.default}"
+        advice += ", or remove the line"
     shown = f"{text.strip()!r} counts as {converted.value}" if converted.problems else text.strip()
     return _wrong(f"{shown}, but the smallest value that works is {key.least}{why}", advice)
 

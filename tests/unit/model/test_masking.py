@@ -1,0 +1,47 @@
+"""What looks like a secret is never shown."""
+
+import pytest
+
+from mld.model.masking import mask, mask_value
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("AKIAIOSFODNN7EXAMPLE", "****"),
+        ("id ASIAIOSFODNN7EXAMPLE.", "id ****."),
+        ("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "****"),
+        ("aB3" * 40, "****"),
+        ("http://user:pw@host:1/x", "http://****@host:1/x"),
+        ("python app.py --password hunter2 -v", "python app.py --password **** -v"),
+        ("x|externalId=geheim|y", "x|externalId=****|y"),
+        ("SECRET_KEY = abc", "SECRET_KEY = ****"),
+        ("token: abc", "token: ****"),
+    ],
+)
+def test_secrets_are_replaced(text, shown):
+    assert mask(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "/opt/company/Applications2/consumers/bin/run",
+        "arn:aws:kinesis:us-east-1:123456789012:stream/orders",
+        "arn:aws:iam::123456789012:role/reader",
+        "http://localhost:4566",
+        "python secret_santa.py",
+        "0123456789abcdef0123456789abcdef01234567",
+        "AKIA",
+    ],
+)
+def test_ordinary_text_is_left_alone(text):
+    assert mask(text) == text
+
+
+def test_the_name_of_a_property_may_say_that_all_of_it_is_secret():
+    assert mask_value("aws.secretKey", "x y") == "****"
+    assert mask_value("my.accessKey", "x") == "****"
+    assert mask_value("token", "") == ""
+    assert mask_value("streamName", "x y") == "x y"
