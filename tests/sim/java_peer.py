@@ -400,6 +400,11 @@ class JavaPeer(TaskOwner):
         item = answer.get("Item")
         return item is None or item["checkpoint"]["S"] == "SHARD_END"
 
+    async def _exists(self, shard_id: str) -> bool:
+        return "Item" in await self._dynamodb.get_item(
+            TableName=TABLE, Key={"leaseKey": {"S": shard_id}}, ConsistentRead=True
+        )
+
     async def _read_on(self, held: Held, token: str | None) -> bool:
         while token is not None and self._holds(held):
             answer = json.loads(await self._kinesis.get_records(ShardIterator=token))
@@ -444,6 +449,11 @@ class JavaPeer(TaskOwner):
             await asyncio.sleep(1)
 
     async def _shard_end(self, held: Held, children: list[dict[str, Any]]) -> None:
+        parents = sorted({parent for child in children for parent in child["ParentShards"]})
+        while self._holds(held) and not all([await self._exists(parent) for parent in parents]):
+            await asyncio.sleep(2)
+        if not self._holds(held):
+            return
         for child in children:
             keys = child["HashKeyRange"]
             await self._create_lease(

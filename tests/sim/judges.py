@@ -124,6 +124,11 @@ def text_of(item: Item | None, name: str) -> str | None:
     return str(next(iter(item[name].values())))
 
 
+def worker_of(item: Item | None) -> str | None:
+    """Who may work on a lease: during a hand-off the old owner."""
+    return text_of(item, "checkpointOwner") or text_of(item, "leaseOwner")
+
+
 def position_of(item: Item) -> ExtendedSequenceNumber:
     """The stored checkpoint."""
     return ExtendedSequenceNumber(
@@ -241,22 +246,23 @@ class Judges:
         changed = text_of(before, "leaseOwner") != text_of(after, "leaseOwner")
         if changed and now == was and self.actor not in self.foreigners:
             self.convict("S2", f"{key} changed its owner without its counter")
-        actual = text_of(before, "checkpointOwner") or text_of(before, "leaseOwner")
+        actual = worker_of(before)
         if now != was and not changed and self.actor not in {actual, *self.foreigners}:
             self.convict("S2", f"{self.actor} renewed {key}, which is {actual}'s")
 
     def _check_owner(self, key: str, before: Item, after: Item) -> None:
-        old, new = text_of(before, "leaseOwner"), text_of(after, "leaseOwner")
+        old, new = worker_of(before), worker_of(after)
         if old == new:
             return
         now = self._now()
-        if new is not None and new != self.actor and self.actor not in self.foreigners:
+        was_promised = new == text_of(before, "leaseOwner")
+        if new not in {None, self.actor} and self.actor not in self.foreigners and not was_promised:
             self.convict("S2", f"{self.actor} gave {key} to {new}")
         if new is None and self.actor != old and self.actor not in self.foreigners:
             self.convict("S2", f"{self.actor} took {key} away from {old}")
         silent_s = now - self._written_s.get(key, 0.0)
         window_s = self._failover_s * 1.01
-        if new is None:
+        if new is None or self.actor == old:
             window_s = min(window_s, 2 * self._request_timeout_s)
         elif silent_s > self._failover_s:
             self.counts["failover"] += 1
@@ -281,10 +287,10 @@ class Judges:
             return
         if position < was:
             self.convict("S2", f"the checkpoint of {key} moved back from {was} to {position}")
-        owner = text_of(before, "checkpointOwner") or text_of(before, "leaseOwner")
+        owner = worker_of(before)
         if self.actor != owner:
             self.convict("S2", f"{self.actor} checkpointed {key}, which is {owner}'s")
-        truth = self._stream.truth.get(key.rsplit(":", 1)[-1])
+        truth = self._stream.find(key.rsplit(":", 1)[-1])
         if truth is None:
             return
         log = self.log(truth.shard_id)
@@ -335,7 +341,7 @@ class Judges:
         for worker, keys in self._believers().items():
             for key in keys:
                 item = self._items.get(key)
-                owner = text_of(item, "checkpointOwner") or text_of(item, "leaseOwner")
+                owner = worker_of(item)
                 if item is None or owner == worker:
                     continue
                 handover = self._handovers.get(key)
@@ -374,7 +380,7 @@ class Judges:
         return self._stream.truth[child.shard_id]
 
     def _initialized(self, child: SimChild) -> None:
-        truth = self._stream.truth.get(child.shard_id)
+        truth = self._stream.find(child.shard_id)
         if truth is None:
             self.convict("S6", f"{child.worker} initialized a child for {child.shard_id!r}")
             return
@@ -433,7 +439,8 @@ class Judges:
 
     def peer_read(self, worker: str, shard_id: str, sequence_numbers: Sequence[int]) -> None:
         """A scripted worker has processed these Kinesis records, with all that is inside them."""
-        truth, log = self._stream.truth[shard_id], self.log(shard_id)
+        truth, log = self._stream.find(shard_id), self.log(shard_id)
+        assert truth is not None
         self._trace.add(worker, f"records {_short(shard_id)} x{len(sequence_numbers)}")
         for number in sequence_numbers:
             sub = 0

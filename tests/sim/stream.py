@@ -86,6 +86,12 @@ class SimStream:
             if shard.shard_id not in self.truth:
                 self.truth[shard.shard_id] = ShardTruth(shard.shard_id, tuple(shard.parents))
 
+    def find(self, shard_id: str) -> ShardTruth | None:
+        """What is known of a shard, None when there is none of that id."""
+        if shard_id not in self.truth:
+            self.refresh()
+        return self.truth.get(shard_id)
+
     def put(self, *, aggregated: bool = False) -> None:
         """One record of one user record or several, somewhere."""
         key = f"key-{self._rng.randrange(1000)}"
