@@ -54,7 +54,7 @@ class LeaseCleanup:
         self._config = config
         self._clock = clock
         self._queue: dict[str, Lease] = {}
-        self._times = CleanupTimes(clock.monotonic(), clock.monotonic())
+        self._times: CleanupTimes | None = None
 
     @property
     def queued(self) -> tuple[str, ...]:
@@ -69,8 +69,6 @@ class LeaseCleanup:
 
     async def run(self) -> None:
         """Clean up for ever; the first pass comes at once."""
-        now = self._clock.monotonic()
-        self._times = CleanupTimes(now, now)
         while True:
             outcome = await self.clean_once()
             if outcome.completed or outcome.garbage:
@@ -78,13 +76,18 @@ class LeaseCleanup:
             await asyncio.sleep(self._config.cleanup_interval_s)
 
     async def clean_once(self) -> CleanupOutcome:
-        """One pass over the queue; a failing lease stays in it and stops nothing."""
-        if not self._queue or not (self._completed_is_due() or self._garbage_is_due()):
+        """One pass over the queue; a failing lease stays in it and stops nothing.
+
+        The intervals of both kinds of cleanup are counted from the first pass.
+        """
+        now = self._clock.monotonic()
+        times = self._times = self._times or CleanupTimes(now, now)
+        if not self._queue or not (self._completed_is_due(times) or self._garbage_is_due(times)):
             return CleanupOutcome(waiting=self.queued)
         results: dict[_Result, list[str]] = {result: [] for result in _Result}
         for key in tuple(self._queue):
             try:
-                result = await self._clean(key)
+                result = await self._clean(key, times)
             except MldError as error:
                 log.warning("Lease %s is not cleaned up yet: %s", key, error)
                 result = _Result.WAITS
@@ -96,18 +99,18 @@ class LeaseCleanup:
             garbage=tuple(results[_Result.GARBAGE]),
             waiting=tuple(results[_Result.WAITS]),
         )
-        self._times = self._times.after(outcome, self._clock.monotonic())
+        self._times = times.after(outcome, self._clock.monotonic())
         return outcome
 
-    def _completed_is_due(self) -> bool:
+    def _completed_is_due(self, times: CleanupTimes) -> bool:
         return self._config.cleanup_completed and is_due(
-            self._times.completed, self._config.completed_cleanup_s, self._clock.monotonic()
+            times.completed, self._config.completed_cleanup_s, self._clock.monotonic()
         )
 
-    def _garbage_is_due(self) -> bool:
-        return is_due(self._times.garbage, self._config.garbage_cleanup_s, self._clock.monotonic())
+    def _garbage_is_due(self, times: CleanupTimes) -> bool:
+        return is_due(times.garbage, self._config.garbage_cleanup_s, self._clock.monotonic())
 
-    async def _clean(self, key: str) -> _Result:
+    async def _clean(self, key: str, times: CleanupTimes) -> _Result:
         lease = await self._store.get(key, consistent=True)
         if lease is None:
             return _Result.COMPLETED
@@ -116,7 +119,7 @@ class LeaseCleanup:
             log.info("Lease %s is at %s, not at SHARD_END: no cleanup", key, lease.checkpoint)
             return _Result.DROPPED
         was_asked = False
-        if self._completed_is_due():
+        if self._completed_is_due(times):
             if not lease.child_shard_ids:
                 was_asked = True
                 try:
@@ -125,7 +128,7 @@ class LeaseCleanup:
                     return await self._delete_garbage(lease)
             if await self._delete_completed(lease):
                 return _Result.COMPLETED
-        if not was_asked and self._garbage_is_due():
+        if not was_asked and self._garbage_is_due(times):
             try:
                 await self._detector.children_of(lease.shard_id)
             except NotFound:
