@@ -1,0 +1,254 @@
+"""The composition root: the only module that knows every part.
+
+:func:`build` turns a configuration and ports into a worker; the simulation runs the same function.
+:func:`real_ports` makes the ports of the real world.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mld.adapters import aws
+from mld.adapters.calls import CallPool
+from mld.adapters.child_process import ProcessLauncher
+from mld.adapters.cloudwatch import BotocoreCloudWatch
+from mld.adapters.credentials import make_session, require_credentials, resolve_region
+from mld.adapters.dynamodb import BotocoreDynamoDb
+from mld.adapters.guardian import Guardian
+from mld.adapters.kinesis import BotocoreKinesis
+from mld.adapters.system_clock import RandomIds, SystemClock
+from mld.ports.metrics import Metrics, NoMetrics
+from mld.services.byte_budget import ByteBudget
+from mld.services.cloudwatch_metrics import CloudWatchMetrics
+from mld.services.lease_cleanup import LeaseCleanup
+from mld.services.lease_coordinator import LeaseCoordinator
+from mld.services.polling_publisher import PollingParts
+from mld.services.scheduler import Scheduler, SchedulerParts
+from mld.services.shard_consumer import ConsumerParts, ShardConsumer
+from mld.services.shard_detector import ShardDetector
+from mld.services.shard_end import ShardEnd
+from mld.services.shard_syncer import ShardSyncer
+from mld.services.watchdog import LoopWatchdog
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from mld.model.config import Config
+    from mld.model.credentials import CredentialChain
+    from mld.model.lease import HeldLease
+    from mld.model.stream import Stream
+    from mld.ports.aws import CloudWatch, DynamoDb, Kinesis
+    from mld.ports.children import ChildLauncher
+    from mld.ports.clock import Clock, IdSource
+    from mld.ports.offload import Offload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """The world as one worker sees it.
+
+    Attributes:
+        cloudwatch: None with ``metricsLevel=NONE``: then no client exists at all.
+    """
+
+    dynamodb: DynamoDb
+    kinesis: Kinesis
+    cloudwatch: CloudWatch | None
+    children: ChildLauncher
+    clock: Clock
+    ids: IdSource
+    rng: random.Random
+    offload: Offload
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker that is ready to run.
+
+    Attributes:
+        scheduler: run it, stop it.
+        coordinator: what it holds.
+        watchdog: whether its loop ticks.
+        metrics: close it after the scheduler has ended; None without CloudWatch.
+    """
+
+    config: Config
+    scheduler: Scheduler
+    coordinator: LeaseCoordinator
+    watchdog: LoopWatchdog
+    metrics: CloudWatchMetrics | None
+
+    def status(self) -> dict[str, Any]:
+        """What ``/leases`` shows: this worker, and per held lease its state, lag and age."""
+        consumers = {one.lease_key: one.status() for one in self.scheduler.consumers()}
+        return {
+            "worker_id": self.config.worker_id,
+            "application": self.config.application_name,
+            "stream": self.config.stream.name,
+            "state": self.scheduler.state,
+            "leases": [
+                {
+                    "lease_key": held.lease.lease_key,
+                    "shard_id": held.lease.shard_id,
+                    "checkpoint": str(held.lease.checkpoint),
+                    "counter": held.lease.lease_counter,
+                    **(
+                        consumers[held.lease.lease_key].as_dict()
+                        if held.lease.lease_key in consumers
+                        else {"state": "FINISHED" if held.lease.is_finished else "STARTING"}
+                    ),
+                }
+                for held in self.coordinator.renewer.held()
+            ],
+        }
+
+
+def build(config: Config, ports: Ports, stream: Stream) -> Worker:
+    """Wire one worker.
+
+    Args:
+        config: the effective configuration.
+        ports: the world.
+        stream: as ``mld.decide.addressing`` resolved it.
+    """
+    clock, rng = ports.clock, ports.rng
+    cloudwatch = None
+    metrics: Metrics = NoMetrics()
+    if ports.cloudwatch is not None:
+        cloudwatch = CloudWatchMetrics(
+            ports.cloudwatch,
+            config.metrics,
+            namespace=config.application_name,
+            worker_id=config.worker_id,
+            clock=clock,
+        )
+        metrics = cloudwatch
+    coordinator = LeaseCoordinator.wire(
+        ports.dynamodb, config, stream, clock, rng, ports.ids, metrics
+    )
+    store, renewer = coordinator.store, coordinator.renewer
+    detector = ShardDetector(ports.kinesis, stream, config.shards, clock, rng)
+    cleanup = LeaseCleanup(store, detector, config.shards, clock)
+    syncer = ShardSyncer(
+        store,
+        detector,
+        coordinator.elector,
+        stream,
+        config,
+        clock,
+        metrics,
+        on_abandoned=cleanup.enqueue,
+    )
+    polling = PollingParts(
+        kinesis=ports.kinesis,
+        stream=stream,
+        config=config.retrieval,
+        budget=ByteBudget(config.retrieval.memory_budget_bytes, clock),
+        offload=ports.offload,
+        clock=clock,
+        metrics=metrics,
+        initial_timestamp_s=config.stream.initial_position.timestamp_s,
+    )
+    consuming = ConsumerParts(
+        config=config,
+        polling=polling,
+        renewer=renewer,
+        shard_end=ShardEnd(store, clock, rng, metrics),
+        cleanup=cleanup,
+        launcher=ports.children,
+        rng=rng,
+    )
+    watchdog = LoopWatchdog(clock, metrics)
+
+    def new_consumer(held: HeldLease) -> ShardConsumer:
+        return ShardConsumer(held, consuming)
+
+    parts = SchedulerParts(
+        coordinator=coordinator,
+        syncer=syncer,
+        cleanup=cleanup,
+        new_consumer=new_consumer,
+        loops=(
+            ("fleet-watch", coordinator.fleet.run),
+            ("loop-watchdog", watchdog.run),
+            *((("cloudwatch", cloudwatch.run),) if cloudwatch else ()),
+        ),
+    )
+    scheduler = Scheduler(config, parts, clock, metrics)
+    return Worker(config, scheduler, coordinator, watchdog, cloudwatch)
+
+
+@dataclass(frozen=True, slots=True)
+class RealWorld:
+    """Real ports, and what start-up asks about us.
+
+    Attributes:
+        region: region of the Kinesis client.
+        account: asks STS who we are; called only where the file names a stream by ARN.
+    """
+
+    ports: Ports
+    region: str
+    account: Callable[[], Awaitable[str]]
+
+
+@contextmanager
+def real_ports(config: Config) -> Iterator[RealWorld]:
+    """Clients, pools, the guardian of the children; closed on exit.
+
+    Raises:
+        ConfigError: no region, or an endpoint that is no URL.
+        CredentialsMissing: a client's chain has no credentials.
+    """
+    region = resolve_region(config.aws.kinesis_region or config.stream.region)
+    with ExitStack() as closing:
+
+        def pool(name: str, threads: int) -> CallPool:
+            made = CallPool(name, threads)
+            closing.callback(made.close)
+            return made
+
+        def client(chain: CredentialChain | None, key: str, settings: aws.ClientSettings) -> Any:
+            session = make_session(chain or config.aws.kinesis_credentials, region)
+            require_credentials(session, key if chain else "AwsCredentialsProvider")
+            return aws.make_client(session, settings)
+
+        control = pool("control", aws.CONTROL_THREADS)
+        retrieval = pool("retrieval", aws.RETRIEVAL_THREADS)
+        kinesis = client(None, "AwsCredentialsProvider", aws.kinesis_settings(config))
+        dynamodb = client(
+            config.aws.dynamodb_credentials,
+            "AwsCredentialsProviderDynamoDB",
+            aws.dynamodb_settings(config),
+        )
+        cloudwatch = None
+        if config.metrics.level != "NONE":
+            cloudwatch = BotocoreCloudWatch(
+                client(
+                    config.aws.cloudwatch_credentials,
+                    "AwsCredentialsProviderCloudWatch",
+                    aws.cloudwatch_settings(config),
+                ),
+                control,
+            )
+
+        async def account() -> str:
+            sts = client(None, "AwsCredentialsProvider", aws.sts_settings(config))
+            return await aws.caller_account(sts, control)
+
+        guardian = Guardian()
+        closing.callback(guardian.close)
+        ports = Ports(
+            dynamodb=BotocoreDynamoDb(dynamodb, pool("leases", aws.LEASE_THREADS)),
+            kinesis=BotocoreKinesis(kinesis, control, retrieval),
+            cloudwatch=cloudwatch,
+            children=ProcessLauncher(guardian),
+            clock=SystemClock(),
+            ids=RandomIds(),
+            rng=random.Random(),
+            offload=pool("convert", 1),
+        )
+        yield RealWorld(ports, region, account)

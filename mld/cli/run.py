@@ -1,0 +1,158 @@
+"""``kcl-mld --properties FILE``: start the worker, translate signals and its end into exit codes.
+
+Exit codes: 0 a clean stop; 1 a child or the runtime failed; 2 usage or configuration; 3 no
+credentials; 4 stream or table missing; 5 the lease table belongs to a fleet that this version
+cannot serve; 128 + signal when a stop was cut short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import pathlib
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import mld
+import protocol
+from mld.errors import AwsError, ConfigError, MldError
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from mld.app import RealWorld, Worker
+    from mld.cli.options import RunOptions
+    from mld.model.config import Config
+    from mld.model.stream import Stream
+
+log = logging.getLogger(__name__)
+
+#: After the drain, so long may the last metrics take.
+_METRICS_S = 2.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def run(options: RunOptions) -> int:
+    """Run the daemon until it is stopped; the exit code.
+
+    Args:
+        options: the parsed command line.
+    """
+    from mld.adapters.system_clock import RandomIds
+    from mld.cli.loading import load_config, start_logging
+
+    try:
+        check_protocol_package()
+        start_logging(options)
+        config = load_config(options.properties_file, worker_id=RandomIds().new_id())
+        code = _serve(config, options)
+    except MldError as error:
+        print(error, file=sys.stderr)
+        if isinstance(error, ConfigError):
+            print("For more information, run: kcl-mld --help", file=sys.stderr)
+        return error.exit_code
+    return code
+
+
+def check_protocol_package() -> None:
+    """Make sure that the imported ``protocol`` is ours, not a module of the user's.
+
+    Raises:
+        ConfigError: another file shadows it; names that file.
+    """
+    ours = pathlib.Path(mld.__file__).resolve().parent.parent / "protocol"
+    found = getattr(protocol, "__file__", None)
+    if found is None or pathlib.Path(found).resolve().parent != ours:
+        raise ConfigError(
+            f"the module `protocol` was found at {found or protocol.__path__}, not at {ours}; "
+            "take that file off PYTHONPATH or rename it"
+        )
+
+
+def _serve(config: Config, options: RunOptions) -> int:
+    """Make the real world and run a worker in it."""
+    from mld.adapters.allocator import keep_large_blocks
+    from mld.adapters.child_process import raise_descriptor_limit
+    from mld.app import real_ports
+
+    keep_large_blocks()
+    raise_descriptor_limit()
+    with real_ports(config) as world:
+        return asyncio.run(_main(config, options, world))
+
+
+async def _main(config: Config, options: RunOptions, world: RealWorld) -> int:
+    from mld.app import build
+
+    stream = await _stream(config, world)
+    worker = build(config, world.ports, stream)
+    log.info(
+        "Running %s to process stream %s with executable %s as worker %s",
+        config.application_name,
+        stream.name,
+        " ".join(config.child.argv),
+        config.worker_id,
+    )
+    received = _handle_signals(worker)
+    try:
+        async with _status_server(worker, options):
+            outcome = await worker.scheduler.run()
+    except MldError as error:
+        log.error("%s", error)  # noqa: TRY400 - the message says what, where and what to do
+        return error.exit_code
+    finally:
+        if worker.metrics is not None:
+            await worker.metrics.close(_METRICS_S)
+    if outcome.complete:
+        log.info("Stopped: every child was told and every lease released")
+        return 0
+    log.warning("The stop was cut short; %d leases will expire", outcome.leases_left)
+    return 128 + received[0] if received else 1
+
+
+async def _stream(config: Config, world: RealWorld) -> Stream:
+    """Resolve how the stream is named in requests; asks STS only for an ARN."""
+    from mld.decide.addressing import stream_to_read
+
+    account = None
+    if config.stream.arn is not None and not config.stream.arn_addressing:
+        try:
+            account = await world.account()
+        except AwsError as error:
+            log.warning("Own account unknown, reading the ARN's stream by name: %s", error)
+    return stream_to_read(config.stream, world.region, account)
+
+
+def _handle_signals(worker: Worker) -> list[int]:
+    """First signal: graceful stop; second: now. The list fills with what was received."""
+    received: list[int] = []
+
+    def on_signal(number: int) -> None:
+        received.append(number)
+        if len(received) == 1:
+            log.info("%s received, stopping", signal.Signals(number).name)
+            worker.scheduler.stop()
+        else:
+            log.warning("%s received again, stopping now", signal.Signals(number).name)
+            worker.scheduler.stop_now()
+
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, on_signal, number)
+    return received
+
+
+def _status_server(worker: Worker, options: RunOptions) -> AbstractAsyncContextManager[object]:
+    """Serve health where ``--http`` says; nothing without it."""
+    if options.http is None:
+        return contextlib.nullcontext()
+    from mld.adapters.http_status import StatusServer
+
+    return StatusServer(
+        options.http,
+        is_live=worker.watchdog.is_alive,
+        is_ready=worker.scheduler.is_ready,
+        leases=worker.status,
+    )

@@ -1,0 +1,339 @@
+"""The worker's main loop: start, keep one consumer per held lease, stop in order.
+
+The Scheduler decides nothing about leases or records. It compares what is held with what is being
+consumed, starts and informs consumers, and owns every task of the process: all of them live in one
+TaskGroup, so that nothing outlives :meth:`Scheduler.run`.
+
+Source of the order at start and stop: Scheduler.java (KCL 3.5.1); leases are released as soon as
+their child is done (Java lets them expire), and nothing waits that serves nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mld.decide.lifecycle import ShutdownReason
+from mld.errors import AwsError, ChildFailed, MldError, NotFound, ResourceMissing
+from mld.services.deadline import Deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from mld.model.config import Config
+    from mld.model.lease import HeldLease
+    from mld.ports.clock import Clock
+    from mld.ports.metrics import Metrics
+    from mld.services.lease_cleanup import LeaseCleanup
+    from mld.services.lease_coordinator import LeaseCoordinator
+    from mld.services.shard_consumer import ShardConsumer
+    from mld.services.shard_syncer import ShardSyncer
+
+log = logging.getLogger(__name__)
+
+#: Upper bound between two comparisons of held leases and consumers; every change wakes it earlier.
+RECONCILE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class StopOutcome:
+    """How the worker ended.
+
+    Attributes:
+        complete: every child was told and every lease released within the grace.
+        leases_left: leases that still name us in the table.
+    """
+
+    complete: bool
+    leases_left: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerParts:
+    """What a Scheduler runs; built by ``mld.app``.
+
+    Attributes:
+        loops: name and coroutine function of every further service loop.
+        new_consumer: makes the consumer of a lease that was just gained.
+    """
+
+    coordinator: LeaseCoordinator
+    syncer: ShardSyncer
+    cleanup: LeaseCleanup
+    new_consumer: Callable[[HeldLease], ShardConsumer]
+    loops: tuple[tuple[str, Callable[[], Coroutine[Any, Any, None]]], ...] = ()
+
+
+@dataclass(slots=True)
+class _Consuming:
+    """A consumer that is running, and the task that runs it."""
+
+    held: HeldLease
+    consumer: ShardConsumer
+    task: asyncio.Task[None] | None = None
+
+
+class Scheduler:
+    """One worker. Use: ``outcome = await scheduler.run()``; stop it with :meth:`stop`."""
+
+    def __init__(
+        self, config: Config, parts: SchedulerParts, clock: Clock, metrics: Metrics
+    ) -> None:
+        """Put it together; nothing happens before :meth:`run`."""
+        self._config = config
+        self._parts = parts
+        self._clock = clock
+        self._metrics = metrics
+        self._consuming: dict[str, _Consuming] = {}
+        self._finished: dict[str, str] = {}
+        self._stop_requested = asyncio.Event()
+        self._stop_now = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._failure: BaseException | None = None
+        self._state = "starting"
+
+    # -- what others may ask -------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """``starting``, ``running``, ``stopping`` or ``stopped``."""
+        return self._state
+
+    def is_ready(self) -> bool:
+        """True when initialized and not stopping, with leases or as a standby."""
+        return self._state == "running"
+
+    def consumers(self) -> tuple[ShardConsumer, ...]:
+        """Running consumers in the order of their lease keys."""
+        return tuple(self._consuming[key].consumer for key in sorted(self._consuming))
+
+    # -- stopping ------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Ask for a graceful stop; :meth:`run` returns when it is done or its grace is over."""
+        self._stop_requested.set()
+
+    def stop_now(self) -> None:
+        """Stop without telling the children more than end of file."""
+        self._stop_now = True
+        self._stop_requested.set()
+        for consuming in self._consuming.values():
+            if consuming.task is not None:
+                consuming.task.cancel()
+
+    def _fail(self, error: BaseException) -> None:
+        """Remember the first error that ends the worker, and drain."""
+        if self._failure is None:
+            self._failure = error
+        self.stop()
+
+    # -- running -------------------------------------------------------------------------------
+
+    async def run(self) -> StopOutcome:
+        """Work until stopped.
+
+        Returns:
+            How complete the stop was.
+
+        Raises:
+            ChildFailed: a child failed under ``childFailurePolicy=exit``; the others were drained.
+            UnservableFleet: the lease table is, or became, one that this version cannot serve.
+            ResourceMissing: stream or table do not exist after all attempts to start.
+            MldError: initialization failed for another reason.
+        """
+        if not await self._initialize_or_stop():
+            self._state = "stopped"
+            return StopOutcome(complete=True)
+        async with asyncio.TaskGroup() as group:
+            loops = [
+                group.create_task(self._guarded(name, loop), name=name)
+                for name, loop in (
+                    ("coordinator", self._parts.coordinator.run),
+                    ("shard-syncer", self._parts.syncer.run),
+                    ("lease-cleanup", self._parts.cleanup.run),
+                    *self._parts.loops,
+                )
+            ]
+            loops.append(group.create_task(self._reconcile_loop(group), name="reconcile"))
+            self._state = "running"
+            await self._stop_requested.wait()
+            self._state = "stopping"
+            outcome = await self._drain()
+            for task in loops:
+                task.cancel()
+        self._state = "stopped"
+        if self._failure is not None:
+            raise self._failure
+        return outcome
+
+    async def _guarded(self, name: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a service loop; its failure drains the worker instead of tearing it down."""
+        try:
+            await loop()
+        except asyncio.CancelledError:
+            raise
+        except MldError as error:
+            log.error("%s ends the worker: %s", name, error)  # noqa: TRY400 - the text says it all
+            self._fail(error)
+        except Exception as error:
+            log.exception("%s ends the worker with an unexpected error", name)
+            self._fail(error)
+
+    # -- initialization ------------------------------------------------------------------------
+
+    async def _initialize_or_stop(self) -> bool:
+        """Initialize unless a stop comes first; False when it did.
+
+        Raises:
+            MldError: why there is nothing to run.
+        """
+        async with asyncio.TaskGroup() as group:
+            initialize = group.create_task(self._try_initialize(), name="initialize")
+            watch = group.create_task(self._cancel_on_stop(initialize), name="stop-watch")
+            initialize.add_done_callback(lambda _: watch.cancel())
+        if self._failure is not None:
+            raise self._failure
+        return not initialize.cancelled()
+
+    async def _try_initialize(self) -> None:
+        """Keep the error instead of letting a TaskGroup wrap it."""
+        try:
+            await self._initialize()
+        except Exception as error:  # noqa: BLE001 - raised by the caller
+            self._failure = error
+
+    async def _cancel_on_stop(self, task: asyncio.Task[None]) -> None:
+        await self._stop_requested.wait()
+        task.cancel()
+
+    async def _initialize(self) -> None:
+        """Table, fleet check, first shard sync, own leases: up to the configured attempts."""
+        shards = self._config.shards
+        attempts = max(1, shards.initialization_attempts)
+        for attempt in range(1, attempts + 1):
+            try:
+                await self._parts.coordinator.start()
+                await self._parts.syncer.sync_if_empty()
+            except AwsError as error:
+                self._metrics.add("Scheduler:Initialize", "Initialize.Success", 0)
+                log.warning("Start attempt %d of %d failed: %s", attempt, attempts, error)
+                if attempt == attempts:
+                    raise self._gave_up(error, attempts) from error
+                await asyncio.sleep(shards.initialization_backoff_s)
+            else:
+                self._metrics.add("Scheduler:Initialize", "Initialize.Success", 1)
+                log.info("Initialized as worker %s", self._config.worker_id)
+                return
+
+    def _gave_up(self, error: AwsError, attempts: int) -> MldError:
+        if isinstance(error, NotFound):
+            return ResourceMissing(
+                f"stream {self._config.stream.name} or table {self._config.leases.table_name} "
+                f"does not exist after {attempts} attempts ({error}); create it or correct the name"
+            )
+        return MldError(f"unable to initialize after {attempts} attempts: {error}")
+
+    # -- one consumer per held lease -----------------------------------------------------------
+
+    async def _reconcile_loop(self, group: asyncio.TaskGroup) -> None:
+        changed = self._parts.coordinator.renewer.changed
+        while True:
+            await self._reconcile(group)
+            await changed.wait(RECONCILE_S)
+
+    async def _reconcile(self, group: asyncio.TaskGroup) -> None:
+        """Tell consumers of lost leases; start consumers of new ones; drop what nobody reads."""
+        held = {one.lease.lease_key: one for one in self._parts.coordinator.renewer.held()}
+        for key in sorted(self._consuming):
+            consuming = self._consuming[key]
+            current = held.get(key)
+            if current is None or current.token != consuming.held.token:
+                consuming.consumer.lease_lost()
+        self._finished = {
+            key: token
+            for key, token in self._finished.items()
+            if key in held and held[key].token == token
+        }
+        if self._stop_requested.is_set():
+            return
+        for key in sorted(held):
+            if key not in self._consuming and key not in self._finished:
+                self._start_consumer(group, held[key])
+
+    def _start_consumer(self, group: asyncio.TaskGroup, held: HeldLease) -> None:
+        key = held.lease.lease_key
+        consuming = _Consuming(held, self._parts.new_consumer(held))
+        self._consuming[key] = consuming
+        self._idle.clear()
+        consuming.task = group.create_task(self._consume(key, consuming), name=f"shard {key}")
+
+    async def _consume(self, key: str, consuming: _Consuming) -> None:
+        """Run one consumer to its end and take the consequences."""
+        renewer = self._parts.coordinator.renewer
+        token = consuming.held.token
+        try:
+            reason = await consuming.consumer.run()
+            if reason is ShutdownReason.SHARD_END:
+                self._finished[key] = token
+                self._children_may_start()
+            elif (now_held := renewer.get(key)) is not None and now_held.token == token:
+                await renewer.drop(key, token)
+        except asyncio.CancelledError:
+            if not self._stop_now:
+                raise
+        except ChildFailed as error:
+            log.error("%s; the worker stops", error, extra={"shard_id": error.shard_id})  # noqa: TRY400
+            self._fail(error)
+        except Exception as error:
+            log.exception("The consumer of %s ended unexpectedly; the worker stops", key)
+            self._fail(error)
+        finally:
+            del self._consuming[key]
+            if not self._consuming:
+                self._idle.set()
+            renewer.changed.wake()
+
+    def _children_may_start(self) -> None:
+        """A parent is done: look for its children's leases now, and wake those that wait."""
+        self._parts.coordinator.taker.wake()
+        for consumer in self.consumers():
+            consumer.parents_changed()
+
+    # -- draining ------------------------------------------------------------------------------
+
+    async def _drain(self) -> StopOutcome:
+        """Stop taking, finish and tell every child, release every lease, within the grace."""
+        coordinator = self._parts.coordinator
+        coordinator.stop_taking()
+        deadline = Deadline(self._clock, self._config.shutdown_grace_s)
+        if not self._stop_now and self._config.shutdown_grace_s > 0:
+            log.info(
+                "Stopping: %d shards have %.0f s to finish",
+                len(self._consuming),
+                self._config.shutdown_grace_s,
+            )
+            for consumer in self.consumers():
+                consumer.request_shutdown()
+            try:
+                async with asyncio.timeout(deadline.remaining_s()):
+                    await self._idle.wait()
+                    if not self._stop_now:
+                        await self._release_held()
+            except TimeoutError:
+                log.warning("The grace is over with %d shards unfinished", len(self._consuming))
+        left = len(coordinator.renewer.held())
+        complete = not self._consuming and left == 0 and not self._stop_now
+        if self._consuming:
+            self.stop_now()
+            await self._idle.wait()
+        return StopOutcome(complete=complete, leases_left=left)
+
+    async def _release_held(self) -> None:
+        """Release leases that have no consumer any more, e.g. of finished shards."""
+        renewer = self._parts.coordinator.renewer
+        async with asyncio.TaskGroup() as group:
+            for held in renewer.held():
+                group.create_task(renewer.release(held.lease.lease_key, held.token))
