@@ -12,7 +12,8 @@ from enum import StrEnum
 
 from mld.errors import MalformedData
 
-_DIGITS = re.compile(r"[0-9]+\Z")
+#: Kinesis writes 56 digits; Python converts at most 4,300.
+_DIGITS = re.compile(r"[0-9]{1,4000}\Z")
 
 
 class Sentinel(StrEnum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,9 @@ from mld.errors import MalformedData
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+#: Forty digits are more than 2**128 - 1 has.
+_DECIMAL = re.compile(r"[0-9]{1,40}\Z")
 
 MIN_HASH_KEY = 0
 MAX_HASH_KEY = 2**128 - 1
@@ -44,10 +48,9 @@ class HashRange:
         Raises:
             MalformedData: a text is not a decimal number in range.
         """
-        try:
-            return cls(int(str(start)), int(str(end)))
-        except ValueError as error:
-            raise MalformedData(f"hash range {start!r}-{end!r} is not decimal") from error
+        if not all(_DECIMAL.match(str(bound)) for bound in (start, end)):
+            raise MalformedData(f"hash range {start!r}-{end!r} is not decimal")
+        return cls(int(str(start)), int(str(end)))
 
 
 @dataclass(frozen=True, slots=True)

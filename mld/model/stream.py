@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mld.errors import MalformedData
 
-_MULTI = re.compile(r"(?P<account>[0-9]+):(?P<name>[^:]+):(?P<epoch>[0-9]+)\Z")
+_MULTI = re.compile(r"(?P<account>[0-9]+):(?P<name>[^:]+):(?P<epoch>[0-9]{1,19})\Z")
 _ARN = re.compile(
     r"arn:(?P<partition>aws[^:]*):kinesis:(?P<region>[-a-z0-9]+):(?P<account>[0-9]{12}):stream/(?P<name>.+)\Z"
 )
