@@ -198,7 +198,8 @@ class SimChild:
             while not isinstance(message := await self._next(), EndOfStream):
                 await self._handle(message)
         except RemoteProtocolError as error:
-            self._judge.illegal_message(self, error)
+            if not self._stdin.closed:  # else: dismissed in the middle of a checkpoint
+                self._judge.illegal_message(self, error)
             self._exit(1)
         except (BrokenPipeError, _Crashed):
             self._exit(1)
@@ -357,6 +358,8 @@ class _GatedChild:
         return data
 
     async def close_stdin(self) -> None:
+        if self._gate.frozen:
+            await self._gate.passable()
         await self._child.close_stdin()
 
     async def wait(self) -> int:
