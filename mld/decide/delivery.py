@@ -24,7 +24,6 @@ import msgspec
 from mld.decide.deaggregate import Outcome, deaggregate, is_aggregated_base64
 from mld.model.sequence import ExtendedSequenceNumber
 from mld.model.wire import arrival_ms, decode_records
-from protocol import ProcessRecords, Record, encode
 
 if TYPE_CHECKING:
     from mld.model.record import Batch, KinesisRecord
@@ -197,27 +196,10 @@ def _decoded(data: str | None) -> bytes | None:
 
 def _line(lines: list[_LineRecord], millis_behind_latest: int | None) -> bytes:
     line = _Line("processRecords", lines, millis_behind_latest)
-    try:
-        encoded = _ENCODER.encode_lines([line])
-    except ValueError:  # a lone surrogate
-        return _slow_line(lines, millis_behind_latest)
+    encoded = _ENCODER.encode_lines([line])
     # Jackson writes the hex digits of escapes in upper case. This is where the two can differ.
     return _ESCAPE.sub(_upper, encoded) if b"\\u00" in encoded else encoded
 
 
 def _upper(escape: re.Match[bytes]) -> bytes:
     return b"\\u00" + escape[1].upper() if escape[1] else escape[0]
-
-
-def _slow_line(lines: list[_LineRecord], millis_behind_latest: int | None) -> bytes:
-    records = tuple(
-        Record(
-            line.data,
-            line.partition_key,
-            line.sequence_number,
-            line.approximate_arrival_timestamp,
-            line.sub_sequence_number,
-        )
-        for line in lines
-    )
-    return encode(ProcessRecords(records, millis_behind_latest))

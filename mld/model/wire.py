@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -37,6 +37,8 @@ class _Envelope(msgspec.Struct, gc=False, rename="pascal"):
     child_shards: list[_Child] | None = None
 
 
+T = TypeVar("T")
+
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
 _RECORDS = msgspec.json.Decoder(list[KinesisRecord])
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
@@ -59,8 +61,9 @@ def read_batch(body: bytes) -> Batch:
     """
     try:
         envelope = _ENVELOPE.decode(body)
-    except _UNREADABLE as error:
-        raise MalformedData(f"a GetRecords answer cannot be read: {error}") from error
+    except _UNREADABLE:
+        body = _cleaned(body)
+        envelope = _decoded(_ENVELOPE, body)
     children = tuple(_child(child) for child in envelope.child_shards or ())
     if (envelope.next_shard_iterator is None) != bool(children):
         raise MalformedData("a GetRecords answer must have either a next iterator or child shards")
@@ -102,26 +105,32 @@ def _last_sequence_number(body: bytes, records: memoryview) -> str | None:
 def decode_records(records: memoryview) -> list[KinesisRecord]:
     """The records of a batch, in order.
 
-    Invalid UTF-8 becomes U+FFFD and lone surrogates pass, as a second, slower attempt, so that a
-    broken partition key does not stop a shard.
+    Texts that are no texts do not stop a shard: invalid UTF-8 becomes U+FFFD, a lone surrogate
+    becomes a question mark (as Java writes it), in a second, slower attempt.
 
     Raises:
         MalformedData: not a list of records.
     """
     try:
         return _RECORDS.decode(records)
-    except msgspec.ValidationError as error:
-        raise MalformedData(f"a record of a GetRecords answer cannot be read: {error}") from error
     except _UNREADABLE:
-        return _decode_tolerantly(bytes(records))
+        return _decoded(_RECORDS, _cleaned(bytes(records)))
 
 
-def _decode_tolerantly(records: bytes) -> list[KinesisRecord]:
+def _decoded(decoder: msgspec.json.Decoder[T], text: bytes) -> T:
     try:
-        parsed: Any = json.loads(records.decode("utf-8", "replace"))
-        return msgspec.convert(parsed, list[KinesisRecord])
+        return decoder.decode(text)
     except _UNREADABLE as error:
-        raise MalformedData(f"a record of a GetRecords answer cannot be read: {error}") from error
+        raise MalformedData(f"a GetRecords answer cannot be read: {error}") from error
+
+
+def _cleaned(text: bytes) -> bytes:
+    """The same JSON in valid UTF-8 without lone surrogates."""
+    try:
+        parsed: Any = json.loads(text.decode("utf-8", "replace"))
+        return json.dumps(parsed, ensure_ascii=False).encode("utf-8", "replace")
+    except _UNREADABLE as error:
+        raise MalformedData(f"a GetRecords answer cannot be read: {error}") from error
 
 
 def arrival_ms(seconds: float | None) -> int | None:

@@ -1,0 +1,232 @@
+"""Batches to lines: aggregates, the checkpoint filter, and every odd text."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from mld.decide.delivery import deliver
+from mld.errors import MalformedData
+from mld.model.record import Batch
+from mld.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
+from mld.model.shard import HashRange
+from mld.model.wire import read_batch
+
+VECTORS = json.loads((Path(__file__).parents[2] / "data" / "kpl.json").read_text())
+
+
+def record(number, payload=b"x", key="k", at=1.0):
+    data = payload if isinstance(payload, str) else base64.b64encode(payload).decode()
+    return {
+        "ApproximateArrivalTimestamp": at,
+        "Data": data,
+        "PartitionKey": key,
+        "SequenceNumber": str(number),
+    }
+
+
+def batch_of(*records, behind=0):
+    body = json.dumps(
+        {"Records": records, "NextShardIterator": "next", "MillisBehindLatest": behind}
+    )
+    return read_batch(body.encode())
+
+
+def delivered(*records, checkpoint=TRIM_HORIZON, hash_range=None, even_if_empty=False):
+    return deliver(batch_of(*records), checkpoint, hash_range, even_if_empty=even_if_empty)
+
+
+def positions(delivery):
+    if delivery.line is None:
+        return []
+    return [
+        (one["sequenceNumber"], one["subSequenceNumber"])
+        for one in json.loads(delivery.line)["records"]
+    ]
+
+
+@pytest.mark.parametrize(
+    "vector", VECTORS["deaggregation"], ids=[one["name"] for one in VECTORS["deaggregation"]]
+)
+def test_aggregates_expand_as_in_java(vector):
+    bounds = vector["shardRange"]
+    hash_range = None if bounds is None else HashRange.parse(*_bounds(bounds))
+    delivery = delivered(
+        *(
+            record(one["sequenceNumber"], one["dataBase64"], one["partitionKey"])
+            for one in vector["input"]
+        ),
+        hash_range=hash_range,
+    )
+    got = [] if delivery.line is None else json.loads(delivery.line)["records"]
+    assert [
+        (one["sequenceNumber"], one["subSequenceNumber"], one["partitionKey"], one["data"])
+        for one in got
+    ] == [
+        (
+            one["sequenceNumber"],
+            one["subSequenceNumber"],
+            one["partitionKey"],
+            one["dataBase64"],
+        )
+        for one in vector["expected"]
+    ]
+    assert delivery.records == len(vector["expected"])
+
+
+def _bounds(bounds):
+    if isinstance(bounds, dict):
+        return list(bounds.values())
+    return bounds
+
+
+def test_the_line_is_the_one_of_the_java_daemon():
+    delivery = deliver(
+        batch_of(record(200, b"hi", "pk", 0.001), behind=5), TRIM_HORIZON, None, even_if_empty=False
+    )
+    assert delivery.line == (
+        b'{"action":"processRecords","records":[{"data":"aGk=","partitionKey":"pk",'
+        b'"sequenceNumber":"200","approximateArrivalTimestamp":1,"subSequenceNumber":0,'
+        b'"action":"record"}],"millisBehindLatest":5}\n'
+    )
+
+
+def test_records_up_to_the_checkpoint_are_dropped():
+    delivery = delivered(record(9), record(10), record(11), checkpoint=At("10"))
+    assert positions(delivery) == [("11", 0)]
+    assert (delivery.records, delivery.kept, delivery.largest) == (3, 1, At("11"))
+
+
+def test_a_batch_that_the_checkpoint_covers_delivers_nothing():
+    delivery = delivered(record(9), record(10), checkpoint=At("10", 3))
+    assert delivery.line is None
+    assert delivery.largest is None
+    assert delivery.records == 2
+
+
+def test_a_checkpoint_inside_an_aggregate_keeps_its_rest():
+    aggregate = VECTORS["deaggregation"][1]["input"][0]
+    number = aggregate["sequenceNumber"]
+    delivery = delivered(
+        record(number, aggregate["dataBase64"]), checkpoint=At(number, 2), hash_range=None
+    )
+    assert positions(delivery) == [(number, 3), (number, 4)]
+    assert delivery.largest == At(number, 4)
+
+
+def test_a_sentinel_checkpoint_drops_nothing():
+    assert positions(delivered(record(1), record(2), checkpoint=LATEST)) == [("1", 0), ("2", 0)]
+
+
+def test_an_empty_batch_is_delivered_only_when_asked_for():
+    assert delivered().line is None
+    line = delivered(even_if_empty=True).line
+    assert line == b'{"action":"processRecords","records":[],"millisBehindLatest":0}\n'
+
+
+def test_a_batch_that_is_empty_after_the_filter_counts_as_empty():
+    line = delivered(record(1), checkpoint=At("5"), even_if_empty=True).line
+    assert line == b'{"action":"processRecords","records":[],"millisBehindLatest":0}\n'
+
+
+@pytest.mark.parametrize(
+    ("key", "literal"),
+    [
+        ("\x01", r'"\u0001"'),
+        ("\x1f", r'"\u001F"'),
+        ("\\u001f", r'"\\u001f"'),
+        ("\\\x1f", r'"\\\u001F"'),
+        ("\\\\u001f\x0b", r'"\\\\u001f\u000B"'),
+        ('"\n', r'"\"\n"'),
+        ("\x7f\u2028é𝄞", '"\x7f\u2028é𝄞"'),
+    ],
+)
+def test_control_characters_are_written_as_jackson_does(key, literal):
+    line = delivered(record(1, key=key)).line
+    assert f'"partitionKey":{literal},'.encode() in line
+
+
+def test_a_lone_surrogate_becomes_a_question_mark_as_in_java():
+    body = (
+        rb'{"Records":[{"SequenceNumber":"7","PartitionKey":"a\ud800b","Data":"eA=="}],'
+        rb'"NextShardIterator":"n"}'
+    )
+    line = deliver(read_batch(body), TRIM_HORIZON, None, even_if_empty=False).line
+    assert json.loads(line)["records"][0]["partitionKey"] == "a?b"
+
+
+def test_invalid_utf8_does_not_stop_the_shard():
+    body = (
+        b'{"Records":[{"SequenceNumber":"7","PartitionKey":"a\xffb","Data":"eA=="}],'
+        b'"NextShardIterator":"n"}'
+    )
+    line = deliver(read_batch(body), TRIM_HORIZON, None, even_if_empty=False).line
+    assert json.loads(line)["records"][0]["partitionKey"] == "a\ufffdb"
+
+
+def test_a_record_without_data_keeps_its_null():
+    delivery = deliver(
+        read_batch(b'{"Records":[{"SequenceNumber":"7"}],"NextShardIterator":"n"}'),
+        TRIM_HORIZON,
+        None,
+        even_if_empty=False,
+    )
+    (got,) = json.loads(delivery.line)["records"]
+    assert got["data"] is None
+    assert got["approximateArrivalTimestamp"] is None
+    assert delivery.data_bytes == 0
+
+
+def test_data_that_only_looks_aggregated_and_is_no_base64_goes_raw():
+    odd = "84mawgoCazEaCQgAGgVoZWxsb7b5qiBgE3E5wx2Aa4/TdzI"
+    delivery = delivered(record(1, odd))
+    assert json.loads(delivery.line)["records"][0]["data"] == odd
+
+
+def test_an_aggregate_that_breaks_off_is_told():
+    vector = next(one for one in VECTORS["deaggregation"] if one["name"] == "pk_index_out_of_range")
+    entry = vector["input"][0]
+    delivery = delivered(record(entry["sequenceNumber"], entry["dataBase64"]))
+    assert delivery.problems
+    assert entry["sequenceNumber"] in delivery.problems[0]
+
+
+def test_payload_bytes_are_counted_without_decoding():
+    delivery = delivered(record(1, b"a" * 10), record(2, b""), record(3, b"b" * 11))
+    assert delivery.data_bytes == 21
+
+
+def test_a_sequence_number_that_is_none_is_malformed():
+    batch = batch_of(record(1), record("x"), record(3))
+    with pytest.raises(MalformedData):
+        deliver(batch, At("1"), None, even_if_empty=False)
+
+
+def test_an_arrival_time_beyond_numbers_is_malformed():
+    with pytest.raises(MalformedData):
+        delivered(record(1, at=1e308))
+
+
+def test_records_can_be_taken_once():
+    batch = batch_of(record(1))
+    deliver(batch, TRIM_HORIZON, None, even_if_empty=False)
+    assert batch.records is None
+    with pytest.raises(ValueError, match="taken"):
+        batch.take_records()
+
+
+def test_a_line_is_handed_over_once():
+    delivery = delivered(record(1))
+    assert delivery.take_line() is not None
+    assert delivery.take_line() is None
+
+
+def test_bounds_of_a_batch_hold_without_counting():
+    batch = batch_of(record(1, b"x" * 1000), record(2))
+    assert batch.data_bytes_at_most >= 1001
+    assert batch.records_at_most(10_000) >= 2
+    assert batch.records_at_most(1) == 1
+    assert Batch(None).records_at_most(10) == 0
