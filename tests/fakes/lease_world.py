@@ -15,6 +15,7 @@ from mld.model.lease_item import lease_to_item
 from mld.model.sequence import TRIM_HORIZON
 from mld.model.shard import HashRange
 from mld.model.stream import Stream
+from mld.ports.clock import Clock
 from mld.ports.metrics import Level, Unit
 from mld.services.fleet_watch import FleetWatch
 from mld.services.leader_elector import LeaderElector
@@ -71,9 +72,9 @@ class World:
 
     config: LeaseConfig = field(default_factory=lambda: LeaseConfig(table_name=TABLE))
     stream: Stream = field(default_factory=lambda: Stream("s"))
+    clock: Clock = field(default_factory=LoopClock)
 
     def __post_init__(self) -> None:
-        self.clock = LoopClock()
         self.model = DynamoDbModel(self.clock.wall)
         self.metrics = CountingMetrics()
         self.faults: list[Fault] = []
