@@ -18,17 +18,23 @@ from botocore.credentials import (
     AssumeRoleCredentialFetcher,
     DeferredRefreshableCredentials,
     EnvProvider,
+    create_credential_resolver,
 )
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.utils import InstanceMetadataRegionFetcher
 
 from mld.errors import ConfigError, CredentialsMissing
-from mld.model.credentials import CredentialChain, CredentialSource, CredentialStep
+from mld.model.credentials import (
+    AssumedRole,
+    CredentialChain,
+    CredentialSource,
+    CredentialStep,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from botocore.credentials import Credentials
+    from botocore.credentials import CredentialResolver, Credentials
     from botocore.session import Session
 
 _log = logging.getLogger(__name__)
@@ -50,7 +56,7 @@ def make_session(chain: CredentialChain, region: str | None) -> Session:
     session = botocore.session.Session()
     if region is not None:
         session.set_config_variable("region", region)
-    resolver = ChainResolver(chain, region)
+    resolver = ChainResolver(session, chain, region)
     session.register_component("credential_provider", resolver)
     if resolver.is_anonymous():
         _sign_nothing(session)
@@ -96,9 +102,9 @@ class ChainResolver:
     A provider that fails is logged and passed over.
     """
 
-    def __init__(self, chain: CredentialChain, region: str | None) -> None:
+    def __init__(self, session: Session, chain: CredentialChain, region: str | None) -> None:
         self._chain = chain
-        self._loaders = [(step, _loader(step, region)) for step in chain.steps]
+        self._loaders = [(step, _loader(session, step, region)) for step in chain.steps]
         self._anonymous: bool | None = None
 
     def __str__(self) -> str:
@@ -122,8 +128,8 @@ class ChainResolver:
                 return None, True
             try:
                 credentials = load()
-            except (BotoCoreError, ClientError, OSError, ValueError) as error:
-                # The message of botocore names files, profiles and roles, never keys.
+            except (BotoCoreError, ClientError, OSError, ValueError, RuntimeError) as error:
+                # RuntimeError is botocore's for keys that are expired on arrival. The message of botocore names files, profiles and roles, never keys.
                 _log.warning("credentials provider %s failed: %s", step, error)
                 continue
             if credentials is not None:
@@ -132,40 +138,29 @@ class ChainResolver:
         return None, False
 
 
-def _loader(step: CredentialStep, region: str | None) -> Callable[[], Credentials | None]:
+def _loader(
+    session: Session, step: CredentialStep, region: str | None
+) -> Callable[[], Credentials | None]:
+    def from_default_chain(method: str) -> Callable[[], Credentials | None]:
+        """One provider of botocore's own chain, configured as botocore does it."""
+        return lambda: _default_chain(session, region).get_provider(method).load()
+
+    if step.role is not None:
+        return _assume_role(session, step.role, region)
     loaders: dict[CredentialSource, Callable[[], Credentials | None]] = {
-        CredentialSource.DEFAULT: lambda: _new_session(region).get_credentials(),
-        CredentialSource.ENVIRONMENT: _from_environment,
+        CredentialSource.DEFAULT: lambda: _default_chain(session, region).load_credentials(),
+        CredentialSource.ENVIRONMENT: lambda: EnvProvider().load(),
         CredentialSource.PROFILE: lambda: _from_profile(step.profile, region),
-        CredentialSource.INSTANCE: lambda: _from_default_chain("iam-role", region),
-        CredentialSource.CONTAINER: lambda: _from_default_chain("container-role", region),
-        CredentialSource.WEB_IDENTITY: lambda: _from_default_chain(
-            "assume-role-with-web-identity", region
-        ),
+        CredentialSource.INSTANCE: from_default_chain("iam-role"),
+        CredentialSource.CONTAINER: from_default_chain("container-role"),
+        CredentialSource.WEB_IDENTITY: from_default_chain("assume-role-with-web-identity"),
         CredentialSource.ANONYMOUS: lambda: None,
     }
-    if step.source is CredentialSource.ASSUME_ROLE:
-        return _assume_role(step, region)
     return loaders[step.source]
 
 
-def _new_session(region: str | None, profile: str | None = None) -> Session:
-    session = botocore.session.Session(profile=profile)
-    if region is not None:
-        session.set_config_variable("region", region)
-    return session
-
-
-def _from_environment() -> Credentials | None:
-    credentials: Credentials | None = EnvProvider().load()
-    return credentials
-
-
-def _from_default_chain(method: str, region: str | None) -> Credentials | None:
-    """One provider of botocore's own chain, configured as botocore does it."""
-    resolver = _new_session(region).get_component("credential_provider")
-    credentials: Credentials | None = resolver.get_provider(method).load()
-    return credentials
+def _default_chain(session: Session, region: str | None) -> CredentialResolver:
+    return create_credential_resolver(session, region_name=region)
 
 
 #: botocore's providers that are about the machine or the process, not about a profile.
@@ -175,8 +170,8 @@ _NOT_OF_A_PROFILE = {"env", "ec2-credentials-file", "boto-config", "container-ro
 def _from_profile(profile: str | None, region: str | None) -> Credentials | None:
     """Keys, role, SSO or process of one profile, and of nothing else."""
     name = profile or os.environ.get("AWS_PROFILE") or "default"
-    session = _new_session(region, name)
-    for provider in session.get_component("credential_provider").providers:
+    session = botocore.session.Session(profile=name)
+    for provider in _default_chain(session, region).providers:
         if provider.METHOD in _NOT_OF_A_PROFILE:
             continue
         credentials: Credentials | None = provider.load()
@@ -185,9 +180,9 @@ def _from_profile(profile: str | None, region: str | None) -> Credentials | None
     return None
 
 
-def _assume_role(step: CredentialStep, region: str | None) -> Callable[[], Credentials | None]:
-    role = step.role
-    assert role is not None, "an assume-role step has a role"
+def _assume_role(
+    session: Session, role: AssumedRole, region: str | None
+) -> Callable[[], Credentials | None]:
     # Java stops at its SDK's default region; the file's regionName serves as well.
     sts_region = role.region or region
     if sts_region is None:
@@ -199,17 +194,15 @@ def _assume_role(step: CredentialStep, region: str | None) -> Callable[[], Crede
     if role.external_id is not None:
         extra["ExternalId"] = role.external_id
 
+    def create_client(service: str, **keys: Any) -> Any:
+        return session.create_client(
+            service, region_name=sts_region, endpoint_url=role.endpoint, **keys
+        )
+
     def load() -> Credentials | None:
-        base = _new_session(sts_region)
-        source = base.get_credentials()
+        source = _default_chain(session, sts_region).load_credentials()
         if source is None:
             return None
-
-        def create_client(service: str, **kwargs: Any) -> Any:
-            return base.create_client(
-                service, region_name=sts_region, endpoint_url=role.endpoint, **kwargs
-            )
-
         fetcher = AssumeRoleCredentialFetcher(
             client_creator=create_client,
             source_credentials=source,
@@ -219,7 +212,7 @@ def _assume_role(step: CredentialStep, region: str | None) -> Callable[[], Crede
         credentials = DeferredRefreshableCredentials(
             refresh_using=fetcher.fetch_credentials, method="assume-role"
         )
-        # The first use decides whether this provider has credentials at all.
+        # Asking now decides whether this provider has credentials at all.
         credentials.get_frozen_credentials()
         return credentials
 

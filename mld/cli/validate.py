@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mld.cli.loading import build
+from mld.decide.addressing import stream_to_read
 from mld.errors import ConfigError
-from mld.model.config_checks import require_same_region
 from mld.model.config_keys import CREDENTIAL_KEYS, Effect
 from mld.model.credentials import parse_chain
 from mld.model.findings import Finding, Severity
@@ -84,7 +84,7 @@ def _check_region(built: Built, file: str, rows: list[dict[str, Any]]) -> list[F
     if built.config is None or built.config.stream.region is not None or not region:
         return []
     try:
-        require_same_region(built.config.stream, region)
+        stream_to_read(built.config.stream, region, None)
     except ConfigError as error:
         return [Finding(Severity.ERROR, file, None, error.key, error.why)]
     return []

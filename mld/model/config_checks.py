@@ -6,12 +6,11 @@ import difflib
 import re
 from typing import TYPE_CHECKING
 
-from mld.errors import ConfigError, MalformedData
+from mld.errors import MalformedData
 from mld.model.masking import mask
 from mld.model.stream import StreamArn
 
 if TYPE_CHECKING:
-    from mld.model.config import StreamConfig
     from mld.model.settings import Settings
 
 #: DynamoDB and Kinesis refuse other names, which a running daemon would meet for ever.
@@ -132,45 +131,3 @@ def check_words(settings: Settings) -> tuple[str, ...] | None:
             advice = f"did you mean {close[0]}?" if close else "known: " + ", ".join(_DIMENSIONS)
             settings.warn(name, f"no metric has a dimension {mask(word)}", advice)
     return None if "ALL" in chosen else chosen
-
-
-def require_same_region(stream: StreamConfig, region: str) -> None:
-    """Refuse a ``streamArn`` in another region than the one that the clients use.
-
-    Args:
-        stream: from the file.
-        region: where Kinesis is called.
-
-    Raises:
-        ConfigError: the Java daemon would read a stream of that name here; correct one of them, or
-            write ``streamArnAddressing = arn``.
-    """
-    arn = None if stream.arn is None else StreamArn.parse(stream.arn)
-    if arn is not None and arn.region != region and not stream.arn_addressing:
-        raise ConfigError(
-            f"is in {arn.region}, but the region in use is {region}: the Java daemon would read the"
-            f" stream {stream.name} of {region}; write regionName = {arn.region}, or"
-            " streamArnAddressing = arn",
-            key="streamArn",
-        )
-
-
-def require_same_account(stream: StreamConfig, account: str) -> None:
-    """Refuse a ``streamArn`` of another account than the caller's.
-
-    Args:
-        stream: from the file.
-        account: 12 digits, from STS.
-
-    Raises:
-        ConfigError: the Java daemon would read the caller's own stream of that name; write
-            ``streamName`` instead, or ``streamArnAddressing = arn``.
-    """
-    arn = None if stream.arn is None else StreamArn.parse(stream.arn)
-    if arn is not None and arn.account != account and not stream.arn_addressing:
-        raise ConfigError(
-            f"belongs to account {arn.account}, but the caller's is {account}: the Java daemon would"
-            f" read the stream {stream.name} of {account}; write streamName = {stream.name}, or"
-            " streamArnAddressing = arn",
-            key="streamArn",
-        )

@@ -3,9 +3,8 @@
 import pytest
 
 from mld.errors import ConfigError
-from mld.model.config import ChildFailurePolicy, RetrievalMode, StreamConfig
+from mld.model.config import ChildFailurePolicy, RetrievalMode
 from mld.model.config_build import build_config
-from mld.model.config_checks import require_same_account, require_same_region
 from mld.model.config_keys import KEYS
 from mld.model.credentials import CredentialSource
 from mld.model.findings import Finding, Severity
@@ -280,28 +279,6 @@ def test_the_arn_of_kclpys_sample_gives_the_name_only():
 @pytest.mark.parametrize("name", ["a b", "name\\ \\ ", "x" * 129])
 def test_a_name_that_no_stream_can_have_is_an_error(name):
     assert "no name that a stream can have" in errors(built(streamName=name))[-1]
-
-
-def test_a_region_found_later_must_be_the_arns():
-    stream = StreamConfig(name="abc", arn=ARN)
-    require_same_region(stream, "us-east-1")
-    require_same_account(stream, "123456789012")
-    with pytest.raises(
-        ConfigError, match=r"streamArn: is in us-east-1, but the region in use is x"
-    ):
-        require_same_region(stream, "x")
-    with pytest.raises(
-        ConfigError, match=r"belongs to account 123456789012, but the caller's is 1"
-    ):
-        require_same_account(stream, "1")
-
-
-@pytest.mark.parametrize(
-    "stream", [StreamConfig(name="abc"), StreamConfig(name="abc", arn=ARN, arn_addressing=True)]
-)
-def test_no_arn_and_an_addressed_arn_fit_every_region_and_account(stream):
-    require_same_region(stream, "x")
-    require_same_account(stream, "1")
 
 
 # --- tables
