@@ -129,6 +129,7 @@ class KCLProcess:
             # Reported as done all the same: that is the contract that programs rely on, an error
             # must not end the process.
             self.io_handler.write_error(
-                "Caught exception from action dispatch: %s%s" % (error, traceback.format_exc())
+                "Caught exception from action dispatch: %s%s"
+                % (error, traceback.format_exc().rstrip("\n"))
             )
         self.io_handler.write_action({"action": "status", "responseFor": message.action})
