@@ -129,7 +129,8 @@ class ChainResolver:
             try:
                 credentials = load()
             except (BotoCoreError, ClientError, OSError, ValueError, RuntimeError) as error:
-                # RuntimeError is botocore's for keys that are expired on arrival. The message of botocore names files, profiles and roles, never keys.
+                # RuntimeError is botocore's for keys that are expired on arrival. Its messages name
+                # files, profiles and roles, never keys.
                 _log.warning("credentials provider %s failed: %s", step, error)
                 continue
             if credentials is not None:

@@ -154,7 +154,7 @@ def server(status=200, body=ANSWER):
             pass
 
     http = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=http.serve_forever)
+    thread = threading.Thread(target=http.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{http.server_port}", requests

@@ -1,0 +1,149 @@
+"""Log lines: their form, what they never contain, and how often they repeat."""
+
+import io
+import json
+import logging
+import sys
+
+import pytest
+
+from mld.adapters.logs import (
+    JsonFormatter,
+    LogFormat,
+    LogSettings,
+    RepeatFilter,
+    TextFormatter,
+    set_up,
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture(autouse=True)
+def root_logger():
+    """Leave the root logger as it was."""
+    root = logging.getLogger()
+    names = [logging.getLogger(name) for name in ("botocore", "urllib3", "asyncio", "mld.x")]
+    levels = [(logger, logger.level) for logger in (root, *names)]
+    handlers, raising = list(root.handlers), logging.raiseExceptions
+    yield root
+    root.handlers[:] = handlers
+    logging.raiseExceptions = raising
+    for logger, level in levels:
+        logger.setLevel(level)
+
+
+def record(text, *args, level=logging.INFO, **extra):
+    made = logging.LogRecord("mld.x", level, __file__, 1, text, args, None)
+    made.created, made.msecs = 1_795_252_280.93, 930.0
+    for name, value in extra.items():
+        setattr(made, name, value)
+    return made
+
+
+def test_a_json_line_has_time_level_logger_and_message():
+    assert json.loads(JsonFormatter().format(record("a %s", "b"))) == {
+        "ts": "2026-11-21T09:11:20.930Z",
+        "level": "INFO",
+        "logger": "mld.x",
+        "msg": "a b",
+    }
+
+
+def test_a_json_line_carries_the_known_extras_under_short_names():
+    line = JsonFormatter().format(
+        record("x", shard_id="shardId-0", worker_id="w", pid=7, child_line="hello", payload="no")
+    )
+    found = json.loads(line)
+    assert (found["shard"], found["worker"], found["pid"]) == ("shardId-0", "w", 7)
+    assert found["child_line"] == "hello"
+    assert "payload" not in found
+
+
+def test_a_json_line_is_one_line_of_ascii_whatever_it_says():
+    line = JsonFormatter().format(record("a\nb é \ud83d", child_line="\u2028"))
+    assert line.isascii()
+    assert "\n" not in line
+
+
+def test_a_text_line_has_its_context_in_brackets():
+    line = TextFormatter().format(record("a", shard="shardId-0", pid=7, level=logging.WARNING))
+    assert line[19:] == ",930 WARNING mld.x [shard=shardId-0 pid=7] a"
+    assert TextFormatter().format(record("a"))[19:] == ",930 INFO    mld.x a"
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
+def test_no_line_shows_a_secret(formatter):
+    try:
+        raise ValueError("password=geheim")
+    except ValueError:
+        failed = record("AKIAIOSFODNN7EXAMPLE", child_line="http://u:geheim@x")
+        failed.exc_info = sys.exc_info()
+    line = formatter.format(failed)
+    assert "geheim" not in line
+    assert "AKIA" not in line
+    assert "ValueError" in line
+
+
+@pytest.mark.parametrize(
+    ("stream", "chosen", "is_json"),
+    [
+        (Terminal(), None, False),
+        (io.StringIO(), None, True),
+        (Terminal(), LogFormat.JSON, True),
+        (io.StringIO(), LogFormat.TEXT, False),
+    ],
+)
+def test_lines_are_json_where_nobody_watches(stream, chosen, is_json):
+    set_up(LogSettings(format=chosen), stream)
+    logging.getLogger("mld.x").info("hello")
+    assert stream.getvalue().startswith("{") is is_json
+
+
+def test_levels_are_set_by_name_and_libraries_are_quiet(root_logger):
+    stream = io.StringIO()
+    set_up(LogSettings(level="DEBUG", levels=(("mld.x", "ERROR"), ("urllib3", "DEBUG"))), stream)
+    logging.getLogger("mld.x").warning("no")
+    logging.getLogger("botocore").info("no")
+    logging.getLogger("urllib3").debug("yes")
+    logging.getLogger("mld.y").debug("yes")
+    assert [json.loads(line)["msg"] for line in stream.getvalue().splitlines()] == ["yes", "yes"]
+    assert root_logger.level == logging.DEBUG
+
+
+def test_setting_up_twice_does_not_double_lines():
+    stream = io.StringIO()
+    set_up(LogSettings(), io.StringIO())
+    set_up(LogSettings(), stream)
+    logging.getLogger("mld.x").info("once")
+    assert len(stream.getvalue().splitlines()) == 1
+
+
+def test_standard_error_is_where_lines_go(capsys):
+    set_up(LogSettings())
+    logging.getLogger("mld.x").info("hello")
+    captured = capsys.readouterr()
+    assert "hello" in captured.err
+    assert captured.out == ""
+
+
+def test_equal_lines_are_counted_after_the_tenth():
+    now = 0.0
+    repeated = RepeatFilter(lambda: now)
+    assert [repeated.filter(record("a %s", "b")) for _ in range(15)] == [True] * 10 + [False] * 5
+    assert repeated.filter(record("a %s", "c"))
+    now = 10.0
+    later = record("a %s", "b")
+    assert repeated.filter(later)
+    assert later.suppressed == 5
+    assert repeated.filter(again := record("a %s", "b"))
+    assert not hasattr(again, "suppressed")
+
+
+def test_the_memory_of_repeated_lines_is_bounded():
+    repeated = RepeatFilter(lambda: 0.0)
+    assert all(repeated.filter(record("%d", number)) for number in range(2500))
+    assert len(repeated._seen) <= 1000
