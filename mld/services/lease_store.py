@@ -7,10 +7,7 @@ callers only hear ``UnknownOutcome`` when reading failed as well.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import math
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.renewal import Finding, judge_row, judge_taking
@@ -37,6 +34,7 @@ from mld.model.lease_writes import (
     renewal,
     taking,
 )
+from mld.services.lease_scan import TableScan, TableScanner
 from mld.services.lease_table import LeaseTable
 from mld.services.signal import Signal
 
@@ -52,32 +50,12 @@ if TYPE_CHECKING:
     from mld.ports.aws import DynamoDb
     from mld.ports.clock import Clock
 
+__all__ = ["LeaseStore", "TableScan"]
+
 log = logging.getLogger(__name__)
 
 #: Sends of one logical write: the first, one after a lost answer, one on top of what was found.
 WRITE_TRIES = 3
-#: One scan segment per so many bytes, at most 32 (LeaseTableScanSegmentResolver, 3.5.1).
-SEGMENT_BYTES = 0.2 * 2**30
-MAX_SEGMENTS = 32
-
-
-@dataclass(frozen=True, slots=True)
-class TableScan:
-    """Everything that one scan found.
-
-    Attributes:
-        leases: sorted by lease key.
-        foreign: items that aren't leases, by their key.
-        broken: (lease key, why) of leases that can't be read, sorted.
-        started_at: reading of ``Clock.monotonic`` before the first request.
-        finished_at: reading after the last answer.
-    """
-
-    leases: tuple[Lease, ...]
-    foreign: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    broken: tuple[tuple[str, str], ...] = ()
-    started_at: float = 0.0
-    finished_at: float = 0.0
 
 
 class LeaseStore:
@@ -93,9 +71,8 @@ class LeaseStore:
         """Use the table ``config.table_name``."""
         self._dynamodb = dynamodb
         self._config = config
-        self._clock = clock
         self._table = LeaseTable(dynamodb, config, clock)
-        self._reported: set[tuple[str, str]] = set()
+        self._scanner = TableScanner(dynamodb, config, clock)
         self.stream = stream
         #: The latest finished scan, whoever asked for it.
         self.last_scan: TableScan | None = None
@@ -115,11 +92,9 @@ class LeaseStore:
 
     async def scan(self) -> TableScan:
         """Read the whole table, eventually consistent; also kept as :attr:`last_scan`."""
-        started_at = self._clock.monotonic()
-        scan = self._sort_out(await self._scan_items(self._segments()), started_at)
-        self.last_scan = scan
+        self.last_scan = await self._scanner.scan(self._table.size_bytes)
         self.scanned.wake()
-        return scan
+        return self.last_scan
 
     async def get(self, lease_key: str, *, consistent: bool = False) -> Lease | None:
         """One lease; None when there is no such row.
@@ -349,58 +324,6 @@ class LeaseStore:
             raise
         item: Mapping[str, Any] | None = answer.get("Item")
         return item
-
-    def _segments(self) -> int:
-        if self._config.scan_segments > 0:
-            return self._config.scan_segments
-        return max(1, min(MAX_SEGMENTS, math.ceil(self._table.size_bytes / SEGMENT_BYTES)))
-
-    async def _scan_items(self, segments: int) -> list[Mapping[str, Any]]:
-        if segments == 1:
-            return await self._scan_segment(0, 1)
-        try:
-            async with asyncio.TaskGroup() as group:
-                parts = [
-                    group.create_task(self._scan_segment(n, segments)) for n in range(segments)
-                ]
-        except ExceptionGroup as failed:
-            raise failed.exceptions[0] from None
-        return [item for part in parts for item in part.result()]
-
-    async def _scan_segment(self, segment: int, segments: int) -> list[Mapping[str, Any]]:
-        request: dict[str, Any] = {"TableName": self.table_name}
-        if segments > 1:
-            request |= {"Segment": segment, "TotalSegments": segments}
-        items: list[Mapping[str, Any]] = []
-        while True:
-            page = await self._dynamodb.scan(**request)
-            items += page.get("Items", ())
-            last_key = page.get("LastEvaluatedKey")
-            if not last_key:
-                return items
-            request["ExclusiveStartKey"] = last_key
-
-    def _sort_out(self, items: list[Mapping[str, Any]], started_at: float) -> TableScan:
-        leases: list[Lease] = []
-        broken: list[tuple[str, str]] = []
-        foreign: dict[str, Mapping[str, Any]] = {}
-        for item in sorted(items, key=item_key):
-            if not is_lease_item(item):
-                foreign[item_key(item)] = item
-                continue
-            try:
-                leases.append(lease_from_item(item))
-            except MalformedData as error:
-                broken.append((item_key(item), str(error)))
-        self._report(broken)
-        return TableScan(tuple(leases), foreign, tuple(broken), started_at, self._clock.monotonic())
-
-    def _report(self, broken: list[tuple[str, str]]) -> None:
-        """Say once what is wrong with a row; every worker meets it at every scan."""
-        for key, why in broken:
-            if (key, why) not in self._reported:
-                log.error("Skipping the row %s of %s: %s", key, self.table_name, why)
-        self._reported = set(broken)
 
 
 def _lease(item: Mapping[str, Any]) -> Lease:

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mld.errors import Throttled, UnknownOutcome, Unreachable
 from mld.model.config import LeaseConfig
@@ -15,7 +15,6 @@ from mld.model.lease_item import lease_to_item
 from mld.model.sequence import TRIM_HORIZON
 from mld.model.shard import HashRange
 from mld.model.stream import Stream
-from mld.ports.clock import Clock
 from mld.ports.metrics import Level, Unit
 from mld.services.fleet_watch import FleetWatch
 from mld.services.leader_elector import LeaderElector
@@ -25,6 +24,9 @@ from mld.services.lease_store import LeaseStore
 from mld.services.lease_taker import LeaseTaker
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import DynamoDbModel, FakeDynamoDb
+
+if TYPE_CHECKING:
+    from mld.ports.clock import Clock
 
 TABLE = "app"
 Match = Callable[[str, Mapping[str, Any]], bool]

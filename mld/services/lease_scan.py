@@ -1,0 +1,123 @@
+"""Reading the whole lease table."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mld.errors import MalformedData
+from mld.model.lease_item import is_lease_item, item_key, lease_from_item
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mld.model.config import LeaseConfig
+    from mld.model.lease import Lease
+    from mld.ports.aws import DynamoDb
+    from mld.ports.clock import Clock
+
+log = logging.getLogger(__name__)
+
+#: One scan segment per so many bytes, at most 32 (LeaseTableScanSegmentResolver, 3.5.1).
+SEGMENT_BYTES = 0.2 * 2**30
+MAX_SEGMENTS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class TableScan:
+    """Everything that one scan found.
+
+    Attributes:
+        leases: sorted by lease key.
+        foreign: items that aren't leases, by their key.
+        broken: (lease key, why) of leases that can't be read, sorted.
+        started_at: reading of ``Clock.monotonic`` before the first request.
+        finished_at: reading after the last answer.
+    """
+
+    leases: tuple[Lease, ...]
+    foreign: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    broken: tuple[tuple[str, str], ...] = ()
+    started_at: float = 0.0
+    finished_at: float = 0.0
+
+
+class TableScanner:
+    """Scans; skips what is no lease and reports what is a broken one."""
+
+    def __init__(self, dynamodb: DynamoDb, config: LeaseConfig, clock: Clock) -> None:
+        """Scan ``config.table_name``."""
+        self._dynamodb = dynamodb
+        self._config = config
+        self._clock = clock
+        self._reported: set[tuple[str, str]] = set()
+
+    async def scan(self, size_bytes: int) -> TableScan:
+        """Read the table, eventually consistent, page by page.
+
+        Args:
+            size_bytes: of the table; decides into how many parallel segments the scan is divided,
+                unless the configuration says so.
+
+        Raises:
+            AwsError: a page could not be read; nothing is known.
+        """
+        started_at = self._clock.monotonic()
+        segments = self._config.scan_segments or segments_for(size_bytes)
+        items = await self._scan_all(segments)
+        return self._sort_out(items, started_at)
+
+    async def _scan_all(self, segments: int) -> list[Mapping[str, Any]]:
+        if segments == 1:
+            return await self._scan_segment(0, 1)
+        try:
+            async with asyncio.TaskGroup() as group:
+                parts = [
+                    group.create_task(self._scan_segment(n, segments)) for n in range(segments)
+                ]
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return [item for part in parts for item in part.result()]
+
+    async def _scan_segment(self, segment: int, segments: int) -> list[Mapping[str, Any]]:
+        request: dict[str, Any] = {"TableName": self._config.table_name}
+        if segments > 1:
+            request |= {"Segment": segment, "TotalSegments": segments}
+        items: list[Mapping[str, Any]] = []
+        while True:
+            page = await self._dynamodb.scan(**request)
+            items += page.get("Items", ())
+            last_key = page.get("LastEvaluatedKey")
+            if not last_key:
+                return items
+            request["ExclusiveStartKey"] = last_key
+
+    def _sort_out(self, items: list[Mapping[str, Any]], started_at: float) -> TableScan:
+        leases: list[Lease] = []
+        broken: list[tuple[str, str]] = []
+        foreign: dict[str, Mapping[str, Any]] = {}
+        for item in sorted(items, key=item_key):
+            if not is_lease_item(item):
+                foreign[item_key(item)] = item
+                continue
+            try:
+                leases.append(lease_from_item(item))
+            except MalformedData as error:
+                broken.append((item_key(item), str(error)))
+        self._report(broken)
+        return TableScan(tuple(leases), foreign, tuple(broken), started_at, self._clock.monotonic())
+
+    def _report(self, broken: list[tuple[str, str]]) -> None:
+        """Say once what is wrong with a row; every worker meets it at every scan."""
+        for key, why in broken:
+            if (key, why) not in self._reported:
+                log.error("Skipping the row %s of %s: %s", key, self._config.table_name, why)
+        self._reported = set(broken)
+
+
+def segments_for(size_bytes: int) -> int:
+    """Parallel segments for a table of that size, 1 to 32."""
+    return max(1, min(MAX_SEGMENTS, math.ceil(size_bytes / SEGMENT_BYTES)))
