@@ -78,6 +78,7 @@ KINESIS_LOCAL = Kind(
         "KINESIS_MOCK_PLAIN_PORT": str(port),
         "KINESIS_MOCK_TLS_PORT": str(spare),
         "LOG_LEVEL": "ERROR",
+        "SHARD_LIMIT": "1000",
     },
 )
 DYNAMODB_LOCAL = Kind(
@@ -139,12 +140,12 @@ def main() -> int:
     """Fetch what is missing and can be fetched; say what cannot."""
     for kind, fetcher in ((KINESIS_LOCAL, "npm"), (DYNAMODB_LOCAL, "mvn")):
         if kind.marker.exists():
-            print(f"{kind.name}: there")  # noqa: T201
+            print(f"{kind.name}: there")
         elif shutil.which(fetcher) is None:
-            print(f"{kind.name}: left out, there is no {fetcher}")  # noqa: T201
+            print(f"{kind.name}: left out, there is no {fetcher}")
         else:
             kind.fetch()
-            print(f"{kind.name}: fetched")  # noqa: T201
+            print(f"{kind.name}: fetched")
     return 0
 
 

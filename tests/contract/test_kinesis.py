@@ -278,7 +278,11 @@ def test_a_shards_starting_number_reads_from_its_first_record(kinesis: Target) -
         assert read_data(kinesis, stream, **how) == [b"a"]
 
 
-@pytest.mark.parametrize("number", ["0", "12345", "4" + "9" * 55, "not a number"])
+@pytest.mark.parametrize(
+    "number",
+    ["0", "12345", "4" + "9" * 55, "not a number"],
+    ids=["0", "12345", "made up", "not a number"],
+)
 def test_a_foreign_sequence_number_is_refused(kinesis: Target, number: str) -> None:
     stream = new_stream(kinesis)
     put(kinesis, stream, b"a")
@@ -546,6 +550,7 @@ def test_a_filter_by_time_selects_the_shards_open_then(kinesis: Target) -> None:
     early = record["ApproximateArrivalTimestamp"]
     kinesis.advance(2.1)
     split(kinesis, stream)
+    kinesis.advance(2.1)
     put(kinesis, stream, b"b")
     late = read(kinesis, iterator(kinesis, stream, SECOND))["Records"][0]
     later = late["ApproximateArrivalTimestamp"]
