@@ -1,0 +1,299 @@
+"""Every judge convicts: one planted fault per rule, and a sound fleet that is acquitted."""
+
+import asyncio
+import dataclasses
+import json
+
+import pytest
+
+from mld import app
+from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from mld.services.shard_end import ShardEnd
+from tests.sim.children import Manners
+from tests.sim.fleet import judge
+from tests.sim.plan import Plan
+
+CALM = Plan(seed=1, workers=2, shards=2, chaos_s=30)
+
+
+def convicted_rules(plan, build):
+    return {violation.rule for violation in judge(plan, build).violations}
+
+
+def with_kinesis(change):
+    """Workers whose GetRecords answers went through ``change``."""
+
+    class Changed:
+        def __init__(self, kinesis):
+            self._kinesis = kinesis
+
+        def __getattr__(self, name):
+            return getattr(self._kinesis, name)
+
+        async def get_records(self, **request):
+            answer = json.loads(await self._kinesis.get_records(**request))
+            change(answer)
+            return json.dumps(answer).encode()
+
+    def build(config, ports, stream):
+        return app.build(config, dataclasses.replace(ports, kinesis=Changed(ports.kinesis)), stream)
+
+    return build
+
+
+def with_worker(change):
+    """Workers that ``change`` has tampered with after they were wired."""
+
+    def build(config, ports, stream):
+        worker = app.build(config, ports, stream)
+        change(worker)
+        return worker
+
+    return build
+
+
+def test_a_sound_fleet_is_acquitted():
+    assert convicted_rules(dataclasses.replace(CALM, reshard_every_s=10.0), app.build) == set()
+
+
+def test_a_record_that_is_dropped_on_its_way_is_missed():
+    def drop(answer):
+        del answer["Records"][1:2]
+
+    assert "S1" in convicted_rules(CALM, with_kinesis(drop))
+
+
+def test_records_that_come_twice_to_one_child_are_noticed():
+    def repeat(answer):
+        answer["Records"] += [
+            {**record, "SequenceNumber": str(int(record["SequenceNumber"]))}
+            for record in answer["Records"][-1:]
+        ]
+
+    assert "S1" in convicted_rules(CALM, with_kinesis(repeat))
+
+
+def test_a_checkpoint_beyond_what_was_processed_is_noticed():
+    def skip_ahead(worker):
+        store = worker.coordinator.store
+        checkpoint = store.checkpoint
+
+        async def further(lease, position, **more):
+            if position.sentinel is None:
+                position = ExtendedSequenceNumber(str(int(position.sequence_number) + 10**30))
+            return await checkpoint(lease, position, **more)
+
+        store.checkpoint = further
+
+    assert "S1" in convicted_rules(
+        dataclasses.replace(CALM, manners=Manners((1.0, 2.0))), with_worker(skip_ahead)
+    )
+
+
+def test_a_shard_that_is_ended_too_early_is_noticed():
+    def end(answer):
+        if "NextShardIterator" not in answer:
+            answer["Records"] = []
+
+    plan = dataclasses.replace(CALM, reshard_every_s=5.0, put_every_s=0.2)
+    assert "S1" in convicted_rules(plan, with_kinesis(end))
+
+
+def test_a_checkpoint_that_moves_back_is_noticed():
+    def go_back(worker):
+        store = worker.coordinator.store
+        checkpoint = store.checkpoint
+        count = 0
+
+        async def back(lease, position, **more):
+            nonlocal count
+            count += 1
+            return await checkpoint(lease, position if count % 3 else TRIM_HORIZON, **more)
+
+        store.checkpoint = back
+
+    assert "S2" in convicted_rules(CALM, with_worker(go_back))
+
+
+def test_a_write_to_the_lease_of_another_is_noticed():
+    def meddle(worker):
+        store = worker.coordinator.store
+        run = worker.coordinator.renewer.run
+
+        async def meddling():
+            await asyncio.sleep(10)
+            for lease in (await store.scan()).leases:
+                await store.renew(lease)
+            await run()
+
+        worker.coordinator.renewer.run = meddling
+
+    assert "S2" in convicted_rules(CALM, with_worker(meddle))
+
+
+def test_a_child_shard_that_starts_before_its_parent_is_done_is_noticed(monkeypatch):
+    async def nothing_blocks(_self, _lease):
+        return None
+
+    async def no_end(_self, _lease, children):
+        await create(_self, _lease, children)
+        await asyncio.sleep(30)
+
+    create = ShardEnd.create_child_leases
+    monkeypatch.setattr(ShardEnd, "blocking_parent", nothing_blocks)
+    monkeypatch.setattr(ShardEnd, "create_child_leases", no_end)
+    plan = dataclasses.replace(CALM, reshard_every_s=5.0, shards=1, chaos_s=60, failover_s=2.0)
+    assert "S3" in convicted_rules(plan, app.build)
+
+
+def test_a_worker_that_believes_for_too_long_is_noticed(monkeypatch):
+    monkeypatch.setattr(
+        "mld.services.lease_renewer.believed_until", lambda requested_at, *_: requested_at + 100
+    )
+    plan = dataclasses.replace(
+        CALM, workers=3, shards=6, faults=("partition", "freeze"), fault_every_s=3, chaos_s=120
+    )
+    assert "S4" in convicted_rules(plan, app.build)
+
+
+def test_an_item_that_java_cannot_read_is_noticed():
+    class Careless:
+        def __init__(self, dynamodb):
+            self._dynamodb = dynamodb
+
+        def __getattr__(self, name):
+            return getattr(self._dynamodb, name)
+
+        async def put_item(self, **request):
+            item = request["Item"] | {"checkpointSubSequenceNumber": {"S": "0"}}
+            return await self._dynamodb.put_item(**request | {"Item": item})
+
+    def build(config, ports, stream):
+        ports = dataclasses.replace(ports, dynamodb=Careless(ports.dynamodb))
+        return app.build(config, ports, stream)
+
+    assert "S5" in convicted_rules(CALM, build)
+
+
+def test_a_message_out_of_turn_is_noticed():
+    class Stuttering:
+        def __init__(self, child):
+            self._child = child
+
+        def __getattr__(self, name):
+            return getattr(self._child, name)
+
+        async def write(self, data):
+            await self._child.write(data + data)
+
+    class Launcher:
+        def __init__(self, children):
+            self._children = children
+
+        async def start(self, *arguments):
+            return Stuttering(await self._children.start(*arguments))
+
+    def build(config, ports, stream):
+        ports = dataclasses.replace(ports, children=Launcher(ports.children))
+        return app.build(config, ports, stream)
+
+    assert "S6" in convicted_rules(CALM, build)
+
+
+def test_a_task_that_outlives_its_worker_is_noticed():
+    def stray(worker):
+        run = worker.scheduler.run
+        tasks = []
+
+        async def running():
+            tasks.append(asyncio.get_running_loop().create_task(asyncio.sleep(1e6)))
+            return await run()
+
+        worker.scheduler.run = running
+
+    assert "S7" in convicted_rules(CALM, with_worker(stray))
+
+
+def test_a_child_that_outlives_its_worker_is_noticed():
+    class Immortal:
+        def __init__(self, child):
+            self._child = child
+
+        def __getattr__(self, name):
+            return getattr(self._child, name)
+
+        async def close_stdin(self):
+            pass
+
+        async def wait(self):
+            return 0
+
+        async def read(self):
+            return b"" if self._child.exit_code is not None else await self._child.read()
+
+    def build(config, ports, stream):
+        children = ports.children
+        start = children.start
+
+        async def starting(*arguments):
+            gated = await start(*arguments)
+            gated._child.kill = gated._child.terminate = lambda: None
+            gated.close_stdin = Immortal(gated).close_stdin
+            gated.wait = Immortal(gated).wait
+            return gated
+
+        children.start = starting
+        return app.build(config, ports, stream)
+
+    assert "S7" in convicted_rules(dataclasses.replace(CALM, chaos_s=5), build)
+
+
+def test_an_error_that_nobody_foresaw_is_noticed():
+    def break_scan(worker):
+        async def broken():
+            raise KeyError("leaseCounter")
+
+        worker.coordinator.store.scan = broken
+
+    assert "S0" in convicted_rules(CALM, with_worker(break_scan))
+
+
+def test_leases_that_nobody_takes_are_noticed():
+    def idle(worker):
+        async def never():
+            await asyncio.get_running_loop().create_future()
+
+        worker.coordinator.take_once = never
+        worker.coordinator.run = never
+
+    assert "L1" in convicted_rules(CALM, with_worker(idle))
+
+
+def test_a_fleet_that_stays_out_of_balance_is_noticed():
+    def build(config, ports, stream):
+        leases = dataclasses.replace(config.leases, max_leases_to_steal=0)
+        return app.build(dataclasses.replace(config, leases=leases), ports, stream)
+
+    plan = dataclasses.replace(CALM, shards=6, workers=1, faults=("join",), fault_every_s=15)
+    assert "L2" in convicted_rules(plan, build)
+
+
+def test_records_that_nobody_fetches_are_noticed():
+    def starve(answer):
+        answer["Records"] = []
+
+    assert "L3" in convicted_rules(CALM, with_kinesis(starve))
+
+
+def test_a_stop_that_never_ends_is_noticed():
+    def deaf(worker):
+        worker.scheduler.stop = lambda: None
+
+    assert "L4" in convicted_rules(CALM, with_worker(deaf))
+
+
+@pytest.mark.parametrize("seed", [3, 64])
+def test_one_seed_is_one_run(seed):
+    first, second = judge(seed), judge(seed)
+    assert first.digest == second.digest
+    assert first.counts == second.counts
