@@ -1,0 +1,198 @@
+"""``kcl-mld conform``: test any child or daemon of the multilang protocol.
+
+``conform child -- CMD…`` plays the daemon to a child; ``conform daemon -- CMD… {properties}`` runs
+a daemon against the embedded AWS with scripted children. Exit code 1 if an item fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import tempfile
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from protocol.conform import daemon_cases
+from protocol.conform.child import ChildKit
+from protocol.conform.daemon import DaemonKit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mld.local.embedded import EmbeddedAws
+    from protocol.conform.report import Report
+
+_ACTIVE_TIMEOUT_S = 30.0
+_PUT_LIMIT = 500
+
+
+class EmbeddedCloud:
+    """The embedded AWS in the shape that the kit wants (``protocol.conform.cloud.Cloud``)."""
+
+    def __init__(self, embedded: EmbeddedAws) -> None:
+        self._embedded = embedded
+        self._kinesis = embedded.client("kinesis")
+        self._dynamodb = embedded.client("dynamodb")
+        self._faults: list[dict[str, Any]] = []
+
+    @property
+    def kinesis_url(self) -> str:
+        """Endpoint of Kinesis."""
+        return self._embedded.kinesis_url
+
+    @property
+    def dynamodb_url(self) -> str:
+        """Endpoint of DynamoDB."""
+        return self._embedded.moto_url
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Credentials and region, without endpoints: the properties file names them."""
+        named = self._embedded.environment
+        properties_name_these = {"AWS_ENDPOINT_URL_KINESIS", "AWS_ENDPOINT_URL_DYNAMODB"}
+        return {key: value for key, value in named.items() if key not in properties_name_these}
+
+    def create_stream(self, stream: str, shards: int) -> None:
+        """A stream, ACTIVE on return."""
+        self._kinesis.create_stream(StreamName=stream, ShardCount=shards)
+        self._wait_active(stream)
+
+    def _wait_active(self, stream: str) -> None:
+        deadline = time.monotonic() + _ACTIVE_TIMEOUT_S
+        while time.monotonic() < deadline:
+            summary = self._kinesis.describe_stream_summary(StreamName=stream)
+            if summary["StreamDescriptionSummary"]["StreamStatus"] == "ACTIVE":
+                return
+            time.sleep(0.05)
+        raise click.ClickException(f"stream {stream} does not become ACTIVE")
+
+    def put(self, stream: str, records: Sequence[tuple[bytes, str]]) -> None:
+        """Put records in order."""
+        for start in range(0, len(records), _PUT_LIMIT):
+            part = records[start : start + _PUT_LIMIT]
+            entries = [{"Data": data, "PartitionKey": key} for data, key in part]
+            self._kinesis.put_records(StreamName=stream, Records=entries)
+
+    def split(self, stream: str, shard_id: str) -> None:
+        """Split a shard in the middle."""
+        shards = self._kinesis.list_shards(StreamName=stream)["Shards"]
+        hash_keys = next(s["HashKeyRange"] for s in shards if s["ShardId"] == shard_id)
+        middle = (int(hash_keys["StartingHashKey"]) + int(hash_keys["EndingHashKey"])) // 2
+        self._kinesis.split_shard(
+            StreamName=stream, ShardToSplit=shard_id, NewStartingHashKey=str(middle)
+        )
+        self._wait_active(stream)
+
+    def lease_rows(self, table: str) -> list[dict[str, Any]]:
+        """Items with a checkpoint, as plain values."""
+        with contextlib.suppress(self._dynamodb.exceptions.ResourceNotFoundException):
+            items = self._dynamodb.scan(TableName=table, ConsistentRead=True)["Items"]
+            plain = [{name: _plain(value) for name, value in item.items()} for item in items]
+            return [item for item in plain if "checkpoint" in item]
+        return []
+
+    def change_lease(self, table: str, lease_key: str, values: Mapping[str, str | int]) -> None:
+        """Overwrite attributes of one item."""
+        self._dynamodb.update_item(
+            TableName=table,
+            Key={"leaseKey": {"S": lease_key}},
+            AttributeUpdates={
+                name: {"Action": "PUT", "Value": _typed(value)} for name, value in values.items()
+            },
+        )
+
+    def fail(self, operation: str, contains: str, code: str | None) -> None:
+        """Spoil matching requests of DynamoDB."""
+        rule: dict[str, Any] = {
+            "service": "dynamodb",
+            "operation": operation,
+            "contains": contains,
+            "code": code,
+            "drop": code is None,
+        }
+        self._faults.append(rule)
+        self._embedded.control(faults=self._faults)
+
+    def heal(self) -> None:
+        """Spoil nothing any more."""
+        self._faults.clear()
+        self._embedded.control(faults=[])
+
+
+def _plain(value: Mapping[str, Any]) -> Any:
+    kind, content = next(iter(value.items()))
+    return int(content) if kind == "N" and "." not in content else content
+
+
+def _typed(value: str | int) -> dict[str, str]:
+    return {"S": value} if isinstance(value, str) else {"N": str(value)}
+
+
+@click.group()
+def conform() -> None:
+    """Test an implementation of the multilang protocol, item by item."""
+
+
+_COMMAND = click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+_JSON = click.option("--json", "json_path", type=click.Path(path_type=pathlib.Path))
+
+
+@conform.command("child")
+@click.option("--implementation", type=click.Choice(["generic", "kclpy"]), default="generic")
+@click.option("--timeout-s", type=float, default=60.0, show_default=True)
+@_JSON
+@_COMMAND
+@click.pass_context
+def child(
+    context: click.Context,
+    implementation: Any,
+    timeout_s: float,
+    json_path: pathlib.Path | None,
+    command: tuple[str, ...],
+) -> None:
+    """Play the daemon to the child CMD and judge it."""
+    kit = ChildKit(command, implementation, timeout_s)
+    context.exit(_show(kit.run(_progress), json_path))
+
+
+@conform.command("daemon")
+@click.option("--implementation", type=click.Choice(["java", "kcl-mld"]), default="kcl-mld")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, help="Cases at the same time.")
+@click.option("--only", multiple=True, help="Run the cases whose name contains this.")
+@_JSON
+@_COMMAND
+@click.pass_context
+def daemon(
+    context: click.Context,
+    implementation: Any,
+    jobs: int,
+    only: tuple[str, ...],
+    json_path: pathlib.Path | None,
+    command: tuple[str, ...],
+) -> None:
+    """Run the daemon CMD, an argument of which contains {properties}, and judge it."""
+    from mld.local.embedded import EmbeddedAws
+
+    cases = [
+        case for case in daemon_cases.ALL if not only or any(part in case.__name__ for part in only)
+    ]
+    with tempfile.TemporaryDirectory() as folder, EmbeddedAws() as embedded:
+        cloud = EmbeddedCloud(embedded)
+        try:
+            kit = DaemonKit(command, implementation, cloud, pathlib.Path(folder), jobs)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+        context.exit(_show(kit.run(cases, _progress), json_path))
+
+
+def _progress(name: str) -> None:
+    click.echo(name, err=True)
+
+
+def _show(report: Report, json_path: pathlib.Path | None) -> int:
+    click.echo(report.text(), nl=False)
+    if json_path is not None:
+        json_path.write_text(report.json(), "utf-8")
+    return report.exit_status
