@@ -1,0 +1,146 @@
+"""A tiny HTTP server for probes: ``/livez``, ``/readyz`` and ``/leases``, JSON, GET and HEAD only.
+
+It answers strangers, so it trusts nothing: a request head is bounded in size and time, a body is
+never read, each connection serves one request, and only so many are open at a time. It never
+delays the daemon: an answer is made from what the services say at that moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from mld.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_log = logging.getLogger(__name__)
+
+#: Whether all is well (200, else 503), and the body.
+Status: TypeAlias = "tuple[bool, dict[str, Any]]"
+
+MAX_HEAD_BYTES = 8192
+MAX_CONNECTIONS = 32
+REQUEST_TIMEOUT_S = 5.0
+
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+
+
+class HttpStatus:
+    """Serves what the given functions say.
+
+    Args:
+        host: address to listen on, e.g. ``127.0.0.1``.
+        port: 0 = any free one, see :attr:`port`.
+        pages: path -> function that gives (is well, body); called in the event loop, so it must
+            be quick.
+    """
+
+    def __init__(self, host: str, port: int, pages: Mapping[str, Callable[[], Status]]) -> None:
+        self._host = host
+        self._port = port
+        self._pages = dict(pages)
+        self._server: asyncio.Server | None = None
+        self.connections = 0  #: open now
+
+    @property
+    def port(self) -> int:
+        """The port in use while it is started."""
+        if self._server is None:
+            return self._port
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def start(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            ConfigError: the address is taken, not ours, or not to be had without privileges.
+        """
+        try:
+            self._server = await asyncio.start_server(
+                self._serve, self._host, self._port, limit=MAX_HEAD_BYTES
+            )
+        except (OSError, OverflowError) as error:
+            why = f"cannot listen on {self._host}:{self._port}: {error}"
+            raise ConfigError(why, key="--http") from error
+
+    async def close(self) -> None:
+        """Stop listening at once; requests under way are cut off with the loop's other tasks."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.set_write_buffer_limits(high=0)  # drain() waits for the last byte
+        self.connections += 1
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                await self._answer(reader, writer)
+        except (TimeoutError, OSError):
+            writer.transport.abort()  # slow or gone: close() would wait for it to read
+        finally:
+            self.connections -= 1
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.connections > MAX_CONNECTIONS:
+            code, body, method = 503, _error("too many connections"), ""
+        else:
+            try:
+                head = await reader.readuntil(b"\r\n\r\n")
+            except asyncio.IncompleteReadError:
+                return
+            except asyncio.LimitOverrunError:
+                code, body, method = 431, _error("the request is too large"), ""
+            else:
+                code, body, method = self._page(head)
+        writer.write(_response(code, body, with_body=method != "HEAD"))
+        await writer.drain()
+
+    def _page(self, head: bytes) -> tuple[int, dict[str, Any], str]:
+        """Code, body and method for a request's head."""
+        words = head.partition(b"\r\n")[0].split(b" ")
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+            return 400, _error("not an HTTP/1 request"), ""
+        method = words[0].decode("latin-1")
+        if method not in {"GET", "HEAD"}:
+            return 405, _error("only GET and HEAD"), method
+        page = self._pages.get(words[1].decode("latin-1").partition("?")[0])
+        if page is None:
+            return 404, {"pages": sorted(self._pages)}, method
+        try:
+            is_well, body = page()
+        except Exception:  # noqa: BLE001 - the page of a probe must not end the daemon
+            _log.exception("a status page failed")
+            return 500, _error("the page failed; the log says why"), method
+        return (200 if is_well else 503), body, method
+
+
+def _error(why: str) -> dict[str, Any]:
+    return {"error": why}
+
+
+def _response(code: int, body: dict[str, Any], *, with_body: bool) -> bytes:
+    content = json.dumps(body, separators=(",", ":"), default=str).encode() + b"\n"
+    lines = [
+        f"HTTP/1.1 {code} {_REASONS[code]}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(content)}",
+        "Cache-Control: no-store",
+        "X-Content-Type-Options: nosniff",
+        "Connection: close",
+        *(["Allow: GET, HEAD"] if code == 405 else []),
+    ]
+    head = "\r\n".join(lines).encode("ascii") + b"\r\n\r\n"
+    return head + content if with_body else head
