@@ -1,0 +1,99 @@
+"""Envelopes of GetRecords answers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mld.errors import MalformedData
+from mld.model.record import vanished
+from mld.model.shard import ChildShard, HashRange
+from mld.model.wire import arrival_ms, decode_records, read_batch
+
+CHILD = {
+    "ShardId": "shardId-2",
+    "ParentShards": ["shardId-1", "shardId-0"],
+    "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "9"},
+}
+
+
+def body(**fields):
+    return json.dumps({"Records": [], **fields}).encode()
+
+
+def test_an_open_shard_has_a_next_iterator():
+    batch = read_batch(body(NextShardIterator="next", MillisBehindLatest=7))
+    assert batch.next_iterator == "next"
+    assert batch.millis_behind_latest == 7
+    assert not batch.is_shard_end
+    assert batch.is_empty
+
+
+def test_a_closed_shard_has_children():
+    batch = read_batch(body(ChildShards=[CHILD]))
+    assert batch.is_shard_end
+    assert batch.child_shards == (
+        ChildShard("shardId-2", ("shardId-0", "shardId-1"), HashRange(0, 9)),
+    )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"ChildShards": []},
+        {"NextShardIterator": "next", "ChildShards": [CHILD]},
+        {"ChildShards": [CHILD | {"ParentShards": []}]},
+        {"ChildShards": [CHILD | {"HashKeyRange": {"StartingHashKey": "x", "EndingHashKey": ""}}]},
+        {"ChildShards": [{"ShardId": "shardId-2"}]},
+        {"NextShardIterator": 5},
+        {"NextShardIterator": "next", "Records": [{"PartitionKey": "SequenceNumber"}]},
+        {"NextShardIterator": "next", "Records": [{"SequenceNumber": "abc"}]},
+    ],
+)
+def test_answers_that_contradict_themselves_are_refused(fields):
+    with pytest.raises(MalformedData):
+        read_batch(body(**fields))
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b"null", b'{"Records":[}', b"[" * 99999])
+def test_what_is_no_answer_is_refused(text):
+    with pytest.raises(MalformedData):
+        read_batch(text)
+
+
+def test_the_word_itself_as_a_partition_key_is_not_taken_for_the_field():
+    records = [{"SequenceNumber": "12", "PartitionKey": "SequenceNumber", "Data": ""}]
+    assert read_batch(body(NextShardIterator="n", Records=records)).last_sequence_number == "12"
+
+
+def test_records_that_are_no_records_are_refused():
+    for text in (b'[{"SequenceNumber":5}]', b"[5]", b"[", b'[{"SequenceNumber":"\xff'):
+        with pytest.raises(MalformedData):
+            decode_records(memoryview(text))
+
+
+def test_a_surrogate_in_the_envelope_does_not_hide_the_records():
+    text = rb'{"Records":[{"SequenceNumber":"7"}],"NextShardIterator":"n","x":"\ud800"}'
+    assert read_batch(text).last_sequence_number == "7"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ms"), [(None, None), (1763382100.123, 1763382100123), (0.001, 1), (5, 5000)]
+)
+def test_arrival_times_are_whole_milliseconds(seconds, ms):
+    assert arrival_ms(seconds) == ms
+
+
+def test_an_arrival_time_out_of_range_is_refused():
+    with pytest.raises(MalformedData):
+        arrival_ms(1e308)
+
+
+def test_a_vanished_shard_ends_without_children():
+    batch = vanished()
+    assert batch.is_shard_end
+    assert batch.is_empty
+    assert batch.child_shards == ()
+    assert batch.millis_behind_latest is None
