@@ -89,7 +89,9 @@ def numbers_instead_of_text(kit: DaemonKit) -> Iterator[Finding]:
     kit.cloud.create_stream(name, 1)
     kit.cloud.put(name, [(b"a", "k")])
     request = '{"action":"checkpoint","sequenceNumber":160,"subSequenceNumber":2}\n'
-    script = {"processRecords": [[["write", request], ["silence", 10], ["status"]], [["status"]]]}
+    script: Script = {
+        "processRecords": [[["write", request], ["silence", 10], ["status"]], [["status"]]]
+    }
     with kit.start(name, None, script) as run:
         run.wait_for(lambda found: found.results(), kit.limits.start_s)
         result = (run.results() or [{}])[0]
@@ -102,7 +104,7 @@ def a_lost_lease(kit: DaemonKit) -> Iterator[Finding]:
     name = "ckptlost"
     kit.cloud.create_stream(name, 1)
     kit.cloud.put(name, [(b"a", "k")])
-    script = {"processRecords": [[["sleep", 4], ["checkpoint", None, None], ["status"]]]}
+    script: Script = {"processRecords": [[["sleep", 4], ["checkpoint", None, None], ["status"]]]}
     with kit.start(name, None, script) as run:
         run.wait_for_action("processRecords", kit.limits.start_s)
         kit.cloud.change_lease(name, _SHARD, {"leaseOwner": "thief", "leaseCounter": 1_000_000})
@@ -117,11 +119,12 @@ def a_sick_table(kit: DaemonKit) -> Iterator[Finding]:
         ("CKPT-13", "ProvisionedThroughputExceededException", errors.THROTTLING),
         ("CKPT-14", "ItemCollectionSizeLimitExceededException", errors.DEPENDENCY),
         ("CKPT-15", "ResourceNotFoundException", errors.INVALID_STATE),
+        ("CKPT-22", None, errors.UNREACHABLE),
     ):
         name = item_id.lower()
         kit.cloud.create_stream(name, 1)
         kit.cloud.put(name, [(b"a", "k")])
-        script = {
+        script: Script = {
             "initialize": [[["sleep", 1], ["status"]]],
             "processRecords": [[["sleep", 1], ["checkpoint", None, None], ["status"]]],
         }
@@ -140,8 +143,8 @@ def a_sick_table(kit: DaemonKit) -> Iterator[Finding]:
 def _ended(
     kit: DaemonKit,
     name: str,
-    ending: list[Sequence[object]],
-    batch: list[Sequence[object]] | None = None,
+    ending: Sequence[Sequence[object]],
+    batch: Sequence[Sequence[object]] | None = None,
 ) -> tuple[list[str], str]:
     """Run a shard to its end; the actions seen and the parent's checkpoint afterwards."""
     kit.cloud.create_stream(name, 1)
@@ -163,7 +166,7 @@ def _ended(
 def ends_of_shards(kit: DaemonKit) -> Iterator[Finding]:
     """Each way to checkpoint the end, and none."""
     for item_id, position in (("CKPT-16", None), ("CKPT-17", "$last"), ("CKPT-19", "SHARD_END")):
-        ending: list[Sequence[object]] = [["checkpoint", position, None], ["status"]]
+        ending: Sequence[Sequence[object]] = [["checkpoint", position, None], ["status"]]
         actions, checkpoint = _ended(kit, item_id.lower(), ending)
         children = actions.count("initialize") - 1
         ok = checkpoint in {"SHARD_END", "deleted"} and children == 2
@@ -173,10 +176,11 @@ def ends_of_shards(kit: DaemonKit) -> Iterator[Finding]:
 
 def ends_that_are_not_reached(kit: DaemonKit) -> Iterator[Finding]:
     """The explicit position that is already stored, and no checkpoint at all."""
-    again: list[Sequence[object]] = [["checkpoint", "$last", None], ["status"]]
+    again: Sequence[Sequence[object]] = [["checkpoint", "$last", None], ["status"]]
+    none: Sequence[Sequence[object]] = [["status"]]
     for item_id, ending, batch, row in (
         ("CKPT-18", again, again, "shard-end-repeat"),
-        ("CKPT-20", [["status"]], None, "shard-end-forgotten"),
+        ("CKPT-20", none, None, "shard-end-forgotten"),
     ):
         actions, checkpoint = _ended(kit, item_id.lower(), ending, batch)
         children = actions.count("initialize") - 1

@@ -12,6 +12,7 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from protocol.conform import items
@@ -20,7 +21,6 @@ from protocol.conform.report import Finding, Report, differs, failed, judged, pa
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from protocol.conform.cloud import Cloud
 
@@ -72,7 +72,10 @@ class DaemonKit:
     ) -> None:
         if not any(_PLACEHOLDER in argument for argument in command):
             raise ValueError(f"the command needs an argument {_PLACEHOLDER}")
-        self._command = tuple(command)
+        # Every run has a folder of its own, so a relative path to the program must not stay one.
+        program = Path(command[0])
+        found = str(program.absolute()) if len(program.parts) > 1 else command[0]
+        self._command = (found, *command[1:])
         self.implementation = implementation
         self.cloud = cloud
         self.limits = LIMITS[implementation]
@@ -206,11 +209,22 @@ class DaemonKit:
         """
         report = Report(item for item in items.load() if item.group not in {"CHILD", "PY"})
         with ThreadPoolExecutor(self._jobs) as pool:
-            for case, findings in zip(cases, pool.map(self._findings, cases), strict=True):
+            for case, outcome in zip(cases, pool.map(self._findings, cases), strict=True):
                 progress(case.__name__.replace("_", " "))
+                findings, broken = outcome
                 for finding in findings:
                     report.add(finding)
+                if broken:
+                    report.broke_off(broken)
         return report
 
-    def _findings(self, case: Callable[[DaemonKit], Iterator[Finding]]) -> list[Finding]:
-        return list(case(self))
+    def _findings(
+        self, case: Callable[[DaemonKit], Iterator[Finding]]
+    ) -> tuple[list[Finding], str]:
+        """What a case found, and why it broke off, if it did."""
+        found: list[Finding] = []
+        try:
+            found.extend(case(self))
+        except Exception as error:  # noqa: BLE001 - one broken case must not hide the others
+            return found, f"{case.__name__.replace('_', ' ')}: {type(error).__name__}: {error}"
+        return found, ""

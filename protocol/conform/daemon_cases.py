@@ -70,7 +70,7 @@ def a_whole_life(kit: DaemonKit) -> Iterator[Finding]:
     strange = '"\\\n\x01'
     kit.cloud.put(name, [(b"hi", "pk"), (b"\xfb" * 3, strange)])
     ask: list[Sequence[object]] = [["checkpoint", None, None], ["status"]]
-    script = {"processRecords": [ask], "shutdownRequested": [ask]}
+    script: Script = {"processRecords": [ask], "shutdownRequested": [ask]}
     with kit.start(name, _GRACE, script) as run:
         run.wait_for(lambda found: found.results(), kit.limits.start_s)
         code = _stop(kit, run)
@@ -131,7 +131,7 @@ def noise_between_messages(kit: DaemonKit) -> Iterator[Finding]:
         ("WIRE-22", status + "\r\n"),
     )
     steps: Sequence[Sequence[Sequence[object]]] = [[["write", text]] for _, text in answers]
-    script = {
+    script: Script = {
         "initialize": [[["stderr", "oops"], ["status"]]],
         "processRecords": [*steps, [["status"]]],
         "leaseLost": [[["status"], ["write", "after the last status\n"]]],
@@ -154,7 +154,7 @@ def noise_between_messages(kit: DaemonKit) -> Iterator[Finding]:
 def a_bare_null(kit: DaemonKit) -> Iterator[Finding]:
     """Java dies of the word null."""
     _prepare(kit, "null")
-    script = {"processRecords": [[["write", "null\n"], ["status"]], [["status"]]]}
+    script: Script = {"processRecords": [[["write", "null\n"], ["status"]], [["status"]]]}
     with kit.start("null", None, script) as run:
         run.wait_for_action("processRecords", kit.limits.start_s)
         kit.cloud.put("null", [(b"x", "k")])
@@ -174,7 +174,8 @@ def failures_of_a_child(kit: DaemonKit) -> Iterator[Finding]:
     )
     for item_id, name, steps, text in cases:
         _prepare(kit, name)
-        with kit.start(name, None, {"processRecords": [steps]}) as run:
+        script: Script = {"processRecords": [steps]}
+        with kit.start(name, None, script) as run:
             run.wait_for_action("processRecords", kit.limits.start_s)
             code = run.exit_code(kit.limits.step_s)
             told = not kit.is_java or text in run.output
@@ -186,7 +187,7 @@ def a_legacy_checkpoint(kit: DaemonKit) -> Iterator[Finding]:
     """A request with an unknown field gets no answer."""
     _prepare(kit, "legacy")
     legacy = '{"action":"checkpoint","checkpoint":"12"}\n'
-    script = {"processRecords": [[["write", legacy], ["silence", 3], ["status"]]]}
+    script: Script = {"processRecords": [[["write", legacy], ["silence", 3], ["status"]]]}
     with kit.start("legacy", None, script) as run:
         run.wait_for(lambda found: "3" in str(found.lines("silence")), kit.limits.start_s)
         ok = run.lines("silence") and not run.results()

@@ -83,6 +83,11 @@ class Report:
     def __init__(self, items: Iterable[Item]) -> None:
         self._items = tuple(items)
         self._found: dict[str, Finding] = {}
+        self._broken: list[str] = []
+
+    def broke_off(self, why: str) -> None:
+        """Note that a case ended early by a mistake of the kit or its surroundings."""
+        self._broken.append(why)
 
     def add(self, finding: Finding) -> None:
         """Keep a finding, unless a worse one is known."""
@@ -103,8 +108,9 @@ class Report:
 
     @property
     def exit_status(self) -> int:
-        """0 if nothing failed, else 1."""
-        return int(any(finding.verdict is Verdict.FAIL for finding in self.findings()))
+        """0 if nothing failed and every case came to its end, else 1."""
+        bad = any(finding.verdict is Verdict.FAIL for finding in self.findings())
+        return int(bad or bool(self._broken))
 
     def totals(self) -> dict[str, int]:
         """Verdict -> number of items, all verdicts present."""
@@ -128,7 +134,8 @@ class Report:
             for item, verdict, evidence in lines
         ]
         totals = ", ".join(f"{count} {verdict}" for verdict, count in self.totals().items())
-        return "\n".join([*rows, "", f"{len(rows)} items: {totals}"]) + "\n"
+        broken = [f"broke off: {why}" for why in self._broken]
+        return "\n".join([*rows, "", *broken, f"{len(rows)} items: {totals}"]) + "\n"
 
     def json(self) -> str:
         """The same as one JSON object, for a baseline file."""
@@ -141,4 +148,9 @@ class Report:
             }
             for finding in self.findings()
         ]
-        return json.dumps({"totals": self.totals(), "findings": findings}, indent=1) + "\n"
+        return (
+            json.dumps(
+                {"totals": self.totals(), "broken": self._broken, "findings": findings}, indent=1
+            )
+            + "\n"
+        )
