@@ -16,6 +16,7 @@ import random
 import socket
 import sys
 import threading
+from typing import TYPE_CHECKING, BinaryIO
 
 import uvicorn
 
@@ -23,41 +24,83 @@ from mld.local.faultplan import FaultPlan
 from mld.local.kinesis import KinesisSettings
 from mld.local.server import AbortableProtocol, KinesisApp
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mld.local.motoserver import MotoServer
+
 _LOOPBACK = "127.0.0.1"
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Serve until told to stop; returns the exit code."""
+def _print_line(line: str) -> None:
+    print(line, flush=True)  # noqa: T201
+
+
+def main(
+    argv: list[str] | None = None,
+    *,
+    stdin: BinaryIO | None = None,
+    announce: Callable[[str], object] = _print_line,
+) -> int:
+    """Serve until told to stop; returns the exit code.
+
+    Args:
+        argv: arguments without the program's name; None = those of the process.
+        stdin: ends when the server shall; None = standard input.
+        announce: gets the endpoints as one line of JSON, once connections are accepted.
+    """
     options = _parse(argv)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     rng = random.Random(options.seed)
     plan = FaultPlan(rng)
-    app = KinesisApp(
-        KinesisSettings(
-            account_id=options.account_id,
-            region=options.region,
-            create_s=options.create_s,
-            reshard_s=options.reshard_s,
-            consumer_create_s=options.create_s,
-            limits=options.limits,
-        ),
-        rng,
-        plan,
+    listener = _listener(options.host, options.kinesis_port)
+    endpoints = {"kinesis": f"http://{options.host}:{listener.getsockname()[1]}"}
+    moto = None if options.no_moto else _moto(options, plan)
+    if moto is not None:
+        endpoints["moto"] = f"http://{options.host}:{moto.port}"
+    server = _server(KinesisApp(_settings(options), rng, plan))
+    announce(json.dumps(endpoints))
+    if not options.keep:
+        source = sys.stdin.buffer if stdin is None else stdin
+        threading.Thread(target=_stop_at_eof, args=(server, source), daemon=True).start()
+    asyncio.run(server.serve(sockets=[listener]))
+    if moto is not None:
+        moto.stop()
+    return 0
+
+
+def _settings(options: argparse.Namespace) -> KinesisSettings:
+    return KinesisSettings(
+        account_id=options.account_id,
+        region=options.region,
+        create_s=options.create_s,
+        reshard_s=options.reshard_s,
+        consumer_create_s=options.create_s,
+        limits=options.limits,
     )
+
+
+def _listener(host: str, port: int) -> socket.socket:
     # The protocol is named because asyncio sets TCP_NODELAY only where it sees it; without that
     # every small answer waits 40 ms for the client's delayed acknowledgement.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((options.host, options.kinesis_port))
-    endpoints = {"kinesis": f"http://{options.host}:{listener.getsockname()[1]}"}
-    if not options.no_moto:
-        os.environ["MOTO_ACCOUNT_ID"] = options.account_id
-        from mld.local.motoserver import MotoServer  # noqa: PLC0415 (0.4 s, not always wanted)
+    listener.bind((host, port))
+    listener.listen()
+    return listener
 
-        moto = MotoServer(options.host, options.moto_port, plan)
-        moto.start()
-        endpoints["moto"] = f"http://{options.host}:{moto.port}"
-    server = uvicorn.Server(
+
+def _moto(options: argparse.Namespace, plan: FaultPlan) -> MotoServer:
+    os.environ["MOTO_ACCOUNT_ID"] = options.account_id
+    from mld.local.motoserver import MotoServer  # noqa: PLC0415 (0.4 s, not always wanted)
+
+    moto = MotoServer(options.host, options.moto_port, plan)
+    moto.start()
+    return moto
+
+
+def _server(app: KinesisApp) -> uvicorn.Server:
+    return uvicorn.Server(
         uvicorn.Config(
             app,
             http=AbortableProtocol,
@@ -73,13 +116,6 @@ def main(argv: list[str] | None = None) -> int:
             timeout_graceful_shutdown=1,
         )
     )
-    # What is loaded by now stays; collections then look only at what requests leave behind.
-    gc.freeze()
-    print(json.dumps(endpoints), flush=True)  # noqa: T201
-    if not options.keep:
-        threading.Thread(target=_stop_at_eof, args=(server,), daemon=True).start()
-    asyncio.run(server.serve(sockets=[listener]))
-    return 0
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
@@ -111,11 +147,13 @@ def _is_loopback(host: str) -> bool:
     return all(str(entry[4][0]).startswith("127.") or entry[4][0] == "::1" for entry in found)
 
 
-def _stop_at_eof(server: uvicorn.Server) -> None:
-    while sys.stdin.buffer.read(4096):
+def _stop_at_eof(server: uvicorn.Server, source: BinaryIO) -> None:
+    while source.read(4096):
         pass
     server.should_exit = True
 
 
 if __name__ == "__main__":
+    # What is loaded by now stays; collections then look only at what requests leave behind.
+    gc.freeze()
     sys.exit(main())

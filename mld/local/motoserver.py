@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _SCOPE = re.compile(r"Credential=[^/]*/\d+/[^/]*/([^/]+)/")
 _ACTION = re.compile(rb"(?:^|&)Action=(\w+)")
+#: How often the server looks whether it shall stop.
+_POLL_S = 0.1
 #: Services loaded before the first request asks for them.
 _WANTED = ("dynamodb", "monitoring", "sts")
 
@@ -124,7 +126,7 @@ class MotoServer:
 
     def start(self) -> None:
         """Serve from now on, and load the services wanted in the background."""
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(_POLL_S,), daemon=True).start()
         threading.Thread(target=self._load, daemon=True).start()
 
     def stop(self) -> None:
