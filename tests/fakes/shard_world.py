@@ -1,0 +1,168 @@
+"""A stream, a lease table and the services that stand between them, in virtual time."""
+
+from __future__ import annotations
+
+import random
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+from mld.local.kinesis.model import KinesisModel
+from mld.local.kinesis.port import FakeKinesis
+from mld.model.config import (
+    AwsConfig,
+    ChildConfig,
+    Config,
+    LeaseConfig,
+    ShardConfig,
+    StreamConfig,
+)
+from mld.model.credentials import CredentialChain
+from mld.model.sequence import ExtendedSequenceNumber, InitialPosition, Sentinel
+from mld.model.stream import Stream
+from mld.services.lease_cleanup import LeaseCleanup
+from mld.services.shard_detector import ShardDetector
+from mld.services.shard_end import ShardEnd
+from mld.services.shard_syncer import ShardSyncer
+from tests.fakes.lease_world import TABLE, World
+from tests.sim.loop import run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from mld.model.lease import Lease
+
+HALF = 2**127
+P = ParamSpec("P")
+
+
+def simulated(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Let a test coroutine run in virtual time."""
+
+    @wraps(test)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
+        run(test(*args, **kwargs))
+
+    return wrapper
+
+
+class Leader:
+    def __init__(self) -> None:
+        self.leads = True
+
+    async def is_leader(self) -> bool:
+        return self.leads
+
+
+class ShardWorld(World):
+    """``World`` with a stream ``s`` beside the table."""
+
+    def __init__(
+        self,
+        shards: int = 2,
+        position: Sentinel = Sentinel.TRIM_HORIZON,
+        *,
+        timestamp_s: float | None = None,
+        stream: Stream | None = None,
+        **shard_settings: Any,
+    ) -> None:
+        super().__init__(stream=stream or Stream("s"))
+        self.create_table()
+        self.rng = random.Random(1)
+        self.kinesis_model = KinesisModel(self.clock.wall, self.rng)
+        self.kinesis_faults: list[tuple[str, BaseException]] = []
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.kinesis = FakeKinesis(self.kinesis_model, before=self._before)
+        self.leader = Leader()
+        self.config_tree = Config(
+            application_name=TABLE,
+            worker_id="me",
+            stream=StreamConfig(name="s", initial_position=InitialPosition(position, timestamp_s)),
+            aws=AwsConfig(kinesis_credentials=CredentialChain(())),
+            leases=LeaseConfig(table_name=TABLE),
+            child=ChildConfig(argv=("app",)),
+            shards=ShardConfig(**shard_settings),
+        )
+        if shards:
+            self.create_stream(shards)
+        self.lease_store = self.store()
+        self.detector = ShardDetector(
+            self.kinesis, self.stream, self.config_tree.shards, self.clock, self.rng
+        )
+        self.cleanup = LeaseCleanup(
+            self.lease_store, self.detector, self.config_tree.shards, self.clock
+        )
+        self.syncer = ShardSyncer(
+            self.lease_store,
+            self.detector,
+            self.leader,
+            self.stream,
+            self.config_tree,
+            self.clock,
+            self.metrics,
+            on_abandoned=self.cleanup.enqueue,
+        )
+
+    def shard_end(self, seed: int = 0) -> ShardEnd:
+        return ShardEnd(self.lease_store, self.clock, random.Random(seed), self.metrics)
+
+    async def _before(self, _service: str, operation: str, request: Any) -> None:
+        self.calls.append((operation, dict(request)))
+        for fault in list(self.kinesis_faults):
+            if fault[0] == operation:
+                self.kinesis_faults.remove(fault)
+                raise fault[1]
+
+    def fail(self, operation: str, error: BaseException, times: int = 1) -> None:
+        self.kinesis_faults += [(operation, error)] * times
+
+    def count(self, operation: str) -> int:
+        return sum(called == operation for called, _request in self.calls)
+
+    # -- the stream -------------------------------------------------------------------------------
+
+    def kinesis_call(self, operation: str, **request: Any) -> dict[str, Any]:
+        return self.kinesis_model.call(operation, {"StreamName": "s", **request})
+
+    def create_stream(self, shards: int) -> None:
+        self.kinesis_call("CreateStream", ShardCount=shards)
+
+    def delete_stream(self) -> None:
+        self.kinesis_call("DeleteStream")
+
+    def split(self, number: int, at: int = HALF) -> None:
+        self.kinesis_call("SplitShard", ShardToSplit=shard_id(number), NewStartingHashKey=str(at))
+
+    def merge(self, first: int, second: int) -> None:
+        self.kinesis_call(
+            "MergeShards", ShardToMerge=shard_id(first), AdjacentShardToMerge=shard_id(second)
+        )
+
+    # -- the table --------------------------------------------------------------------------------
+
+    def checkpoints(self) -> dict[str, str]:
+        """Checkpoint by the last digits of the shard id."""
+        return {
+            item["leaseKey"]["S"].rpartition("-")[2].lstrip("0") or "0": item["checkpoint"]["S"]
+            for item in sorted(self.model.items(TABLE), key=lambda item: item["leaseKey"]["S"])
+        }
+
+    async def read(self, number: int) -> Lease:
+        lease = await self.lease_store.get(self.stream.lease_key(shard_id(number)))
+        assert lease is not None
+        return lease
+
+    def at(self, number: int, checkpoint: str) -> None:
+        self.change(self.stream.lease_key(shard_id(number)), checkpoint=checkpoint)
+
+    def delete(self, *numbers: int) -> None:
+        for number in numbers:
+            key = {"leaseKey": {"S": self.stream.lease_key(shard_id(number))}}
+            self.model.call("DeleteItem", {"TableName": TABLE, "Key": key})
+
+
+def shard_id(number: int) -> str:
+    return f"shardId-{number:012d}"
+
+
+def position(text: str) -> ExtendedSequenceNumber:
+    return ExtendedSequenceNumber(text)

@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mld.errors import NotFound, Unreachable
+from mld.model.sequence import Sentinel
+from tests.fakes.shard_world import HALF, ShardWorld, shard_id, simulated
+
+MOVING = "49590338271490256608559692538361571095921575989136588898"
+GONE = NotFound("GetShardIterator", "ResourceNotFoundException")
+
+
+async def split(**options):
+    """Shard 0 is finished and queued; its children 1 and 2 are being read."""
+    world = ShardWorld(1, **options)
+    await world.syncer.sync_if_empty()
+    world.split(0)
+    children = await world.detector.children_of(shard_id(0))
+    await world.shard_end().create_child_leases(await world.read(0), children)
+    world.at(0, "SHARD_END")
+    world.at(1, MOVING)
+    world.at(2, MOVING)
+    world.cleanup.enqueue(await world.read(0))
+    await world.cleanup.clean_once()
+    world.calls.clear()
+    return world
+
+
+def without_children(world):
+    item = world.row(shard_id(0))
+    del item["childShardIds"]
+    world.put_item(item)
+
+
+@simulated
+async def test_nothing_is_deleted_before_its_interval():
+    world = await split()
+    await asyncio.sleep(298)
+    outcome = await world.cleanup.clean_once()
+    assert outcome.waiting == (shard_id(0),)
+    assert len(world.checkpoints()) == 3
+
+
+@simulated
+async def test_a_finished_lease_goes_when_its_children_have_started():
+    world = await split()
+    await asyncio.sleep(300)
+    outcome = await world.cleanup.clean_once()
+    assert outcome.completed == (shard_id(0),)
+    assert world.checkpoints() == {"1": MOVING, "2": MOVING}
+    assert world.cleanup.queued == ()
+    assert world.calls == []
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "stays"),
+    [("TRIM_HORIZON", True), ("AT_TIMESTAMP", True), ("LATEST", False), ("SHARD_END", False)],
+)
+@simulated
+async def test_children_count_as_started_by_their_checkpoint(checkpoint, stays):
+    world = await split()
+    world.at(2, checkpoint)
+    await asyncio.sleep(300)
+    await world.cleanup.clean_once()
+    assert ("0" in world.checkpoints()) == stays
+    assert (world.cleanup.queued == (shard_id(0),)) == stays
+
+
+@simulated
+async def test_a_missing_child_row_keeps_the_parent(caplog):
+    world = await split()
+    world.delete(2)
+    await asyncio.sleep(300)
+    await world.cleanup.clean_once()
+    assert "0" in world.checkpoints()
+    assert "has no lease" in caplog.text
+
+
+@simulated
+async def test_ancestors_go_first():
+    world = await split()
+    world.split(1, HALF // 2)
+    children = await world.detector.children_of(shard_id(1))
+    await world.shard_end().create_child_leases(await world.read(1), children)
+    for number, checkpoint in ((1, "SHARD_END"), (3, MOVING), (4, MOVING)):
+        world.at(number, checkpoint)
+    queue = await world.read(1)
+    world.cleanup._queue.clear()
+    world.cleanup.enqueue(queue)
+    await asyncio.sleep(300)
+    assert (await world.cleanup.clean_once()).completed == ()
+    world.cleanup.enqueue(await world.read(0))
+    assert (await world.cleanup.clean_once()).completed == (shard_id(0),)
+    await asyncio.sleep(300)
+    assert (await world.cleanup.clean_once()).completed == (shard_id(1),)
+
+
+@simulated
+async def test_unknown_children_are_asked_for_and_noted():
+    world = await split()
+    without_children(world)
+    world.at(2, "TRIM_HORIZON")
+    await asyncio.sleep(300)
+    await world.cleanup.clean_once()
+    assert world.row(shard_id(0))["childShardIds"] == {"SS": [shard_id(1), shard_id(2)]}
+    assert world.count("GetRecords") == 1
+
+
+@simulated
+async def test_a_lease_without_any_child_goes_with_an_error(caplog):
+    world = ShardWorld(1)
+    await world.syncer.sync_if_empty()
+    world.at(0, "SHARD_END")
+    await world.cleanup.clean_once()
+    world.cleanup.enqueue(await world.read(0))
+    await asyncio.sleep(300)
+    assert (await world.cleanup.clean_once()).completed == (shard_id(0),)
+    assert "although it has no children" in caplog.text
+
+
+@simulated
+async def test_a_vanished_shard_is_garbage():
+    world = await split()
+    without_children(world)
+    world.fail("GetShardIterator", GONE)
+    await asyncio.sleep(300)
+    outcome = await world.cleanup.clean_once()
+    assert outcome.garbage == (shard_id(0),)
+    assert world.checkpoints() == {"1": MOVING, "2": MOVING}
+
+
+@simulated
+async def test_garbage_waits_for_the_leases_of_listed_children(caplog):
+    world = await split(position=Sentinel.LATEST)
+    world.delete(2)
+    without_children(world)
+    world.fail("GetShardIterator", GONE)
+    await asyncio.sleep(300)
+    assert (await world.cleanup.clean_once()).garbage == ()
+    assert f"its child {shard_id(2)} has a lease" in caplog.text
+    for _ in range(3):
+        await world.syncer.audit()
+    assert world.checkpoints()["2"] == "TRIM_HORIZON"
+    world.fail("GetShardIterator", GONE)
+    assert (await world.cleanup.clean_once()).garbage == (shard_id(0),)
+
+
+@simulated
+async def test_a_deleted_stream_leaves_no_finished_leases():
+    world = await split()
+    world.at(1, "SHARD_END")
+    world.at(2, "SHARD_END")
+    world.cleanup.enqueue(await world.read(1))
+    world.cleanup.enqueue(await world.read(2))
+    world.delete_stream()
+    task = asyncio.get_running_loop().create_task(world.cleanup.run())
+    await asyncio.sleep(4000)
+    task.cancel()
+    assert world.checkpoints() == {}
+
+
+@simulated
+async def test_without_completed_cleanup_only_garbage_goes():
+    world = await split(cleanup_completed=False)
+    await asyncio.sleep(1799)
+    await world.cleanup.clean_once()
+    assert world.calls == []
+    await asyncio.sleep(1)
+    assert (await world.cleanup.clean_once()).waiting == (shard_id(0),)
+    assert world.count("GetRecords") == 1
+    world.fail("GetShardIterator", GONE)
+    assert (await world.cleanup.clean_once()).garbage == (shard_id(0),)
+
+
+@simulated
+async def test_a_row_that_is_gone_counts_as_cleaned():
+    world = await split()
+    world.delete(0)
+    await asyncio.sleep(300)
+    assert (await world.cleanup.clean_once()).completed == (shard_id(0),)
+
+
+@simulated
+async def test_a_row_that_is_not_finished_is_never_deleted():
+    world = await split()
+    world.at(0, MOVING)
+    await asyncio.sleep(300)
+    outcome = await world.cleanup.clean_once()
+    assert (outcome.completed, outcome.garbage, outcome.waiting) == ((), (), ())
+    assert world.checkpoints()["0"] == MOVING
+    assert world.cleanup.queued == ()
+
+
+@pytest.mark.parametrize("is_garbage", [False, True])
+@simulated
+async def test_a_row_that_is_reset_meanwhile_is_not_deleted(is_garbage):
+    world = await split()
+    if is_garbage:
+        without_children(world)
+        world.fail("GetShardIterator", GONE)
+    delete = world.lease_store.delete
+
+    async def after_a_reset(key, *, only_finished):
+        world.at(0, "TRIM_HORIZON")
+        return await delete(key, only_finished=only_finished)
+
+    world.lease_store.delete = after_a_reset
+    await asyncio.sleep(300)
+    assert (await world.cleanup.clean_once()).waiting == (shard_id(0),)
+    assert world.checkpoints()["0"] == "TRIM_HORIZON"
+
+
+@simulated
+async def test_one_failing_lease_does_not_stop_the_others():
+    world = await split()
+    world.at(1, "SHARD_END")
+    world.cleanup._queue.clear()
+    world.cleanup.enqueue(await world.read(1))
+    world.cleanup.enqueue(await world.read(0))
+    world.fail("GetShardIterator", Unreachable("GetShardIterator", "ConnectTimeoutError"))
+    await asyncio.sleep(300)
+    outcome = await world.cleanup.clean_once()
+    assert outcome.waiting == (shard_id(1),)
+    assert outcome.completed == (shard_id(0),)
+
+
+@simulated
+async def test_a_lease_is_queued_once_whatever_its_counter():
+    world = await split()
+    world.change(shard_id(0), leaseCounter=9)
+    world.cleanup.enqueue(await world.read(0))
+    assert world.cleanup.queued == (shard_id(0),)
+
+
+@simulated
+async def test_an_interval_starts_again_only_when_something_was_cleaned():
+    world = await split()
+    world.at(2, "TRIM_HORIZON")
+    await asyncio.sleep(300)
+    await world.cleanup.clean_once()
+    await asyncio.sleep(60)
+    world.at(2, MOVING)
+    assert (await world.cleanup.clean_once()).completed == (shard_id(0),)
+    world.at(1, "SHARD_END")
+    world.cleanup.enqueue(await world.read(1))
+    await asyncio.sleep(60)
+    assert (await world.cleanup.clean_once()).waiting == (shard_id(1),)
+
+
+@simulated
+async def test_the_loop_cleans_every_minute(caplog):
+    caplog.set_level("INFO")
+    world = await split()
+    task = asyncio.get_running_loop().create_task(world.cleanup.run())
+    await asyncio.sleep(301)
+    assert "0" not in world.checkpoints()
+    assert "deleted 1 completed and 0 garbage leases, 0 wait" in caplog.text
+    task.cancel()

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mld.errors import (
+    Denied,
+    InUse,
+    LimitExceeded,
+    MalformedData,
+    NotFound,
+    ServiceError,
+    StreamNotReady,
+    Throttled,
+    UnknownOutcome,
+    Unreachable,
+)
+from mld.model.stream import Stream
+from tests.fakes.shard_world import ShardWorld, shard_id, simulated
+
+LIMIT = LimitExceeded("ListShards", "LimitExceededException")
+LOST = UnknownOutcome("ListShards", "ReadTimeoutError")
+
+
+def numbers(shards):
+    return [int(shard.shard_id[-3:]) for shard in shards]
+
+
+@simulated
+async def test_all_pages_are_read_and_only_the_first_names_the_stream():
+    world = ShardWorld(4, stream=Stream("s", arn="arn:aws:kinesis:us-east-1:123456789012:stream/s"))
+    model, whole = world.kinesis, world.kinesis.list_shards
+
+    async def two_a_page(**request):
+        return await whole(**request, MaxResults=2)
+
+    model.list_shards = two_a_page
+    shards = await world.detector.list_shards({"Type": "AT_LATEST"})
+    assert numbers(shards) == [0, 1, 2, 3]
+    first, second = [request for operation, request in world.calls if operation == "ListShards"]
+    assert first == {
+        "StreamName": "s",
+        "StreamARN": "arn:aws:kinesis:us-east-1:123456789012:stream/s",
+        "ShardFilter": {"Type": "AT_LATEST"},
+        "MaxResults": 2,
+    }
+    assert set(second) == {"NextToken", "MaxResults"}
+
+
+@simulated
+async def test_limits_are_waited_out():
+    world = ShardWorld()
+    world.fail("ListShards", LIMIT, 3)
+    world.fail("ListShards", Throttled("ListShards", "ThrottlingException"), 46)
+    assert numbers(await world.detector.list_shards()) == [0, 1]
+    assert 49 * 1.5 <= world.clock.monotonic() <= 49 * 1.65 + 0.01
+
+
+@simulated
+async def test_fifty_limits_on_one_page_are_too_many():
+    world = ShardWorld()
+    world.fail("ListShards", LIMIT, 50)
+    with pytest.raises(LimitExceeded):
+        await world.detector.list_shards()
+    assert world.count("ListShards") == 50
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        LOST,
+        Unreachable("ListShards", "EndpointConnectionError"),
+        ServiceError("ListShards", "InternalFailure"),
+        ServiceError("ListShards", "ExpiredNextTokenException"),
+        Denied("ListShards", "ExpiredTokenException"),
+    ],
+)
+@simulated
+async def test_passing_failures_are_retried_from_the_first_page(error):
+    world = ShardWorld()
+    world.fail("ListShards", error, 5)
+    assert numbers(await world.detector.list_shards()) == [0, 1]
+    assert 5 < world.clock.monotonic() < 20
+
+
+@simulated
+async def test_a_failure_that_stays_comes_out():
+    world = ShardWorld()
+    world.fail("ListShards", LOST, 6)
+    with pytest.raises(UnknownOutcome):
+        await world.detector.list_shards()
+    assert world.count("ListShards") == 6
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Denied("ListShards", "AccessDeniedException"),
+        ServiceError("ListShards", "ValidationException"),
+        NotFound("ListShards", "ResourceNotFoundException"),
+    ],
+)
+@simulated
+async def test_lasting_failures_come_out_at_once(error):
+    world = ShardWorld()
+    world.fail("ListShards", error)
+    with pytest.raises(type(error)):
+        await world.detector.list_shards()
+    assert world.count("ListShards") == 1
+
+
+@simulated
+async def test_a_stream_in_another_state_is_not_ready():
+    world = ShardWorld()
+    world.fail("ListShards", InUse("ListShards", "ResourceInUseException"))
+    with pytest.raises(StreamNotReady, match="not in ACTIVE or UPDATING"):
+        await world.detector.list_shards()
+
+
+@simulated
+async def test_a_shard_is_looked_up_once():
+    world = ShardWorld()
+    shard = await world.detector.find(shard_id(1))
+    assert shard is not None
+    assert await world.detector.find(shard_id(1)) is shard
+    assert world.count("ListShards") == 1
+
+
+@simulated
+async def test_an_unknown_shard_lists_again_only_after_thirty_seconds():
+    world = ShardWorld()
+    await world.detector.find(shard_id(0))
+    world.split(1, 3 * 2**126)
+    assert await world.detector.find(shard_id(2)) is None
+    assert world.count("ListShards") == 1
+    await asyncio.sleep(31)
+    assert await world.detector.find(shard_id(2)) is not None
+    assert world.count("ListShards") == 2
+    assert await world.detector.find(shard_id(9)) is None
+
+
+@simulated
+async def test_a_thousand_misses_list_again_whatever_the_age():
+    world = ShardWorld()
+    for _ in range(1001):
+        assert await world.detector.find(shard_id(9)) is None
+    assert world.count("ListShards") == 1
+    assert await world.detector.find(shard_id(9)) is None
+    assert world.count("ListShards") == 2
+    assert await world.detector.find(shard_id(9)) is None
+    assert world.count("ListShards") == 2
+
+
+@simulated
+async def test_a_filtered_list_is_not_remembered():
+    world = ShardWorld()
+    world.split(1, 3 * 2**126)
+    await world.detector.list_shards({"Type": "AT_LATEST"})
+    assert await world.detector.find(shard_id(1)) is not None
+
+
+@pytest.mark.parametrize("error", [InUse, NotFound])
+@simulated
+async def test_a_shard_of_a_stream_that_is_not_there_is_unknown(error):
+    world = ShardWorld()
+    world.fail("ListShards", error("ListShards", "x"))
+    assert await world.detector.find(shard_id(0)) is None
+
+
+@simulated
+async def test_a_failing_look_up_is_not_an_answer():
+    world = ShardWorld()
+    world.fail("ListShards", Denied("ListShards", "AccessDeniedException"))
+    with pytest.raises(Denied):
+        await world.detector.find(shard_id(0))
+
+
+@simulated
+async def test_children_come_from_the_end_of_the_shard():
+    world = ShardWorld(1)
+    world.split(0)
+    children = await world.detector.children_of(shard_id(0))
+    assert [child.shard_id for child in children] == [shard_id(1), shard_id(2)]
+    assert {child.parent_shard_ids for child in children} == {(shard_id(0),)}
+    iterator, records = world.calls[-2:]
+    assert iterator[1]["ShardIteratorType"] == "LATEST"
+    assert set(records[1]) == {"ShardIterator"}
+
+
+@simulated
+async def test_the_arn_goes_alone_with_get_records():
+    arn = "arn:aws:kinesis:us-east-1:123456789012:stream/s"
+    world = ShardWorld(1, stream=Stream("s", arn=arn))
+    world.split(0)
+    await world.detector.children_of(shard_id(0))
+    assert world.calls[-2][1]["StreamARN"] == arn
+    assert world.calls[-1][1]["StreamARN"] == arn
+    assert "StreamName" not in world.calls[-1][1]
+
+
+@simulated
+async def test_children_of_a_vanished_shard_are_not_found():
+    world = ShardWorld(1)
+    with pytest.raises(NotFound):
+        await world.detector.children_of(shard_id(7))
+
+
+@simulated
+async def test_an_answer_without_iterator_is_malformed():
+    world = ShardWorld(1)
+
+    async def nothing(**_request):
+        return {}
+
+    world.kinesis.get_shard_iterator = nothing
+    with pytest.raises(MalformedData):
+        await world.detector.children_of(shard_id(0))

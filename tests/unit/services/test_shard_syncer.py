@@ -1,0 +1,475 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from mld.errors import (
+    Denied,
+    InconsistentShards,
+    NotFound,
+    StreamNotReady,
+    Throttled,
+    UnknownOutcome,
+)
+from mld.model.sequence import Sentinel
+from mld.model.stream import Stream
+from tests.fakes.lease_world import lease
+from tests.fakes.shard_world import HALF, ShardWorld, shard_id, simulated
+
+LATEST, TRIM_HORIZON, AT_TIMESTAMP = Sentinel.LATEST, Sentinel.TRIM_HORIZON, Sentinel.AT_TIMESTAMP
+MOVING = "49590338271490256608559692538361571095921575989136588898"
+
+
+def filters(world):
+    return [
+        request.get("ShardFilter")
+        for operation, request in world.calls
+        if operation == "ListShards"
+    ]
+
+
+# -- start ---------------------------------------------------------------------------------------
+
+
+@simulated
+async def test_an_empty_table_is_filled_at_once():
+    world = ShardWorld(3, LATEST)
+    outcome = await world.syncer.sync_if_empty()
+    assert world.checkpoints() == {"0": "LATEST", "1": "LATEST", "2": "LATEST"}
+    assert filters(world) == [{"Type": "AT_LATEST"}]
+    assert outcome.performed
+    assert str(outcome) == "shard sync (empty table) created 3 leases"
+    assert world.clock.monotonic() < 0.1
+    row = world.row(shard_id(1))
+    assert row["entityType"] == {"S": "LEASE"}
+    assert "leaseOwner" not in row
+
+
+@simulated
+async def test_the_filter_follows_the_initial_position():
+    world = ShardWorld(1, AT_TIMESTAMP, timestamp_s=1_700_000_000.0)
+    await world.syncer.sync_if_empty()
+    assert filters(world) == [{"Type": "AT_TIMESTAMP", "Timestamp": 1_700_000_000.0}]
+    assert world.checkpoints() == {"0": "AT_TIMESTAMP"}
+
+
+@simulated
+async def test_a_table_with_leases_is_left_alone():
+    world = ShardWorld(2)
+    world.put(lease(0))
+    outcome = await world.syncer.sync_if_empty()
+    assert not outcome.performed
+    assert str(outcome) == "no shard sync: the table has leases"
+    assert world.checkpoints() == {"0": "TRIM_HORIZON"}
+
+
+@simulated
+async def test_other_items_do_not_make_a_table_full():
+    world = ShardWorld(1)
+    world.put_item({"leaseKey": {"S": "Migration"}, "entityType": {"S": "MIGRATION"}})
+    assert (await world.syncer.sync_if_empty()).created == (shard_id(0),)
+
+
+@simulated
+async def test_unreadable_leases_make_a_table_full():
+    world = ShardWorld(1)
+    world.put_item({"leaseKey": {"S": shard_id(0)}, "leaseCounter": {"S": "x"}})
+    assert not (await world.syncer.sync_if_empty()).performed
+
+
+@pytest.mark.parametrize("rows", [(), (lease(0),)])
+@simulated
+async def test_a_missing_stream_fails_the_start(rows):
+    world = ShardWorld(0)
+    world.put(*rows)
+    with pytest.raises(NotFound):
+        await world.syncer.sync_if_empty()
+
+
+@simulated
+async def test_a_table_with_leases_starts_without_a_shard_list():
+    world = ShardWorld(1)
+    world.put(lease(0))
+    world.fail("ListShards", Denied("ListShards", "AccessDeniedException"))
+    assert not (await world.syncer.sync_if_empty()).performed
+
+
+@simulated
+async def test_a_stream_that_is_not_ready_fails_the_start():
+    world = ShardWorld(1)
+    world.fail("ListShards", StreamNotReady("ListShards", "ResourceInUseException"))
+    with pytest.raises(StreamNotReady):
+        await world.syncer.sync_if_empty()
+    assert world.metrics.values["ShardSyncTask", "Success"] == [0]
+
+
+class Lists:
+    """Answers ListShards from a script; the last answer stays."""
+
+    def __init__(self, world, *answers):
+        self.answers = list(answers)
+        self.times = []
+        self.clock = world.clock
+        world.kinesis.list_shards = self.list_shards
+
+    async def list_shards(self, **_request):
+        self.times.append(self.clock.monotonic())
+        shards = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return {"Shards": shards}
+
+
+def listed(number, start, end, *, parent=None, closed=False):
+    sequence = {"StartingSequenceNumber": str(number)}
+    if closed:
+        sequence["EndingSequenceNumber"] = str(number + 100)
+    entry = {
+        "ShardId": shard_id(number),
+        "HashKeyRange": {"StartingHashKey": str(start), "EndingHashKey": str(end)},
+        "SequenceNumberRange": sequence,
+    }
+    return entry | ({"ParentShardId": shard_id(parent)} if parent is not None else {})
+
+
+TOP = 2**128 - 1
+COMPLETE = [listed(0, 0, HALF - 1), listed(1, HALF, TOP)]
+HOLE = [listed(0, 0, HALF - 2), listed(1, HALF, TOP)]
+
+
+@simulated
+async def test_a_list_with_a_hole_is_asked_for_three_times_a_second_apart():
+    world = ShardWorld(0)
+    lists = Lists(world, HOLE)
+    with pytest.raises(InconsistentShards, match="incomplete after 3 tries"):
+        await world.syncer.sync_if_empty()
+    assert [round(time) for time in lists.times] == [0, 1, 2]
+    assert world.checkpoints() == {}
+
+
+@simulated
+async def test_a_list_that_gets_complete_is_used():
+    world = ShardWorld(0)
+    Lists(world, HOLE, HOLE, COMPLETE)
+    await world.syncer.sync_if_empty()
+    assert set(world.checkpoints()) == {"0", "1"}
+
+
+@simulated
+async def test_an_empty_list_is_an_error_at_once():
+    world = ShardWorld(0)
+    lists = Lists(world, [])
+    with pytest.raises(InconsistentShards, match="no shards found"):
+        await world.syncer.sync_if_empty()
+    assert len(lists.times) == 1
+
+
+@simulated
+async def test_two_workers_fill_the_table_together():
+    world = ShardWorld(2)
+    create = world.lease_store.create_if_absent
+
+    async def late(row):
+        if row.shard_id == shard_id(0):
+            world.put(lease(0, hash_range=row.hash_range))
+        return await create(row)
+
+    world.lease_store.create_if_absent = late
+    outcome = await world.syncer.sync_if_empty()
+    assert outcome.created == (shard_id(1),)
+    assert set(world.checkpoints()) == {"0", "1"}
+
+
+@simulated
+async def test_a_worker_that_listed_other_shards_leaves_the_table_to_the_first():
+    world = ShardWorld(1, LATEST)
+    whole = world.kinesis.list_shards
+
+    async def meanwhile(**request):
+        answer = await whole(**request)
+        world.put(lease(7))
+        return answer
+
+    world.kinesis.list_shards = meanwhile
+    outcome = await world.syncer.sync_if_empty()
+    assert not outcome.performed
+    assert set(world.checkpoints()) == {"7"}
+
+
+@simulated
+async def test_a_failing_write_stops_the_sync_and_keeps_what_was_written():
+    world = ShardWorld(3)
+    writes = []
+
+    async def create(row):
+        writes.append(row.lease_key)
+        if len(writes) == 2:
+            raise Throttled("PutItem", "ThrottlingException")
+        world.put(row)
+        return True
+
+    world.lease_store.create_if_absent = create
+    with pytest.raises(Throttled):
+        await world.syncer.sync_if_empty()
+    assert list(world.checkpoints()) == ["0"]
+    assert writes == [shard_id(0), shard_id(1)]
+    assert world.metrics.values["ShardSyncTask", "CreateLease.Success"] == [1, 0]
+    assert world.metrics.values["ShardSyncTask", "SyncShards.Success"] == [0]
+
+
+@simulated
+async def test_open_parents_with_children_stop_the_sync_unless_ignored():
+    strange = [listed(0, 0, TOP), listed(1, 0, HALF - 1, parent=0)]
+    world = ShardWorld(0)
+    world.put(lease(9))
+    Lists(world, strange)
+    with pytest.raises(InconsistentShards, match=shard_id(1)):
+        await world.syncer.sync()
+    tolerant = ShardWorld(0, ignore_unexpected_children=True)
+    tolerant.put(lease(9))
+    Lists(tolerant, strange)
+    assert (await tolerant.syncer.sync()).created == (shard_id(0),)
+
+
+# -- sync of a table with leases -------------------------------------------------------------------
+
+
+async def resharded(position=TRIM_HORIZON, **options):
+    """Shard 0 was split into 1 and 2; its lease is finished, theirs are there."""
+    world = ShardWorld(1, position, **options)
+    await world.syncer.sync_if_empty()
+    world.split(0)
+    children = await world.detector.children_of(shard_id(0))
+    await world.shard_end().create_child_leases(await world.read(0), children)
+    world.at(0, "SHARD_END")
+    world.at(1, MOVING)
+    world.at(2, MOVING)
+    world.calls.clear()
+    return world
+
+
+@simulated
+async def test_gaps_are_filled_from_the_unfiltered_list():
+    world = await resharded(LATEST)
+    world.delete(0, 2)
+    outcome = await world.syncer.sync()
+    assert outcome.created == (shard_id(2),)
+    assert world.checkpoints() == {"1": MOVING, "2": "LATEST"}
+    assert filters(world) == [None]
+
+
+@simulated
+async def test_going_back_to_a_closed_ancestor_is_told(caplog):
+    world = await resharded(TRIM_HORIZON)
+    world.delete(0, 2)
+    assert (await world.syncer.sync()).created == (shard_id(0),)
+    assert "closed shard" in caplog.text
+
+
+@simulated
+async def test_a_lost_child_is_restored_below_its_finished_parent(caplog):
+    world = await resharded(LATEST)
+    world.delete(2)
+    outcome = await world.syncer.sync()
+    assert outcome.created == (shard_id(2),)
+    assert world.checkpoints() == {"0": "SHARD_END", "1": MOVING, "2": "TRIM_HORIZON"}
+    assert "is missing although its parents are finished" in caplog.text
+
+
+@pytest.mark.parametrize("change", ["child appears", "parent goes", "parent was reset"])
+@simulated
+async def test_a_loss_must_be_confirmed_before_it_is_mended(change):
+    world = await resharded(LATEST)
+    child = await world.read(2)
+    world.delete(2)
+    get = world.lease_store.get
+    created = []
+
+    async def late(key, *, consistent=False):
+        if change == "child appears" and key == shard_id(2):
+            world.put(child)
+        elif change == "parent goes" and key == shard_id(0):
+            world.delete(0)
+        elif change == "parent was reset" and key == shard_id(0):
+            world.at(0, "TRIM_HORIZON")
+        return await get(key, consistent=consistent)
+
+    async def note(row):
+        created.append((row.shard_id, str(row.checkpoint)))
+        return True
+
+    world.lease_store.get = late
+    world.lease_store.create_if_absent = note
+    await world.syncer.sync()
+    assert created == []
+
+
+@simulated
+async def test_a_list_without_shards_is_not_compared():
+    world = ShardWorld(0)
+    world.put(lease(0))
+    Lists(world, [])
+    outcome = await world.syncer.sync()
+    assert not outcome.performed
+    assert world.checkpoints() == {"0": "TRIM_HORIZON"}
+
+
+@simulated
+async def test_leases_of_other_streams_count_only_for_emptiness():
+    stream = Stream("s", account="123456789012", epoch=7)
+    world = ShardWorld(1, LATEST, stream=stream)
+    other = "123456789012:other:7"
+    world.put(lease(0, lease_key=f"{other}:{shard_id(0)}", stream_identifier=other))
+    assert not (await world.syncer.sync_if_empty()).performed
+    outcome = await world.syncer.sync()
+    assert outcome.created == (f"123456789012:s:7:{shard_id(0)}",)
+    assert filters(world)[-1] is None
+
+
+@simulated
+async def test_a_stream_created_again_is_told_at_start(caplog):
+    world = ShardWorld(1)
+    world.put(lease(0, hash_range=None))
+    world.at(0, "12")
+    caplog.set_level(logging.ERROR)
+    await world.syncer.sync_if_empty()
+    assert "deleted and created again: 1 of its leases" in caplog.text
+    assert world.checkpoints() == {"0": "12"}
+
+
+@simulated
+async def test_only_three_signs_of_recreation_are_spelled_out(caplog):
+    world = ShardWorld(5)
+    for number in range(5):
+        world.put(lease(number))
+    await world.syncer.sync_if_empty()
+    assert "5 of its leases" in caplog.text
+    assert "; ..." in caplog.text
+
+
+# -- audit ------------------------------------------------------------------------------------------
+
+
+@simulated
+async def test_only_the_leader_audits():
+    world = ShardWorld(1)
+    world.leader.leads = False
+    outcome = await world.syncer.audit()
+    assert not outcome.performed
+    assert world.requests == []
+    assert world.checkpoints() == {}
+
+
+@simulated
+async def test_an_audit_fills_an_empty_table_at_once():
+    world = ShardWorld(2)
+    assert (await world.syncer.audit()).created == (shard_id(0), shard_id(1))
+
+
+@simulated
+async def test_a_hole_is_mended_when_it_was_seen_three_times():
+    world = await resharded(LATEST)
+    world.delete(2)
+    task = asyncio.get_running_loop().create_task(world.syncer.run())
+    seen = []
+    for _ in range(4):
+        await asyncio.sleep(61 if not seen else 120)
+        seen.append(sorted(world.checkpoints()))
+    assert seen == [["0", "1"], ["0", "1"], ["0", "1", "2"], ["0", "1", "2"]]
+    task.cancel()
+    audit = "PeriodicShardSyncManager"
+    assert world.metrics.values[audit, "NumStreamsToSync"] == [0, 0, 1, 0]
+    assert world.metrics.values[audit, "NumStreamsWithPartialLeases"] == [1, 1, 1, 0]
+    assert world.metrics.values[audit, "Success"] == [1, 1, 1, 1]
+
+
+@simulated
+async def test_covered_keys_need_no_sync():
+    world = await resharded()
+    outcome = await world.syncer.audit()
+    assert str(outcome) == "no shard sync: nothing is missing"
+    assert world.count("ListShards") == 0
+
+
+@simulated
+async def test_a_new_leader_counts_from_zero():
+    world = await resharded(LATEST)
+    world.delete(2)
+    for leads in (True, True, False, True, True):
+        world.leader.leads = leads
+        assert not (await world.syncer.audit()).performed
+    assert "too recent" in str(await world.syncer.audit())
+    await asyncio.sleep(60)
+    assert (await world.syncer.audit()).performed
+
+
+@simulated
+async def test_syncs_keep_their_distance():
+    world = ShardWorld(2, audit_confidence=1)
+    await world.syncer.sync_if_empty()
+    world.delete(1)
+    assert "too recent" in str(await world.syncer.audit())
+    assert world.metrics.total("PeriodicShardSyncManager", "NumSkippedShardSyncTask") == 1
+    await asyncio.sleep(61)
+    assert (await world.syncer.audit()).created == (shard_id(1),)
+
+
+@simulated
+async def test_missing_hash_ranges_are_filled_in_before_the_check():
+    world = ShardWorld(2)
+    world.put(lease(0, hash_range=None), lease(1, hash_range=None))
+    assert str(await world.syncer.audit()) == "no shard sync: nothing is missing"
+    assert world.row(shard_id(1))["endingHashKey"] == {"S": str(TOP)}
+
+
+@simulated
+async def test_a_hash_range_that_cannot_be_written_is_used_nevertheless():
+    world = ShardWorld(2)
+    world.put(lease(0, hash_range=None), lease(1, hash_range=None))
+    world.fault("throttle", "UpdateItem", times=10)
+    assert str(await world.syncer.audit()) == "no shard sync: nothing is missing"
+
+
+@simulated
+async def test_a_failing_audit_is_repeated():
+    world = ShardWorld(1)
+    world.fault("refuse", "Scan")
+    task = asyncio.get_running_loop().create_task(world.syncer.run())
+    await asyncio.sleep(62)
+    assert world.checkpoints() == {}
+    assert world.metrics.values["PeriodicShardSyncManager", "Success"] == [0]
+    await asyncio.sleep(120)
+    assert world.checkpoints() == {"0": "TRIM_HORIZON"}
+    task.cancel()
+
+
+@simulated
+async def test_finished_leases_that_nobody_holds_are_handed_to_the_cleanup():
+    world = await resharded()
+    world.change(shard_id(0), leaseOwner="dead", leaseCounter=5)
+    await world.syncer.audit()
+    await asyncio.sleep(239)
+    world.change(shard_id(0), leaseCounter=6)
+    await world.syncer.audit()
+    await asyncio.sleep(120)
+    await world.syncer.audit()
+    assert world.cleanup.queued == ()
+    await asyncio.sleep(120)
+    await world.syncer.audit()
+    assert world.cleanup.queued == (shard_id(0),)
+
+
+@simulated
+async def test_an_audit_without_cleanup_reports_to_nobody():
+    world = await resharded()
+    world.syncer._auditor._on_abandoned = None
+    await world.syncer.audit()
+    assert world.cleanup.queued == ()
+
+
+@simulated
+async def test_an_unknown_outcome_of_a_sync_comes_out():
+    world = ShardWorld(1)
+    world.fail("ListShards", UnknownOutcome("ListShards", "ReadTimeoutError"), 6)
+    with pytest.raises(UnknownOutcome):
+        await world.syncer.audit()
