@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from mld import __version__
-from mld.cli.options import run_command
+from mld.cli.options import RepeatedOptionError, run_command
 from mld.errors import MldError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ USAGE_EXIT = 2
 COMMANDS = {
     "run": ("mld.cli.options", "run the daemon; the default"),
     "validate": ("mld.cli.validate", "check a properties file and show what it means"),
+    "properties": ("mld.cli.properties", "list every property, its default and its effect"),
     "print-command": ("mld.cli.print_command", "print the command line, as kclpy's launcher does"),
     "leases": ("mld.cli.leases", "look at a lease table"),
     "local": ("mld.cli.local", "run against an AWS embedded in this process"),
@@ -110,7 +111,7 @@ def _fail_usage(error: click.UsageError) -> int:
     message = error.format_message()
     if isinstance(error, click.BadOptionUsage) and "requires an argument" in message:
         return _fail(f"Expected a value after parameter {error.option_name}")
-    if error.ctx is not None:
+    if error.ctx is not None and not isinstance(error, RepeatedOptionError):
         click.echo(error.ctx.get_usage())
     return _fail(message)
 

@@ -35,6 +35,10 @@ class RunOptions:
     warnings: tuple[str, ...] = ()
 
 
+class RepeatedOptionError(click.UsageError):
+    """An option that is taken once is given twice; reported without usage, as in Java."""
+
+
 class RunCommand(click.Command):
     """Expands ``@FILE`` before options are looked at, like the Java daemon."""
 
@@ -96,20 +100,16 @@ def choose_properties_file(
         click.UsageError: none, an empty one, or too many.
     """
     if len(options) > 1:
-        raise click.UsageError("Can only specify option -p once.")
+        raise RepeatedOptionError("Can only specify option -p once.")
     if len(positional) > 1:
         listed = ", ".join(positional)
         raise click.UsageError(
             f"Expected a single argument, but found multiple arguments.  Arguments: {listed}",
-            click.get_current_context(silent=True),
         )
     # The Java daemon reads -p=x as a file name; nobody means that.
     chosen = options[0].removeprefix("=") if options else "".join(positional)
     if not chosen:
-        raise click.UsageError(
-            "Properties file missing, please provide a properties file",
-            click.get_current_context(silent=True),
-        )
+        raise click.UsageError("Properties file missing, please provide a properties file")
     if options and positional:
         return chosen, ("Overriding the properties file with the --properties-file option",)
     return chosen, ()

@@ -2,7 +2,7 @@
 
 One row a key: how its text becomes a value, what holds when it is absent, what it does here.
 Defaults are those of the Java daemon 3.5.1, in the unit of the key, except where ``doc`` says so.
-The table is the only place that knows names; the documentation is generated from it.
+The table is the only place that knows names; ``kcl-mld properties`` prints it.
 """
 
 from __future__ import annotations

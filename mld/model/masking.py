@@ -20,7 +20,7 @@ _SECRET_KEY = re.compile(
 )
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _NAMED = re.compile(
-    r"(?i)((?:external[-_]?id|passw(?:or)?d|passphrase|secret|token|access[-_]?key)[\w-]*\s*[=: ]\s*)"
+    r"(?i)((?:external[-_]?id|passw(?:or)?d|passphrase|secret|token|access[-_]?key)[\w-]{0,40}\s{0,3}[=: ]\s{0,3})"
     r"[^\s|,]+"
 )
 _SECRET_NAME = re.compile(

@@ -85,11 +85,10 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             continue
         if not pending:
             started_at = number
-        pending += line
         if _is_continued(line):
-            pending = pending[:-1]
+            pending += line[:-1]
             continue
-        yield started_at, pending
+        yield started_at, pending + line
         pending = ""
     if pending:
         yield started_at, pending

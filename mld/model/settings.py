@@ -103,7 +103,8 @@ class Settings:
         """Report a problem at the line of the setting, or at ``line``."""
         known = self.by_name.get(name)
         at = line if line is not None else known.line if known else None
-        finding = Finding(problem.severity, self.source, at, name, problem.text, problem.suggestion)
+        text, suggestion = mask(problem.text), mask(problem.suggestion)
+        finding = Finding(problem.severity, self.source, at, name, text, suggestion)
         self.findings.append(finding)
 
     def derive(self, name: str, value: Value, origin: str) -> None:
@@ -199,6 +200,6 @@ def _report_effect(settings: Settings, setting: Setting, name: str) -> None:
         text = f"has no effect in the Java daemon either: {key.doc}"
         problem = Problem(Severity.WARNING, text, "remove the line")
         settings.report(name, problem, setting.line)
-    elif key.own:
+    elif key.own and name == key.name:
         text = "a property of kcl-mld; the Java daemon ignores it"
         settings.report(name, Problem(Severity.INFO, text), setting.line)

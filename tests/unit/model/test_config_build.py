@@ -354,6 +354,12 @@ def test_no_region_in_the_file_is_left_to_the_environment():
     assert config(without=["regionName"]).stream.region is None
 
 
+def test_javas_name_of_the_cloudwatch_endpoint_is_not_remarked_on():
+    result = built("cloudWatchClient.endpointOverride = http://c:3")
+    assert result.require().aws.cloudwatch_endpoint == "http://c:3"
+    assert result.findings == ()
+
+
 def test_an_endpoint_without_a_scheme_is_an_error():
     (found,) = errors(built("kinesisEndpoint = kinesis.us-east-1.amazonaws.com"))
     assert found.startswith("The URI scheme of endpointOverride must not be null")

@@ -1,0 +1,33 @@
+"""``kcl-mld properties``: the table of all properties as Markdown (``properties/KEYS.md``)."""
+
+from __future__ import annotations
+
+import click
+
+from mld.model.config_keys import KEYS, Effect, Key
+
+_HEAD = """# Properties
+
+Printed by `kcl-mld properties`. Defaults are in the unit of the name. Numbers and booleans are read
+as Java reads them: "0 = unset" and "false = unset" mean that such a value, and a malformed one,
+leaves the default. Names are case-sensitive; everything else in a file is ignored with a warning.
+
+| property | read as | default | effect | meaning |
+|---|---|---|---|---|"""
+
+
+@click.command("properties")
+def properties() -> None:
+    """Print every property with its default and effect, as a Markdown table."""
+    click.echo(_HEAD)
+    for key in KEYS.values():
+        click.echo(_row(key))
+
+
+def _row(key: Key) -> str:
+    kind = ", ".join(f"`{word}`" for word in key.choices) or str(key.kind)
+    limit = f", at least {key.least}" if key.least is not None else ""
+    default = "" if key.default is None else f"`{str(key.default).replace('True', 'true')}`"
+    default = default.replace("False", "false")
+    effect = "effective; kcl-mld only" if key.own and key.effect is Effect.EFFECTIVE else key.effect
+    return f"| `{key.name}` | {kind}{limit} | {default} | {effect} | {key.doc} |"

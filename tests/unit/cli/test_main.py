@@ -1,0 +1,377 @@
+"""The command line: Java's forms and messages, our commands, exit codes."""
+
+import logging
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mld.cli.run
+from mld.cli import COMMANDS, dispatch, main
+from mld.cli.options import RunOptions, expand_argument_files
+from mld.errors import ConfigError, ResourceMissing
+
+MORE = "For more information, run: kcl-mld --help\n"
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """What the daemon was started with, instead of starting it."""
+    calls = []
+
+    def run(options):
+        calls.append(options)
+        return 0
+
+    monkeypatch.setattr(mld.cli.run, "run", run)
+    return calls
+
+
+def invoke(capsys, *args):
+    """Exit code, stdout, stderr."""
+    code = dispatch(list(args))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+# --- the daemon's command line
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["x.properties"],
+        ["-p", "x.properties"],
+        ["-px.properties"],
+        ["-p=x.properties"],
+        ["--properties-file", "x.properties"],
+        ["--properties-file=x.properties"],
+        ["--properties", "x.properties"],
+        ["--", "x.properties"],
+        ["run", "x.properties"],
+        ["run", "--properties", "x.properties"],
+    ],
+)
+def test_a_properties_file_is_named_in_any_of_these_ways(started, args):
+    assert dispatch(args) == 0
+    assert started == [RunOptions(properties_file="x.properties")]
+
+
+def test_everything_about_a_run_may_be_said(started):
+    args = "-p x -l log.xml --log-level debug --log-format JSON --http 127.0.0.1:8080"
+    assert dispatch(shlex.split(args)) == 0
+    assert started == [
+        RunOptions(
+            properties_file="x",
+            log_configuration="log.xml",
+            log_level="DEBUG",
+            log_format="json",
+            http=("127.0.0.1", 8080),
+        )
+    ]
+
+
+def test_nothing_is_missing_a_properties_file(capsys):
+    code, out, err = invoke(capsys)
+    assert code == 2
+    assert out.startswith("Usage: kcl-mld run")
+    assert err == "Properties file missing, please provide a properties file\n" + MORE
+
+
+@pytest.mark.parametrize("args", [[""], ["-p", ""], ["-p", "", "x"]])
+def test_an_empty_name_is_missing_too(capsys, args):
+    code, _, err = invoke(capsys, *args)
+    assert code == 2
+    assert err.startswith("Properties file missing")
+
+
+@pytest.mark.parametrize("args", [["a", "b"], ["-p", "x", "a", "b"]])
+def test_two_files_are_too_many(capsys, args):
+    code, out, err = invoke(capsys, *args)
+    assert code == 2
+    assert out.startswith("Usage: ")
+    assert err.startswith(
+        "Expected a single argument, but found multiple arguments.  Arguments: a, b\n"
+    )
+
+
+def test_an_option_wins_over_a_plain_file(started):
+    assert dispatch(["-p", "one", "other"]) == 0
+    assert started[0].properties_file == "one"
+    assert started[0].warnings == (
+        "Overriding the properties file with the --properties-file option",
+    )
+
+
+@pytest.mark.parametrize("option", ["-p", "--properties-file", "-l"])
+def test_an_option_without_its_value_is_an_error_without_usage(capsys, option):
+    code, out, err = invoke(capsys, option)
+    assert (code, out) == (2, "")
+    assert err == f"Expected a value after parameter {option}\n" + MORE
+
+
+def test_the_option_is_given_once(capsys):
+    code, out, err = invoke(capsys, "-p", "a", "--properties-file", "b")
+    assert (code, out) == (2, "")
+    assert err == "Can only specify option -p once.\n" + MORE
+
+
+@pytest.mark.parametrize("args", [["-x"], ["--nope"], ["x", "--help=1"]])
+def test_an_unknown_option_is_an_error(capsys, args):
+    code, _, err = invoke(capsys, *args)
+    assert code == 2
+    assert err.endswith(MORE)
+
+
+def test_an_empty_log_configuration_is_ignored(started):
+    assert dispatch(["x", "-l", ""]) == 0
+    assert started[0].log_configuration is None
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("[::1]:1", ("::1", 1)),
+        ("localhost:0", ("localhost", 0)),
+        ("0.0.0.0:65535", ("0.0.0.0", 65535)),
+    ],
+)
+def test_addresses_to_serve_on(started, text, address):
+    assert dispatch(["x", "--http", text]) == 0
+    assert started[0].http == address
+
+
+@pytest.mark.parametrize(
+    "text", ["8080", ":8080", "::1:80", "host:", "host:x", "host:65536", "h:²"]
+)
+def test_other_addresses_are_refused(capsys, text):
+    code, _, err = invoke(capsys, "x", "--http", text)
+    assert code == 2
+    assert "is not HOST:PORT" in err
+
+
+def test_an_argument_file_stands_for_its_lines(started, tmp_path):
+    path = tmp_path / "args"
+    path.write_text("# how we run it\n--log-level\nINFO\n\nmy file.properties\n")
+    assert dispatch([f"@{path}"]) == 0
+    assert started == [RunOptions(properties_file="my file.properties", log_level="INFO")]
+    assert expand_argument_files(["a", "@" + str(path), "b"])[-1] == "b"
+
+
+def test_a_missing_argument_file_is_an_error(capsys):
+    code, _, err = invoke(capsys, "@nowhere")
+    assert code == 2
+    assert err.startswith("Could not read file nowhere: ")
+
+
+def test_a_missing_properties_file_is_an_error_in_javas_words(capsys, restored_logging):
+    code, _, err = invoke(capsys, "nofile.properties")
+    assert code == 2
+    assert err == (
+        "Error while reading properties file: Unable to find property file in classpath, or file"
+        " system: 'nofile.properties'\n" + MORE
+    )
+
+
+def test_a_directory_is_no_properties_file(capsys, tmp_path, restored_logging):
+    code, _, err = invoke(capsys, str(tmp_path))
+    assert code == 2
+    assert "Is a directory" in err
+
+
+def test_the_log_configuration_comes_before_the_properties(capsys, restored_logging):
+    code, _, err = invoke(capsys, "-l", "nolog.xml", "nofile.properties")
+    assert code == 2
+    assert err.startswith(
+        "Error while loading log configuration: nolog.xml (No such file or directory)\n"
+    )
+
+
+def test_a_wrong_file_is_explained_line_by_line(capsys, tmp_path, restored_logging):
+    path = tmp_path / "x"
+    path.write_text("fooBar = 1\nmetricsLevel = LOUD\nmaxLeasesForWorker = -1\n")
+    code, out, err = invoke(capsys, "--log-format", "text", str(path))
+    assert (code, out) == (2, "")
+    assert f"{path}:1: warning: fooBar: not a property" in err
+    assert f"{path}:2: error: metricsLevel: 'LOUD' is not one of its values" in err
+    assert f"{path}:3: error: maxLeasesForWorker: -1, but" in err
+    assert f"{path}: error: applicationName: Application name is required" in err
+
+
+@pytest.fixture
+def restored_logging():
+    root = logging.getLogger()
+    libraries = [logging.getLogger(name) for name in ("botocore", "urllib3", "asyncio", "mld")]
+    levels = [(logger, logger.level) for logger in (root, *libraries)]
+    handlers, raising = list(root.handlers), logging.raiseExceptions
+    yield
+    root.handlers[:] = handlers
+    logging.raiseExceptions = raising
+    for logger, level in levels:
+        logger.setLevel(level)
+
+
+def test_logging_follows_the_command_line_and_the_file(capsys, tmp_path, restored_logging):
+    log = tmp_path / "log.xml"
+    log.write_text(
+        '<configuration><root level="ERROR"/><logger name="com.x" level="INFO"/>'
+        '<logger name="software.amazon.kinesis" level="INFO"/></configuration>'
+    )
+    invoke(capsys, "-l", str(log), "-p", "nofile", "other", "--log-format", "text")
+    assert logging.getLogger().level == logging.ERROR
+    assert logging.getLogger("mld").level == logging.INFO
+    _, _, err = invoke(capsys, "-l", str(log), "-p", "nofile", "other", "--log-level", "debug")
+    assert logging.getLogger().level == logging.DEBUG
+    assert "Overriding the properties file" in err
+    assert "logger com.x has no counterpart" in err
+
+
+def test_a_python_log_configuration_is_applied(capsys, tmp_path, restored_logging):
+    log = tmp_path / "log.json"
+    log.write_text('{"version": 1, "loggers": {"mld.probe2": {"level": "ERROR"}}}')
+    invoke(capsys, "-l", str(log), "nofile")
+    assert logging.getLogger("mld.probe2").level == logging.ERROR
+
+
+# --- commands
+
+
+def test_a_commands_name_is_the_command_and_a_path_is_a_file(started, capsys):
+    assert dispatch(["./validate"]) == 0
+    assert started[0].properties_file == "./validate"
+    code, _, err = invoke(capsys, "validate")
+    assert code == 2
+    assert "Missing argument 'FILE'" in err
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_names_every_command_without_importing_it(capsys, flag):
+    code, out, _ = invoke(capsys, flag)
+    assert code == 0
+    assert all(name in out for name in COMMANDS)
+
+
+def test_help_of_the_daemon_is_not_a_file_name(capsys):
+    code, out, _ = invoke(capsys, "-p", "x", "--help")
+    assert code == 0
+    assert "--log-configuration" in out
+
+
+def test_the_version_is_printed(capsys):
+    code, out, _ = invoke(capsys, "--version")
+    assert (code, out) == (0, f"kcl-mld, version {mld.__version__}\n")
+
+
+def test_a_command_that_is_not_there_says_so(capsys, monkeypatch):
+    monkeypatch.setitem(COMMANDS, "leases", ("mld.cli.no_such_module", ""))
+    code, _, err = invoke(capsys, "leases")
+    assert code == 2
+    assert err.startswith("leases is not part of this version")
+
+
+def test_a_command_that_lacks_a_package_names_it(capsys, monkeypatch, tmp_path):
+    (tmp_path / "needy.py").write_text("import no_such_package\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(COMMANDS, "local", ("needy", ""))
+    code, _, err = invoke(capsys, "local")
+    assert code == 2
+    assert err.startswith("local needs the package no_such_package: pip install 'kcl-mld[local]'")
+
+
+@pytest.mark.parametrize(("error", "code"), [(ConfigError("x"), 2), (ResourceMissing("x"), 4)])
+def test_an_error_decides_the_exit_code(capsys, monkeypatch, error, code):
+    def run(_options):
+        raise error
+
+    monkeypatch.setattr(mld.cli.run, "run", run)
+    assert invoke(capsys, "x") == (code, "", "x\n" + MORE)
+
+
+def test_main_exits_with_the_code(started):
+    with pytest.raises(SystemExit) as caught:
+        main(["x"])
+    assert caught.value.code == 0
+
+
+def test_the_module_runs_as_a_program():
+    done = subprocess.run(
+        [sys.executable, "-m", "mld", "a", "b"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "Arguments: a, b" in done.stderr
+
+
+def test_a_reader_that_goes_away_leaves_no_traceback(tmp_path):
+    path = tmp_path / "x"
+    path.write_text("a = b\n" * 20_000)
+    command = f"{shlex.quote(sys.executable)} -m mld validate {path} | head -1"
+    done = subprocess.run(
+        command, shell=True, check=False, capture_output=True, text=True, timeout=60
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_the_daemons_command_line_is_parsed_without_botocore():
+    program = (
+        "import sys; from mld.cli import dispatch; dispatch(['--version']);"
+        "sys.exit(any(m in sys.modules for m in ('botocore', 'boto3', 'xml.etree.ElementTree')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, timeout=60
+    )
+    assert done.returncode == 0
+
+
+# --- print-command
+
+
+@pytest.mark.parametrize("option", ["-p", "--properties", "--props", "--prop"])
+def test_the_command_line_is_printed_for_kclpys_flags(capsys, option):
+    args = ["print-command", "--print_command", "--java", "/usr/bin/java", option, "a b.properties"]
+    code, out, err = invoke(capsys, *args, "-c", "x.jar", "--path", "y.jar", "-l", "log.xml")
+    assert code == 0
+    assert out == "kcl-mld --properties 'a b.properties' --log-configuration log.xml\n"
+    assert "not needed" in err
+
+
+def test_the_printed_command_needs_neither_java_nor_a_log_configuration(capsys):
+    assert invoke(capsys, "print-command", "-p", "x") == (0, "kcl-mld --properties x\n", "")
+
+
+def test_a_class_path_is_not_needed(capsys):
+    code, out, err = invoke(capsys, "print-command", "--print_classpath")
+    assert (code, out) == (0, "")
+    assert "no class path is needed" in err
+    code, out, _ = invoke(
+        capsys, "print-command", "--print_classpath", "--print_command", "-p", "x"
+    )
+    assert (code, out) == (0, "kcl-mld --properties x\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (["--print_command"], "Must provide arguments: --properties"),
+        (["--sample"], "no installed sample"),
+    ],
+)
+def test_a_command_without_a_file_is_not_printed(capsys, args, text):
+    code, out, err = invoke(capsys, "print-command", *args)
+    assert code == 2
+    assert "kcl-mld --properties" not in out
+    assert text in err
+
+
+# --- properties
+
+
+def test_the_list_of_properties_is_the_shipped_one(capsys):
+    code, out, _ = invoke(capsys, "properties")
+    assert code == 0
+    assert out == (Path(__file__).parents[3] / "properties" / "KEYS.md").read_text()

@@ -1,0 +1,167 @@
+"""kcl-mld validate: what is wrong, what holds and why, and nothing secret."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mld.cli import dispatch
+
+GOOD = """executableName = app.py
+applicationName = app
+streamName = str
+AwsCredentialsProvider = DefaultCredentialsProvider
+regionName = us-east-1
+retrievalMode = POLLING
+"""
+PROPERTIES = Path(__file__).parents[3] / "properties"
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch):
+    for name in (
+        "AWS_REGION",
+        "AWS_DEFAULT_REGION",
+        "AWS_ENDPOINT_URL",
+        "AWS_ENDPOINT_URL_KINESIS",
+    ):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def validate(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def run(text, *options):
+        Path("f").write_text(text)
+        code = dispatch(["validate", "f", *options])
+        return code, capsys.readouterr().out
+
+    return run
+
+
+def line_of(out, key):
+    return next(line.split(None, 1)[1] for line in out.splitlines() if line.startswith(f"{key} "))
+
+
+def test_a_good_file_passes_with_every_value_and_its_origin(validate):
+    code, out = validate(GOOD)
+    assert code == 0
+    assert out.startswith("f: nothing to complain about\n")
+    assert line_of(out, "streamName").split() == ["str", "f:3"]
+    assert line_of(out, "failoverTimeMillis").split() == ["10000", "default"]
+    assert line_of(out, "tableName").endswith("derived from applicationName")
+    assert "dampeningPercentage" not in out
+
+
+def test_properties_not_used_yet_are_shown_when_asked_for(validate):
+    _, out = validate(GOOD, "--all")
+    assert line_of(out, "dampeningPercentage").endswith("default; accepted, not used yet")
+
+
+def test_a_warning_is_enough_to_fail(validate):
+    code, out = validate(GOOD + "fooBar = 1\n")
+    assert code == 2
+    assert "f: 1 warning\n  f:7: warning: fooBar: not a property" in out
+
+
+def test_a_remark_is_not_enough_to_fail(validate):
+    code, out = validate(GOOD + "childFailurePolicy = restart\n")
+    assert code == 0
+    assert out.startswith("f: 1 info\n")
+
+
+def test_an_error_comes_with_its_line_and_what_to_write(validate):
+    code, out = validate(GOOD + "timeoutInSeconds = 0\n")
+    assert code == 2
+    assert "f:7: error: timeoutInSeconds: 0, but the smallest value that works is 1" in out
+    assert "write timeoutInSeconds = 1 or more" in out
+
+
+def test_a_broken_file_is_said_to_be(capsys, tmp_path):
+    path = tmp_path / "x"
+    path.write_text("a = \\u12\n")
+    assert dispatch(["validate", str(path)]) == 2
+    assert f"{path}:1: Malformed" in capsys.readouterr().err
+    assert dispatch(["validate", str(path), "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["valid"] is False
+
+
+def test_json_holds_findings_and_settings(validate):
+    code, out = validate(GOOD + "maxLeasesForWorker = x\n", "--json")
+    found = json.loads(out)
+    assert code == 2
+    assert found["valid"] is True
+    (finding,) = found["findings"]
+    assert (finding["severity"], finding["line"], finding["key"]) == (
+        "warning",
+        7,
+        "maxLeasesForWorker",
+    )
+    assert found["settings"]["maxLeasesForWorker"] == {
+        "value": "2147483647",
+        "origin": "default (f:7 unset)",
+        "effect": "effective",
+    }
+    assert found["settings"]["dampeningPercentage"]["effect"] == "accepted, not used yet"
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--all"]])
+def test_no_secret_is_printed(validate, monkeypatch, options):
+    monkeypatch.setenv("AWS_ENDPOINT_URL_KINESIS", "http://me:geheim@x")
+    text = GOOD.replace(
+        "DefaultCredentialsProvider", "StsAssumeRoleCredentialsProvider|a|b|externalId=geheim"
+    )
+    text += (
+        "secret = geheim\nworkerId = AKIAIOSFODNN7EXAMPLE\ndynamoDBEndpoint = http://u:geheim@x\n"
+    )
+    text += "metricsLevel = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY\n"
+    text += "cloudWatchEndpoint = x?token=geheim\n"
+    _, out = validate(text, *options)
+    assert "geheim" not in out
+    assert "AKIA" not in out
+    assert "wJalr" not in out
+    assert "****" in out
+
+
+def test_region_and_endpoints_of_the_environment_are_shown(validate, monkeypatch):
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://localhost:1")
+    _, out = validate(GOOD.replace("regionName", "#"))
+    assert line_of(out, "regionName").endswith("environment AWS_REGION")
+    assert line_of(out, "dynamoDBEndpoint").endswith("environment AWS_ENDPOINT_URL")
+
+
+def test_an_arn_is_compared_with_the_region_of_the_environment(validate, monkeypatch):
+    arn = "streamArn = arn:aws:kinesis:us-east-1:123456789012:stream/str\n"
+    text = GOOD.replace("regionName", "#") + arn
+    assert validate(text)[0] == 0
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    code, out = validate(text)
+    assert code == 2
+    assert "f: error: streamArn: the ARN names str in us-east-1" in out
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    assert validate(text)[0] == 0
+
+
+def test_control_characters_do_not_reach_the_terminal(validate):
+    code, out = validate(GOOD + "fo\\u001bo = \\u001b[2J\nworkerId = \\ud83d\\u0007\n")
+    assert code == 2
+    assert "\x1b" not in out
+    assert "\\x1b" in out
+    assert line_of(out, "workerId").startswith("\\ud83d\\x07")
+
+
+@pytest.mark.parametrize("name", ["sample.properties", "local.properties"])
+def test_the_shipped_samples_are_good(capsys, name):
+    assert dispatch(["validate", str(PROPERTIES / name)]) == 0
+    assert "nothing to complain about" in capsys.readouterr().out
+
+
+def test_every_commented_line_of_the_sample_is_good_too(validate):
+    text = (PROPERTIES / "sample.properties").read_text()
+    lines = [
+        line.removeprefix("#") for line in text.splitlines() if not line.startswith(("# ", "#\n"))
+    ]
+    code, out = validate("\n".join(lines))
+    assert code == 0, out
