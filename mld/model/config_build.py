@@ -282,6 +282,9 @@ def _shards(settings: Settings) -> ShardConfig:
 
 def _retrieval(settings: Settings) -> RetrievalConfig:
     mode = _retrieval_mode(settings)
+    if mode is RetrievalMode.FANOUT:
+        remark = Problem(Severity.INFO, "fan-out is not built yet: records are polled")
+        settings.report("retrievalMode", remark)
     max_records = settings.number("maxRecords")
     idle_ms = settings.number("idleTimeBetweenReadsInMillis")
     if max_records > _MOST_RECORDS:

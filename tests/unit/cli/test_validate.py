@@ -155,7 +155,7 @@ def test_control_characters_do_not_reach_the_terminal(validate):
 @pytest.mark.parametrize("name", ["sample.properties", "local.properties"])
 def test_the_shipped_samples_are_good(capsys, name):
     assert dispatch(["validate", str(PROPERTIES / name)]) == 0
-    assert "nothing to complain about" in capsys.readouterr().out
+    assert ": warning:" not in capsys.readouterr().out
 
 
 def test_every_commented_line_of_the_sample_is_good_too(validate):
