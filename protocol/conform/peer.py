@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 65_536
 #: How long a child is listened to after its status, to catch a second one.
-_LINGER_S = 0.2
+_LINGER_S = 0.1
 
 
 def store(request: CheckpointRequest) -> CheckpointResult:

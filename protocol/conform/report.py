@@ -78,7 +78,7 @@ class Report:
         items: what the run covers; items without a finding are reported as not testable.
     """
 
-    _ORDER = (Verdict.FAIL, Verdict.PASS, Verdict.DIFFERS, Verdict.NOT_TESTABLE)
+    _ORDER = (Verdict.FAIL, Verdict.DIFFERS, Verdict.PASS, Verdict.NOT_TESTABLE)
 
     def __init__(self, items: Iterable[Item]) -> None:
         self._items = tuple(items)

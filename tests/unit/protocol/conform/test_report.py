@@ -1,0 +1,87 @@
+"""Verdicts add up, the worst one counts, and the table says all of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from protocol.conform import items
+from protocol.conform.report import (
+    Report,
+    Verdict,
+    differs,
+    failed,
+    judged,
+    not_testable,
+    passed,
+)
+
+ITEMS = items.load()[:3]
+IDS = [item.id for item in ITEMS]
+
+
+def test_every_item_of_the_reference_is_there_once():
+    ids = [item.id for item in items.load()]
+    assert len(ids) == len(set(ids)) == 156 + len(items.CHILD_RULES)
+    groups = {item.group for item in items.load()}
+    assert groups == {"CLI", "PROP", "CFG", "CRED", "WIRE", "CKPT", "LIFE", "SHUT", "PY", "CHILD"}
+    assert items.by_id()["WIRE-18"].quirk
+
+
+def test_every_item_has_a_kit_or_a_reason():
+    for item in items.load():
+        assert (item.kit is None) is (item.reason is not None), item.id
+
+
+def test_items_without_a_finding_are_not_testable():
+    report = Report(ITEMS)
+    assert {finding.verdict for finding in report.findings()} == {Verdict.NOT_TESTABLE}
+    assert report.exit_status == 0
+
+
+@pytest.mark.parametrize(
+    ("findings", "verdict"),
+    [
+        ([passed(IDS[0], "a"), failed(IDS[0], "b")], Verdict.FAIL),
+        ([failed(IDS[0], "a"), passed(IDS[0], "b")], Verdict.FAIL),
+        ([not_testable(IDS[0], "a"), passed(IDS[0], "b")], Verdict.PASS),
+        ([differs(IDS[0], "row", "a"), passed(IDS[0], "b")], Verdict.DIFFERS),
+        ([judged(IDS[0], ok=[1], evidence="a")], Verdict.PASS),
+        ([judged(IDS[0], ok="", evidence="a")], Verdict.FAIL),
+    ],
+)
+def test_the_most_telling_verdict_on_an_item_counts(findings, verdict):
+    report = Report(ITEMS)
+    for finding in findings:
+        report.add(finding)
+    assert report.findings()[0].verdict is verdict
+    assert report.exit_status == int(verdict is Verdict.FAIL)
+
+
+def test_the_table_has_item_verdict_evidence_and_totals():
+    report = Report(ITEMS)
+    report.add(passed(IDS[0], "seen\nit"))
+    report.add(differs(IDS[1], "exit-codes", "x" * 500))
+    lines = report.text().splitlines()
+    assert lines[0].split(maxsplit=2) == [IDS[0], "pass", "seen it"]
+    assert "differs (exit-codes)" in lines[1]
+    assert lines[1].endswith("…")
+    assert lines[-1] == "3 items: 1 pass, 0 fail, 1 differs, 1 not testable"
+
+
+def test_a_case_that_broke_off_fails_the_run():
+    report = Report(ITEMS)
+    report.broke_off("a case: OSError: no")
+    assert report.exit_status == 1
+    assert "broke off: a case" in report.text()
+
+
+def test_the_baseline_file_has_the_whole_evidence():
+    report = Report(ITEMS)
+    report.add(differs(IDS[0], "exit-codes", "x" * 500))
+    baseline = json.loads(report.json())
+    assert baseline["totals"] == {"pass": 0, "fail": 0, "differs": 1, "not testable": 2}
+    assert baseline["findings"][0]["evidence"] == "x" * 500
+    assert baseline["findings"][0]["row"] == "exit-codes"
+    assert "row" not in baseline["findings"][1]
