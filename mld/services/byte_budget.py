@@ -106,22 +106,22 @@ class ByteBudget:
 
     def _let_in(self) -> None:
         size_bytes, turn = self._waiting.popleft()
-        if not turn.done():
-            self._used += size_bytes
-            self._moved_at = self._clock.monotonic()
-            turn.set_result(None)
+        self._used += size_bytes
+        self._moved_at = self._clock.monotonic()
+        turn.set_result(None)
 
     async def _turn(self, size_bytes: int) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((size_bytes, turn))
+        entry = (size_bytes, turn)
+        self._waiting.append(entry)
         try:
             while not turn.done():
                 await self._wait_or_stall(turn)
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if turn.done():
                 self.move(-size_bytes)
             else:
-                turn.cancel()
+                self._waiting.remove(entry)
                 self.move(0)  # the next in line may fit where this one did not
             raise
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import random
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mld.local.kinesis import KinesisModel
 from mld.local.kinesis.port import FakeKinesis
@@ -34,6 +33,9 @@ from mld.services.shard_end import ShardEnd
 from tests.fakes.children import ScriptedChildren
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import DynamoDbModel, FakeDynamoDb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 STREAM = Stream(name="orders")
 FIRST = "shardId-000000000000"
