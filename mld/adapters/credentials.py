@@ -51,9 +51,10 @@ def make_session(chain: CredentialChain, region: str | None) -> Session:
         region: default region of its clients, and of STS where the chain names none.
 
     Raises:
-        ConfigError: an assume-role entry has no region at all; name ``endpointRegion``.
+        ConfigError: an assume-role entry has no region at all: name ``endpointRegion``; or the
+            AWS configuration files cannot be used.
     """
-    session = botocore.session.Session()
+    session = _new_session()
     if region is not None:
         session.set_config_variable("region", region)
     resolver = ChainResolver(session, chain, region)
@@ -67,10 +68,11 @@ def resolve_region(configured: str | None, environ: Mapping[str, str] = os.envir
     """The region of the clients: the file, ``AWS_REGION``, the profile, the instance; in this order.
 
     Raises:
-        ConfigError: nothing names a region; write ``regionName``.
+        ConfigError: nothing names a region: write ``regionName``; or the AWS configuration files
+            cannot be used.
     """
     region = configured or environ.get("AWS_REGION")
-    region = region or botocore.session.Session().get_config_variable("region")
+    region = region or _new_session().get_config_variable("region")
     if not region and environ.get("AWS_EC2_METADATA_DISABLED", "").lower() != "true":
         region = _instance_region()
     if not region:
@@ -137,6 +139,15 @@ class ChainResolver:
                 _log.info("using credentials of %s", step)
                 return credentials, False
         return None, False
+
+
+def _new_session() -> Session:
+    session = botocore.session.Session()
+    try:
+        session.get_scoped_config()
+    except BotoCoreError as error:
+        raise ConfigError(f"the AWS configuration cannot be used: {error}") from None
+    return session
 
 
 def _loader(

@@ -105,20 +105,23 @@ class JsonFormatter(logging.Formatter):
 
 
 class RepeatFilter(logging.Filter):
-    """Lets ten equal lines within ten seconds pass, then one in ten seconds with a count.
+    """Lets ten equal warnings within ten seconds pass, then one in ten seconds with a count.
 
-    Lines are equal when logger, level and text with its values are.
+    Lines are equal when logger, level, text and context are. What a child wrote always passes.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._monotonic = monotonic
         #: line -> (start of its window, lines in the window)
-        self._seen: dict[tuple[str, int, str], tuple[float, int]] = {}
+        self._seen: dict[tuple[str, int, str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """False when the line is to be dropped."""
-        line = (record.name, record.levelno, record.getMessage())
+        fields = _fields(record)
+        if record.levelno < logging.WARNING or "child_line" in fields:
+            return True
+        line = (record.name, record.levelno, record.getMessage(), str(fields))
         now = self._monotonic()
         if len(self._seen) >= _REMEMBERED and line not in self._seen:
             self._seen.clear()

@@ -9,7 +9,12 @@ from urllib.parse import parse_qs
 import pytest
 from botocore.exceptions import ClientError
 
-from mld.adapters.credentials import make_session, require_credentials, resolve_region
+from mld.adapters.credentials import (
+    _instance_region,
+    make_session,
+    require_credentials,
+    resolve_region,
+)
 from mld.adapters.logs import JsonFormatter
 from mld.errors import ConfigError, CredentialsMissing
 from mld.model.credentials import parse_chain
@@ -287,3 +292,15 @@ def test_the_instance_may_name_the_region(monkeypatch):
     monkeypatch.setattr("mld.adapters.credentials._instance_region", lambda: "sa-east-1")
     monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
     assert resolve_region(None) == "sa-east-1"
+
+
+def test_a_profile_that_does_not_exist_is_a_configuration_error(monkeypatch):
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(ConfigError, match=r"AWS configuration cannot be used: .*nobody"):
+        resolve_region(None)
+    with pytest.raises(ConfigError, match="nobody"):
+        session("EnvironmentVariableCredentialsProvider")
+
+
+def test_an_instance_whose_metadata_is_disabled_names_no_region():
+    assert _instance_region() is None

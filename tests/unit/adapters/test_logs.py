@@ -130,20 +130,32 @@ def test_standard_error_is_where_lines_go(capsys):
     assert captured.out == ""
 
 
-def test_equal_lines_are_counted_after_the_tenth():
+def warning(text, *args, **extra):
+    return record(text, *args, level=logging.WARNING, **extra)
+
+
+def test_equal_warnings_are_counted_after_the_tenth():
     now = 0.0
     repeated = RepeatFilter(lambda: now)
-    assert [repeated.filter(record("a %s", "b")) for _ in range(15)] == [True] * 10 + [False] * 5
-    assert repeated.filter(record("a %s", "c"))
+    passed = [repeated.filter(warning("a %s", "b", shard="1")) for _ in range(15)]
+    assert passed == [True] * 10 + [False] * 5
+    assert repeated.filter(warning("a %s", "c", shard="1"))
+    assert repeated.filter(warning("a %s", "b", shard="2"))
     now = 10.0
-    later = record("a %s", "b")
+    later = warning("a %s", "b", shard="1")
     assert repeated.filter(later)
     assert later.suppressed == 5
-    assert repeated.filter(again := record("a %s", "b"))
+    assert repeated.filter(again := warning("a %s", "b", shard="1"))
     assert not hasattr(again, "suppressed")
+
+
+def test_plain_lines_and_what_a_child_wrote_always_pass():
+    repeated = RepeatFilter(lambda: 0.0)
+    assert all(repeated.filter(record("a")) for _ in range(50))
+    assert all(repeated.filter(warning("a", child_line="x")) for _ in range(50))
 
 
 def test_the_memory_of_repeated_lines_is_bounded():
     repeated = RepeatFilter(lambda: 0.0)
-    assert all(repeated.filter(record("%d", number)) for number in range(2500))
+    assert all(repeated.filter(warning("%d", number)) for number in range(2500))
     assert len(repeated._seen) <= 1000
