@@ -41,7 +41,8 @@ class Manners:
     Attributes:
         work_s: shortest and longest time for one message.
         checkpoints: ``batch`` = after each, ``record`` = at a record in its middle and after it,
-            ``rarely`` = after every fifth, ``late`` = only when asked to end.
+            ``rarely`` = after every fifth, ``late`` = only when asked to end, ``cheeky`` = after
+            each, and at positions and times at which it may not.
         crash: it exits in the middle of a message.
         mute: it never answers again.
         garbage: it prints a line that is no message.
@@ -224,6 +225,8 @@ class SimChild:
             self.began_at = (message.sequence_number or "", message.sub_sequence_number or 0)
         self._judge.message(self, message)
         await asyncio.sleep(self._rng.uniform(*manners.work_s))
+        if manners.checkpoints == "cheeky" and self._lucky(0.3):
+            await self._ask_for_too_much()
         if self._lucky(manners.garbage):
             await self._stdout.write(b"Traceback: not a message {\n")
         if self._lucky(manners.crash):
@@ -261,8 +264,19 @@ class SimChild:
             await self._checkpoint(records[-1])
             return
         self._judge.processed(self, records)
-        if records and (style == "batch" or (style == "rarely" and self._batches % 5 == 0)):
+        if records and (style in {"batch", "cheeky"} or (style == "rarely" and self._batches % 5 == 0)):
             await self._checkpoint(None)
+
+    async def _ask_for_too_much(self) -> None:
+        """Ask once for a position that was never handed out, or for one of long ago."""
+        position = self._rng.choice(
+            [str(10**60), "1", "SHARD_END", "LATEST", "TRIM_HORIZON", "4x", "", "-1"]
+        )
+        await self._say(CheckpointRequest(position, self._rng.choice([None, 0, 7])))
+        result = await self._next()
+        if not isinstance(result, CheckpointResult):
+            raise BrokenPipeError
+        self._judge.checkpoint_answered(self, result)
 
     async def _checkpoint(self, record: Any) -> None:
         """Ask, and ask again while told that the table is too busy (as kclpy's samples do)."""

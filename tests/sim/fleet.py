@@ -21,10 +21,10 @@ from tests.sim.joiner import Joiner3x
 from tests.sim.judges import Judges, Violation, text_of
 from tests.sim.loop import SimLoop, Stalled, run
 from tests.sim.nemesis import Nemesis
-from tests.sim.node import GRACE_S, TABLE, Node, config_of
+from tests.sim.node import TABLE, Node, config_of
 from tests.sim.plan import Plan, draw
 from tests.sim.ports import EPOCH_S
-from tests.sim.stream import SimStream
+from tests.sim.stream import STREAM, SimStream
 from tests.sim.trace import Trace
 
 #: ``app.build``, or a test's own with a fault planted.
@@ -32,6 +32,9 @@ Build = Callable[[Config, app.Ports, Stream], Any]
 
 #: Distance of two looks at who believes what.
 TICK_S = 0.5
+#: After a change of owners nobody may feel responsible for a hole until the next election, and the
+#: audit has to see it three times.
+ELECTION_S = 300 + 60 + 60
 _POLITE = Manners()
 
 
@@ -93,6 +96,7 @@ class Fleet:
                 create_s=plan.create_s,
                 max_lag_s=0.5 if plan.stale_reads else 0.0,
                 stale_probability=0.3,
+                page_items=plan.page_items,
             ),
         )
         self.stream = SimStream(
@@ -126,6 +130,8 @@ class Fleet:
         self.supervised = True
         self.flipped = False
         self._incarnations = 0
+        self._places = 0
+        self._peers = 0
 
     def now(self) -> float:
         """Virtual seconds since the start."""
@@ -136,14 +142,25 @@ class Fleet:
 
     # -- members -------------------------------------------------------------------------------
 
-    def new_node(self) -> Node:
-        """A fresh process with a worker id of its own."""
+    def new_node(self, worker_id: str | None = None) -> Node:
+        """A fresh process, with a worker id of its own unless it is told one."""
         self._incarnations += 1
-        worker_id = f"w{self._incarnations}"
-        node = Node(self, worker_id, random.Random(f"{worker_id} {self.plan.seed}"))
+        number = self._incarnations
+        node = Node(
+            self, worker_id or f"w{number}", random.Random(f"node {number} {self.plan.seed}")
+        )
         self.nodes.append(node)
         node.start()
         return node
+
+    def new_peer(self) -> JavaPeer:
+        """A fresh Java-like process."""
+        self._peers += 1
+        name = f"java{self._peers}"
+        peer = JavaPeer(self, name, random.Random(f"{name} {self.plan.seed}"))
+        self.members.append(peer)
+        peer.start()
+        return peer
 
     def alive(self) -> list[Any]:
         """Workers of ours that exist."""
@@ -151,10 +168,12 @@ class Fleet:
 
     async def supervise(self) -> None:
         """A place in the fleet: start a worker, and another when it has ended."""
-        rng = random.Random(f"place {len(self.nodes)} {self.plan.seed}")
+        self._places += 1
+        rng = random.Random(f"place {self._places} {self.plan.seed}")
+        worker_id = f"p{self._places}" if self.plan.same_ids else None
         await asyncio.sleep(rng.uniform(0, 5))
         while self.supervised:
-            node = self.new_node()
+            node = self.new_node(worker_id)
             await node.ended.wait()
             if not node.gate.dead:
                 await node.check_clean()
@@ -172,9 +191,9 @@ class Fleet:
             return
         took_s = self.now() - node.stop_asked_s
         child = node.config.child
-        bound_s = GRACE_S + child.eof_grace_s + child.term_grace_s + 2.0
-        if self.judges.calm:
-            bound_s = GRACE_S
+        bound_s = node.config.shutdown_grace_s + child.eof_grace_s + child.term_grace_s + 2.0
+        if self.judges.calm and node.config.shutdown_grace_s > 1.0:
+            bound_s = node.config.shutdown_grace_s
             if node.outcome is None or not node.outcome.complete or node.outcome.leases_left:
                 self.judges.convict("L4", f"{node.worker_id} ended with {node.outcome}")
         if took_s > bound_s:
@@ -210,6 +229,18 @@ class Fleet:
         self.members.append(joiner)
         joiner.start()
 
+    def drop_lease(self, rng: random.Random) -> None:
+        """An operator deletes a row of an open shard; the audit has to find the hole."""
+        shards = self.stream.model.stream(STREAM).open_shards
+        keys = [shard.shard_id for shard in shards if shard.shard_id in self.judges.leases()]
+        if not keys or self.plan.flip_at_s is not None:  # the scripted 3.x worker does not audit
+            return
+        key = rng.choice(keys)
+        self.judges.actor = "operator"
+        self.judges.foreigners.add("operator")
+        self.trace.add("", f"ROW {key} DELETED")
+        self.dynamodb.call("DeleteItem", {"TableName": TABLE, "Key": {"leaseKey": {"S": key}}})
+
     async def watch(self) -> None:
         """Look at beliefs, for ever."""
         while True:
@@ -229,6 +260,8 @@ class Fleet:
         taker_s = self.leases.taker_interval_s
         orphaned: dict[str, float] = {}
         bound_s = self.now() + 60 + taker_s * (len(self.stream.truth) + 4)
+        if "operator" in self.judges.foreigners:
+            bound_s += ELECTION_S
         why = "?"
         while self.now() < bound_s and not self.judges.violations:
             await asyncio.sleep(1)
@@ -259,7 +292,7 @@ class Fleet:
             log = self.judges.log(shard_id)
             if log.prefix < len(truth.places):
                 return f"{shard_id}: {log.prefix} of {len(truth.places)} records processed"
-            shard = self.stream.model.stream("orders").shards[shard_id]
+            shard = self.stream.model.stream(STREAM).shards[shard_id]
             if not shard.is_open and not log.ended:
                 return f"{shard_id}: closed and read, but not at SHARD_END"
         if self.flipped and self.alive():
@@ -298,10 +331,8 @@ class Fleet:
             for _place in range(self.plan.workers):
                 tasks.append(group.create_task(self.supervise(), name="place"))
             tasks.append(group.create_task(self.flip(), name="flip"))
-            for place in range(self.plan.peers):
-                peer = JavaPeer(self, f"java{place}", random.Random(f"j{place} {self.plan.seed}"))
-                self.members.append(peer)
-                peer.start()
+            for _place in range(self.plan.peers):
+                self.new_peer()
             nemesis.start(group, tasks)
             await nemesis.chaos()
             if not self.judges.violations:

@@ -11,7 +11,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import Throttled, UnknownOutcome, Unreachable
+from mld.errors import ExpiredIterator, Throttled, UnknownOutcome, Unreachable
 
 if TYPE_CHECKING:
     import random
@@ -32,6 +32,7 @@ class Weather:
         lost_before: probability that a request is lost.
         lost_after: probability that an answer is lost.
         throttled: probability of a refusal.
+        expired: probability that GetRecords finds its iterator too old.
         partitioned: services that cannot be reached.
     """
 
@@ -41,6 +42,7 @@ class Weather:
     lost_before: float = 0.0
     lost_after: float = 0.0
     throttled: float = 0.0
+    expired: float = 0.0
     partitioned: set[str] = field(default_factory=set)
 
 
@@ -138,6 +140,9 @@ class Gate:
         elif weather.throttled and rng.random() < weather.throttled:
             error = Throttled(operation, "ProvisionedThroughputExceededException", "by the nemesis")
             loop.call_later(there_s + back_s, self._deliver, answer, None, error)
+        elif weather.expired and operation == "GetRecords" and rng.random() < weather.expired:
+            gone = ExpiredIterator(operation, "ExpiredIteratorException", "by the nemesis")
+            loop.call_later(there_s + back_s, self._deliver, answer, None, gone)
         elif weather.lost_before and rng.random() < weather.lost_before:
             loop.call_later(timeout_s, self._no_answer, answer, operation, False)
         else:

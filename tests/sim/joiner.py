@@ -75,9 +75,9 @@ class Joiner3x(JavaPeer):
         if self._where == "lease":
             item["entityType"] = {"S": "CLIENT_VERSION_MIGRATION"}
             lock["entityType"] = {"S": "LEADER"}
+        self.fleet.flipped = True  # as soon as the first write may have landed
         for row in (item, lock):
             await self._put(table, row)
-        self.fleet.flipped = True
         self.fleet.trace.add(self.worker_id, f"FLIP to {self._version}")
 
     async def _put(self, table: str, item: dict[str, Any]) -> None:

@@ -91,11 +91,18 @@ class ShardLog:
         done: per index, whether some child has processed it.
         prefix: number of leading records that are done.
         ended: SHARD_END was durable at some time.
+        row_dropped: an operator has deleted its lease.
     """
 
     done: list[bool] = field(default_factory=list)
     prefix: int = 0
     ended: bool = False
+    row_dropped: bool = False
+
+    @property
+    def is_passable(self) -> bool:
+        """Whether its children may be read."""
+        return self.ended or self.row_dropped
 
     def mark(self, index: int) -> bool:
         """Note one record; False when it had been done before."""
@@ -303,7 +310,7 @@ class Judges:
             )
         if position.is_shard_end:
             log.ended = True
-            if self._stream.model.stream("orders").shards[truth.shard_id].is_open:
+            if self._stream.shards[truth.shard_id].is_open:
                 self.convict("S1", f"{self.actor} ended {key}, which is open")
 
     def _covered(self, truth: ShardTruth, position: ExtendedSequenceNumber) -> int:
@@ -316,7 +323,13 @@ class Judges:
 
     def _deleted(self, key: str, item: Item) -> None:
         shard_id = key.rsplit(":", 1)[-1]
-        shard = self._stream.model.stream("orders").shards.get(shard_id)
+        shard = self._stream.shards.get(shard_id)
+        if self.actor in self.foreigners:
+            # Nobody can know at once; and who has no row does not hold up its children.
+            now = self._now()
+            self._handovers[key] = _Handover(now, worker_of(item), now + self._failover_s * 1.01)
+            self.log(shard_id).row_dropped = True
+            return
         if shard is None:
             return
         if not position_of(item).is_shard_end:
@@ -415,7 +428,7 @@ class Judges:
                 child.worker, f"records {_short(child.shard_id)} <{child.next_index}"
             )
             for parent in truth.parents:
-                if not self.log(parent).ended:
+                if not self.log(parent).is_passable:
                     self.convict(
                         "S3", f"{child.worker} read {child.shard_id} before {parent} was finished"
                     )
@@ -449,7 +462,7 @@ class Judges:
                     self.duplicates += 1
                 sub += 1
         for parent in truth.parents:
-            if not self.log(parent).ended:
+            if not self.log(parent).is_passable:
                 self.convict("S3", f"{worker} read {shard_id} before {parent} was finished")
 
     def last_place(self, shard_id: str, sequence_number: int) -> int:

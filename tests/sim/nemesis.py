@@ -7,10 +7,10 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from tests.sim.gate import Weather
+from tests.sim.java_peer import JavaPeer
 
 if TYPE_CHECKING:
     from tests.sim.fleet import Fleet
-    from tests.sim.node import Node
 
 #: Workers of ours at most at a time.
 MOST_WORKERS = 5
@@ -40,22 +40,34 @@ class Nemesis:
             if plan.faults and fleet.now() < end_s:
                 await self._strike(rng.choice(plan.faults))
         self._over = True
-        for node in fleet.nodes:
-            node.gate.weather = Weather()
-            node.gate.thaw()
+        for member in [*fleet.nodes, *fleet.members]:
+            member.gate.weather = Weather()
+            member.gate.thaw()
 
     async def _strike(self, fault: str) -> None:
         fleet, rng = self._fleet, self._rng
-        nodes = [node for node in fleet.alive() if node.worker is not None]
+        nodes: list[Any] = [node for node in fleet.alive() if node.worker is not None]
+        nodes += [peer for peer in fleet.members if peer.alive]
         assert self._group is not None
         if fault == "join":
             if len(fleet.alive()) < MOST_WORKERS:
                 self._tasks.append(self._group.create_task(fleet.supervise(), name="place"))
             return
+        if fault == "drop lease":
+            if rng.random() < 0.3:
+                fleet.drop_lease(rng)
+            return
         if not nodes:
             return
         node = rng.choice(nodes)
-        if fault == "kill":
+        if isinstance(node, JavaPeer):
+            if fault == "kill" and not fleet.flipped:
+                await node.kill()
+                await asyncio.sleep(rng.uniform(0, 5))
+                fleet.new_peer()
+            elif fault not in {"kill", "stop", "step clock"}:
+                self._tasks.append(self._group.create_task(self._spell(node, fault), name="spell"))
+        elif fault == "kill":
             await node.kill()
         elif fault == "stop":
             node.stop()
@@ -67,7 +79,7 @@ class Nemesis:
                 self._group.create_task(self._spell(node, fault), name="spell")
             )
 
-    async def _spell(self, node: Node, fault: str) -> None:
+    async def _spell(self, node: Any, fault: str) -> None:
         """One fault that lasts a while."""
         fleet, rng, failover_s = self._fleet, self._rng, self._fleet.plan.failover_s
         lasts_s = rng.choice([rng.uniform(0.1, 2), rng.uniform(1, 3 * failover_s)])
@@ -86,6 +98,8 @@ class Nemesis:
                 weather.lost_after = rng.uniform(0.05, 0.5)
             case "throttle":
                 weather.throttled = rng.uniform(0.05, 0.7)
+            case "expire":
+                weather.expired = rng.uniform(0.05, 0.5)
             case "slow":
                 weather.slow_probability = rng.uniform(0.05, 0.5)
                 weather.slow_s = rng.uniform(0.5, 5)
@@ -105,6 +119,8 @@ class Nemesis:
                 weather.lost_after = 0.0
             case "throttle":
                 weather.throttled = 0.0
+            case "expire":
+                weather.expired = 0.0
             case "slow":
                 weather.slow_probability = 0.0
         fleet.trace.add(node.worker_id, f"{fault} is over")

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from tests.sim.plan import Plan
 
 TABLE = "app"
-GRACE_S = 20.0
 
 
 def config_of(plan: Plan, worker_id: str) -> Config:
@@ -74,7 +73,7 @@ def config_of(plan: Plan, worker_id: str) -> Config:
         shards=shards,
         retrieval=RetrievalConfig(idle_s=1.5, max_records=plan.max_records),
         metrics=MetricsConfig(level="NONE"),
-        shutdown_grace_s=GRACE_S,
+        shutdown_grace_s=plan.grace_s,
     )
 
 

@@ -22,6 +22,8 @@ FAULTS = (
     "slow",
     "step clock",
     "join",
+    "expire",
+    "drop lease",
 )
 
 
@@ -63,6 +65,9 @@ class Plan:
     limits: bool = False
     cleanup_fast: bool = False
     max_records: int = 10_000
+    page_items: int | None = None
+    same_ids: bool = False
+    grace_s: float = 20.0
 
 
 def draw(seed: int) -> Plan:
@@ -81,11 +86,11 @@ def draw(seed: int) -> Plan:
         shards=rng.randint(1, 6),
         failover_s=rng.choice([2.0, 3.0, 5.0, 5.0, 10.0]),
         faults=faults,
-        fault_every_s=rng.uniform(4, 20),
-        chaos_s=rng.uniform(50, 110),
+        fault_every_s=rng.choice([rng.uniform(1, 4), rng.uniform(4, 20)]),
+        chaos_s=rng.uniform(60, 240),
         put_every_s=rng.uniform(0.3, 3.0),
         aggregated=rng.choice([0.0, 0.0, 0.3]),
-        reshard_every_s=rng.uniform(12, 50) if rng.random() < 0.6 else None,
+        reshard_every_s=rng.uniform(5, 50) if rng.random() < 0.6 else None,
         manners=_manners(rng, rude=rude, timeout=timeout),
         answer_timeout_s=timeout,
         restart_children=rng.random() < 0.5,
@@ -98,12 +103,15 @@ def draw(seed: int) -> Plan:
         limits=rng.random() < 0.3,
         cleanup_fast=rng.random() < 0.5,
         max_records=rng.choice([10_000, 10_000, 5]),
+        page_items=rng.choice([None, None, 1, 3]),
+        same_ids=rng.random() < 0.2,
+        grace_s=rng.choice([20.0, 20.0, 4.0, 0.0]),
     )
 
 
 def _manners(rng: random.Random, *, rude: bool, timeout: float | None) -> Manners:
     slowest_s = rng.choice([0.02, 0.02, 0.5, 3.0])
-    checkpoints = rng.choice(["batch", "batch", "record", "rarely", "late"])
+    checkpoints = rng.choice(["batch", "batch", "record", "rarely", "late", "cheeky"])
     if not rude:
         return Manners((0.0, slowest_s), checkpoints)
 

@@ -86,6 +86,11 @@ class SimStream:
             if shard.shard_id not in self.truth:
                 self.truth[shard.shard_id] = ShardTruth(shard.shard_id, tuple(shard.parents))
 
+    @property
+    def shards(self) -> dict[str, Any]:
+        """The model's shards by id."""
+        return self.model.stream(STREAM).shards
+
     def find(self, shard_id: str) -> ShardTruth | None:
         """What is known of a shard, None when there is none of that id."""
         if shard_id not in self.truth:
