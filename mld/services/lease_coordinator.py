@@ -96,15 +96,8 @@ class LeaseCoordinator:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.renewer.run())
             group.create_task(self.taker.run())
-            group.create_task(self._retake())
 
     def stop_taking(self) -> None:
         """From now on the number of held leases only falls; renewals go on."""
         self.taker.stop()
         self.renewer.stop_adding()
-
-    async def _retake(self) -> None:
-        """Look for leases at once when one of ours lapsed, instead of at the next cycle."""
-        while True:
-            await self.renewer.lapsed.wait()
-            self.taker.wake()

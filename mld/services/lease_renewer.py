@@ -12,22 +12,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from mld.decide.backoff import backoff_s
-from mld.decide.renewal import believed_until, renewal_order
 from mld.errors import AwsError, Denied, LeaseLost, NotFound
-from mld.model.lease import HeldLease
 from mld.ports.metrics import Level, Unit
 from mld.services.bounded import for_each
-from mld.services.signal import Signal
+from mld.services.held_leases import HeldLeases, Holding
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterable
 
     from mld.model.config import LeaseConfig
-    from mld.model.lease import Lease
+    from mld.model.lease import HeldLease, Lease
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.ports.clock import Clock, IdSource
     from mld.ports.metrics import Metrics
@@ -40,17 +39,17 @@ _OPERATION = "RenewAllLeases"
 RETRY_FIRST_S = 0.1
 RETRY_CAP_S = 1.0
 RELEASE_TRIES = 3
+#: So short that belief is not stretched, long enough for the clock to move.
+MIN_SLEEP_S = 0.001
 
 
-@dataclass(slots=True)
-class _Holding:
-    """What is known of one held lease; replaced, never revived, when it lapses."""
+class _Try(Enum):
+    """How one try to renew ended."""
 
-    lease: Lease
-    token: str
-    valid_until: float
-    last_success: float
-    ended: bool = False
+    RENEWED = auto()
+    GONE = auto()
+    REPEAT = auto()
+    HOPELESS = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class RenewalRound:
     Attributes:
         renewed: leases whose counter moved.
         lost: leases that turned out not to be ours any more, since the round before.
-        unsure: leases that are still believed but could not be renewed.
+        unsure: leases that could not be renewed; held ones are believed until their time is up.
         took_s: length of the round.
     """
 
@@ -95,16 +94,11 @@ class LeaseRenewer:
         self._worker_id = worker_id
         self._clock = clock
         self._rng = rng
-        self._ids = ids
         self._metrics = metrics
-        self._holdings: dict[str, _Holding] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
-        self._lost = 0
-        self._is_draining = False
+        self._held = HeldLeases(config, clock, ids)
         #: Woken at every gain and every loss.
-        self.changed = Signal()
-        #: Woken when a lease lapsed by our own clock: nobody may be reading its shard.
-        self.lapsed = Signal()
+        self.changed = self._held.changed
+        self._reported_lost = 0
         #: The last finished round.
         self.last_round: RenewalRound | None = None
 
@@ -112,23 +106,18 @@ class LeaseRenewer:
 
     def held(self) -> tuple[HeldLease, ...]:
         """Leases that are believed to be ours right now, sorted by key."""
-        now = self._clock.monotonic()
-        return tuple(
-            _snapshot(holding)
-            for _, holding in sorted(self._holdings.items())
-            if holding.valid_until > now
-        )
+        return self._held.believed()
 
     def get(self, lease_key: str) -> HeldLease | None:
         """One lease that is believed to be ours right now, or None."""
-        holding = self._holdings.get(lease_key)
+        holding = self._held.find(lease_key)
         if holding is None or holding.valid_until <= self._clock.monotonic():
             return None
-        return _snapshot(holding)
+        return holding.snapshot()
 
     def exclusive(self, lease_key: str) -> asyncio.Lock:
         """The lock that orders all writes of this worker to one lease."""
-        return self._locks.setdefault(lease_key, asyncio.Lock())
+        return self._held.lock(lease_key)
 
     def add(self, lease: Lease, requested_at: float) -> HeldLease:
         """Hold a lease from now on, under a new token.
@@ -137,14 +126,7 @@ class LeaseRenewer:
             lease: the row as we have just written it.
             requested_at: reading of ``Clock.monotonic`` *before* that write was sent.
         """
-        holding = _Holding(lease, self._ids.new_id(), self._belief(requested_at), requested_at)
-        previous = self._holdings.get(lease.lease_key)
-        if previous is not None:
-            previous.ended = True
-        self._holdings[lease.lease_key] = holding
-        log.info("Holding %s from counter %d on", lease.lease_key, lease.lease_counter)
-        self.changed.wake()
-        return _snapshot(holding)
+        return self._held.add(lease, requested_at)
 
     async def adopt_own(self, leases: Iterable[Lease] | None = None) -> None:
         """At start: renew and hold the rows that name this worker, however old.
@@ -163,7 +145,7 @@ class LeaseRenewer:
             for lease in leases
             if lease.lease_owner == self._worker_id
             and lease.checkpoint_owner is None
-            and lease.lease_key not in self._holdings
+            and lease.lease_key not in self._held
         ]
         await for_each(own, self._config.renewal_threads, self._adopt)
 
@@ -181,9 +163,9 @@ class LeaseRenewer:
 
     async def drop(self, lease_key: str, token: str) -> None:
         """Stop renewing, without a write; the row lapses by itself. Nothing for an old token."""
-        holding = self._current(lease_key, token)
+        holding = self._held.find(lease_key, token)
         if holding is not None:
-            self._end(holding)
+            self._held.end(holding)
 
     async def release(self, lease_key: str, token: str) -> bool:
         """Give a lease up in the table, so that another worker can take it at once; then drop it.
@@ -195,13 +177,13 @@ class LeaseRenewer:
         Cancellation: renewing has stopped only if the write was tried.
         """
         async with self.exclusive(lease_key):
-            holding = self._current(lease_key, token)
+            holding = self._held.find(lease_key, token)
             if holding is None:
                 return False
             try:
                 return await self._evict(holding.lease)
             finally:
-                self._end(holding)
+                self._held.end(holding)
 
     async def _evict(self, lease: Lease) -> bool:
         for attempt in range(RELEASE_TRIES):
@@ -215,7 +197,7 @@ class LeaseRenewer:
 
     def stop_adding(self) -> None:
         """From now on a lease that lapsed is not picked up again (the worker is stopping)."""
-        self._is_draining = True
+        self._held.close()
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -242,21 +224,20 @@ class LeaseRenewer:
             AwsError: nothing was written.
         """
         async with self.exclusive(lease_key):
-            holding = self._current(lease_key, token)
+            holding = self._held.find(lease_key, token)
             if holding is None:
                 raise LeaseLost(lease_key, "it is not held any more")
             requested_at = self._clock.monotonic()
-            if holding.valid_until <= requested_at:
-                self._lapse(holding)
+            if self._held.has_lapsed(holding):
                 raise LeaseLost(lease_key, "it was not renewed in time")
             try:
                 lease = await self._store.checkpoint(
                     holding.lease, position, child_shard_ids=child_shard_ids
                 )
             except LeaseLost as lost:
-                self._lose(holding, lost.why)
+                self._held.lose(holding, lost.why)
                 raise
-            self._succeed(holding, lease, requested_at)
+            self._held.succeed(holding, lease, requested_at)
 
     async def run(self) -> None:
         """Renew at a fixed rate until cancelled."""
@@ -279,126 +260,92 @@ class LeaseRenewer:
             await asyncio.sleep(due - self._clock.monotonic())
 
     async def renew_once(self) -> RenewalRound:
-        """Renew every held lease, trying failed ones again until the next round is due."""
+        """Renew every held lease, trying failed ones again until the next round is due.
+
+        Leases that lapsed are tried after the others: while nobody else took them (the table was
+        out of reach, this process was frozen), writing on top of our own last row regains them.
+        """
         started_at = self._clock.monotonic()
         ends_at = started_at + self._config.renewal_interval_s
-        pending = renewal_order(
-            (key, holding.last_success) for key, holding in self._holdings.items()
-        )
-        total, attempt = len(pending), 0
+        pending = self._held.keys_by_wait() + self._held.lapsed()
+        attempt, renewed, hopeless = 0, 0, 0
         while pending:
-            pending = await self._renew_all(pending)
+            tries = await self._try_all(pending)
+            renewed += sum(outcome is _Try.RENEWED for outcome in tries.values())
+            hopeless += sum(outcome is _Try.HOPELESS for outcome in tries.values())
+            pending = [key for key in pending if tries[key] is _Try.REPEAT]
             pause_s = self._retry_pause(attempt)
             if not pending or self._clock.monotonic() + pause_s >= ends_at:
                 break
             await asyncio.sleep(pause_s)
             attempt += 1
-        return self._report(total, len(pending), self._clock.monotonic() - started_at)
+        took_s = self._clock.monotonic() - started_at
+        return self._report(renewed, len(pending) + hopeless, took_s)
 
-    async def _renew_all(self, keys: list[str]) -> list[str]:
-        """Try each once; returns those worth another try, in the same order."""
-        failed: set[str] = set()
+    async def _try_all(self, keys: list[str]) -> dict[str, _Try]:
+        outcomes: dict[str, _Try] = {}
 
         async def renew(key: str) -> None:
-            if not await self._renew(key):
-                failed.add(key)
+            async with self.exclusive(key):
+                outcomes[key] = await self._try(key)
 
         await for_each(keys, self._config.renewal_threads, renew)
-        return [key for key in keys if key in failed]
+        return outcomes
 
-    async def _renew(self, lease_key: str) -> bool:
-        """One try; False when it may succeed if repeated."""
-        async with self.exclusive(lease_key):
-            holding = self._holdings.get(lease_key)
-            if holding is None:
-                return True
-            requested_at = self._clock.monotonic()
-            if holding.valid_until <= requested_at:
-                self._lapse(holding)
-                return True
-            try:
-                lease = await self._store.renew(holding.lease)
-            except LeaseLost as lost:
-                self._lose(holding, lost.why)
-            except AwsError as error:
-                log.warning("Could not renew %s: %s", lease_key, error)
-                self._add_count("RenewLease.Success", 0, Level.DETAILED)
-                return isinstance(error, NotFound | Denied)
-            else:
-                self._succeed(holding, lease, requested_at)
-                self._add_count("RenewLease.Success", 1, Level.DETAILED)
-            took_s = self._clock.monotonic() - requested_at
-            self._add_time("RenewLease.Time", took_s, Level.DETAILED)
-            return True
+    async def _try(self, lease_key: str) -> _Try:
+        """One try to renew a held or to regain a lapsed lease, under its lock."""
+        holding = self._held.find(lease_key)
+        if holding is not None and self._held.has_lapsed(holding):
+            holding = None
+        row = self._held.lapsed_row(lease_key) if holding is None else holding.lease
+        if row is None:
+            return _Try.GONE
+        requested_at = self._clock.monotonic()
+        outcome = await self._renew(row, holding, requested_at)
+        success = outcome in (_Try.RENEWED, _Try.GONE)
+        self._add_count("RenewLease.Success", int(success), Level.DETAILED)
+        took_s = self._clock.monotonic() - requested_at
+        self._add_time("RenewLease.Time", took_s, Level.DETAILED)
+        return outcome
+
+    async def _renew(self, row: Lease, holding: Holding | None, requested_at: float) -> _Try:
+        try:
+            lease = await self._store.renew(row)
+        except LeaseLost as lost:
+            self._held.forget(row.lease_key)
+            if holding is not None:
+                self._held.lose(holding, lost.why)
+            return _Try.GONE
+        except AwsError as error:
+            log.warning("Could not renew %s: %s", row.lease_key, error)
+            return _Try.HOPELESS if isinstance(error, NotFound | Denied) else _Try.REPEAT
+        if holding is not None:
+            self._held.succeed(holding, lease, requested_at)
+        elif self._held.lapsed_row(row.lease_key) is not None:
+            self.add(lease, requested_at)
+        return _Try.RENEWED
 
     # -- details ----------------------------------------------------------------------------------
 
     async def _watch_expiry(self) -> None:
         """Tell of leases whose time is up, even while all requests hang."""
-        look_s = self._config.renewal_interval_s / 4
+        longest_s = self._config.renewal_interval_s / 4
         while True:
-            now = self._clock.monotonic()
-            for _, holding in sorted(self._holdings.items()):
-                if holding.valid_until <= now:
-                    self._lapse(holding)
-            soonest = min((h.valid_until for h in self._holdings.values()), default=now + look_s)
-            await asyncio.sleep(min(look_s, max(0.001, soonest - now)))
-
-    def _belief(self, requested_at: float) -> float:
-        return believed_until(requested_at, self._config.failover_s, self._config.epsilon_s)
-
-    def _current(self, lease_key: str, token: str) -> _Holding | None:
-        holding = self._holdings.get(lease_key)
-        return holding if holding is not None and holding.token == token else None
-
-    def _succeed(self, holding: _Holding, lease: Lease, requested_at: float) -> None:
-        """Note a write that was answered, whose condition was that the lease is ours."""
-        has_lapsed = holding.valid_until <= self._clock.monotonic()
-        if not has_lapsed and not holding.ended:
-            holding.lease = lease
-            holding.last_success = requested_at
-            holding.valid_until = self._belief(requested_at)
-        elif has_lapsed and self._may_regain(holding, requested_at):
-            # The answer came after we had stopped believing. The row is ours again, so a new
-            # holding begins: its consumer starts from the stored checkpoint.
-            self._lapse(holding)
-            self.add(lease, requested_at)
-
-    def _may_regain(self, holding: _Holding, requested_at: float) -> bool:
-        return (
-            not self._is_draining
-            and self._holdings.get(holding.lease.lease_key) in (None, holding)
-            and self._belief(requested_at) > self._clock.monotonic()
-        )
-
-    def _lapse(self, holding: _Holding) -> None:
-        if not holding.ended:
-            self._lose(holding, "it was not renewed in time")
-            self.lapsed.wake()
-
-    def _lose(self, holding: _Holding, why: str) -> None:
-        if not holding.ended:
-            log.warning("Lost the lease %s: %s", holding.lease.lease_key, why)
-            self._lost += 1
-            self._end(holding)
-
-    def _end(self, holding: _Holding) -> None:
-        if not holding.ended:
-            holding.ended = True
-            del self._holdings[holding.lease.lease_key]
-            self.changed.wake()
+            soonest = self._held.lapse_all()
+            left_s = longest_s if soonest is None else soonest - self._clock.monotonic()
+            await asyncio.sleep(min(longest_s, max(MIN_SLEEP_S, left_s)))
 
     def _retry_pause(self, attempt: int) -> float:
         return backoff_s(attempt, self._rng, first_s=RETRY_FIRST_S, cap_s=RETRY_CAP_S)
 
-    def _report(self, total: int, unsure: int, took_s: float) -> RenewalRound:
-        lost, self._lost = self._lost, 0
-        outcome = RenewalRound(max(0, total - unsure - lost), lost, unsure, took_s)
+    def _report(self, renewed: int, unsure: int, took_s: float) -> RenewalRound:
+        lost, self._reported_lost = self._held.lost - self._reported_lost, self._held.lost
+        outcome = RenewalRound(renewed, lost, unsure, took_s)
         if took_s > self._config.failover_s / 2:
             log.warning("A renewal round took more than half the failover time: %s", outcome)
             self._add_count("SlowRounds", 1, Level.SUMMARY)
         self._add_count("LostLeases", lost, Level.SUMMARY)
-        self._add_count("CurrentLeases", len(self._holdings), Level.SUMMARY)
+        self._add_count("CurrentLeases", len(self._held), Level.SUMMARY)
         self._add_count("Success", int(unsure == 0), Level.SUMMARY)
         self._add_time("Time", took_s, Level.SUMMARY)
         self.last_round = outcome
@@ -411,7 +358,3 @@ class LeaseRenewer:
         self._metrics.add(
             _OPERATION, name, seconds * 1000, unit=Unit.MILLISECONDS, level=level, worker=True
         )
-
-
-def _snapshot(holding: _Holding) -> HeldLease:
-    return HeldLease(holding.lease, holding.token, holding.valid_until)

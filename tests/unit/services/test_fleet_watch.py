@@ -1,0 +1,170 @@
+"""Noticing 3.x fleets, at start and later."""
+
+import asyncio
+
+import pytest
+
+from mld.errors import Denied, Throttled, UnservableFleet
+from tests.fakes.lease_world import TABLE, World, lease
+from tests.sim.loop import run
+
+COORDINATOR = f"{TABLE}-CoordinatorState"
+
+
+def migration(version, key="leaseKey"):
+    return {
+        key: {"S": "Migration3.0"},
+        "cv": {"S": version},
+        "entityType": {"S": "CLIENT_VERSION_MIGRATION"},
+    }
+
+
+def create_coordinator_table(world, version=None):
+    world.model.call(
+        "CreateTable",
+        {
+            "TableName": COORDINATOR,
+            "KeySchema": [{"AttributeName": "key", "KeyType": "HASH"}],
+            "AttributeDefinitions": [{"AttributeName": "key", "AttributeType": "S"}],
+            "BillingMode": "PAY_PER_REQUEST",
+        },
+    )
+    if version:
+        world.model.call("PutItem", {"TableName": COORDINATOR, "Item": migration(version, "key")})
+
+
+def on_table(test, *rows):
+    async def main():
+        world = World()
+        world.create_table()
+        world.put(*rows)
+        await test(world, world.worker("me"))
+
+    run(main())
+
+
+def test_a_2x_table_is_served_and_it_is_said_once_that_2x_rows_are_written(caplog):
+    async def test(world, me):
+        caplog.set_level("INFO")
+        await me.fleet.check()
+        await me.fleet.check()
+        assert sum("CLIENT_VERSION_CONFIG_3X" in line for line in caplog.messages) == 1
+
+    on_table(test, lease())
+
+
+def test_a_rolled_back_fleet_and_an_empty_coordinator_table_are_served():
+    async def test(world, me):
+        create_coordinator_table(world)
+        world.put_item(migration("CLIENT_VERSION_2X"))
+        await me.fleet.check()
+
+    on_table(test, lease())
+
+
+@pytest.mark.parametrize("version", ["CLIENT_VERSION_3X", "CLIENT_VERSION_3X_WITH_ROLLBACK"])
+@pytest.mark.parametrize("in_lease_table", [True, False])
+def test_a_3x_fleet_is_refused_at_start(version, in_lease_table):
+    async def test(world, me):
+        if in_lease_table:
+            world.put_item(migration(version))
+        else:
+            create_coordinator_table(world, version)
+        with pytest.raises(UnservableFleet, match=version):
+            await me.start()
+
+    on_table(test, lease())
+
+
+def test_an_upgrading_fleet_is_served_and_said_once(caplog):
+    async def test(world, me):
+        world.put_item(migration("CLIENT_VERSION_UPGRADE_FROM_2X"))
+        await me.fleet.check()
+        await me.fleet.check()
+        assert sum("UPGRADE_FROM_2X" in line for line in caplog.messages) == 1
+
+    on_table(test, lease())
+
+
+def test_without_permission_on_the_coordinator_table_the_lease_table_decides(caplog):
+    async def test(world, me):
+        world.fault("refuse", "GetItem", times=1, error=None, worker="nobody")
+        original = me.fleet._dynamodb.before
+
+        async def deny(service, operation, request):
+            if request["TableName"] == COORDINATOR:
+                raise Denied("GetItem", "AccessDeniedException")
+            await original(service, operation, request)
+
+        me.fleet._dynamodb.before = deny
+        await me.fleet.check()
+        await me.fleet.check()
+        assert sum("3.0-3.4 workers" in line for line in caplog.messages) == 1
+        world.put_item(migration("CLIENT_VERSION_3X"))
+        with pytest.raises(UnservableFleet):
+            await me.fleet.check()
+
+    on_table(test, lease())
+
+
+def test_at_start_a_table_that_cannot_be_read_is_an_error():
+    async def test(world, me):
+        world.fault("throttle", "GetItem")
+        with pytest.raises(Throttled):
+            await me.fleet.check()
+
+    on_table(test, lease())
+
+
+async def until_refused(me):
+    try:
+        await me.fleet.run()
+    except UnservableFleet as refused:
+        return str(refused)
+    raise AssertionError
+
+
+def test_a_flip_in_the_lease_table_is_noticed_with_the_next_scan():
+    async def test(world, me):
+        await me.start()
+        async with asyncio.TaskGroup() as group:
+            watch = group.create_task(until_refused(me))
+            work = group.create_task(me.run())
+            await asyncio.sleep(10)
+            world.put_item(migration("CLIENT_VERSION_3X_WITH_ROLLBACK"))
+            await asyncio.sleep(10)
+            assert not watch.done()
+            await asyncio.sleep(0.2)
+            assert watch.done()
+            work.cancel()
+        assert "CLIENT_VERSION_3X_WITH_ROLLBACK" in watch.result()
+
+    on_table(test, lease())
+
+
+def test_a_flip_in_the_coordinator_table_is_noticed_within_a_minute_although_reads_fail(caplog):
+    async def test(world, me):
+        create_coordinator_table(world)
+        await me.fleet.check()
+        async with asyncio.TaskGroup() as group:
+            watch = group.create_task(until_refused(me))
+            await asyncio.sleep(30)
+            world.fault("throttle", "GetItem")
+            create_coordinator_item = migration("CLIENT_VERSION_3X", "key")
+            world.model.call("PutItem", {"TableName": COORDINATOR, "Item": create_coordinator_item})
+            await asyncio.sleep(31)
+            assert "Could not look for 3.x workers" in caplog.text
+            assert not watch.done()
+            await asyncio.sleep(60)
+            assert watch.done()
+
+    on_table(test, lease())
+
+
+def test_rows_of_the_other_stream_mode_are_refused():
+    async def test(world, me):
+        world.put(lease(lease_key="1:s:2:shardId-1", stream_identifier="1:s:2"))
+        with pytest.raises(UnservableFleet, match="multi-stream"):
+            await me.start()
+
+    on_table(test, lease())

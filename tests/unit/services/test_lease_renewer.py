@@ -1,0 +1,570 @@
+"""Holding, renewing, checkpointing and losing leases, in virtual time."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from mld.errors import Denied, LeaseLost, Throttled, UnknownOutcome
+from mld.model.lease_item import lease_from_item
+from mld.model.sequence import ExtendedSequenceNumber
+from tests.fakes.lease_world import World, lease
+from tests.sim.loop import run
+
+KEY = "shardId-000000000000"
+POSITION = ExtendedSequenceNumber("12", 3)
+#: F * 0.98 - epsilon
+BELIEF_S = 9.775
+
+
+def with_held(test, count=1):
+    """Run ``test(world, renewer)`` with leases taken by "me" at time 0."""
+
+    async def main():
+        world = World()
+        world.create_table()
+        renewer = world.worker("me").renewer
+        for number in range(count):
+            world.put(lease(number))
+            row = await renewer._store.take(lease(number), "me")
+            renewer.add(row, world.clock.monotonic())
+        await test(world, renewer)
+
+    run(main())
+
+
+@asynccontextmanager
+async def running(renewer):
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(renewer.run())
+        yield
+        task.cancel()
+
+
+def stored(world, key=KEY):
+    return lease_from_item(world.row(key))
+
+
+def only(renewer):
+    (held,) = renewer.held()
+    return held
+
+
+# -- belief ---------------------------------------------------------------------------------------
+
+
+def test_a_lease_is_believed_from_the_start_of_the_request_and_not_its_answer():
+    async def test(world, renewer):
+        world.fault("slow", seconds=1.0)
+        world.fault("slow answer", seconds=1.0)
+        started_at = world.clock.monotonic()
+        await renewer.renew_once()
+        assert only(renewer).valid_until == pytest.approx(started_at + BELIEF_S, abs=1e-3)
+
+    with_held(test)
+
+
+def test_without_renewal_belief_ends_before_the_failover_time():
+    async def test(world, renewer):
+        held = only(renewer)
+        await asyncio.sleep(BELIEF_S - 0.01)
+        assert renewer.get(KEY) == held
+        await asyncio.sleep(0.02)
+        assert renewer.held() == ()
+        assert renewer.get(KEY) is None
+        assert renewer.get("never held") is None
+
+    with_held(test)
+
+
+def test_the_end_of_belief_is_told_although_every_request_hangs():
+    async def test(world, renewer):
+        world.fault("slow", "*", seconds=100, times=99)
+        async with running(renewer):
+            await renewer.changed.wait()  # the gain
+            await renewer.changed.wait()
+            assert world.clock.monotonic() == pytest.approx(BELIEF_S, abs=0.01)
+
+    with_held(test)
+
+
+def test_every_acquisition_has_a_token_of_its_own():
+    async def test(world, renewer):
+        first = only(renewer)
+        second = renewer.add(first.lease, world.clock.monotonic())
+        assert first.token != second.token
+        with pytest.raises(LeaseLost):
+            await renewer.checkpoint(KEY, first.token, POSITION)
+        assert stored(world) == second.lease
+        await renewer.drop(KEY, first.token)
+        assert not await renewer.release(KEY, first.token)
+        assert only(renewer) == second
+
+    with_held(test)
+
+
+# -- renewal --------------------------------------------------------------------------------------
+
+
+def test_renewals_follow_java_s_fixed_rate():
+    async def test(world, renewer):
+        async with running(renewer):
+            await asyncio.sleep(3.308 * 3 + 0.1)
+        assert stored(world).lease_counter == 1 + 4
+        assert only(renewer).lease == stored(world)
+
+    with_held(test)
+
+
+def test_one_failing_renewal_does_not_keep_the_others_from_being_renewed():
+    async def test(world, renewer):
+        world.fault("throttle", error=Denied("UpdateItem", "AccessDeniedException"))
+        outcome = await renewer.renew_once()
+        assert sorted(held.lease.lease_counter for held in renewer.held()) == [1, 2, 2]
+        assert (outcome.renewed, outcome.unsure) == (2, 1)
+        assert world.metrics.values["RenewAllLeases", "Success"] == [0]
+
+    with_held(test, 3)
+
+
+@pytest.mark.parametrize("fault", ["throttle", "refuse"])
+def test_a_failed_renewal_is_tried_again_within_the_round(fault):
+    async def test(world, renewer):
+        world.fault(fault, times=2)
+        outcome = await renewer.renew_once()
+        assert (outcome.renewed, outcome.unsure) == (3, 0)
+        assert all(held.lease.lease_counter == 2 for held in renewer.held())
+        assert outcome.took_s < 3.308
+
+    with_held(test, 3)
+
+
+def test_a_throttled_table_costs_leases_only_when_their_time_is_up():
+    async def test(world, renewer):
+        world.fault("throttle", times=10**9)
+        async with running(renewer):
+            await asyncio.sleep(BELIEF_S - 0.1)
+            assert len(renewer.held()) == 2
+            await asyncio.sleep(0.2)
+            assert renewer.held() == ()
+
+    with_held(test, 2)
+
+
+def test_a_round_ends_in_time_for_the_next_one():
+    async def test(world, renewer):
+        world.fault("throttle", times=10**9)
+        outcome = await renewer.renew_once()
+        assert outcome.unsure == 2
+        assert outcome.took_s <= 3.308
+        assert "failed to renew 2" in str(outcome)
+
+    with_held(test, 2)
+
+
+def test_a_renewal_whose_answer_is_lost_keeps_the_lease():
+    async def test(world, renewer):
+        world.fault("lose answer")
+        await renewer.renew_once()
+        assert only(renewer).lease == stored(world)
+
+    with_held(test)
+
+
+def test_a_renewal_of_unknown_outcome_is_found_out_by_the_next():
+    async def test(world, renewer):
+        world.fault("lose answer", times=10**9)
+        world.fault("refuse", "GetItem", times=10**9)
+        outcome = await renewer.renew_once()
+        assert outcome.unsure == 1
+        world.faults.clear()
+        await renewer.renew_once()
+        assert only(renewer).lease == stored(world)
+
+    with_held(test)
+
+
+def test_a_lease_that_another_took_is_lost_and_said_so(caplog):
+    async def test(world, renewer):
+        await renewer.changed.wait()
+        world.change(KEY, leaseCounter=2, leaseOwner="other")
+        outcome = await renewer.renew_once()
+        assert (outcome.lost, outcome.renewed) == (1, 0)
+        assert renewer.held() == ()
+        assert await renewer.changed.wait(0)
+        assert "belongs to other" in caplog.text
+        assert world.metrics.total("RenewAllLeases", "LostLeases") == 1
+
+    with_held(test)
+
+
+def test_the_lease_that_waited_longest_goes_first():
+    async def test(world, renewer):
+        await asyncio.sleep(1)
+        await renewer.checkpoint(KEY, renewer.get(KEY).token, POSITION)
+        world.requests.clear()
+        await renewer.renew_once()
+        order = [request["Key"]["leaseKey"]["S"] for _, _, request in world.requests]
+        assert order == [lease(1).lease_key, lease(2).lease_key, KEY]
+
+    with_held(test, 3)
+
+
+def test_three_hundred_leases_are_renewed_with_bounded_concurrency():
+    async def test(world, renewer):
+        world.fault("slow", seconds=0.1, times=10**9)
+        outcome = await renewer.renew_once()
+        assert outcome.renewed == 300
+        assert outcome.took_s == pytest.approx(300 / 20 * 0.1, abs=0.05)
+
+    with_held(test, 300)
+
+
+def test_a_slow_round_warns_and_counts(caplog):
+    async def test(world, renewer):
+        world.fault("slow answer", seconds=6)
+        await renewer.renew_once()
+        assert "more than half the failover time" in caplog.text
+        assert world.metrics.total("RenewAllLeases", "SlowRounds") == 1
+
+    with_held(test)
+
+
+def test_a_defect_in_a_round_does_not_end_the_heartbeat(caplog):
+    async def test(world, renewer):
+        world.fault("slow", error=RuntimeError("a defect"), seconds=0.001)
+        async with running(renewer):
+            await asyncio.sleep(4)
+        assert stored(world).lease_counter == 2
+        assert "A renewal round failed" in caplog.text
+
+    with_held(test)
+
+
+def test_java_s_metrics_are_sent():
+    async def test(world, renewer):
+        await renewer.renew_once()
+        values = world.metrics.values
+        assert values["RenewAllLeases", "CurrentLeases"] == [2]
+        assert values["RenewAllLeases", "LostLeases"] == [0]
+        assert values["RenewAllLeases", "Success"] == [1]
+        assert values["RenewAllLeases", "RenewLease.Success"] == [1, 1]
+        assert len(values["RenewAllLeases", "Time"]) == 1
+        assert len(values["RenewAllLeases", "RenewLease.Time"]) == 2
+
+    with_held(test, 2)
+
+
+# -- late answers ---------------------------------------------------------------------------------
+
+
+def test_a_lapsed_lease_that_nobody_took_is_regained_under_a_new_token():
+    async def test(world, renewer):
+        before = only(renewer)
+        await asyncio.sleep(11)
+        assert renewer.held() == ()
+        assert (await renewer.renew_once()).renewed == 1
+        after = only(renewer)
+        assert after.token != before.token
+        assert after.lease == stored(world)
+        assert after.valid_until == pytest.approx(11 + BELIEF_S, abs=0.01)
+
+    with_held(test)
+
+
+def test_a_lapsed_lease_that_another_took_is_forgotten():
+    async def test(world, renewer):
+        await asyncio.sleep(11)
+        world.change(KEY, leaseOwner="other", leaseCounter=2)
+        await renewer.renew_once()
+        world.requests.clear()
+        await renewer.renew_once()
+        assert renewer.held() == ()
+        assert world.requests == []
+
+    with_held(test)
+
+
+def test_an_answer_that_comes_too_late_does_not_revive_the_old_holding():
+    """Its consumer was told to stop; the next round begins a new one on the newest row."""
+
+    async def test(world, renewer):
+        before = only(renewer)
+        await asyncio.sleep(BELIEF_S - 0.5)
+        world.fault("slow answer", seconds=1)
+        async with running(renewer):
+            await asyncio.sleep(1.1)
+            assert renewer.held() == ()
+            await asyncio.sleep(3.308)
+            after = only(renewer)
+        assert after.token != before.token
+        assert after.lease == stored(world)
+
+    with_held(test)
+
+
+@pytest.mark.parametrize("close_at", [0, 0.6])
+def test_a_stopping_worker_does_not_pick_a_lapsed_lease_up_again(close_at):
+    async def test(world, renewer):
+        await asyncio.sleep(BELIEF_S - 0.5)
+        world.fault("slow answer", seconds=1)
+        async with running(renewer):
+            await asyncio.sleep(close_at)
+            renewer.stop_adding()
+            await asyncio.sleep(9)
+            assert renewer.held() == ()
+
+    with_held(test)
+
+
+def test_a_regain_that_is_answered_while_stopping_is_not_held():
+    async def test(world, renewer):
+        await asyncio.sleep(11)
+        world.fault("slow answer", seconds=1)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(renewer.renew_once())
+            await asyncio.sleep(0.5)
+            renewer.stop_adding()
+        assert renewer.held() == ()
+
+    with_held(test)
+
+
+def test_a_late_checkpoint_of_an_earlier_holding_is_ordered_before_the_regain():
+    async def test(world, renewer):
+        old = only(renewer)
+        world.fault("slow answer", seconds=30)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(renewer.checkpoint(KEY, old.token, POSITION))
+            await asyncio.sleep(11)
+            await renewer.renew_once()
+        new = only(renewer)
+        assert new.token != old.token
+        assert new.lease == stored(world)
+        assert new.lease.checkpoint == POSITION
+
+    with_held(test)
+
+
+@pytest.mark.parametrize("seconds", [1, 9.9])
+def test_a_lease_dropped_while_its_renewal_is_under_way_stays_dropped(seconds):
+    async def test(world, renewer):
+        world.fault("slow answer", seconds=seconds)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(renewer.renew_once())
+            await asyncio.sleep(0.5)
+            await renewer.drop(KEY, only(renewer).token)
+        assert renewer.held() == ()
+
+    with_held(test)
+
+
+# -- checkpoints ----------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_stored_and_counts_as_a_heartbeat():
+    async def test(world, renewer):
+        await asyncio.sleep(5)
+        await renewer.checkpoint(KEY, only(renewer).token, POSITION, child_shard_ids=("x",))
+        held = only(renewer)
+        assert held.lease == stored(world)
+        assert (held.lease.checkpoint, held.lease.child_shard_ids) == (POSITION, ("x",))
+        assert held.valid_until == pytest.approx(5 + BELIEF_S, abs=0.01)
+
+    with_held(test)
+
+
+def test_a_checkpoint_on_a_row_that_moved_loses_the_lease_at_once():
+    async def test(world, renewer):
+        world.change(KEY, leaseCounter=9)
+        with pytest.raises(LeaseLost):
+            await renewer.checkpoint(KEY, only(renewer).token, POSITION)
+        assert renewer.held() == ()
+
+    with_held(test)
+
+
+def test_a_checkpoint_after_the_end_of_belief_is_refused_without_a_write():
+    async def test(world, renewer):
+        token = only(renewer).token
+        await asyncio.sleep(10)
+        world.requests.clear()
+        with pytest.raises(LeaseLost, match="not renewed in time"):
+            await renewer.checkpoint(KEY, token, POSITION)
+        assert world.requests == []
+        with pytest.raises(LeaseLost, match="not held"):
+            await renewer.checkpoint(KEY, token, POSITION)
+
+    with_held(test)
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"), [("throttle", Throttled), ("lose request", UnknownOutcome)]
+)
+def test_a_failed_checkpoint_is_not_carried_into_the_table_by_the_next_renewal(fault, error):
+    async def test(world, renewer):
+        before = only(renewer)
+        world.fault(fault)
+        world.fault("refuse", "GetItem")
+        with pytest.raises(error):
+            await renewer.checkpoint(KEY, before.token, POSITION)
+        assert only(renewer) == before
+        await renewer.renew_once()
+        assert stored(world).checkpoint == before.lease.checkpoint
+
+    with_held(test)
+
+
+def test_a_checkpoint_of_unknown_outcome_that_was_stored_is_known_after_the_next_renewal():
+    async def test(world, renewer):
+        world.fault("lose answer")
+        world.fault("refuse", "GetItem")
+        with pytest.raises(UnknownOutcome):
+            await renewer.checkpoint(KEY, only(renewer).token, POSITION)
+        await renewer.renew_once()
+        assert only(renewer).lease == stored(world)
+        assert stored(world).checkpoint == POSITION
+
+    with_held(test)
+
+
+def test_renewals_and_checkpoints_of_one_lease_never_overlap():
+    async def test(world, renewer):
+        world.fault("slow", seconds=0.003, times=10**9)
+        world.fault("slow answer", seconds=0.003, times=10**9)
+        token = only(renewer).token
+
+        async def checkpoints():
+            for number in range(500):
+                await renewer.checkpoint(KEY, token, ExtendedSequenceNumber(str(number)))
+
+        async def renewals():
+            for _ in range(500):
+                await renewer.renew_once()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(checkpoints())
+            group.create_task(renewals())
+        assert only(renewer).lease == stored(world)
+        assert stored(world).lease_counter == 1 + 1000
+
+    with_held(test)
+
+
+def test_during_a_hand_off_renewals_and_checkpoints_go_on_and_the_release_finishes_it():
+    async def test(world, renewer):
+        world.change(KEY, leaseOwner="next", checkpointOwner="me")
+        await renewer.renew_once()
+        held = only(renewer)
+        await renewer.checkpoint(KEY, held.token, POSITION)
+        assert stored(world).checkpoint_owner == "me"
+        assert await renewer.release(KEY, held.token)
+        row = stored(world)
+        assert (row.lease_owner, row.checkpoint_owner, row.checkpoint) == ("next", None, POSITION)
+
+    with_held(test)
+
+
+# -- letting go -----------------------------------------------------------------------------------
+
+
+def test_a_released_lease_is_free_in_the_table_and_no_longer_held():
+    async def test(world, renewer):
+        assert await renewer.release(KEY, only(renewer).token)
+        assert renewer.held() == ()
+        assert stored(world).lease_owner is None
+        assert await renewer.changed.wait(0)
+
+    with_held(test)
+
+
+def test_a_release_is_tried_a_few_times_and_then_left_to_lapse():
+    async def test(world, renewer):
+        token = only(renewer).token
+        world.fault("throttle", times=2)
+        assert await renewer.release(KEY, token)
+        again = renewer.add(await renewer._store.take(stored(world), "me"), 0.0)
+        world.fault("throttle", times=3)
+        assert not await renewer.release(KEY, again.token)
+        assert renewer.held() == ()
+        assert stored(world).lease_owner == "me"
+
+    with_held(test)
+
+
+def test_releasing_what_another_has_is_no_release():
+    async def test(world, renewer):
+        world.change(KEY, leaseOwner="other", leaseCounter=5)
+        assert not await renewer.release(KEY, only(renewer).token)
+        assert renewer.held() == ()
+
+    with_held(test)
+
+
+def test_a_dropped_lease_stays_in_the_table_and_is_no_longer_renewed():
+    async def test(world, renewer):
+        await renewer.drop(KEY, only(renewer).token)
+        await renewer.renew_once()
+        assert stored(world).lease_owner == "me"
+        assert stored(world).lease_counter == 1
+
+    with_held(test)
+
+
+# -- start ----------------------------------------------------------------------------------------
+
+
+def test_at_start_rows_that_name_us_are_renewed_and_held_and_others_left_alone():
+    async def main():
+        world = World()
+        world.create_table()
+        world.put(
+            lease(1, lease_owner="me", lease_counter=5),
+            lease(2, lease_owner="me", lease_counter=5),
+            lease(3, lease_owner="other", lease_counter=5),
+            lease(4),
+        )
+        world.change(lease(2).lease_key, checkpointOwner="other")
+        renewer = world.worker("me").renewer
+        await renewer.adopt_own()
+        assert only(renewer).lease == stored(world, lease(1).lease_key)
+        assert stored(world, lease(1).lease_key).lease_counter == 6
+        assert stored(world, lease(2).lease_key).lease_counter == 5
+        await renewer.adopt_own()  # what is held already is not touched
+        assert stored(world, lease(1).lease_key).lease_counter == 6
+
+    run(main())
+
+
+def test_an_own_row_that_cannot_be_renewed_at_start_is_left_to_the_taker(caplog):
+    async def main():
+        world = World()
+        world.create_table()
+        world.put(lease(1, lease_owner="me"), lease(2, lease_owner="me"))
+        renewer = world.worker("me").renewer
+        scan = await world.store().scan()
+        world.change(lease(1).lease_key, leaseOwner="other", leaseCounter=3)
+        world.fault("throttle", times=1)
+        await renewer.adopt_own(scan.leases)
+        assert len(renewer.held()) <= 1
+        assert "Not going on with" in caplog.text
+
+    run(main())
+
+
+def test_two_processes_with_one_id_never_notice_each_other():
+    """Why worker ids must be unique: the counter alone can't tell them apart."""
+
+    async def main():
+        world = World()
+        world.create_table()
+        world.put(lease(lease_owner="me"))
+        twins = [world.worker("me", seed).renewer for seed in (1, 2)]
+        for twin in twins:
+            await twin.adopt_own()
+        for _ in range(10):
+            for twin in twins:
+                await twin.renew_once()
+        return [len(twin.held()) for twin in twins]
+
+    assert run(main()) == [1, 1]

@@ -1,0 +1,132 @@
+"""Creating the lease table and waiting for it."""
+
+import pytest
+
+from mld.errors import InUse, ResourceMissing, Throttled, UnknownOutcome, UnservableFleet
+from mld.model.config import LeaseConfig
+from tests.fakes.lease_world import TABLE, World
+from tests.sim.loop import run
+
+
+def on_nothing(test, **config):
+    async def main():
+        world = World(config=LeaseConfig(table_name=TABLE, **config))
+        await test(world, world.store())
+
+    run(main())
+
+
+def operations(world, name):
+    return [request for _, operation, request in world.requests if operation == name]
+
+
+@pytest.mark.parametrize("protection", [True, False])
+def test_an_absent_table_is_created_as_java_does(protection):
+    async def test(world, store):
+        assert await store.ensure_table()
+        (request,) = operations(world, "CreateTable")
+        assert request == {
+            "TableName": TABLE,
+            "KeySchema": [{"AttributeName": "leaseKey", "KeyType": "HASH"}],
+            "AttributeDefinitions": [{"AttributeName": "leaseKey", "AttributeType": "S"}],
+            "BillingMode": "PAY_PER_REQUEST",
+            "DeletionProtectionEnabled": protection,
+        }
+        assert not await store.ensure_table()
+        assert len(operations(world, "CreateTable")) == 1
+
+    on_nothing(test, deletion_protection=protection)
+
+
+def test_the_table_is_waited_for_with_short_pauses_at_first():
+    async def test(world, store):
+        world.model.settings.create_s = 0.7
+        await store.ensure_table()
+        assert 0.7 <= world.clock.monotonic() < 1.2
+        await store.scan()
+
+    on_nothing(test)
+
+
+def test_a_table_that_never_becomes_active_is_given_up_after_ten_minutes():
+    async def test(world, store):
+        world.model.settings.create_s = 10_000
+        with pytest.raises(ResourceMissing, match="CREATING after 600 s"):
+            await store.ensure_table()
+        assert 600 <= world.clock.monotonic() < 612
+
+    on_nothing(test)
+
+
+def test_a_table_that_another_worker_creates_at_the_same_time_is_used():
+    async def test(world, store):
+        world.fault("refuse", "CreateTable", error=InUse("CreateTable", "ResourceInUseException"))
+        original = store._table._dynamodb.before
+
+        async def other_is_faster(service, operation, request):
+            if operation == "CreateTable":
+                world.create_table()
+            await original(service, operation, request)
+
+        store._table._dynamodb.before = other_is_faster
+        assert not await store.ensure_table()
+
+    on_nothing(test)
+
+
+def test_a_lost_answer_to_the_creation_is_looked_up():
+    async def test(world, store):
+        world.fault("lose answer", "CreateTable")
+        assert await store.ensure_table()
+
+    on_nothing(test)
+
+
+def test_a_creation_that_did_not_happen_is_an_error():
+    async def test(world, store):
+        world.fault("lose request", "CreateTable")
+        with pytest.raises(UnknownOutcome):
+            await store.ensure_table()
+
+    on_nothing(test)
+
+
+def test_a_table_with_another_key_is_refused():
+    async def test(world, store):
+        world.model.call(
+            "CreateTable",
+            {
+                "TableName": TABLE,
+                "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}],
+                "AttributeDefinitions": [{"AttributeName": "id", "AttributeType": "S"}],
+                "BillingMode": "PAY_PER_REQUEST",
+            },
+        )
+        with pytest.raises(UnservableFleet, match="isn't a lease table"):
+            await store.ensure_table()
+
+    on_nothing(test)
+
+
+def test_point_in_time_recovery_is_switched_on_after_the_wait_and_at_every_start():
+    async def test(world, store):
+        world.model.settings.create_s = 3
+        await store.ensure_table()
+        await store.ensure_table()
+        requests = operations(world, "UpdateContinuousBackups")
+        assert [request["PointInTimeRecoverySpecification"] for request in requests] == [
+            {"PointInTimeRecoveryEnabled": True}
+        ] * 2
+
+    on_nothing(test, point_in_time_recovery=True)
+
+
+@pytest.mark.parametrize(("failures", "warned"), [(4, False), (5, True)])
+def test_recovery_that_cannot_be_switched_on_does_not_stop_the_worker(caplog, failures, warned):
+    async def test(world, store):
+        error = Throttled("UpdateContinuousBackups", "ContinuousBackupsUnavailableException")
+        world.fault("refuse", "UpdateContinuousBackups", times=failures, error=error)
+        await store.ensure_table()
+        assert ("No point-in-time recovery" in caplog.text) is warned
+
+    on_nothing(test, point_in_time_recovery=True)

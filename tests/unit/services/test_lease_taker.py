@@ -1,0 +1,314 @@
+"""Cycles of taking, in virtual time."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from mld.model.config import LeaseConfig
+from mld.model.lease_item import lease_from_item
+from tests.fakes.lease_world import TABLE, World, lease
+from tests.sim.loop import run
+
+
+def on_table(test, *rows, config=None):
+    async def main():
+        world = World(config=config) if config else World()
+        world.create_table()
+        world.put(*rows)
+        await test(world, world.worker("me"))
+
+    run(main())
+
+
+@asynccontextmanager
+async def running(*workers):
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(worker.run()) for worker in workers]
+        yield
+        for task in tasks:
+            task.cancel()
+
+
+def fresh(count):
+    return [lease(number) for number in range(count)]
+
+
+def keys(held):
+    return [one.lease.lease_key for one in held]
+
+
+def test_a_fresh_sole_worker_takes_everything_at_once():
+    async def test(world, me):
+        outcome = await me.taker.take_once()
+        assert set(outcome.taken) == set(world.owners())
+        assert set(world.owners().values()) == {"me"}
+        assert len(me.renewer.held()) == 4
+        assert str(outcome) == (
+            "took 4, because nobody has renewed them for very long "
+            "(0 of 4 held, target 4, 1 workers)"
+        )
+        assert str(await me.taker.take_once()) == (
+            "took nothing, because this worker has its share (4 of 4 held, target 4, 1 workers)"
+        )
+
+    on_table(test, *fresh(4))
+
+
+def test_what_is_taken_is_believed_from_the_start_of_the_request():
+    async def test(world, me):
+        world.fault("slow answer", seconds=2)
+        await me.taker.take_once()
+        (held,) = me.renewer.held()
+        assert held.valid_until == pytest.approx(9.775, abs=0.001)
+        assert held.lease == lease_from_item(world.row(held.lease.lease_key))
+
+    on_table(test, lease())
+
+
+def test_the_leases_of_a_dead_worker_are_taken_after_two_scans():
+    async def test(world, me):
+        async with running(me):
+            await asyncio.sleep(20)
+            # One is stolen at first sight: the dead worker looks alive and has more than its share.
+            assert sorted(world.owners().values()) == ["dead", "dead", "me"]
+            await asyncio.sleep(0.1)
+            assert set(world.owners().values()) == {"me"}
+
+    on_table(test, *(lease(n, lease_owner="dead") for n in range(3)))
+
+
+def test_the_cycle_has_java_s_pause():
+    async def test(world, me):
+        async with running(me):
+            await asyncio.sleep(20.05 * 3 + 1)
+        scans = sum(operation == "Scan" for _, operation, _ in world.requests)
+        assert scans == 4
+
+    on_table(test, lease())
+
+
+def test_an_empty_table_is_looked_at_more_often():
+    async def test(world, me):
+        async with running(me):
+            await asyncio.sleep(1)
+            world.put(lease())
+            await asyncio.sleep(2.1)
+            assert world.owners() == {lease().lease_key: "me"}
+
+    on_table(test)
+
+
+def test_a_woken_taker_looks_at_once():
+    async def test(world, me):
+        async with running(me):
+            await asyncio.sleep(4)
+            world.put(lease(1))
+            me.taker.wake()
+            await asyncio.sleep(0.01)
+            assert world.owners()[lease(1).lease_key] == "me"
+
+    on_table(test, lease())
+
+
+def test_a_failed_scan_is_repeated_soon_and_said(caplog):
+    async def test(world, me):
+        world.fault("throttle", "Scan", times=1)
+        async with running(me):
+            await asyncio.sleep(1)
+            assert "could not be read" in str(me.taker.last_outcome)
+            await asyncio.sleep(3)
+            assert len(me.renewer.held()) == 1
+        assert world.metrics.values["TakeLeases", "Success"] == [0, 1]
+
+    on_table(test, lease())
+
+
+def test_two_workers_end_up_with_half_each():
+    async def test(world, me):
+        other = world.worker("other")
+        async with running(me, other):
+            await asyncio.sleep(100)
+            owners = list(world.owners().values())
+            assert sorted((owners.count("me"), owners.count("other"))) == [3, 3]
+            assert keys(me.renewer.held()) == [k for k, o in world.owners().items() if o == "me"]
+
+    on_table(test, *fresh(6))
+
+
+def test_a_throttled_take_is_tried_three_times():
+    async def test(world, me):
+        world.fault("throttle", times=2)
+        assert (await me.taker.take_once()).taken
+        world.put(lease(1))
+        world.fault("throttle", times=3)
+        outcome = await me.taker.take_once()
+        assert outcome.missed == (lease(1).lease_key,)
+        assert "missed 1" in str(outcome)
+
+    on_table(test, lease())
+
+
+def test_a_take_whose_answer_is_lost_is_held():
+    async def test(world, me):
+        world.fault("lose answer")
+        assert (await me.taker.take_once()).taken
+        assert len(me.renewer.held()) == 1
+
+    on_table(test, lease())
+
+
+def test_a_lost_race_is_no_error():
+    async def test(world, me):
+        async def other_is_faster(_service, operation, _request):
+            if operation == "UpdateItem" and world.owners()[lease().lease_key] is None:
+                world.change(lease().lease_key, leaseOwner="other", leaseCounter=1)
+
+        me.store._dynamodb.before = other_is_faster
+        outcome = await me.taker.take_once()
+        assert (outcome.taken, outcome.missed) == ((), (lease().lease_key,))
+        assert me.renewer.held() == ()
+        assert world.metrics.values["TakeLeases", "UntakenLeases"] == [1]
+
+    on_table(test, lease())
+
+
+SIX_OF_BAZ = [lease(n, lease_owner="baz") for n in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("change", "stolen"),
+    [
+        ({}, True),
+        ({"leaseCounter": 1}, False),
+        ({"leaseOwner": "other"}, False),
+    ],
+)
+def test_after_a_slow_scan_only_unchanged_leases_are_stolen(change, stolen):
+    async def test(world, me):
+        world.fault("slow answer", "Scan", seconds=2)
+
+        async def meanwhile():
+            await asyncio.sleep(1)
+            for row in SIX_OF_BAZ:
+                if change:
+                    world.change(row.lease_key, **change)
+
+        async with asyncio.TaskGroup() as group:
+            cycle = group.create_task(me.taker.take_once())
+            group.create_task(meanwhile())
+        assert bool(cycle.result().taken) is stolen
+        assert cycle.result().missed == ()
+
+    on_table(test, *SIX_OF_BAZ)
+
+
+def test_after_a_slow_scan_a_deleted_lease_is_not_stolen_and_breaks_nothing():
+    async def test(world, me):
+        world.fault("slow answer", "Scan", seconds=2)
+
+        async def meanwhile():
+            await asyncio.sleep(1)
+            for row in SIX_OF_BAZ:
+                world.model.call(
+                    "DeleteItem", {"TableName": TABLE, "Key": {"leaseKey": {"S": row.lease_key}}}
+                )
+
+        async with asyncio.TaskGroup() as group:
+            cycle = group.create_task(me.taker.take_once())
+            group.create_task(meanwhile())
+        assert (cycle.result().taken, cycle.result().missed) == ((), ())
+
+    on_table(test, *SIX_OF_BAZ)
+
+
+def test_when_the_second_look_fails_the_condition_decides():
+    async def test(world, me):
+        world.fault("slow answer", "Scan", seconds=2)
+        world.fault("throttle", "GetItem")
+        assert len((await me.taker.take_once()).taken) == 1
+
+    on_table(test, *SIX_OF_BAZ)
+
+
+def test_a_stopped_taker_ends_its_loop_and_takes_nothing_more():
+    async def test(world, me):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(me.taker.run())
+            await asyncio.sleep(1)
+            me.taker.stop()
+            await asyncio.sleep(0)
+        assert world.clock.monotonic() < 2
+        world.put(lease(1))
+        assert (await me.taker.take_once()).missed == (lease(1).lease_key,)
+
+    on_table(test, lease())
+
+
+@pytest.mark.parametrize("fault", [None, "throttle"])
+def test_a_lease_taken_while_stopping_is_given_back(fault):
+    async def test(world, me):
+        world.fault("slow answer", seconds=1)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(me.taker.take_once())
+            await asyncio.sleep(0.5)
+            me.stop_taking()
+            if fault:
+                world.fault(fault)
+        assert me.renewer.held() == ()
+        assert world.owners() == {lease().lease_key: "me" if fault else None}
+
+    on_table(test, lease())
+
+
+def test_after_an_outage_a_lapsed_lease_is_regained_with_the_next_heartbeat():
+    async def test(world, me):
+        async with running(me):
+            await asyncio.sleep(1)
+            (before,) = me.renewer.held()
+            world.fault("throttle", times=10**9)
+            await asyncio.sleep(11)
+            assert me.renewer.held() == ()
+            world.faults.clear()
+            await asyncio.sleep(3.4)
+            (after,) = me.renewer.held()
+            assert after.token != before.token
+
+    on_table(test, lease())
+
+
+def test_a_defect_in_a_cycle_does_not_end_the_taking(caplog):
+    async def test(world, me):
+        world.fault("slow", "Scan", error=RuntimeError("a defect"), seconds=0.001)
+        async with running(me):
+            await asyncio.sleep(21)
+            assert len(me.renewer.held()) == 1
+        assert "A cycle of taking leases failed" in caplog.text
+
+    on_table(test, lease())
+
+
+def test_java_s_metrics_are_sent():
+    async def test(world, me):
+        await me.taker.take_once()
+        sent = {
+            name: values[0]
+            for (operation, name), values in world.metrics.values.items()
+            if operation == "TakeLeases" and not name.endswith("Time")
+        }
+        assert sent == {
+            "ListLeases.Success": 1,
+            "NumWorkers": 1,
+            "ExpiredLeases": 6,
+            "VeryOldLeases": 6,
+            "LeaseSpillover": 2,
+            "TotalLeases": 6,
+            "NeededLeases": 4,
+            "LeasesToTake": 4,
+            "TakeLease.Success": 1,
+            "TakenLeases": 4,
+            "UntakenLeases": 0,
+            "Success": 1,
+        }
+
+    on_table(test, *fresh(6), config=LeaseConfig(table_name=TABLE, max_leases_for_worker=4))
