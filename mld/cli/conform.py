@@ -103,6 +103,12 @@ class EmbeddedCloud:
             },
         )
 
+    def consumers(self, stream: str) -> int:
+        """How many fan-out consumers the stream has."""
+        summary = self._kinesis.describe_stream_summary(StreamName=stream)
+        arn = summary["StreamDescriptionSummary"]["StreamARN"]
+        return len(self._kinesis.list_stream_consumers(StreamARN=arn)["Consumers"])
+
     def fail(self, operation: str, contains: str, code: str | None) -> None:
         """Spoil matching requests of DynamoDB."""
         rule: dict[str, Any] = {

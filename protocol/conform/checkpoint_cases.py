@@ -119,7 +119,6 @@ def a_sick_table(kit: DaemonKit) -> Iterator[Finding]:
         ("CKPT-13", "ProvisionedThroughputExceededException", errors.THROTTLING),
         ("CKPT-14", "ItemCollectionSizeLimitExceededException", errors.DEPENDENCY),
         ("CKPT-15", "ResourceNotFoundException", errors.INVALID_STATE),
-        ("CKPT-22", None, errors.UNREACHABLE),
     ):
         name = item_id.lower()
         kit.cloud.create_stream(name, 1)

@@ -38,6 +38,9 @@ class Cloud(Protocol):
     def change_lease(self, table: str, lease_key: str, values: Mapping[str, str | int]) -> None:
         """Overwrite attributes of one item."""
 
+    def consumers(self, stream: str) -> int:
+        """How many fan-out consumers are registered with the stream."""
+
     def fail(self, operation: str, contains: str, code: str | None) -> None:
         """From now on answer matching DynamoDB requests with an error.
 

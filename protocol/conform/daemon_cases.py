@@ -68,7 +68,7 @@ def a_whole_life(kit: DaemonKit) -> Iterator[Finding]:
     name = "life"
     kit.cloud.create_stream(name, 1)
     strange = '"\\\n\x01'
-    kit.cloud.put(name, [(b"hi", "pk"), (b"\xfb" * 3, strange)])
+    kit.cloud.put(name, [(b"hi", "pk"), (b"\xfb" * 3, strange), (b"", "pk")])
     ask: list[Sequence[object]] = [["checkpoint", None, None], ["status"]]
     script: Script = {"processRecords": [ask], "shutdownRequested": [ask]}
     with kit.start(name, _GRACE, script) as run:
@@ -109,6 +109,7 @@ def _first_lines(lines: list[str]) -> Iterator[Finding]:
     tail = re.search(r'\],"millisBehindLatest":\d+\}$', batches)
     yield judged("WIRE-03", shape and tail and _RECORD.search(batches), batches)
     yield judged("WIRE-05", '"data":"+/v7"' in batches, "+/v7")
+    yield judged("WIRE-06", '"data":"","partitionKey"' in batches, "empty data is an empty string")
     escaped = '"partitionKey":"\\"\\\\\\n\\u0001"'
     yield judged("WIRE-07", escaped in batches, escaped)
     yield judged("WIRE-08", re.search(r'Timestamp":\d{13},', batches), "whole milliseconds")

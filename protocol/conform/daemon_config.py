@@ -327,7 +327,7 @@ def values_in_the_childs_arguments(kit: DaemonKit) -> Iterator[Finding]:
             return
         argv = run.children()[0][0].what["argv"][2:]
         evidence = f"arguments {argv}"
-        yield judged("PROP-04", argv[:1] == ["C:toolsx"], evidence)
+        yield judged("PROP-04", argv[:1] == ["C:\toolsx"], evidence)
         yield judged("PROP-09", argv[1:4] == ["#", "no", "--comment"], evidence)
         yield judged("LIFE-01", argv[-1] == "--comment", evidence)
         yield judged("LIFE-13", run.children()[0][0].what["cwd"] == str(run.folder), "cwd kept")
@@ -387,26 +387,34 @@ def start_positions(kit: DaemonKit) -> Iterator[Finding]:
 
 
 def retrieval_modes(kit: DaemonKit) -> Iterator[Finding]:
-    """Which way of reading the keys select."""
-    cases: tuple[tuple[str, dict[str, str | None], str, str], ...] = (
-        ("CFG-24", {"retrievalMode": None, "idleTimeBetweenReadsInMillis": None}, "", "fan-out"),
-        (
-            "CFG-25",
-            {"retrievalMode": None, "idleTimeBetweenReadsInMillis": None, "maxRecords": "10"},
-            "Some polling properties have been set, defaulting to polling.",
-            "polling",
-        ),
-        ("CFG-26", {"retrievalMode": "fanout", "maxRecords": "20000"}, "", "fan-out"),
-    )
-    for number, (item_id, changes, text, way) in enumerate(cases):
-        name = f"ret{number}"
+    """Fan-out shows by a registered consumer, polling by the size of its batches."""
+    no_keys: dict[str, str | None] = {"retrievalMode": None, "idleTimeBetweenReadsInMillis": None}
+    for item_id, name, changes in (
+        ("CFG-24", "fanoutdefault", no_keys),
+        ("CFG-26", "fanoutchosen", no_keys | {"retrievalMode": "fanout", "maxRecords": "20000"}),
+    ):
         kit.cloud.create_stream(name, 1)
-        kit.cloud.put(name, [(b"x", "k")] * 11)
+        kit.cloud.put(name, [(b"x", "k")])
         with kit.start(name, changes) as run:
-            ok = run.wait_for_action("processRecords", kit.limits.start_s)
-            if kit.is_java:
-                ok = ok and text in run.output
-            yield judged(item_id, ok, f"records arrive; {way} itself does not show")
+            arrived = run.wait_for_action("processRecords", kit.limits.start_s)
+            consumers = kit.cloud.consumers(name)
+            yield kit.decided(
+                item_id,
+                as_java=consumers == 1,
+                row="fan-out",
+                otherwise=arrived,
+                evidence=f"records arrived: {arrived}; {consumers} consumers registered",
+            )
+    name = "pollten"
+    kit.cloud.create_stream(name, 1)
+    kit.cloud.put(name, [(b"x", "k")] * 11)
+    with kit.start(name, no_keys | {"maxRecords": "10"}) as run:
+        run.wait_for_action("processRecords", kit.limits.start_s, 2)
+        sizes = [line.count('"action":"record"') for line in run.lines() if '"records"' in line]
+        consumers = kit.cloud.consumers(name)
+        warned = not kit.is_java or "Some polling properties have been set" in run.output
+        ok = sizes == [10, 1] and consumers == 0 and warned
+        yield judged("CFG-25", ok, f"batches of {sizes}, {consumers} consumers")
 
 
 def profile_credentials(kit: DaemonKit) -> Iterator[Finding]:
@@ -427,9 +435,26 @@ def profile_credentials(kit: DaemonKit) -> Iterator[Finding]:
         with kit.start(name, {"AWSCredentialsProvider": value}, without=keys, extra=extra) as run:
             finding = kit.started(item_id, run, f"only profile {wanted} exists")
             refused = not kit.is_java and run.exit_code(0) == 2
+            if item_id == "CRED-04":
+                evidence = (
+                    "DynamoDB was called with the Kinesis provider: no other credentials exist"
+                )
+                yield judged("CRED-11", kit.cloud.lease_rows(name), evidence)
             if item_id == "CRED-05" and refused:
                 finding = differs(item_id, "credentials-words", "exit 2: too many words")
             yield finding
+
+
+def assumed_roles(kit: DaemonKit) -> Iterator[Finding]:
+    """The assume-role provider against the STS of the embedded AWS."""
+    role = "StsAssumeRoleCredentialsProvider|arn:aws:iam::123456789012:role/reader|session"
+    for item_id, name, words in (
+        ("CRED-06", "roleregion", "|endpointRegion=us-east-1|externalId=e"),
+        ("CRED-07", "roleendpoint", f"|endpoint={kit.cloud.dynamodb_url}^us-east-1"),
+    ):
+        kit.cloud.create_stream(name, 1)
+        with kit.start(name, {"AWSCredentialsProvider": role + words}) as run:
+            yield kit.started(item_id, run, "with the assumed role")
 
 
 def odd_assume_role_words(kit: DaemonKit) -> Iterator[Finding]:
@@ -464,5 +489,6 @@ CASES: Final[tuple[Callable[[DaemonKit], Iterator[Finding]], ...]] = (
     start_positions,
     retrieval_modes,
     profile_credentials,
+    assumed_roles,
     odd_assume_role_words,
 )
