@@ -29,6 +29,7 @@ FIELDS = {
     "lease": "lease",
     "lease_key": "lease",
     "pid": "pid",
+    "pid_of_child": "pid",
     "action": "action",
     "child_line": "child_line",
     "operation": "operation",
