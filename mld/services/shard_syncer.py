@@ -46,6 +46,9 @@ log = logging.getLogger(__name__)
 COMPLETENESS_ATTEMPTS = 3
 COMPLETENESS_PAUSE_S = 1.0
 
+#: A start with leases in the table waits no longer than this for the list that confirms the stream.
+LOOK_S = 2.0
+
 _SYNC = "ShardSyncTask"
 _AUDIT = "PeriodicShardSyncManager"
 
@@ -138,11 +141,12 @@ class ShardSyncer:
     async def _look_at_stream(self) -> None:
         """Raise NotFound for a missing stream; any other trouble is for the consumers to meet."""
         try:
-            shards = await self._detector.list_shards()
+            async with asyncio.timeout(LOOK_S):
+                shards = await self._detector.list_shards()
         except NotFound:
             raise
-        except (AwsError, MalformedData) as error:
-            log.warning("Shards of %s cannot be listed yet: %s", self._stream.name, error)
+        except (AwsError, MalformedData, TimeoutError) as error:
+            log.warning("Shards of %s cannot be listed yet: %r", self._stream.name, error)
         else:
             self._warn_of_recreation(await self._own_leases(), shards)
 

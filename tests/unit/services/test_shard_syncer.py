@@ -97,6 +97,15 @@ async def test_a_table_with_leases_starts_without_a_shard_list():
 
 
 @simulated
+async def test_a_table_with_leases_does_not_wait_for_a_shard_list():
+    world = ShardWorld(1)
+    world.put(lease(0))
+    world.fail("ListShards", UnknownOutcome("ListShards", "ReadTimeoutError"), 100)
+    assert not (await world.syncer.sync_if_empty()).performed
+    assert 1.9 < world.clock.monotonic() < 2.1
+
+
+@simulated
 async def test_a_stream_that_is_not_ready_fails_the_start():
     world = ShardWorld(1)
     world.fail("ListShards", StreamNotReady("ListShards", "ResourceInUseException"))
