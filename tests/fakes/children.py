@@ -36,7 +36,7 @@ class Pipe:
         while len(self.buffer) > PIPE_BYTES and not self.is_broken:
             self.changed.clear()
             await self.changed.wait()
-        if self.is_broken:
+        if len(self.buffer) > PIPE_BYTES:
             raise BrokenPipeError("the reader is gone")
 
     async def read(self) -> bytes:
