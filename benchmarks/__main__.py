@@ -1,0 +1,44 @@
+"""``python -m benchmarks [--quick] [PART ...]``: everything as one table a part.
+
+Parts: throughput, startup, idle, renewals. Machines are shared and noisy: read the ratios.
+"""
+
+import sys
+
+from benchmarks.measure import workspace
+from benchmarks.renewals import renewal_rows
+from benchmarks.resident import idle_rows, startup_rows
+from benchmarks.throughput import rows as throughput_rows
+from mld.local.embedded import EmbeddedAws
+
+PARTS = {
+    "startup": startup_rows,
+    "idle": idle_rows,
+    "throughput": throughput_rows,
+    "renewals": renewal_rows,
+}
+
+
+def show(title, rows):
+    """Print rows as they come, with the first row's keys as the heading."""
+    print(f"\n## {title}")
+    heading = None
+    for row in rows:
+        if heading is None:
+            heading = list(row)
+            print("| " + " | ".join(heading) + " |")
+            print("|" + "---|" * len(heading))
+        print("| " + " | ".join(str(row[key]) for key in heading) + " |", flush=True)
+
+
+def main():
+    """Run the parts that are named, or all."""
+    quick = "--quick" in sys.argv
+    wanted = [one for one in sys.argv[1:] if not one.startswith("-")] or list(PARTS)
+    for part in wanted:
+        with workspace() as folder, EmbeddedAws() as aws:
+            show(part, PARTS[part](aws, folder, quick))
+
+
+if __name__ == "__main__":
+    main()

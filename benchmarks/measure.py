@@ -1,0 +1,131 @@
+"""Reading what a process costs from /proc, and running one under measurement."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import mld
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_s(pid):
+    """User plus system seconds of a process so far, its children excluded."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def rss_mib(pid, field="VmRSS"):
+    """Resident memory now (VmRSS) or at its peak (VmHWM)."""
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) / 1024
+    raise ValueError(field)
+
+
+class Progress:
+    """What the children say in a folder: one file a child, a decimal count."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+
+    def started(self):
+        """Children that have answered initialize."""
+        return len(list(self.folder.iterdir()))
+
+    def records(self):
+        """Records seen by all of them."""
+        return sum(int(path.read_text() or 0) for path in self.folder.iterdir())
+
+
+def wait_until(condition, timeout_s, process):
+    """Poll a condition; the process must stay alive.
+
+    Raises:
+        SystemExit: the process ended or time ran out.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if process.poll() is not None:
+            raise SystemExit(f"{process.args} ended with {process.returncode}")
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{process.args}: not done after {timeout_s} s")
+        time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def workspace():
+    """A temporary folder that is gone afterwards."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="kcl-mld-bench-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+PROPERTIES = """\
+executableName = {child}
+applicationName = {app}
+streamName = {stream}
+AwsCredentialsProvider = DefaultCredentialsProvider
+regionName = us-east-1
+initialPositionInStream = TRIM_HORIZON
+kinesisEndpoint = {aws.kinesis_url}
+dynamoDBEndpoint = {aws.moto_url}
+metricsLevel = NONE
+retrievalMode = POLLING
+{extra}
+"""
+
+
+@contextlib.contextmanager
+def daemon(aws, folder, *, stream, app, child, extra=""):
+    """``kcl-mld`` on a properties file; stopped gracefully at the end. Yields (process, Progress)."""
+    out = folder / f"out-{app}-{time.monotonic_ns()}"
+    out.mkdir()
+    properties = folder / f"{app}.properties"
+    properties.write_text(
+        PROPERTIES.format(aws=aws, child=child, app=app, stream=stream, extra=extra)
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mld", "--properties", str(properties), "--log-level", "WARNING"],
+        env=aws.environment_for_child() | {"BENCH_OUT": str(out)},
+    )
+    try:
+        yield process, Progress(out)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(40)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def peer(aws, folder, *, stream, child, limit, idle_s):
+    """The boto3 pipeline on the same stream. Yields (process, Progress)."""
+    out = folder / f"out-peer-{time.monotonic_ns()}"
+    out.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.boto3_pipeline", stream, child, str(limit), str(idle_s)],
+        stdin=subprocess.PIPE,
+        env=aws.environment_for_child() | {"BENCH_OUT": str(out), "PYTHONPATH": shim_path()},
+    )
+    try:
+        yield process, Progress(out)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def shim_path():
+    """Folder that gives the peer's children the same kclpy as the daemon's."""
+
+    return str(pathlib.Path(mld.__file__).parent / "shim")
