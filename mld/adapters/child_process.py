@@ -98,7 +98,10 @@ class ChildProcess:
         self._stdin.close()
 
     async def wait(self) -> int:
-        """Exit status, negative = signal number. Returns at once when it has already ended."""
+        """Exit status, negative = signal number. Returns at once when it has already ended.
+
+        All lines of its stderr have been passed on by then.
+        """
         return await asyncio.shield(self._exit)
 
     def terminate(self) -> None:
@@ -154,6 +157,7 @@ class ChildProcess:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = None
+        self._stderr.catch_up()  # whoever waits for the exit may end the daemon next
         if not self._exit.done():
             self._exit.set_result(status)
         if self._has_leftovers():

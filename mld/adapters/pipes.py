@@ -23,7 +23,7 @@ STDERR_LINE_BYTES = 2**16
 #: Lines of stderr passed on in one turn of the loop, and the pause after a turn that was full: a
 #: child that floods its stderr is slowed down by its full pipe, the daemon is not.
 _STDERR_LINES = 64
-_STDERR_PAUSE_S = 0.005
+_STDERR_PAUSE_S = 0.002
 
 
 def enlarge_pipe(fd: int) -> None:
@@ -160,13 +160,26 @@ class StderrDrain:
         """Begin; the loop does the rest."""
         self._loop.add_reader(self._fd, self._read)
 
+    def catch_up(self) -> None:
+        """Pass on all that the pipe holds now, some full pipes at most: a child's last words."""
+        for _ in range(4):
+            if not self._open:
+                return
+            try:
+                data = os.read(self._fd, PIPE_BYTES)
+            except BlockingIOError:
+                break
+            self._rest += data
+            if not data:
+                self._end()
+                return
+        self._pass_lines(limit=-1)
+
     def finish(self) -> None:
         """End it here, after passing on what the pipe holds."""
+        self.catch_up()
         if self._open:
-            self._rest += _drain(self._fd)
-            self._close()
-            self._pass_lines(limit=-1)
-            self._pass_last()
+            self._end()
 
     def _read(self) -> None:
         try:
@@ -175,8 +188,7 @@ class StderrDrain:
             return
         self._rest += data
         if not data:
-            self._close()
-            self._pass_last()
+            self._end()
         elif self._pass_lines(limit=_STDERR_LINES):
             self._loop.remove_reader(self._fd)
             self._loop.call_later(_STDERR_PAUSE_S, self._resume)
@@ -202,19 +214,18 @@ class StderrDrain:
             self._rest = b""
         return False
 
-    def _pass_last(self) -> None:
-        if self._rest:
-            self._pass(self._rest)
-            self._rest = b""
-
     def _pass(self, line: bytes) -> None:
         for start in range(0, len(line) or 1, STDERR_LINE_BYTES):
             self._on_line(line[start : start + STDERR_LINE_BYTES].removesuffix(b"\r"))
 
-    def _close(self) -> None:
+    def _end(self) -> None:
         self._open = False
         self._loop.remove_reader(self._fd)
         os.close(self._fd)
+        self._pass_lines(limit=-1)
+        if self._rest:
+            self._pass(self._rest)
+            self._rest = b""
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

@@ -1,0 +1,134 @@
+"""Children written with other people's client libraries, driven through the real launcher."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mld.adapters.child_process import ProcessLauncher
+from tests.kclpy_cache import aws_kcl, kclpy
+
+if TYPE_CHECKING:
+    from mld.adapters.child_process import ChildProcess
+
+pytestmark = pytest.mark.process
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+PYTHON = [sys.executable, str(DATA / "kclpy" / "processors.py")]
+
+
+@dataclass
+class Conversation:
+    """Lines to and from one child, in the daemon's role."""
+
+    child: ChildProcess
+    rest: bytes = b""
+    junk: list[bytes] = field(default_factory=list)
+
+    async def say(self, **message: Any) -> None:
+        await self.child.write(json.dumps(message).encode() + b"\n")
+
+    async def hear(self) -> dict[str, Any]:
+        """Next message; other lines are junk."""
+        while True:
+            while b"\n" not in self.rest:
+                data = await self.child.read()
+                assert data, "the child ended its stdout"
+                self.rest += data
+            line, _, self.rest = self.rest.partition(b"\n")
+            if line.startswith(b"{"):
+                message: dict[str, Any] = json.loads(line)
+                return message
+            self.junk.append(line)
+
+    async def done(self, action: str) -> None:
+        assert await self.hear() == {"action": "status", "responseFor": action}
+
+    async def checkpoint(self, error: str | None = None) -> tuple[Any, Any]:
+        """Answer a checkpoint; returns what it asked for."""
+        asked = await self.hear()
+        assert asked["action"] == "checkpoint"
+        await self.say(**asked, **({"error": error} if error else {}))
+        return asked.get("sequenceNumber"), asked.get("subSequenceNumber")
+
+
+def records(count: int, size: int) -> list[dict[str, Any]]:
+    data = base64.b64encode(b"\xff" * size).decode()
+    return [
+        {
+            "action": "record",
+            "partitionKey": f"key-{number}",
+            "data": data,
+            "approximateArrivalTimestamp": 1500000000000 + number,
+            "sequenceNumber": str(10**55 + number),
+            "subSequenceNumber": 0,
+            "extra": number,
+        }
+        for number in range(count)
+    ]
+
+
+async def live(argv: list[str], env: dict[str, str]) -> list[str]:
+    """A whole life with a large batch and a stop; returns what the child said it saw."""
+    lines: list[bytes] = []
+    child = await ProcessLauncher().start(argv, env, lines.append)
+    talk = Conversation(child)
+    try:
+        async with asyncio.timeout(60):
+            await talk.say(
+                action="initialize",
+                shardId="shardId-0",
+                sequenceNumber="LATEST",
+                subSequenceNumber=0,
+            )
+            await talk.done("initialize")
+            for batch in (records(3, 10), records(3000, 1000)):
+                await talk.say(action="processRecords", records=batch, millisBehindLatest=5)
+                sequence_number, _ = await talk.checkpoint()
+                assert sequence_number in {None, batch[-1]["sequenceNumber"]}
+                await talk.done("processRecords")
+            await talk.say(action="shutdownRequested")
+            await talk.checkpoint("ShutdownException")
+            await talk.done("shutdownRequested")
+            await talk.say(action="leaseLost")
+            await talk.done("leaseLost")
+            await child.close_stdin()
+            assert await child.wait() == 0
+    finally:
+        child.kill()
+        await child.wait()
+    return [line.decode().removeprefix("saw: ") for line in lines if line.startswith(b"saw: ")]
+
+
+@pytest.mark.parametrize("version", ["1", "2", "3"])
+@pytest.mark.parametrize("library", ["shim", "real"])
+def test_a_kclpy_program_lives_through_a_lease(version: str, library: str) -> None:
+    env = {}
+    if library == "real":
+        folder = kclpy()
+        if folder is None:
+            pytest.skip("amazon_kclpy cannot be fetched here")
+        env["PYTHONPATH"] = str(folder)
+    saw = asyncio.run(live([*PYTHON, version, "checkpoint"], env))
+    assert len([line for line in saw if " key-" in line]) == 3003
+    assert "refused ShutdownException 'ShutdownException'" in saw
+    assert any("ZOMBIE" in line or "lease_lost" in line for line in saw[-2:])
+
+
+def test_a_node_program_lives_through_a_lease() -> None:
+    folder, node = aws_kcl(), shutil.which("node")
+    if folder is None or node is None:
+        pytest.skip("Node or aws-kcl is not available here")
+    argv = [node, str(DATA / "node" / "app.js")]
+    saw = asyncio.run(live(argv, {"NODE_PATH": str(folder)}))
+    assert saw[0] == "initialize shardId-0"
+    assert len([line for line in saw if line.endswith(" 1000")]) == 3000
+    assert saw[-3:] == ["shutdownRequested", "refused ShutdownException", "leaseLost"]
