@@ -12,6 +12,7 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Any
 
+import botocore.session
 import click
 
 from protocol.conform import daemon_cases
@@ -31,16 +32,23 @@ _PUT_LIMIT = 500
 class EmbeddedCloud:
     """The embedded AWS in the shape that the kit wants (``protocol.conform.cloud.Cloud``)."""
 
-    def __init__(self, embedded: EmbeddedAws) -> None:
+    def __init__(self, embedded: EmbeddedAws, kinesis_url: str | None = None) -> None:
         self._embedded = embedded
-        self._kinesis = embedded.client("kinesis")
+        self._kinesis_url = kinesis_url or embedded.kinesis_url
+        self._kinesis = botocore.session.Session().create_client(
+            "kinesis",
+            region_name=embedded.region,
+            endpoint_url=self._kinesis_url,
+            aws_access_key_id="embedded",
+            aws_secret_access_key="embedded",  # noqa: S106 (nothing checks it)
+        )
         self._dynamodb = embedded.client("dynamodb")
         self._faults: list[dict[str, Any]] = []
 
     @property
     def kinesis_url(self) -> str:
         """Endpoint of Kinesis."""
-        return self._embedded.kinesis_url
+        return self._kinesis_url
 
     @property
     def dynamodb_url(self) -> str:
@@ -166,6 +174,11 @@ def child(
 @conform.command("daemon")
 @click.option("--implementation", type=click.Choice(["java", "kcl-mld"]), default="kcl-mld")
 @click.option("--jobs", type=click.IntRange(min=1), default=1, help="Cases at the same time.")
+@click.option(
+    "--kinesis",
+    "kinesis_url",
+    help="A Kinesis of your own instead of the embedded one; Java wants HTTP/2 and CBOR.",
+)
 @click.option("--only", multiple=True, help="Run the cases whose name contains this.")
 @_JSON
 @_COMMAND
@@ -174,6 +187,7 @@ def daemon(
     context: click.Context,
     implementation: Any,
     jobs: int,
+    kinesis_url: str | None,
     only: tuple[str, ...],
     json_path: pathlib.Path | None,
     command: tuple[str, ...],
@@ -185,7 +199,7 @@ def daemon(
         case for case in daemon_cases.ALL if not only or any(part in case.__name__ for part in only)
     ]
     with tempfile.TemporaryDirectory() as folder, EmbeddedAws() as embedded:
-        cloud = EmbeddedCloud(embedded)
+        cloud = EmbeddedCloud(embedded, kinesis_url)
         try:
             kit = DaemonKit(command, implementation, cloud, pathlib.Path(folder), jobs)
         except ValueError as error:

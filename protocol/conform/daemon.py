@@ -132,6 +132,8 @@ class DaemonKit:
         script_path = folder / "script.json"
         script_path.write_text(json.dumps({"record": str(folder), "actions": script or {}}))
         values: dict[str, str | None] = {**usual_properties(name, script_path, self.cloud)}
+        if self.is_java:
+            values["shardSyncIntervalMillis"] = "1000"  # it sleeps that long before its first lease
         values |= changes or {}
         kept = {key: value for key, value in values.items() if value is not None}
         path = folder / "app.properties"
@@ -175,8 +177,9 @@ class DaemonKit:
         """
         code = run.exit_code(self.limits.refuse_s)
         last = (run.stderr.strip().splitlines() or ["nothing on stderr"])[-1]
-        if not self.is_java:
-            last = next((x for x in run.stderr.splitlines() if hint.lower() in x.lower()), last)
+        looked_for = text if self.is_java else hint
+        lines = (line for line in run.stderr.splitlines() if looked_for.lower() in line.lower())
+        last = next(lines, last) if looked_for else last
         return self.decided(
             item_id,
             as_java=code == 1 and text in run.output,

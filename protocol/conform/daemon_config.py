@@ -449,7 +449,7 @@ def assumed_roles(kit: DaemonKit) -> Iterator[Finding]:
     """The assume-role provider against the STS of the embedded AWS."""
     role = "StsAssumeRoleCredentialsProvider|arn:aws:iam::123456789012:role/reader|session"
     for item_id, name, words in (
-        ("CRED-06", "roleregion", "|endpointRegion=us-east-1|externalId=e"),
+        ("CRED-06", "roleregion", "|endpointRegion=us-east-1|externalId=external"),
         ("CRED-07", "roleendpoint", f"|endpoint={kit.cloud.dynamodb_url}^us-east-1"),
     ):
         kit.cloud.create_stream(name, 1)
