@@ -34,6 +34,9 @@ GIVE_UP_PIPES_S = 5.0
 #: How often a child is asked for its exit where the kernel has no process descriptors.
 _POLL_S = 0.05
 
+#: Open files that are enough for anybody: some 16,000 children.
+DESCRIPTORS = 65_536
+
 #: Folder with a stand-in for ``amazon_kclpy``, for children that find no real one.
 SHIM = Path(__file__).resolve().parent.parent / "shim"
 
@@ -250,12 +253,18 @@ def _pipe(undo: ExitStack) -> tuple[int, int]:
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files to the hard one, as the JVM does: a child takes four.
+    """Raise the soft limit of open files, as the JVM does: a child takes four of the usual 1024.
 
-    Returns: the limit in force.
+    Not beyond :data:`DESCRIPTORS`: children inherit it, and some programs close every number up to
+    their limit when they start another one.
+
+    Returns: the soft limit in force.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return soft
     with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        return hard
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
     return soft
