@@ -13,14 +13,14 @@ import logging
 import pathlib
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import mld
 import protocol
 from mld.errors import AwsError, ConfigError, MldError
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import AsyncIterator
 
     from mld.app import RealWorld, Worker
     from mld.cli.options import RunOptions
@@ -144,15 +144,30 @@ def _handle_signals(worker: Worker) -> list[int]:
     return received
 
 
-def _status_server(worker: Worker, options: RunOptions) -> AbstractAsyncContextManager[object]:
+@contextlib.asynccontextmanager
+async def _status_server(worker: Worker, options: RunOptions) -> AsyncIterator[None]:
     """Serve health where ``--http`` says; nothing without it."""
     if options.http is None:
-        return contextlib.nullcontext()
-    from mld.adapters.http_status import StatusServer
+        yield
+        return
+    from mld.adapters.http_status import HttpStatus
 
-    return StatusServer(
-        options.http,
-        is_live=worker.watchdog.is_alive,
-        is_ready=worker.scheduler.is_ready,
-        leases=worker.status,
+    def live() -> tuple[bool, dict[str, Any]]:
+        return worker.watchdog.is_alive(), {"state": worker.scheduler.state}
+
+    def ready() -> tuple[bool, dict[str, Any]]:
+        return worker.scheduler.is_ready(), {"state": worker.scheduler.state}
+
+    host, port = options.http
+    server = HttpStatus(
+        host, port, {"/livez": live, "/readyz": ready, "/leases": lambda: (True, worker.status())}
     )
+    try:
+        await server.start()
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host}:{port}: {error}", key="--http") from error
+    log.info("Serving /livez, /readyz and /leases on %s:%d", host, server.port)
+    try:
+        yield
+    finally:
+        await server.close()

@@ -1,12 +1,14 @@
 """Which positions a child may checkpoint, and what is stored for them.
 
-Three rules differ from Java, each where following it loses data or hangs a shard:
+Four rules differ from Java, each where following it loses data or hangs a shard:
 
 * At shard end the last delivered position is stored as SHARD_END even if it was stored before
   (Java: a no-op, and the shard never ends), and so is its bare sequence number when the last
   record was part of an aggregate.
 * Sentinels are refused unless they repeat the last checkpoint (Java stores ``LATEST`` over
   ``TRIM_HORIZON``).
+* At shard end a number beyond the last delivered one is refused (Java stores anything below
+  SHARD_END, and the next owner cannot start there).
 * Digits are ASCII digits.
 
 Source: ShardRecordProcessorCheckpointer.java:110-145, 292-326 (KCL 3.5.1).
@@ -96,11 +98,12 @@ def _asked(
         return SHARD_END
     if asked == state.last:
         return asked
-    if asked.sentinel is not None or not state.last <= asked <= state.largest:
+    upper = state.largest if state.at_end is None else state.at_end
+    if asked.sentinel is not None or not state.last <= asked <= upper:
         raise CheckpointRefused(
             ILLEGAL_ARGUMENT,
             f"{asked} is not between the last checkpoint {state.last} "
-            f"and the largest delivered position {state.largest}",
+            f"and the largest delivered position {upper}",
         )
     return asked
 

@@ -98,3 +98,13 @@ def test_the_end_is_reached_once():
 
 def test_a_stored_position_is_the_last_one():
     assert OPEN.stored(At("150")).last == At("150")
+
+
+def test_at_shard_end_a_number_beyond_the_last_delivered_one_is_refused():
+    state = CheckpointState.starting_at(ExtendedSequenceNumber("5")).delivered(
+        ExtendedSequenceNumber("9")
+    )
+    with pytest.raises(CheckpointRefused) as caught:
+        position_to_store(state.ended(), "10", None)
+    assert caught.value.error_name == "IllegalArgumentException"
+    assert position_to_store(state.ended(), "7", None) == ExtendedSequenceNumber("7")
