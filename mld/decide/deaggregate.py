@@ -3,6 +3,16 @@
 Nothing raises here: what is no aggregate stays as it is, and an aggregate that breaks off in the
 middle gives the records before the break and a sentence about the rest.
 
+Quirks of the Java daemon, and what is made of them:
+
+* an index is cut to 32 bits before it is looked up: kept, though no producer writes such a thing;
+* an index outside its table, or a hash key that is no number, ends the aggregate there: kept, with
+  the records before it delivered. On Java 11 and later the attempt to log it may end the worker;
+  here it is a sentence for the log;
+* a negative hash key is a number outside every range and drops the aggregate: kept;
+* an aggregate without user records vanishes, while the 20-byte frame around an empty message is
+  delivered raw: kept.
+
 Source: AggregatorUtil.java:93-222 (KCL 3.5.1).
 """
 
