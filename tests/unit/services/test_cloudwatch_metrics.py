@@ -1,0 +1,248 @@
+"""Publishing metrics: Java's names, and nobody ever waits for CloudWatch."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mld.errors import Denied, Unreachable
+from mld.model.config import MetricsConfig
+from mld.ports.metrics import Level, Unit
+from mld.services.cloudwatch_metrics import CALL_S, FLUSH_AT_KEYS, CloudWatchMetrics
+from mld.services.shard_consumer import ConsumerParts
+from tests.fakes.clock import LoopClock
+from tests.fakes.cloudwatch import FakeCloudWatch
+from tests.sim.loop import run
+from tests.unit.services.consuming import World
+
+DATA = Path(__file__).parents[2] / "data" / "cloudwatch.jsonl"
+
+
+def metrics_over(cloudwatch, **config):
+    return CloudWatchMetrics(
+        cloudwatch,
+        MetricsConfig(**config),
+        namespace="app",
+        worker_id="w1",
+        clock=LoopClock(),
+    )
+
+
+def publishing(test, before=None, **config):
+    """Run a scenario while the loop publishes."""
+
+    async def main():
+        cloudwatch = FakeCloudWatch(before=before)
+        metrics = metrics_over(cloudwatch, **config)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(metrics.run())
+            await test(metrics, cloudwatch)
+            running.cancel()
+
+    run(main())
+
+
+def test_values_are_published_once_per_period_as_statistic_sets():
+    async def test(metrics, cloudwatch):
+        for value in (1, 2, 3):
+            metrics.add("ProcessTask", "RecordsProcessed", value, shard_id="s1")
+        await asyncio.sleep(9)
+        assert cloudwatch.requests == []
+        await asyncio.sleep(2)
+        assert cloudwatch.requests == [
+            {
+                "Namespace": "app",
+                "MetricData": [
+                    {
+                        "MetricName": "RecordsProcessed",
+                        "Dimensions": [
+                            {"Name": "Operation", "Value": "ProcessTask"},
+                            {"Name": "ShardId", "Value": "s1"},
+                        ],
+                        "StatisticValues": {
+                            "SampleCount": 3.0,
+                            "Sum": 6.0,
+                            "Minimum": 1.0,
+                            "Maximum": 3.0,
+                        },
+                        "Unit": "Count",
+                    }
+                ],
+            }
+        ]
+        await asyncio.sleep(100)
+        assert len(cloudwatch.requests) == 1
+
+    publishing(test)
+
+
+@pytest.mark.parametrize(
+    ("level", "names"),
+    [("DETAILED", {"a", "b"}), ("detailed", {"a", "b"}), ("SUMMARY", {"b"}), ("NONE", set())],
+)
+def test_the_level_filters(level, names):
+    async def test(metrics, cloudwatch):
+        metrics.add("X", "a", 1, level=Level.DETAILED)
+        metrics.add("X", "b", 1)
+        await metrics.close()
+        assert {datum["MetricName"] for datum in cloudwatch.data} == names
+
+    publishing(test, level=level)
+
+
+def test_dimensions_that_are_not_enabled_merge_their_series():
+    async def test(metrics, cloudwatch):
+        metrics.add("ProcessTask", "Time", 1, unit=Unit.MILLISECONDS, shard_id="s1")
+        metrics.add("ProcessTask", "Time", 1, unit=Unit.MILLISECONDS, shard_id="s2", worker=True)
+        await metrics.close()
+        (datum,) = cloudwatch.data
+        assert datum["StatisticValues"]["Sum"] == 2.0
+        assert [one["Name"] for one in datum["Dimensions"]] == ["Operation"]
+
+    publishing(test, enabled_dimensions=("StreamId",))
+
+
+def test_worker_and_stream_are_dimensions():
+    async def test(metrics, cloudwatch):
+        metrics.add("RenewAllLeases", "CurrentLeases", 1, worker=True, stream_id="a:b:1")
+        await metrics.close()
+        assert cloudwatch.data[0]["Dimensions"] == [
+            {"Name": "Operation", "Value": "RenewAllLeases"},
+            {"Name": "StreamId", "Value": "a:b:1"},
+            {"Name": "WorkerIdentifier", "Value": "w1"},
+        ]
+
+    publishing(test)
+
+
+def test_many_metrics_are_flushed_before_their_time():
+    async def test(metrics, cloudwatch):
+        for number in range(FLUSH_AT_KEYS):
+            metrics.add("X", f"m{number}", 1)
+        await asyncio.sleep(1)
+        assert len(cloudwatch.data) == FLUSH_AT_KEYS
+
+    publishing(test)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [Denied("PutMetricData", "AccessDenied"), Unreachable("PutMetricData", "dns"), OSError("x")],
+)
+def test_a_failed_request_loses_its_own_data_only(trouble):
+    troubles = [trouble]
+
+    async def before(*_):
+        if troubles:
+            raise troubles.pop()
+
+    async def test(metrics, cloudwatch):
+        metrics.add("X", "lost", 1)
+        await asyncio.sleep(11)
+        metrics.add("X", "kept", 1)
+        await asyncio.sleep(11)
+        assert [datum["MetricName"] for datum in cloudwatch.data] == ["kept"]
+
+    publishing(test, before)
+
+
+def test_a_hanging_cloudwatch_is_given_up_after_a_while():
+    async def before(*_):
+        await asyncio.get_running_loop().create_future()
+
+    async def test(metrics, cloudwatch):
+        metrics.add("X", "lost", 1)
+        await asyncio.sleep(10 + CALL_S + 1)
+        metrics.add("X", "more", 1)
+        began = asyncio.get_running_loop().time()
+        await metrics.close(timeout_s=2.0)
+        assert asyncio.get_running_loop().time() - began <= 2.1
+        assert cloudwatch.data == []
+
+    publishing(test, before)
+
+
+def test_losses_are_warned_about_but_not_all_the_time(caplog):
+    caplog.set_level(logging.WARNING)
+
+    async def test(metrics, _cloudwatch):
+        for number in range(50):
+            metrics.add("X", f"m{number}", 1)
+        await asyncio.sleep(70)
+        metrics.add("X", "m0", 1)
+        metrics.add("X", "m1", 1, unit=Unit.BYTES)
+        metrics.add("X", "m2", 1)
+
+    publishing(test, max_queue=1)
+    assert len(caplog.records) == 2
+
+
+def test_after_the_close_nothing_is_taken():
+    async def test(metrics, cloudwatch):
+        metrics.add("X", "before", 1)
+        await metrics.close()
+        metrics.add("X", "after", 1)
+        await metrics.close()
+        assert [datum["MetricName"] for datum in cloudwatch.data] == ["before"]
+
+    publishing(test)
+
+
+def test_the_close_sends_everything_in_bounded_requests():
+    async def test(metrics, cloudwatch):
+        for number in range(2500):
+            metrics.add("X", f"metric number {number}", 1)
+        await metrics.close()
+        assert len(cloudwatch.data) == 2500
+        assert all(len(request["MetricData"]) <= 1000 for request in cloudwatch.requests)
+        assert all(len(json.dumps(request)) < 1_000_000 for request in cloudwatch.requests)
+
+    publishing(test)
+
+
+def test_a_shard_publishes_what_the_java_daemon_publishes():
+    recorded = {
+        (row["operation"], row["name"], tuple(row["dimensions"]), row["unit"])
+        for row in map(json.loads, DATA.read_text().splitlines())
+    }
+    ours = {"ApplicationTracker", "InitializeTask", "ProcessTask", "ShutdownTask"}
+
+    async def main():
+        world = World()
+        cloudwatch = FakeCloudWatch()
+        metrics = metrics_over(cloudwatch)
+        world.parts = ConsumerParts(
+            config=world.config,
+            polling=replace(world.polling, metrics=metrics),
+            renewer=world.renewer,
+            shard_end=world.parts.shard_end,
+            cleanup=world.cleanup,
+            launcher=world.children,
+            rng=world.rng,
+        )
+        await world.open()
+        world.put(b"one")
+        consumer = world.consumer(await world.hold())
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(consumer.run())
+            await asyncio.sleep(5)
+            consumer.request_shutdown()
+            await running
+        await metrics.close()
+        return {
+            (
+                next(one["Value"] for one in datum["Dimensions"] if one["Name"] == "Operation"),
+                datum["MetricName"],
+                tuple(one["Name"] for one in datum["Dimensions"]),
+                datum["Unit"],
+            )
+            for datum in cloudwatch.data
+        }
+
+    published = run(main())
+    assert published == {row for row in recorded if row[0] in ours}
