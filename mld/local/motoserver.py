@@ -8,6 +8,7 @@ import re
 import socket
 import threading
 import time
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from moto.moto_server.werkzeug_app import (
@@ -67,7 +68,7 @@ class _FaultyApp:
         if rule.drop:
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             raise ConnectionAbortedError
-        return _error(rule, start_response)
+        return _error(rule, environ, start_response)
 
     def load(self, service: str) -> None:
         """Import a service's backend and make its routes."""
@@ -101,11 +102,30 @@ def _named(environ: Environ, body: bytes) -> tuple[str, str]:
     return service, action[1].decode() if action else "unknown"
 
 
-def _error(rule: FaultRule, start_response: StartResponse) -> Iterable[bytes]:
-    body = json.dumps({"__type": rule.code, "message": rule.message}).encode()
-    headers = [("Content-Type", "application/x-amz-json-1.0"), ("Content-Length", str(len(body)))]
+def _error(rule: FaultRule, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    """The error in the protocol of the request: JSON, CBOR or query."""
+    code, message = rule.code or "", rule.message
+    extra: list[tuple[str, str]] = []
+    if environ.get("HTTP_X_AMZ_TARGET"):
+        kind = "application/x-amz-json-1.0"
+        body = json.dumps({"__type": code, "message": message}).encode()
+    elif environ.get("HTTP_SMITHY_PROTOCOL"):
+        kind = "application/cbor"
+        extra = [("smithy-protocol", "rpc-v2-cbor")]
+        texts = ("__type", code, "message", message)
+        body = b"\xa2" + b"".join(map(_cbor_text, texts))
+    else:
+        kind = "text/xml"
+        shown = f"<Code>{escape(code)}</Code><Message>{escape(message)}</Message>"
+        body = f"<ErrorResponse><Error>{shown}</Error></ErrorResponse>".encode()
+    headers = [("Content-Type", kind), ("Content-Length", str(len(body))), *extra]
     start_response(f"{rule.http_status} injected", headers)
     return [body]
+
+
+def _cbor_text(text: str) -> bytes:
+    data = text.encode()
+    return b"\x79" + len(data).to_bytes(2, "big") + data
 
 
 class MotoServer:

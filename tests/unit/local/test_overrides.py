@@ -1,0 +1,72 @@
+"""Pointing a properties file at the embedded AWS."""
+
+from __future__ import annotations
+
+import pytest
+
+from mld.errors import ConfigError
+from mld.local.overrides import Target, overridden, starts_at_latest, target_of
+from mld.model.properties import parse
+
+FILE = b"""# comment
+executableName = python app.py --flag=a\\=b
+streamName: words
+AWSCredentialsProvider = Prod
+awscredentialsproviderDynamoDB = Prod
+regionName = eu-west-1
+kinesisClient.endpointOverride = https://example.org
+initialPositionInStream = TRIM_HORIZON
+"""
+
+
+def entries(data: bytes) -> dict[str, str]:
+    return {entry.key: entry.value for entry in parse(data)}
+
+
+def test_where_requests_go_is_replaced_and_the_rest_kept() -> None:
+    text = overridden(FILE, "f", {"kinesisEndpoint": "http://127.0.0.1:1", "regionName": "r"})
+    assert entries(text) == {
+        "executableName": "python app.py --flag=a=b",
+        "streamName": "words",
+        "initialPositionInStream": "TRIM_HORIZON",
+        "kinesisEndpoint": "http://127.0.0.1:1",
+        "regionName": "r",
+    }
+
+
+def test_odd_texts_survive_the_copy() -> None:
+    odd = {"a b:c=": " lead\t\\ # ! é\n"}
+    source = b"a\\ b\\:c\\= = \\u0020lead\\t\\\\ # ! \xe9\\n\n"
+    assert entries(source) == odd
+    assert entries(overridden(source, "f", {})) == odd
+
+
+def test_a_replaced_key_replaces_any_spelling_of_itself() -> None:
+    text = overridden(b"INITIALPositionInStream=LATEST", "f", {"initialPositionInStream": "x"})
+    assert entries(text) == {"initialPositionInStream": "x"}
+
+
+def test_the_stream_is_found_by_name_or_arn() -> None:
+    assert target_of(FILE, "f") == Target("words", "eu-west-1", "123456789012")
+    assert target_of(b"streamName=s", "f") == Target("s", "us-east-1", "123456789012")
+    arn = b"streamName=s\nstreamArn=arn:aws:kinesis:us-west-2:111122223333:stream/t"
+    assert target_of(arn, "f") == Target("t", "us-west-2", "111122223333")
+
+
+@pytest.mark.parametrize("data", [b"", b"streamName=", b"streamArn=arn:aws:s3:::bucket"])
+def test_a_file_without_a_stream_is_refused(data: bytes) -> None:
+    with pytest.raises(ConfigError):
+        target_of(data, "f")
+
+
+@pytest.mark.parametrize(
+    ("data", "latest"),
+    [
+        (b"", True),
+        (b"initialPositionInStream=latest", True),
+        (FILE, False),
+        (b"initialPositionInStreamExtended=5", False),
+    ],
+)
+def test_the_starting_position_is_seen(data: bytes, latest: bool) -> None:
+    assert starts_at_latest(data, "f") is latest

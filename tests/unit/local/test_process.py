@@ -1,0 +1,231 @@
+"""The embedded AWS: its process, its faults, its clock."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import botocore.session
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError, ConnectionClosedError
+
+from mld.local.__main__ import main
+from mld.local.embedded import EmbeddedAws
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PATIENCE_S = 30
+
+
+class InThisProcess(EmbeddedAws):
+    """The same servers in a thread, so that what they do can be seen from here."""
+
+    def start(self) -> InThisProcess:
+        reader, writer = os.pipe()
+        self._stdin = os.fdopen(reader, "rb")
+        self._writer = os.fdopen(writer, "wb")
+        lines: queue.Queue[str] = queue.Queue()
+        argv = self._arguments[3:]
+        options: dict[str, Any] = {"stdin": self._stdin, "announce": lines.put}
+        self._thread = threading.Thread(target=main, args=(argv,), kwargs=options)
+        self._thread.start()
+        self._endpoints = json.loads(lines.get(timeout=PATIENCE_S))
+        return self
+
+    def stop(self) -> None:
+        self._writer.close()
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive(), "it ends with its input"
+        self._stdin.close()
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[EmbeddedAws]:
+    with InThisProcess(region="eu-central-1") as aws:
+        yield aws
+
+
+@pytest.fixture
+def aws(running: EmbeddedAws) -> Iterator[EmbeddedAws]:
+    yield running
+    running.control(faults=[], settings={"reshard_s": 0.0})
+
+
+def client(aws: EmbeddedAws, service: str) -> Any:
+    return aws.client(service, config=Config(retries={"total_max_attempts": 1}))
+
+
+def test_all_services_answer_real_clients(aws: EmbeddedAws) -> None:
+    kinesis = client(aws, "kinesis")
+    kinesis.create_stream(StreamName="answers", ShardCount=1)
+    summary = kinesis.describe_stream_summary(StreamName="answers")["StreamDescriptionSummary"]
+    assert summary["StreamARN"] == "arn:aws:kinesis:eu-central-1:123456789012:stream/answers"
+    assert client(aws, "sts").get_caller_identity()["Account"] == "123456789012"
+    client(aws, "cloudwatch").put_metric_data(
+        Namespace="n", MetricData=[{"MetricName": "m", "Value": 1.0}]
+    )
+    client(aws, "dynamodb").create_table(
+        TableName="answers",
+        AttributeDefinitions=[{"AttributeName": "k", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "k", "KeyType": "HASH"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    calls = aws.control()["calls"]
+    for name in ("kinesis.CreateStream", "sts.GetCallerIdentity", "monitoring.PutMetricData"):
+        assert calls[name] == 1, calls
+
+
+@pytest.mark.parametrize(
+    ("service", "operation", "name"),
+    [
+        ("kinesis", "list_streams", "ListStreams"),
+        ("dynamodb", "list_tables", "ListTables"),
+        ("sts", "get_caller_identity", "GetCallerIdentity"),
+        ("monitoring", "list_metrics", "ListMetrics"),
+    ],
+)
+def test_errors_can_be_ordered_in_every_service(
+    aws: EmbeddedAws, service: str, operation: str, name: str
+) -> None:
+    rule = {"service": service, "operation": name, "code": "ThrottlingException", "times": 1}
+    aws.control(faults=[rule])
+    call = getattr(client(aws, service.replace("monitoring", "cloudwatch")), operation)
+    with pytest.raises(ClientError, match="ThrottlingException") as caught:
+        call()
+    assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400
+    assert call()["ResponseMetadata"]["HTTPStatusCode"] == 200
+
+
+@pytest.mark.parametrize(("when", "happened"), [("before", False), ("after", True)])
+def test_a_lost_answer_has_its_effect_or_not(aws: EmbeddedAws, when: str, happened: bool) -> None:
+    name = f"lost-{when}"
+    kinesis, dynamodb = client(aws, "kinesis"), client(aws, "dynamodb")
+    aws.control(faults=[{"when": when, "drop": True, "times": 2}])
+    with pytest.raises(ConnectionClosedError):
+        kinesis.create_stream(StreamName=name, ShardCount=1)
+    with pytest.raises(ConnectionClosedError):
+        dynamodb.create_table(
+            TableName=name,
+            AttributeDefinitions=[{"AttributeName": "k", "AttributeType": "S"}],
+            KeySchema=[{"AttributeName": "k", "KeyType": "HASH"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+    assert (name in kinesis.list_streams()["StreamNames"]) is happened
+    assert (name in dynamodb.list_tables()["TableNames"]) is happened
+
+
+def test_delays_can_be_ordered(aws: EmbeddedAws) -> None:
+    aws.control(faults=[{"delay_s": 0.3}])
+    for service, operation in (("kinesis", "list_streams"), ("dynamodb", "list_tables")):
+        started = time.monotonic()
+        getattr(client(aws, service), operation)()
+        assert time.monotonic() - started >= 0.3
+
+
+def test_rules_look_into_the_request_and_may_leave_it_to_chance(aws: EmbeddedAws) -> None:
+    kinesis = client(aws, "kinesis")
+    kinesis.create_stream(StreamName="chosen", ShardCount=1)
+    aws.control(faults=[{"contains": "chosen", "code": "InternalFailure", "http_status": 500}])
+    with pytest.raises(ClientError):
+        kinesis.list_shards(StreamName="chosen")
+    kinesis.list_streams()
+    aws.control(faults=[{"probability": 0.0, "code": "InternalFailure"}])
+    kinesis.list_shards(StreamName="chosen")
+
+
+def test_the_clock_can_be_put_forward(aws: EmbeddedAws) -> None:
+    kinesis = client(aws, "kinesis")
+    kinesis.create_stream(StreamName="clock", ShardCount=1)
+    aws.control(settings={"reshard_s": 100.0})
+    kinesis.split_shard(
+        StreamName="clock", ShardToSplit="shardId-000000000000", NewStartingHashKey="99"
+    )
+    assert len(kinesis.list_shards(StreamName="clock")["Shards"]) == 1
+    before = aws.control()["now_s"]
+    assert aws.control(advance_s=100)["now_s"] >= before + 100
+    assert len(kinesis.list_shards(StreamName="clock")["Shards"]) == 3
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"settings": {"nonsense": 1}}, {"faults": [{"kode": "x"}]}, {"faults": [{"when": "x"}]}],
+)
+def test_orders_that_make_no_sense_are_refused(aws: EmbeddedAws, wrong: dict[str, Any]) -> None:
+    with pytest.raises(OSError, match="400"):
+        aws.control(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "status", "code"),
+    [
+        ("application/x-amz-cbor-1.1", b"\xa0", 415, "SerializationException"),
+        ("application/x-amz-json-1.1", b"{", 400, "SerializationException"),
+        ("application/x-amz-json-1.1", b"[]", 400, "SerializationException"),
+        ("application/x-amz-json-1.1", b"{}", 400, "UnknownOperationException"),
+    ],
+)
+def test_foreign_requests_are_answered_with_an_error(
+    aws: EmbeddedAws, content_type: str, body: bytes, status: int, code: str
+) -> None:
+    connection = http.client.HTTPConnection(aws.kinesis_url.removeprefix("http://"))
+    headers = {"X-Amz-Target": "Kinesis_20131202.Dance", "Content-Type": content_type}
+    connection.request("POST", "/", body, headers)
+    answer = connection.getresponse()
+    assert answer.status == status
+    assert json.load(answer)["__type"] == code
+    assert answer.headers["x-amzn-RequestId"]
+    connection.close()
+
+
+# --- the process ----------------------------------------------------------------------------
+
+
+def test_it_runs_as_a_child_and_ends_with_its_pipe() -> None:
+    with EmbeddedAws(options=["--no-moto"]) as aws:
+        process = aws._process
+        assert process is not None
+        assert aws.pid == process.pid
+        client(aws, "kinesis").list_streams()
+    assert process.returncode == 0
+
+
+def test_a_child_that_cannot_start_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RuntimeError, match="did not start"):
+        EmbeddedAws(options=["--nonsense"]).start()
+    assert "--nonsense" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "no.such.host.invalid"])
+def test_only_loopback_is_served_unless_told_otherwise(
+    host: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["--host", host])
+    assert "loopback" in capsys.readouterr().err
+
+
+def test_the_environment_leads_a_client_here_and_nowhere_else(
+    aws: EmbeddedAws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = aws.environment_for_child(
+        {"PATH": "/bin", "AWS_PROFILE": "prod", "AWS_SESSION_TOKEN": "x"}
+    )
+    assert child["PATH"] == "/bin"
+    assert "AWS_PROFILE" not in child
+    assert "AWS_SESSION_TOKEN" not in child
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    for name, value in child.items():
+        monkeypatch.setenv(name, value)
+    session = botocore.session.Session()
+    assert session.create_client("kinesis").list_streams()
+    assert session.create_client("dynamodb").list_tables()
+    assert session.create_client("sts").get_caller_identity()
