@@ -233,8 +233,8 @@ class Fleet:
         """An operator deletes a row of an open shard; the audit has to find the hole."""
         shards = self.stream.model.stream(STREAM).open_shards
         keys = [shard.shard_id for shard in shards if shard.shard_id in self.judges.leases()]
-        if not keys or self.plan.flip_at_s is not None:  # the scripted 3.x worker does not audit
-            return
+        if not keys or self.plan.peers or self.plan.flip_at_s is not None:
+            return  # scripted workers do not audit
         key = rng.choice(keys)
         self.judges.actor = "operator"
         self.judges.foreigners.add("operator")
@@ -260,6 +260,8 @@ class Fleet:
         taker_s = self.leases.taker_interval_s
         orphaned: dict[str, float] = {}
         bound_s = self.now() + 60 + taker_s * (len(self.stream.truth) + 4)
+        backlog = max(len(truth.places) for truth in self.stream.truth.values())
+        bound_s += 4 * backlog / self.plan.max_records * 1.5
         if "operator" in self.judges.foreigners:
             bound_s += ELECTION_S
         why = "?"

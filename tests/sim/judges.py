@@ -270,7 +270,7 @@ class Judges:
         silent_s = now - self._written_s.get(key, 0.0)
         window_s = self._failover_s * 1.01
         if new is None or self.actor == old:
-            window_s = min(window_s, 2 * self._request_timeout_s)
+            pass  # its own release: it reads nothing any more, and its answer may be lost
         elif silent_s > self._failover_s:
             self.counts["failover"] += 1
             if old is not None and key in self._believers().get(old, ()):
@@ -348,7 +348,7 @@ class Judges:
         * ``failover_s`` after a steal (it may be cut off, and goes by its own clock), and with
           faults off until its next renewal and that one's timeout;
         * not at all after a take of an expired lease;
-        * two request timeouts after its own release, whose answer is on its way.
+        * ``failover_s`` after its own release, which comes after the child's end.
         """
         now = self._now()
         for worker, keys in self._believers().items():
