@@ -101,10 +101,8 @@ def test_a_stored_position_is_the_last_one():
 
 
 def test_at_shard_end_a_number_beyond_the_last_delivered_one_is_refused():
-    state = CheckpointState.starting_at(ExtendedSequenceNumber("5")).delivered(
-        ExtendedSequenceNumber("9")
-    )
+    state = CheckpointState.starting_at(At("5")).delivered(At("9"))
     with pytest.raises(CheckpointRefused) as caught:
         position_to_store(state.ended(), "10", None)
     assert caught.value.error_name == "IllegalArgumentException"
-    assert position_to_store(state.ended(), "7", None) == ExtendedSequenceNumber("7")
+    assert position_to_store(state.ended(), "7", None) == At("7")
