@@ -10,7 +10,6 @@ All workers of a fleet must use rules like these, or they steal from each other 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -148,43 +147,40 @@ def plan_taking(
 
     Source: DynamoDBLeaseTaker.computeLeasesToTake and chooseLeasesToSteal (3.5.1).
     """
-    free = [
-        lease
-        for lease in leases
-        if lease.lease_key not in held and _is_available(lease, seen, now, limits)
-    ]
-    free_keys = {lease.lease_key for lease in free}
-    counts = Counter(
-        worker_id if lease.lease_key in held else str(lease.lease_owner)
-        for lease in leases
-        if lease.lease_key not in free_keys
-    )
-    counts[worker_id] += 0
-    share = _share(len(leases), len(counts))
-    target = share if len(counts) >= len(leases) else min(share, limits.max_leases)
+    free: list[Lease] = []
+    live: dict[str, list[Lease]] = {worker_id: []}
+    for lease in leases:
+        if lease.lease_key in held:
+            live[worker_id].append(lease)
+        elif lease.lease_owner is None or _has_expired(lease, seen, now, limits):
+            free.append(lease)
+        else:
+            live.setdefault(lease.lease_owner, []).append(lease)
+    share = _share(len(leases), len(live))
+    target = share if len(live) >= len(leases) else min(share, limits.max_leases)
     very_old = [
         lease
         for lease in free
         if seen[lease.lease_key].seen_at < now - VERY_OLD_FACTOR * limits.failover_s
     ]
-    chosen, reason = _choose(leases, free, very_old, counts, target, worker_id, limits, rng)
+    chosen, reason = _choose(free, very_old, live, target, worker_id, limits, rng)
     return TakePlan(
         leases=tuple(chosen),
-        reason=reason,
+        reason=reason if leases else TakeReason.EMPTY,
         total=len(leases),
-        workers=len(counts),
+        workers=len(live),
         target=target,
         spillover=share - target,
-        mine=counts[worker_id],
+        mine=len(live[worker_id]),
         available=len(free),
         very_old=len(very_old),
     )
 
 
-def _is_available(
+def _has_expired(
     lease: Lease, seen: Mapping[str, Sighting], now: float, limits: TakeLimits
 ) -> bool:
-    return lease.lease_owner is None or now - seen[lease.lease_key].seen_at > limits.failover_s
+    return now - seen[lease.lease_key].seen_at > limits.failover_s
 
 
 def _share(leases: int, workers: int) -> int:
@@ -195,18 +191,15 @@ def _share(leases: int, workers: int) -> int:
 
 
 def _choose(
-    leases: Collection[Lease],
     free: list[Lease],
     very_old: list[Lease],
-    counts: Counter[str],
+    live: Mapping[str, list[Lease]],
     target: int,
     worker_id: str,
     limits: TakeLimits,
     rng: random.Random,
 ) -> tuple[list[Lease], TakeReason]:
-    if not leases:
-        return [], TakeReason.EMPTY
-    mine = counts[worker_id]
+    mine = len(live[worker_id])
     if limits.prefer_very_old and very_old:
         # Beyond the target, and instead of everything else: a lease must not stay unread because
         # those who could read it are at their target.
@@ -216,15 +209,16 @@ def _choose(
         return [], TakeReason.BALANCED
     if free:
         return _some(free, needed, rng), TakeReason.AVAILABLE
-    victim = _fullest(counts, rng)
-    loot = [lease for lease in leases if lease.lease_owner == victim]
-    chosen = _some(loot, _steal_count(counts[victim], target, needed, limits), rng)
+    loot = live[_fullest(live, rng)]
+    chosen = _some(loot, _steal_count(len(loot), target, needed, limits), rng)
     return chosen, TakeReason.STEAL if chosen else TakeReason.BALANCED
 
 
 def _steal_count(victim_has: int, target: int, needed: int, limits: TakeLimits) -> int:
-    if victim_has < target:
-        return 0
+    """How many to steal from the fullest worker, who has at least ``target``.
+
+    It has, because nothing is free: some worker must hold a fair share.
+    """
     count = min(needed, victim_has - target)
     if count == 0 and needed > 1:
         # Everybody is at the target but this worker lacks more than one: take one nevertheless.
@@ -232,10 +226,10 @@ def _steal_count(victim_has: int, target: int, needed: int, limits: TakeLimits) 
     return min(count, limits.max_steal)
 
 
-def _fullest(counts: Counter[str], rng: random.Random) -> str:
+def _fullest(live: Mapping[str, list[Lease]], rng: random.Random) -> str:
     """One of the workers with the most leases; by chance, so that thieves spread."""
-    most = max(counts.values())
-    return rng.choice(sorted(worker for worker, count in counts.items() if count == most))
+    most = max(len(leases) for leases in live.values())
+    return rng.choice(sorted(worker for worker, leases in live.items() if len(leases) == most))
 
 
 def _some(leases: list[Lease], limit: int, rng: random.Random) -> list[Lease]:
