@@ -1,0 +1,172 @@
+"""``kcl-mld local``."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import botocore.session
+import pytest
+from click.testing import CliRunner
+
+from mld.cli import local as cli
+from mld.model.properties import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+PROPERTIES = """executableName = app.py
+applicationName = app
+streamName = words
+AwsCredentialsProvider = ProfileCredentialsProvider|prod
+regionName = eu-west-1
+"""
+
+
+@pytest.fixture
+def properties(tmp_path: Path) -> Path:
+    path = tmp_path / "app.properties"
+    path.write_text(PROPERTIES)
+    return path
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    path = tmp_path / "words.jsonl"
+    lines = (json.dumps({"partitionKey": str(n), "data": "word"}) for n in range(700))
+    path.write_text("\n".join(lines))
+    return path
+
+
+class Daemon:
+    """In the place of the daemon: looks at what it was given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, exit_code: int = 0) -> None:
+        self.properties: dict[str, str] = {}
+        self.arguments: list[str] = []
+        self.records = 0
+        self.shards = 0
+        self._exit_code = exit_code
+        monkeypatch.setattr(cli, "run_daemon", self)
+
+    def __call__(self, argv: Sequence[str], env: Mapping[str, str]) -> Daemon:
+        assert argv[0] == "--properties"
+        data = Path(argv[1]).read_bytes()
+        self.properties = {entry.key: entry.value for entry in parse(data)}
+        self.arguments = list(argv[2:])
+        client = botocore.session.Session().create_client(
+            "kinesis",
+            region_name=self.properties["regionName"],
+            endpoint_url=self.properties["kinesisEndpoint"],
+            aws_access_key_id=env["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=env["AWS_SECRET_ACCESS_KEY"],
+        )
+        for shard in client.list_shards(StreamName="words")["Shards"]:
+            self.shards += 1
+            iterator = client.get_shard_iterator(
+                StreamName="words",
+                ShardId=shard["ShardId"],
+                ShardIteratorType="TRIM_HORIZON",
+            )["ShardIterator"]
+            self.records += len(client.get_records(ShardIterator=iterator)["Records"])
+        return self
+
+    def wait(self) -> int:
+        return self._exit_code
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(cli.local, arguments, standalone_mode=False)
+
+
+def test_the_daemon_runs_against_the_embedded_stream(
+    monkeypatch: pytest.MonkeyPatch, properties: Path, records: Path
+) -> None:
+    daemon = Daemon(monkeypatch)
+    result = run(
+        *("--properties", str(properties), "--put", str(records), "--shards", "3"),
+        *("--", "--http", "127.0.0.1:0"),
+    )
+    assert result.exception is None
+    assert result.return_value == 0
+    assert (daemon.shards, daemon.records) == (3, 700)
+    assert daemon.arguments == ["--http", "127.0.0.1:0"]
+    assert daemon.properties["AwsCredentialsProvider"] == "DefaultCredentialsProvider"
+    assert daemon.properties["regionName"] == "eu-west-1"
+    assert daemon.properties["executableName"] == "app.py"
+    for endpoint in ("kinesisEndpoint", "dynamoDBEndpoint", "cloudWatchEndpoint"):
+        assert daemon.properties[endpoint].startswith("http://127.0.0.1:")
+    assert daemon.properties["initialPositionInStream"] == "TRIM_HORIZON"
+    assert "TRIM_HORIZON is used" in result.stderr
+    assert "700 records put" in result.stderr
+
+
+@pytest.mark.parametrize(("ended", "shown"), [(0, 0), (4, 4), (-15, 143)])
+def test_the_daemons_exit_code_is_passed_on(
+    monkeypatch: pytest.MonkeyPatch, properties: Path, ended: int, shown: int
+) -> None:
+    daemon = Daemon(monkeypatch, ended)
+    assert run("--properties", str(properties), "--limits").return_value == shown
+    assert "initialPositionInStream" not in daemon.properties
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--properties", "FILE", "--stream", "s"), "--stream"),
+        (("--put", "FILE"), "--put"),
+        (("--", "--http", "x"), "--properties"),
+        (("--properties", "nowhere.properties"), "nowhere.properties"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    properties: Path, arguments: tuple[str, ...], why: str
+) -> None:
+    result = run(*(str(properties) if word == "FILE" else word for word in arguments))
+    assert why in str(result.exception)
+
+
+def test_the_daemons_command_line_is_ours() -> None:
+    daemon = cli.run_daemon(["--version"], {"PYTHONPATH": "."})
+    assert daemon.args == [sys.executable, "-m", "mld", "--version"]
+    assert daemon.wait(30) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_alone_runs_until_it_is_stopped(number: int) -> None:
+    command = [sys.executable, "-m", "mld", "local", "--stream", "mine", "--shards", "5"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        exported: dict[str, str] = {}
+        while "AWS_EC2_METADATA_DISABLED" not in exported:
+            word, _, assignment = process.stdout.readline().strip().partition(" ")
+            assert word == "export"
+            name, _, value = assignment.partition("=")
+            exported[name] = value
+        client = botocore.session.Session().create_client(
+            "kinesis",
+            region_name=exported["AWS_REGION"],
+            endpoint_url=exported["AWS_ENDPOINT_URL_KINESIS"],
+            aws_access_key_id=exported["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=exported["AWS_SECRET_ACCESS_KEY"],
+        )
+        assert len(client.list_shards(StreamName="mine")["Shards"]) == 5
+        process.send_signal(number)
+        assert process.wait(30) == 0
+
+
+def test_a_signal_goes_on_to_the_daemon_once() -> None:
+    with cli.stop_on_signals() as stopping:
+        code = "import signal, sys; signal.signal(2, lambda *a: sys.exit(7)); print(flush=True)\n"
+        code += "signal.pause()"
+        daemon = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+        assert daemon.stdout is not None
+        daemon.stdout.readline()
+        stopping._daemon = daemon
+        signal.raise_signal(signal.SIGINT)
+        assert stopping.run(daemon) == 7
+        daemon.stdout.close()
