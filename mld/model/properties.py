@@ -78,19 +78,23 @@ def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines with continuations joined, without comments and blank lines, and where they start."""
     pending, started_at = "", 0
+    # A bare backslash at the very end is an entry without key and value.
+    is_bare, may_be_bare = False, text.endswith(("\\", "\\\n", "\\\r"))
     for number, natural in enumerate(_LINE_END.split(text), start=1):
         line = natural.lstrip(_BLANKS)
         # A comment starts only a fresh line; after a bare backslash the line is still fresh.
         if not pending and (not line or line[0] in "#!"):
+            is_bare = is_bare and not line
             continue
         if not pending:
             started_at = number
         if _is_continued(line):
             pending += line[:-1]
+            is_bare = not pending
             continue
         yield started_at, pending + line
-        pending = ""
-    if pending:
+        pending, is_bare = "", False
+    if pending or (is_bare and may_be_bare):
         yield started_at, pending
 
 

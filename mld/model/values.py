@@ -37,7 +37,14 @@ _DURATION = re.compile(
     re.IGNORECASE,
 )
 #: Words of a list: quoted, or letters, digits, dots and dashes; a slash starts a comment.
-_WORD = re.compile(r"\"([^\"\r\n]*)\"?|'([^'\r\n]*)'?|([A-Za-z0-9.\-\u00a0-\uffff]+)|/[^\r\n]*")
+#: Source: java.io.StreamTokenizer as commons-beanutils sets it up.
+_WORD = re.compile(
+    r"\"((?:\\[^\r\n]|[^\"\\\r\n])*)\\?\"?"
+    r"|'((?:\\[^\r\n]|[^'\\\r\n])*)\\?'?"
+    r"|([A-Za-z0-9.\-\u00a0-\uffff\U00010000-\U0010ffff]+)|/[^\r\n]*"
+)
+_QUOTED_ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)")
+_QUOTED_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 #: Java's String.trim: everything up to and including the blank.
 _JAVA_BLANKS = "".join(map(chr, range(0x21)))
 
@@ -204,7 +211,7 @@ def _choice(key: Key, text: str) -> Converted:
 def _duration(key: Key, text: str) -> Converted:
     match = _DURATION.match(text.strip(_JAVA_BLANKS))
     parts = match.groupdict(default="") if match else {}
-    if not match or not any(parts[unit] for unit in "dhms") or parts["time"].upper() == "T":
+    if not match or not any(parts[unit] for unit in "dhms") or parts["time"] == "T":
         advice = "write an ISO-8601 duration such as PT24H"
         return _wrong(f"Text cannot be parsed to a Duration: {text!r}", advice)
     scales = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -233,12 +240,23 @@ def _tags(_key: Key, text: str) -> Converted:
 
 
 def _words(_key: Key, text: str) -> Converted:
-    inner = text.strip()
+    inner = text.strip(_JAVA_BLANKS)
     if inner.startswith("{") and inner.endswith("}"):
         inner = inner[1:-1]
-    found = (match.group(1, 2, 3) for match in _WORD.finditer(inner))
-    return Converted(
-        tuple(next(w for w in words if w is not None) for words in found if any(words))
+    words: list[str] = []
+    for match in _WORD.finditer(inner):
+        quoted = match[1] if match[1] is not None else match[2]
+        if quoted is not None:
+            words.append(_QUOTED_ESCAPE.sub(_unquote, quoted))
+        elif match[3] is not None:
+            words.append(match[3])
+    return Converted(tuple(words))
+
+
+def _unquote(match: re.Match[str]) -> str:
+    escaped = match[1]
+    return (
+        chr(int(escaped, 8)) if escaped[0] in "01234567" else _QUOTED_ESCAPES.get(escaped, escaped)
     )
 
 

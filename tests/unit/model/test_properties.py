@@ -75,6 +75,22 @@ def test_a_comment_may_follow_a_backslash_that_stands_alone():
     assert parse(b"\\\n# x\na=b") == (Entry("a", "b", 3),)
 
 
+@pytest.mark.parametrize(
+    ("data", "entries"),
+    [
+        (b"\\", [("", "")]),
+        (b"a=b\n\\\n", [("a", "b"), ("", "")]),
+        (b"\\\r\n", []),
+        (b"\\\n\n", []),
+        (b"\\\n# c\\", []),
+        (b"\\\n\\", [("", "")]),
+        (b"\\\na\\", [("a", "")]),
+    ],
+)
+def test_a_backslash_that_ends_the_file_alone_is_an_empty_entry(data, entries):
+    assert [(entry.key, entry.value) for entry in parse(data)] == entries
+
+
 @pytest.mark.parametrize("tail", [b"\\u", b"\\u1", b"\\u12", b"\\u123", b"\\u00g0", b"\\uu0041"])
 def test_a_malformed_unicode_escape_names_file_and_line(tail):
     with pytest.raises(ConfigError, match=r"^my\.properties:3: Malformed \\uxxxx encoding"):
