@@ -8,8 +8,10 @@ hanging Kinesis call would keep a finished daemon alive for its read timeout.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
@@ -47,21 +49,20 @@ class _Job:
         self.args = args
         self.kwargs = kwargs
 
-    def execute(self) -> None:
-        """Do it and tell the loop; the loop may be gone by then, which is nobody's loss."""
+    def execute(self) -> Callable[[], None]:
+        """Do it, unless nobody waits any more; returns what tells the loop of the outcome."""
+        if self.future.cancelled():
+            return lambda: None
         try:
             result = self.work(*self.args, **self.kwargs)
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits the result
-            self._report(self._fail, error)
-        else:
-            self._report(self._succeed, result)
+            return partial(self._report, self._fail, error)
+        return partial(self._report, self._succeed, result)
 
     def _report(self, how: Callable[[Any], None], what: object) -> None:
-        try:
+        # The loop may be gone by then, and the result with it: nobody's loss.
+        with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(how, what)
-        except RuntimeError:
-            if not self.loop.is_closed():
-                raise
 
     def _succeed(self, result: object) -> None:
         if not self.future.done():
@@ -137,19 +138,20 @@ class CallPool:
             finally:
                 threading.stack_size(before)
         self._started += 1
+        self._idle += 1
 
     def _serve(self) -> None:
-        while (job := self._next_job()) is not None:
-            if not job.future.cancelled():
-                job.execute()
-            del job  # an idle thread must not keep the last answer alive
+        while (job := self._take()) is not None:
+            report = job.execute()
+            with self._changed:  # first, so that who hears of the result finds this thread idle
+                self._idle += 1
+            report()
+            del job, report  # an idle thread must not keep the last answer alive
 
-    def _next_job(self) -> _Job | None:
+    def _take(self) -> _Job | None:
+        """Wait for a job; None = the pool is closed and nothing is left to do."""
         with self._changed:
-            self._idle += 1
-            try:
-                while not self._jobs and not self._closed:
-                    self._changed.wait()
-            finally:
-                self._idle -= 1
+            while not self._jobs and not self._closed:
+                self._changed.wait()
+            self._idle -= 1
             return self._jobs.popleft() if self._jobs else None
