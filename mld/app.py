@@ -204,6 +204,8 @@ def real_ports(config: Config) -> Iterator[RealWorld]:
         CredentialsMissing: a client's chain has no credentials.
     """
     region = resolve_region(config.aws.kinesis_region or config.stream.region)
+    # One session a chain: each keeps some MiB of service descriptions.
+    sessions: dict[CredentialChain, Any] = {}
     with ExitStack() as closing:
 
         def pool(name: str, threads: int) -> CallPool:
@@ -212,9 +214,11 @@ def real_ports(config: Config) -> Iterator[RealWorld]:
             return made
 
         def client(chain: CredentialChain | None, key: str, settings: aws.ClientSettings) -> Any:
-            session = make_session(chain or config.aws.kinesis_credentials, region)
-            require_credentials(session, key if chain else "AwsCredentialsProvider")
-            return aws.make_client(session, settings)
+            of = chain or config.aws.kinesis_credentials
+            if of not in sessions:
+                sessions[of] = make_session(of, region)
+                require_credentials(sessions[of], key if chain else "AwsCredentialsProvider")
+            return aws.make_client(sessions[of], settings)
 
         control = pool("control", aws.CONTROL_THREADS)
         retrieval = pool("retrieval", aws.RETRIEVAL_THREADS)
