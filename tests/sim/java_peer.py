@@ -59,6 +59,7 @@ class Held:
     stamp_s: float
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     task: asyncio.Task[None] | None = None
+    is_read: bool = False
 
 
 class JavaPeer(TaskOwner):
@@ -349,7 +350,7 @@ class JavaPeer(TaskOwner):
     async def _reconcile(self, group: asyncio.TaskGroup) -> None:
         for key in sorted(self._held):
             held = self._held[key]
-            if held.task is None:
+            if held.task is None or (held.task.done() and not held.is_read):
                 held.task = group.create_task(self._consume(held))
 
     def _holds(self, held: Held) -> bool:
@@ -362,6 +363,7 @@ class JavaPeer(TaskOwner):
         while self._holds(held):
             try:
                 if await self._consume_from_checkpoint(held):
+                    held.is_read = self._holds(held)
                     return
             except AwsError:
                 await asyncio.sleep(1)
