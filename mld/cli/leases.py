@@ -1,0 +1,165 @@
+"""``kcl-mld leases list``: the lease table of an application, read only."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mld.adapters import aws
+from mld.adapters.calls import CallPool
+from mld.adapters.credentials import make_session, require_credentials, resolve_region
+from mld.adapters.dynamodb import BotocoreDynamoDb
+from mld.adapters.system_clock import SystemClock
+from mld.cli.loading import build
+from mld.decide.lease_report import Grouping, group_leases, state_of
+from mld.errors import NotFound, ResourceMissing
+from mld.model.stream import Stream
+from mld.services.lease_store import LeaseStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mld.model.config import Config
+    from mld.model.lease import Lease
+    from mld.services.lease_store import TableScan
+
+_HEADINGS = ("lease", "owner", "counter", "checkpoint", "switches", "parents", "children", "state")
+#: Columns with numbers, aligned right.
+_NUMBERS = {"counter", "switches"}
+
+
+@click.group("leases")
+def leases() -> None:
+    """Look at the lease table of an application."""
+
+
+@leases.command("list")
+@click.argument("file")
+@click.option(
+    "--by",
+    type=click.Choice([str(kind) for kind in Grouping]),
+    default=str(Grouping.WORKER),
+    show_default=True,
+    help="A cluster is the part of a worker id before its first '-'.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+def list_leases(file: str, *, by: str, as_json: bool) -> int:
+    """Print every lease of the application that the properties FILE describes.
+
+    Reads the table once and changes nothing. Whether an owner still lives is not in the table: its
+    counter moves about every third of failoverTimeMillis.
+    """
+    config = build(file, worker_id="nobody").require()
+    scan = asyncio.run(_scan(config))
+    groups = group_leases(scan.leases, Grouping(by))
+    if as_json:
+        click.echo(json.dumps(_as_json(config.leases.table_name, by, groups, scan), indent=2))
+    else:
+        _print(config.leases.table_name, groups, scan)
+    return 0
+
+
+async def _scan(config: Config) -> TableScan:
+    settings = aws.dynamodb_settings(config)
+    region = resolve_region(settings.region)
+    session = make_session(
+        config.aws.dynamodb_credentials or config.aws.kinesis_credentials, region
+    )
+    require_credentials(session, "AwsCredentialsProvider")
+    with closing(CallPool("leases", 1)) as pool:
+        dynamodb = BotocoreDynamoDb(aws.make_client(session, settings), pool)
+        store = LeaseStore(dynamodb, config.leases, Stream(config.stream.name), SystemClock())
+        try:
+            return await store.scan()
+        except NotFound:
+            raise ResourceMissing(
+                f"the lease table {config.leases.table_name} does not exist; it is created when "
+                "the application starts for the first time"
+            ) from None
+
+
+def _as_json(
+    table: str, by: str, groups: dict[str, tuple[Lease, ...]], scan: TableScan
+) -> dict[str, Any]:
+    return {
+        "table": table,
+        by + "s": [
+            {by: name or None, "leases": [_lease_as_json(lease) for lease in rows]}
+            for name, rows in groups.items()
+        ],
+        "other_items": sorted(scan.foreign),
+        "unreadable": [{"lease": key, "why": why} for key, why in scan.broken],
+    }
+
+
+def _lease_as_json(lease: Lease) -> dict[str, Any]:
+    return {
+        "lease": lease.lease_key,
+        "owner": lease.lease_owner,
+        "checkpoint_owner": lease.checkpoint_owner,
+        "counter": lease.lease_counter,
+        "checkpoint": None if lease.checkpoint is None else lease.checkpoint.sequence_number,
+        "sub_sequence_number": (
+            None if lease.checkpoint is None else lease.checkpoint.sub_sequence_number
+        ),
+        "switches": lease.owner_switches_since_checkpoint,
+        "parents": list(lease.parent_shard_ids),
+        "children": list(lease.child_shard_ids),
+        "state": str(state_of(lease)),
+    }
+
+
+def _print(table: str, groups: dict[str, tuple[Lease, ...]], scan: TableScan) -> None:
+    total = len(scan.leases)
+    click.echo(f"{table}: {total} lease{'s' * (total != 1)}")
+    rows = {name: [_cells(lease) for lease in owned] for name, owned in groups.items()}
+    widths = [
+        max(len(heading), *(len(row[column]) for owned in rows.values() for row in owned))
+        if rows
+        else len(heading)
+        for column, heading in enumerate(_HEADINGS)
+    ]
+    for name, owned in rows.items():
+        click.echo()
+        click.echo(click.style(f"{_printable(name) or '(nobody)'}: {len(owned)}", bold=True))
+        _print_table(owned, widths)
+    if scan.foreign:
+        click.echo(
+            f"\nItems that are no leases: {', '.join(map(_printable, sorted(scan.foreign)))}"
+        )
+    for key, why in scan.broken:
+        click.echo(f"\nCan't be read: {_printable(key)}: {_printable(why)}")
+
+
+def _print_table(rows: Iterable[Sequence[str]], widths: Sequence[int]) -> None:
+    for row in (_HEADINGS, *rows):
+        cells = [
+            f"{cell:>{width}}" if heading in _NUMBERS else f"{cell:<{width}}"
+            for heading, cell, width in zip(_HEADINGS, row, widths, strict=True)
+        ]
+        click.echo("  " + "  ".join(cells).rstrip())
+
+
+def _cells(lease: Lease) -> tuple[str, ...]:
+    owner = lease.lease_owner or "-"
+    if lease.checkpoint_owner is not None:
+        owner = f"{lease.checkpoint_owner} > {owner}"
+    return (
+        _printable(lease.lease_key),
+        _printable(owner),
+        str(lease.lease_counter),
+        str(lease.checkpoint or "-"),
+        str(lease.owner_switches_since_checkpoint),
+        _printable(",".join(lease.parent_shard_ids)) or "-",
+        _printable(",".join(lease.child_shard_ids)) or "-",
+        str(state_of(lease)),
+    )
+
+
+def _printable(text: str) -> str:
+    """Control characters and lone surrogates escaped: ids are free texts of others."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
