@@ -16,24 +16,17 @@ from mld.model.config import (
     ChildConfig,
     ChildFailurePolicy,
     Config,
-    LeaseConfig,
-    MetricsConfig,
-    RetrievalConfig,
-    RetrievalMode,
-    ShardConfig,
     StreamConfig,
 )
-from mld.model.config_checks import check_stream, check_table_name, check_words
-from mld.model.config_keys import KEYS, POLLING_KEYS
+from mld.model.config_checks import check_stream
+from mld.model.config_keys import KEYS
+from mld.model.config_sections import leases_of, metrics_of, retrieval_of, shards_of
 from mld.model.credentials import CredentialChain, parse_chain, supported_names
-from mld.model.findings import Finding, Problem, Severity
+from mld.model.findings import Finding, Severity
 from mld.model.properties import parse
 from mld.model.sequence import InitialPosition, Sentinel
 from mld.model.settings import Setting, Settings, read_settings
 
-#: The smallest pause between two reads of a shard. Source: PollingConfig.java:127.
-_LEAST_IDLE_MS = 200
-_MOST_RECORDS = 10_000
 _NO_CHAIN = CredentialChain(())
 
 
@@ -92,19 +85,15 @@ def _assemble(settings: Settings, worker_id: str) -> Config:
         worker_id=_worker_id(settings, worker_id),
         stream=stream,
         aws=aws,
-        leases=_leases(settings, application),
+        leases=leases_of(settings, application),
         child=child,
-        shards=_shards(settings),
-        retrieval=_retrieval(settings),
-        metrics=_metrics(settings),
-        shutdown_grace_s=_seconds(settings, "shutdownGraceMillis"),
+        shards=shards_of(settings),
+        retrieval=retrieval_of(settings),
+        metrics=metrics_of(settings),
+        shutdown_grace_s=settings.seconds("shutdownGraceMillis"),
         client_version_config=str(settings.value("clientVersionConfig")),
         processing_language=settings.text("processingLanguage") or None,
     )
-
-
-def _seconds(settings: Settings, name: str) -> float:
-    return settings.number(name) / 1000
 
 
 def _child(settings: Settings) -> ChildConfig:
@@ -134,7 +123,7 @@ def _child(settings: Settings) -> ChildConfig:
         answer_timeout_s=float(timeout) if isinstance(timeout, int) else None,
         warn_after_s=warn_after / 1000 if isinstance(warn_after, int) else None,
         failure_policy=ChildFailurePolicy(str(settings.value("childFailurePolicy"))),
-        restart_backoff_s=_seconds(settings, "childRestartBackoffMillis"),
+        restart_backoff_s=settings.seconds("childRestartBackoffMillis"),
         restart_attempts=settings.number("childRestartMaxAttempts"),
     )
 
@@ -243,105 +232,3 @@ def _client_flag(settings: Settings, flag: str) -> bool | None:
     if len(given) < len(clients):
         settings.warn(given[0].key.name, "holds for all clients in kcl-mld, not only for this one")
     return given[0].value is True
-
-
-def _leases(settings: Settings, application: str) -> LeaseConfig:
-    table = settings.text("tableName")
-    if not table:
-        table = application
-        settings.derive("tableName", table, "derived from applicationName")
-    check_table_name(settings, table, application)
-    return LeaseConfig(
-        table_name=table,
-        failover_s=_seconds(settings, "failoverTimeMillis"),
-        max_leases_for_worker=settings.number("maxLeasesForWorker"),
-        max_leases_to_steal=settings.number("maxLeasesToStealAtOneTime"),
-        enable_priority=settings.flag("enablePriorityLeaseAssignment"),
-        renewal_threads=settings.number("maxLeaseRenewalThreads"),
-        scan_segments=settings.number("leaseTableScanTotalSegments"),
-        deletion_protection=settings.flag("leaseTableDeletionProtectionEnabled"),
-        point_in_time_recovery=settings.flag("leaseTablePitrEnabled"),
-    )
-
-
-def _shards(settings: Settings) -> ShardConfig:
-    return ShardConfig(
-        sync_interval_s=_seconds(settings, "shardSyncIntervalMillis"),
-        ignore_unexpected_children=settings.flag("ignoreUnexpectedChildShards"),
-        cleanup_completed=settings.flag("cleanupLeasesUponShardCompletion"),
-        skip_sync_if_leases_exist=settings.flag("skipShardSyncAtWorkerInitializationIfLeasesExist"),
-        list_backoff_s=_seconds(settings, "listShardsBackoffTimeInMillis"),
-        list_attempts=settings.number("maxListShardsRetryAttempts"),
-        parent_poll_s=_seconds(settings, "parentShardPollIntervalMillis"),
-        cleanup_interval_s=_seconds(settings, "leaseCleanupIntervalMillis"),
-        completed_cleanup_s=_seconds(settings, "completedLeaseCleanupIntervalMillis"),
-        garbage_cleanup_s=_seconds(settings, "garbageLeaseCleanupIntervalMillis"),
-        initialization_backoff_s=_seconds(settings, "schedulerInitializationBackoffTimeMillis"),
-    )
-
-
-def _retrieval(settings: Settings) -> RetrievalConfig:
-    mode = _retrieval_mode(settings)
-    if mode is RetrievalMode.FANOUT:
-        remark = Problem(Severity.INFO, "fan-out is not built yet: records are polled")
-        settings.report("retrievalMode", remark)
-    max_records = settings.number("maxRecords")
-    idle_ms = settings.number("idleTimeBetweenReadsInMillis")
-    if max_records > _MOST_RECORDS:
-        problem = f"maxRecords must be less than or equal to {_MOST_RECORDS}, not {max_records}"
-        if mode is RetrievalMode.POLLING:
-            settings.error("maxRecords", problem, f"remove the line for {_MOST_RECORDS}")
-        else:
-            settings.warn("maxRecords", f"{problem}; ignored with fan-out", "remove the line")
-        max_records = _MOST_RECORDS
-    if idle_ms < _LEAST_IDLE_MS:
-        settings.warn(
-            "idleTimeBetweenReadsInMillis",
-            f"{idle_ms} is raised to {_LEAST_IDLE_MS}, as in Java",
-            f"write {_LEAST_IDLE_MS} or more",
-        )
-        idle_ms = _LEAST_IDLE_MS
-    return RetrievalConfig(
-        mode=mode,
-        max_records=max_records,
-        idle_s=idle_ms / 1000,
-        reduced_tps_threshold_s=_reduced_tps(settings),
-        call_even_if_empty=settings.flag("callProcessRecordsEvenForEmptyRecordList"),
-        task_backoff_s=_seconds(settings, "taskBackoffTimeMillis"),
-    )
-
-
-def _reduced_tps(settings: Settings) -> float:
-    name = "millisBehindLatestThresholdForReducedTps"
-    threshold_s = _seconds(settings, name)
-    if threshold_s < 0:
-        settings.warn(name, "a negative value switches it off", "remove the line")
-    return max(0.0, threshold_s)
-
-
-def _retrieval_mode(settings: Settings) -> RetrievalMode:
-    name = "retrievalMode"
-    chosen = settings.value(name)
-    if chosen != "DEFAULT":
-        return RetrievalMode(str(chosen))
-    polling = [key for key in POLLING_KEYS if settings[key].is_set]
-    if not polling:
-        settings.derive(name, RetrievalMode.FANOUT, "derived: no polling property is set")
-        return RetrievalMode.FANOUT
-    problem = Problem(
-        Severity.WARNING,
-        f"DEFAULT means polling because {polling[0]} is set, as in Java",
-        "write retrievalMode = POLLING or FANOUT",
-    )
-    settings.report(name, problem, settings[name].line or settings[polling[0]].line)
-    settings.derive(name, RetrievalMode.POLLING, f"derived: {polling[0]} is set")
-    return RetrievalMode.POLLING
-
-
-def _metrics(settings: Settings) -> MetricsConfig:
-    return MetricsConfig(
-        level=str(settings.value("metricsLevel")),
-        enabled_dimensions=check_words(settings),
-        buffer_s=_seconds(settings, "metricsBufferTimeMillis"),
-        max_queue=settings.number("metricsMaxQueueSize"),
-    )

@@ -87,6 +87,10 @@ class Settings:
         assert isinstance(value, int), f"{name} has a whole number as its default"
         return value
 
+    def seconds(self, name: str) -> float:
+        """Effective value of a number of milliseconds that has a default."""
+        return self.number(name) / 1000
+
     def flag(self, name: str) -> bool:
         """Effective value of a boolean."""
         return self.by_name[name].value is True
