@@ -1,6 +1,7 @@
 """Other people's emulators, fetched once into ``.cache/emulators``: ``python -m tests.emulators``.
 
-The contract suite runs against those it finds there; nothing is downloaded by a test.
+The contract suite runs against those it finds there; it fetches them itself only where
+``KCL_MLD_EMULATORS=1`` is set.
 """
 
 from __future__ import annotations
@@ -36,11 +37,17 @@ class Kind:
 
     name: str
     needs: tuple[str, ...]
+    fetcher: str
     marker: Path
     fetch: Callable[[], None]
     command: Callable[[int, int], list[str]]
     folder: Path
     environment: Callable[[int, int], dict[str, str]] = lambda _port, _spare: {}
+
+    def fetch_if_missing(self) -> None:
+        """Fetch it unless it is there or the program for that is not."""
+        if not self.marker.exists() and shutil.which(self.fetcher) is not None:
+            self.fetch()
 
     def missing(self) -> str | None:
         """Why it cannot be started, or None."""
@@ -70,6 +77,7 @@ def _fetch_dynamodb_local() -> None:
 KINESIS_LOCAL = Kind(
     "kinesis-local",
     ("node",),
+    "npm",
     CACHE / "kinesis-local/node_modules/kinesis-local/main.js",
     _fetch_kinesis_local,
     lambda _port, _spare: ["node", "main.js"],
@@ -84,6 +92,7 @@ KINESIS_LOCAL = Kind(
 DYNAMODB_LOCAL = Kind(
     "dynamodb-local",
     ("java",),
+    "mvn",
     CACHE / "dynamodb-local/lib/DynamoDBLocal-2.6.1.jar",
     _fetch_dynamodb_local,
     lambda port, _spare: [
@@ -138,14 +147,9 @@ def _free_port() -> int:
 
 def main() -> int:
     """Fetch what is missing and can be fetched; say what cannot."""
-    for kind, fetcher in ((KINESIS_LOCAL, "npm"), (DYNAMODB_LOCAL, "mvn")):
-        if kind.marker.exists():
-            print(f"{kind.name}: there")
-        elif shutil.which(fetcher) is None:
-            print(f"{kind.name}: left out, there is no {fetcher}")
-        else:
-            kind.fetch()
-            print(f"{kind.name}: fetched")
+    for kind in (KINESIS_LOCAL, DYNAMODB_LOCAL):
+        kind.fetch_if_missing()
+        print(kind.missing() or f"{kind.name}: there")
     return 0
 
 

@@ -128,6 +128,7 @@ class EmbeddedAws:
             "AWS_REGION": self.region,
             "AWS_DEFAULT_REGION": self.region,
             "AWS_EC2_METADATA_DISABLED": "true",
+            "NO_PROXY": "127.0.0.1",
         }
 
     def environment_for_child(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -138,14 +139,18 @@ class EmbeddedAws:
 
     def client(self, service: str, **options: Any) -> Any:
         """A botocore client of ``kinesis``, ``dynamodb``, ``cloudwatch`` or ``sts``."""
-        import botocore.session  # noqa: PLC0415 (slow to import; most users only start the server)
+        # Slow to import, and most users only start the server.
+        import botocore.session  # noqa: PLC0415
+        from botocore.config import Config  # noqa: PLC0415
 
+        config = Config(proxies={}).merge(options.pop("config", Config()))
         return botocore.session.Session().create_client(
             service,
             region_name=self.region,
             endpoint_url=self.kinesis_url if service == "kinesis" else self.moto_url,
             aws_access_key_id="embedded",
             aws_secret_access_key="embedded",  # noqa: S106 (nothing checks it)
+            config=config,
             **options,
         )
 
@@ -172,7 +177,8 @@ class EmbeddedAws:
         request = urllib.request.Request(  # noqa: S310 (our own loopback address)
             f"{self.kinesis_url}/_control", data=json.dumps(wanted).encode(), method="POST"
         )
-        with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with direct.open(request, timeout=10) as response:
             answer: dict[str, Any] = json.load(response)
         return answer
 

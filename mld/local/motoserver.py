@@ -103,29 +103,18 @@ def _named(environ: Environ, body: bytes) -> tuple[str, str]:
 
 
 def _error(rule: FaultRule, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-    """The error in the protocol of the request: JSON, CBOR or query."""
+    """The error in the protocol of the request, JSON or query."""
     code, message = rule.code or "", rule.message
-    extra: list[tuple[str, str]] = []
     if environ.get("HTTP_X_AMZ_TARGET"):
         kind = "application/x-amz-json-1.0"
         body = json.dumps({"__type": code, "message": message}).encode()
-    elif environ.get("HTTP_SMITHY_PROTOCOL"):
-        kind = "application/cbor"
-        extra = [("smithy-protocol", "rpc-v2-cbor")]
-        texts = ("__type", code, "message", message)
-        body = b"\xa2" + b"".join(map(_cbor_text, texts))
     else:
         kind = "text/xml"
         shown = f"<Code>{escape(code)}</Code><Message>{escape(message)}</Message>"
         body = f"<ErrorResponse><Error>{shown}</Error></ErrorResponse>".encode()
-    headers = [("Content-Type", kind), ("Content-Length", str(len(body))), *extra]
+    headers = [("Content-Type", kind), ("Content-Length", str(len(body)))]
     start_response(f"{rule.http_status} injected", headers)
     return [body]
-
-
-def _cbor_text(text: str) -> bytes:
-    data = text.encode()
-    return b"\x79" + len(data).to_bytes(2, "big") + data
 
 
 class MotoServer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -35,6 +36,8 @@ def embedded() -> Iterator[EmbeddedAws]:
 
 
 def _emulator(kind: Kind) -> Iterator[Emulator]:
+    if os.environ.get("KCL_MLD_EMULATORS") == "1":
+        kind.fetch_if_missing()
     if reason := kind.missing():
         pytest.skip(reason)
     with Emulator(kind) as emulator:

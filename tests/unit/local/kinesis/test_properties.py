@@ -1,0 +1,143 @@
+"""Any life of a stream: no record is lost, doubled or out of order, no hash key without a shard."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import random
+from typing import Any
+
+from hypothesis import given, settings, strategies as st
+
+from mld.local.kinesis import KinesisModel, KinesisSettings
+
+MAX_KEY = (1 << 128) - 1
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.integers(0, MAX_KEY), st.just(0)),
+        st.tuples(st.just("split"), st.integers(0, 50), st.integers(1, 9)),
+        st.tuples(st.just("merge"), st.integers(0, 50), st.just(0)),
+        st.tuples(st.just("wait"), st.integers(0, 3000), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+class Life:
+    """A stream to which things happen."""
+
+    def __init__(self, shards: int, reshard_s: float, spare: float) -> None:
+        self.now_ms = 1_700_000_000_000
+        chosen = KinesisSettings(reshard_s=reshard_s, spare_answer_probability=spare)
+        self.model = KinesisModel(lambda: self.now_ms / 1000, random.Random(1), chosen)
+        self.call("CreateStream", ShardCount=shards)
+        self.put: dict[int, list[int]] = {}
+        self.count = itertools.count()
+
+    def call(self, operation: str, **request: Any) -> dict[str, Any]:
+        return self.model.call(operation, {"StreamName": "s", **request})
+
+    def open_shards(self) -> list[dict[str, Any]]:
+        listed = self.call("ListShards", ShardFilter={"Type": "AT_LATEST"})["Shards"]
+        return sorted(listed, key=first_key)
+
+    def do(self, what: str, number: int, tenth: int) -> None:
+        if what == "wait":
+            self.now_ms += number
+        elif what == "put":
+            value = next(self.count)
+            data = base64.b64encode(str(value).encode()).decode()
+            self.call("PutRecord", PartitionKey="k", Data=data, ExplicitHashKey=str(number))
+            self.put.setdefault(number, []).append(value)
+        elif self.model.stream("s").status == "ACTIVE":
+            self.reshard(what, number, tenth)
+
+    def reshard(self, what: str, number: int, tenth: int) -> None:
+        shards = self.open_shards()
+        if what == "split":
+            chosen = shards[number % len(shards)]
+            low, high = first_key(chosen), last_key(chosen)
+            at = low + (high - low) * tenth // 10
+            if low + 1 < at < high:
+                self.call("SplitShard", ShardToSplit=chosen["ShardId"], NewStartingHashKey=str(at))
+        elif len(shards) > 1:
+            place = number % (len(shards) - 1)
+            self.call(
+                "MergeShards",
+                ShardToMerge=shards[place]["ShardId"],
+                AdjacentShardToMerge=shards[place + 1]["ShardId"],
+            )
+
+    def read_everything(self) -> list[int]:
+        """Values in the order of a reader who takes a child after all its parents."""
+        roots = [s["ShardId"] for s in self.call("ListShards")["Shards"] if not parents(s)]
+        found: list[int] = []
+        waiting: dict[str, set[str]] = {}
+        todo = sorted(roots)
+        while todo:
+            shard = todo.pop(0)
+            for child in self.read_shard(shard, found):
+                left = waiting.setdefault(child["ShardId"], set(child["ParentShards"]))
+                left.discard(shard)
+                if not left:
+                    todo.append(child["ShardId"])
+        return found
+
+    def read_shard(self, shard: str, found: list[int]) -> list[dict[str, Any]]:
+        answer: dict[str, Any] = self.call(
+            "GetShardIterator", ShardId=shard, ShardIteratorType="TRIM_HORIZON"
+        )
+        iterator = answer["ShardIterator"]
+        while True:
+            answer = self.model.call("GetRecords", {"ShardIterator": iterator, "Limit": 3})
+            found += [int(base64.b64decode(r["Data"])) for r in answer["Records"]]
+            if "ChildShards" in answer:
+                children: list[dict[str, Any]] = answer["ChildShards"]
+                return children
+            if not answer["MillisBehindLatest"] and not answer["Records"]:
+                return []
+            iterator = answer["NextShardIterator"]
+
+
+def first_key(shard: dict[str, Any]) -> int:
+    return int(shard["HashKeyRange"]["StartingHashKey"])
+
+
+def last_key(shard: dict[str, Any]) -> int:
+    return int(shard["HashKeyRange"]["EndingHashKey"])
+
+
+def parents(shard: dict[str, Any]) -> set[str]:
+    return {shard[name] for name in ("ParentShardId", "AdjacentParentShardId") if name in shard}
+
+
+def assert_covers_all_keys(shards: list[dict[str, Any]]) -> None:
+    shards = sorted(shards, key=first_key)
+    assert first_key(shards[0]) == 0
+    assert last_key(shards[-1]) == MAX_KEY
+    for left, right in itertools.pairwise(shards):
+        assert first_key(right) == last_key(left) + 1
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(1, 5), st.sampled_from([0.0, 1.0]), st.sampled_from([0.0, 0.5]), STEPS)
+def test_every_life_keeps_every_record(
+    shards: int, reshard_s: float, spare: float, steps: list[tuple[str, int, int]]
+) -> None:
+    life = Life(shards, reshard_s, spare)
+    started_ms = life.now_ms
+    for step in steps:
+        life.do(*step)
+        assert_covers_all_keys(life.open_shards())
+    life.now_ms += 2000
+    everything = life.call("ListShards")["Shards"]
+    for moment in (started_ms, (started_ms + life.now_ms) // 2, life.now_ms):
+        chosen = {"Type": "AT_TIMESTAMP", "Timestamp": moment / 1000}
+        assert_covers_all_keys(life.call("ListShards", ShardFilter=chosen)["Shards"])
+    found = life.read_everything()
+    assert sorted(found) == list(range(next(life.count)))
+    place = {value: index for index, value in enumerate(found)}
+    for values in life.put.values():
+        assert [place[value] for value in values] == sorted(place[value] for value in values)
+    ids = {shard["ShardId"] for shard in everything}
+    assert all(parents(shard) <= ids for shard in everything)
