@@ -1,0 +1,136 @@
+"""``kcl-mld leases list``."""
+
+import json
+
+import pytest
+
+import mld.cli.leases
+from mld.cli import dispatch
+from mld.errors import NotFound, ResourceMissing
+from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
+from mld.services.lease_store import TableScan
+from tests.fakes.lease_world import lease
+
+PROPERTIES = """executableName=app.py
+applicationName=app
+streamName=s
+regionName=us-east-1
+AwsCredentialsProvider=EnvironmentVariableCredentialsProvider
+dynamoDBEndpoint=http://127.0.0.1:1
+"""
+SCAN = TableScan(
+    leases=(
+        lease(0, lease_owner="blue-1", checkpoint=SHARD_END, child_shard_ids=("shardId-2", "b")),
+        lease(1, lease_owner="blue-2", checkpoint_owner="red-1", lease_counter=12),
+        lease(2, checkpoint=ExtendedSequenceNumber("49", 3), parent_shard_ids=("shardId-0",)),
+    ),
+    foreign={"Leader": {}},
+    broken=(("bad\x1b", "leaseCounter is missing"),),
+)
+
+
+@pytest.fixture
+def properties(tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    path = tmp_path / "app.properties"
+    path.write_text(PROPERTIES)
+    return str(path)
+
+
+def answer(monkeypatch, scan):
+    async def scanned(config):
+        assert config.leases.table_name == "app"
+        if isinstance(scan, Exception):
+            raise scan
+        return scan
+
+    monkeypatch.setattr(mld.cli.leases, "_scan", scanned)
+
+
+def test_leases_are_listed_by_worker(properties, monkeypatch, capsys):
+    answer(monkeypatch, SCAN)
+    assert dispatch(["leases", "list", properties]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "app: 3 leases"
+    assert [line for line in lines if line.endswith(": 1")] == [
+        "blue-1: 1",
+        "blue-2: 1",
+        "(nobody): 1",
+    ]
+    (first,) = [line.split() for line in lines if "shardId-000000000000" in line]
+    assert first == [
+        "shardId-000000000000", "blue-1", "0", "SHARD_END", "0", "-", "shardId-2,b", "finished",
+    ]  # fmt: skip
+    (second,) = [line for line in lines if "shardId-000000000001" in line]
+    assert "red-1 > blue-2" in second
+    assert second.endswith("handed over")
+    (third,) = [line.split() for line in lines if "shardId-000000000002" in line]
+    assert third[3:6] == ["49/3", "0", "shardId-0"]
+    assert "Items that are no leases: Leader" in lines
+    assert "Can't be read: bad\\x1b: leaseCounter is missing" in lines
+
+
+def test_by_cluster_the_workers_of_a_cluster_are_together(properties, monkeypatch, capsys):
+    answer(monkeypatch, SCAN)
+    assert dispatch(["leases", "list", properties, "--by", "cluster", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [(group["cluster"], len(group["leases"])) for group in listed["clusters"]] == [
+        ("blue", 2),
+        (None, 1),
+    ]
+    assert listed["other_items"] == ["Leader"]
+    assert listed["unreadable"] == [{"lease": "bad\x1b", "why": "leaseCounter is missing"}]
+
+
+def test_json_has_every_field(properties, monkeypatch, capsys):
+    answer(monkeypatch, TableScan((lease(7, lease_owner="w", checkpoint=None),)))
+    assert dispatch(["leases", "list", properties, "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert listed == {
+        "table": "app",
+        "workers": [
+            {
+                "worker": "w",
+                "leases": [
+                    {
+                        "lease": "shardId-000000000007",
+                        "owner": "w",
+                        "checkpoint_owner": None,
+                        "counter": 0,
+                        "checkpoint": None,
+                        "sub_sequence_number": None,
+                        "switches": 0,
+                        "parents": [],
+                        "children": [],
+                        "state": "owned",
+                    }
+                ],
+            }
+        ],
+        "other_items": [],
+        "unreadable": [],
+    }
+
+
+def test_an_empty_table_is_said_to_be_empty(properties, monkeypatch, capsys):
+    answer(monkeypatch, TableScan(()))
+    assert dispatch(["leases", "list", properties]) == 0
+    assert capsys.readouterr().out == "app: 0 leases\n"
+
+
+def test_a_table_that_does_not_exist_is_named_and_exits_with_4(properties, monkeypatch, capsys):
+    class NoTable:
+        def __init__(self, *_):
+            pass
+
+        async def scan(self):
+            raise NotFound("Scan", "ResourceNotFoundException")
+
+    monkeypatch.setattr(mld.cli.leases, "LeaseStore", NoTable)
+    assert dispatch(["leases", "list", properties]) == ResourceMissing.exit_code
+    assert "the lease table app does not exist" in capsys.readouterr().err
+
+
+def test_a_wrong_file_is_refused(tmp_path, capsys):
+    assert dispatch(["leases", "list", str(tmp_path / "none")]) == 2
