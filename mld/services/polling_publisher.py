@@ -57,6 +57,8 @@ _OFFLOAD_BYTES = 1_048_576
 _CALM_THROTTLES = 5
 #: An answer is expected to be at most so much larger than the last one of its shard.
 _GROWTH = 2
+#: While an answer is being read it exists in pieces and as a whole.
+_READING_FACTOR = 2
 #: A shard that is less than this behind has no large answer in store.
 _NEAR_TIP_S = 10.0
 
@@ -260,7 +262,7 @@ class PollingPublisher:
             self._delivered = replace(self._delivered, latest_since_s=since_s)
 
     async def _get_records(self, iterator: str, rewinds: int) -> None:
-        reservation = await self._parts.budget.reserve(self._expectation())
+        reservation = await self._parts.budget.reserve(_READING_FACTOR * self._expectation())
         is_kept = False
         began = self._clock.monotonic()
         succeeded = False

@@ -344,7 +344,7 @@ class ShardConsumer:
         lease = self._held.lease if current is None else current.lease
         has_filter = not self._parts.config.shards.skip_sync_if_leases_exist
         delivery = await self._parts.lines.write(
-            fetched.batch, self._checkpointer.last, lease.hash_range if has_filter else None
+            fetched, self._checkpointer.last, lease.hash_range if has_filter else None
         )
         for problem in delivery.problems:
             log.error("%s: %s", self.shard_id, problem)
@@ -353,7 +353,6 @@ class ShardConsumer:
         line = delivery.take_line()
         if line is None or self._processor is None:
             return
-        fetched.reservation.resize(len(line))
         outgoing = OutgoingLine(line, fetched.reservation.release)
         del line
         with self._metrics.timed(
