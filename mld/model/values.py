@@ -18,6 +18,13 @@ from urllib.parse import urlsplit
 from mld.model.config_keys import Effect, Key, Kind
 from mld.model.credentials import REGION
 from mld.model.findings import Problem, Severity
+from mld.model.java_text import (
+    JAVA_BLANKS,
+    parse_duration,
+    parse_java_double,
+    parse_java_int,
+    split_words,
+)
 from mld.model.masking import mask_value
 
 if TYPE_CHECKING:
@@ -28,25 +35,6 @@ Value = int | float | str | bool | tuple[str, ...] | tuple[tuple[str, str], ...]
 
 _TRUE = {"true", "yes", "y", "on", "1"}
 _FALSE = {"false", "no", "n", "off", "0"}
-_INTEGER = re.compile(r"[+-]?\d+\Z")
-_DECIMAL = re.compile(r"([+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?))[dDfF]?\Z")
-_DURATION = re.compile(
-    r"(?P<sign>[-+]?)P(?:(?P<d>[-+]?[0-9]{1,18})D)?"
-    r"(?P<time>T(?:(?P<h>[-+]?[0-9]{1,18})H)?(?:(?P<m>[-+]?[0-9]{1,18})M)?"
-    r"(?:(?P<s>[-+]?[0-9]{1,18})(?:[.,](?P<f>[0-9]{0,9}))?S)?)?\Z",
-    re.IGNORECASE,
-)
-#: Words of a list: quoted, or letters, digits, dots and dashes; a slash starts a comment.
-#: Source: java.io.StreamTokenizer as commons-beanutils sets it up.
-_WORD = re.compile(
-    r"\"((?:\\[^\r\n]|[^\"\\\r\n])*)\\?\"?"
-    r"|'((?:\\[^\r\n]|[^'\\\r\n])*)\\?'?"
-    r"|([A-Za-z0-9.\-\u00a0-\uffff\U00010000-\U0010ffff]+)|/[^\r\n]*"
-)
-_QUOTED_ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)")
-_QUOTED_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-#: Java's String.trim: everything up to and including the blank.
-_JAVA_BLANKS = "".join(map(chr, range(0x21)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +83,9 @@ def _too_small(key: Key, text: str, converted: Converted) -> Converted:
     return _wrong(f"{shown}, but the smallest value that works is {key.least}{why}", advice)
 
 
-def parse_java_int(text: str, bits: int) -> int | None:
-    """The number as Java's parseInt or parseLong reads it, or None; no trimming."""
-    if not _INTEGER.match(text) or len(text) > 400:
-        return None
-    number = int(text)
-    return number if -(2 ** (bits - 1)) <= number < 2 ** (bits - 1) else None
-
-
 def _unset_if_zero(key: Key, text: str) -> Converted:
     bits = 32 if key.kind is Kind.N0_INT else 64
-    number = parse_java_int(text.strip(_JAVA_BLANKS), bits)
+    number = parse_java_int(text.strip(JAVA_BLANKS), bits)
     if number is None:
         return _not_a_number(key, text, None, f"ignored as in Java, {_default_of(key)} holds")
     if number == 0:
@@ -114,10 +94,9 @@ def _unset_if_zero(key: Key, text: str) -> Converted:
 
 
 def _unset_if_zero_double(key: Key, text: str) -> Converted:
-    match = _DECIMAL.match(text.strip(_JAVA_BLANKS))
-    if match is None:
+    number = parse_java_double(text)
+    if number is None:
         return _not_a_number(key, text, None, f"ignored as in Java, {_default_of(key)} holds")
-    number = float(match[1])
     if number == 0:
         return _zero(key)
     return Converted(number)
@@ -131,14 +110,14 @@ def _zero(key: Key) -> Converted:
 
 def _zero_counts(key: Key, text: str) -> Converted:
     bits = 32 if key.kind is Kind.N1_INT else 64
-    number = parse_java_int(text.strip(_JAVA_BLANKS), bits)
+    number = parse_java_int(text.strip(JAVA_BLANKS), bits)
     if number is None:
         return _not_a_number(key, text, 0, "counts as 0, as in Java")
     return Converted(number)
 
 
 def _grace(key: Key, text: str) -> Converted:
-    number = parse_java_int(text.strip(_JAVA_BLANKS), 64)
+    number = parse_java_int(text.strip(JAVA_BLANKS), 64)
     if number is None:
         return _not_a_number(key, text, None, f"ignored, {_default_of(key)} holds")
     if number < 0:
@@ -209,16 +188,10 @@ def _choice(key: Key, text: str) -> Converted:
 
 
 def _duration(key: Key, text: str) -> Converted:
-    match = _DURATION.match(text.strip(_JAVA_BLANKS))
-    parts = match.groupdict(default="") if match else {}
-    if not match or not any(parts[unit] for unit in "dhms") or parts["time"] == "T":
+    seconds = parse_duration(text)
+    if seconds is None:
         advice = "write an ISO-8601 duration such as PT24H"
         return _wrong(f"Text cannot be parsed to a Duration: {text!r}", advice)
-    scales = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-    seconds = float(sum(int(parts[unit] or 0) * scale for unit, scale in scales.items()))
-    fraction = int(parts["f"].ljust(9, "0")) / 1e9 if parts["f"] else 0.0
-    seconds += -fraction if parts["s"].startswith("-") else fraction
-    seconds = -seconds if parts["sign"] == "-" else seconds
     if seconds < 0:
         advice = f"remove the line for {key.default}"
         return _wrong(f"Negative values are not permitted for duration: {text}", advice)
@@ -240,24 +213,7 @@ def _tags(_key: Key, text: str) -> Converted:
 
 
 def _words(_key: Key, text: str) -> Converted:
-    inner = text.strip(_JAVA_BLANKS)
-    if inner.startswith("{") and inner.endswith("}"):
-        inner = inner[1:-1]
-    words: list[str] = []
-    for match in _WORD.finditer(inner):
-        quoted = match[1] if match[1] is not None else match[2]
-        if quoted is not None:
-            words.append(_QUOTED_ESCAPE.sub(_unquote, quoted))
-        elif match[3] is not None:
-            words.append(match[3])
-    return Converted(tuple(words))
-
-
-def _unquote(match: re.Match[str]) -> str:
-    escaped = match[1]
-    return (
-        chr(int(escaped, 8)) if escaped[0] in "01234567" else _QUOTED_ESCAPES.get(escaped, escaped)
-    )
+    return Converted(split_words(text))
 
 
 def _url(key: Key, text: str) -> Converted:

@@ -15,8 +15,9 @@ import pytest
 
 from mld.errors import ConfigError
 from mld.model.config_keys import Key, Kind
+from mld.model.java_text import parse_java_int
 from mld.model.properties import parse
-from mld.model.values import convert, parse_java_int
+from mld.model.values import convert
 
 LINES = (Path(__file__).parents[2] / "data" / "java_values.jsonl").read_text().splitlines()
 CASES = [(what, base64.b64decode(data), outcome) for what, data, outcome in map(json.loads, LINES)]

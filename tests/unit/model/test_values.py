@@ -6,7 +6,8 @@ import pytest
 
 from mld.model.config_keys import KEYS, Key, Kind
 from mld.model.findings import Severity
-from mld.model.values import convert, parse_java_int
+from mld.model.java_text import parse_java_int
+from mld.model.values import convert
 
 OK, WARNING, ERROR = None, Severity.WARNING, Severity.ERROR
 
