@@ -14,6 +14,8 @@ from protocol.conform import child
 from protocol.conform.child import ChildKit
 from protocol.conform.report import Verdict
 
+pytestmark = pytest.mark.process
+
 ROOT = str(pathlib.Path(protocol.__file__).parent.parent)
 
 GOOD = """
