@@ -36,6 +36,14 @@ def act(checkpointer):
         sys.exit(9)
 
 
+def extra(record):
+    """A field that only some batches have: ``get`` takes no default."""
+    try:
+        return record.get("extra")
+    except KeyError:
+        return None
+
+
 def records_seen(records, checkpointer):
     for record in records:
         say(
@@ -47,7 +55,7 @@ def records_seen(records, checkpointer):
             record.timestamp_millis,
             record.approximate_arrival_timestamp.isoformat(),
             record["partitionKey"],
-            record.get("extra"),
+            extra(record),
         )
         if MODE == "each":
             checkpoint(checkpointer, record.sequence_number, record.sub_sequence_number)
