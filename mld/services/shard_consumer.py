@@ -371,13 +371,17 @@ class ShardConsumer:
     async def _part(self) -> Outcome:
         """Lease lost or stop: say leaseLost, end the child, then let go of the lease."""
         await self._stop_fetching()
-        try:
-            if self._processor is not None and self._processor.may_talk:
+        failure: ChildFailed | None = None
+        if self._processor is not None and self._processor.may_talk:
+            try:
                 with self._metrics.timed("ShutdownTask", "RecordProcessor.shutdown.Time"):
                     await self._processor.lease_lost()
-        finally:
-            await self._end_child()
-            await self._let_go()
+            except ChildFailed as error:
+                failure = error
+        await self._end_child()
+        await self._let_go()
+        if failure is not None:
+            raise failure
         return Outcome.DONE
 
     async def _let_go(self) -> None:
@@ -407,6 +411,8 @@ class ShardConsumer:
         if not self._checkpointer.has_ended:
             await self._tell_end()
         await self._end_child()
+        if not self._checkpointer.has_ended:
+            return Outcome.AGAIN  # the lease was lost in between
         self._parts.cleanup.enqueue(replace(held.lease, checkpoint=SHARD_END))
         return Outcome.DONE
 

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+from pathlib import Path
 
 import pytest
 
 from mld.decide.lifecycle import ShutdownReason
-from mld.errors import ChildFailed, ChildTimedOut, Unreachable
+from mld.errors import ChildFailed, ChildTimedOut, InvalidShardEnd, Unreachable
 from mld.model.config import ChildFailurePolicy
 from mld.model.lease import Lease
 from mld.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.services.shard_consumer import EndNotCheckpointed
 from tests.fakes.children import ScriptedChildren, polite
 from tests.sim.loop import run
+from tests.sim.stream import kpl_aggregate
 from tests.unit.services.consuming import FIRST, STREAM, World
 
+VECTORS = json.loads((Path(__file__).parents[2] / "data" / "kpl.json").read_text())
+DAMAGED = base64.b64decode(
+    next(one for one in VECTORS["deaggregation"] if one["name"] == "pk_index_out_of_range")[
+        "input"
+    ][0]["dataBase64"]
+)
 RESTART = {"failure_policy": ChildFailurePolicy.RESTART}
 
 
@@ -624,6 +633,202 @@ def test_large_batches_are_converted_away_from_the_loop():
         assert len(world.payloads()) == 20
 
     in_world(test)
+
+
+def test_a_lease_lost_during_the_end_leaves_the_end_to_the_next_owner():
+    async def loses(child):
+        while (message := await child.receive()) is not None:
+            if message["action"] == "shardEnded":
+                row = await worlds[0].row()
+                assert await worlds[0].store.take(row, "w2")
+                assert await child.checkpoint() == "ShutdownException"
+            await child.answer(message)
+        return 0
+
+    worlds = []
+
+    async def test(world):
+        worlds.append(world)
+        split(world)
+        await asyncio.sleep(60)
+        consumer = world.consumer(await world.hold())
+        assert await consumer.run() is ShutdownReason.LEASE_LOST
+        assert world.cleanup.queued == ()
+        assert len(world.children.children) == 1
+        assert world.children.heard() == ["initialize", "shardEnded"]
+
+    in_world(test, children=ScriptedChildren(loses))
+
+
+def test_a_lease_that_lapsed_before_the_end_is_not_ended():
+    async def test(world):
+        world.put(b"one")
+        held = await world.hold()
+        consumer = world.consumer(held)
+        split(world)
+        await asyncio.sleep(60)
+
+        async def lapses(lease, children):
+            await world.renewer.drop(FIRST, held.token)
+            raise Unreachable("PutItem", "refused")
+
+        world.parts.shard_end.create_child_leases = lapses
+        assert await consumer.run() is ShutdownReason.LEASE_LOST
+        assert world.children.heard()[-1] == "leaseLost"
+
+    in_world(test)
+
+
+def test_a_contradictory_end_gives_the_lease_up():
+    async def test(world):
+        split(world)
+        await asyncio.sleep(60)
+        consumer = world.consumer(await world.hold())
+
+        async def contradicts(lease, children):
+            raise InvalidShardEnd(lease.lease_key, "only one parent")
+
+        world.parts.shard_end.create_child_leases = contradicts
+        assert await consumer.run() is ShutdownReason.LEASE_LOST
+        assert world.children.heard() == ["initialize", "leaseLost"]
+        assert world.renewer.get(FIRST) is None
+
+    in_world(test)
+
+
+def test_an_end_that_cannot_be_written_yet_is_repeated():
+    async def test(world):
+        split(world)
+        await asyncio.sleep(60)
+        consumer = world.consumer(await world.hold())
+        real = world.parts.shard_end.create_child_leases
+        failures = [Unreachable("PutItem", "refused")] * 3
+
+        async def fails(lease, children):
+            if failures:
+                raise failures.pop()
+            await real(lease, children)
+
+        world.parts.shard_end.create_child_leases = fails
+        assert await consumer.run() is ShutdownReason.SHARD_END
+        assert "refused" in consumer.status().last_error
+
+    in_world(test)
+
+
+def test_a_lease_that_cannot_be_released_is_left_to_expire(caplog):
+    async def test(world):
+        consumer = world.consumer(await world.hold())
+
+        async def refuses(_key, _token):
+            raise Unreachable("UpdateItem", "refused")
+
+        world.renewer.release = refuses
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(consumer.run())
+            await asyncio.sleep(3)
+            consumer.request_shutdown()
+            assert await running is ShutdownReason.REQUESTED
+
+    in_world(test)
+    assert any("left to expire" in record.getMessage() for record in caplog.records)
+
+
+def test_a_stop_now_during_the_farewell_kills_at_once():
+    async def hangs(child):
+        await child.answer(await child.receive())
+        await child.answer(await child.receive())
+        await asyncio.get_running_loop().create_future()
+
+    async def test(world):
+        consumer = world.consumer(await world.hold())
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(consumer.run())
+            await asyncio.sleep(3)
+            consumer.request_shutdown()
+            await asyncio.sleep(3)
+            began = world.clock.monotonic()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        assert world.clock.monotonic() - began < 0.1
+        assert world.children.children[0].signals == ["KILL"]
+
+    in_world(test, children=ScriptedChildren(hangs))
+
+
+def test_a_child_that_fails_at_the_farewell_under_restart_is_let_go():
+    async def leaves(child):
+        while (message := await child.receive()) is not None:
+            if message["action"] == "leaseLost":
+                return 5
+            await child.answer(message)
+        return 0
+
+    async def test(world):
+        consumer = world.consumer(await world.hold())
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(consumer.run())
+            await asyncio.sleep(3)
+            consumer.request_shutdown()
+            assert await running is ShutdownReason.REQUESTED
+        assert (await world.row()).lease_owner is None
+
+    in_world(test, children=ScriptedChildren(leaves), child=RESTART)
+
+
+def test_a_lease_lost_while_waiting_for_data_is_noticed_without_being_told():
+    async def test(world):
+        held = await world.hold()
+        consumer = world.consumer(held)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(consumer.run())
+            await asyncio.sleep(3)
+            await world.renewer.drop(FIRST, held.token)
+            world.put(b"one")
+            assert await running is ShutdownReason.LEASE_LOST
+        assert world.payloads() == []
+
+    in_world(test)
+
+
+def test_a_stop_that_meets_a_forgotten_end_starts_no_other_child():
+    async def slow_to_forget(child):
+        while (message := await child.receive()) is not None:
+            if message["action"] == "shardEnded":
+                await asyncio.sleep(10)
+            await child.answer(message)
+        return 0
+
+    async def test(world):
+        split(world)
+        await asyncio.sleep(60)
+        consumer = world.consumer(await world.hold())
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(consumer.run())
+            await asyncio.sleep(5)
+            consumer.request_shutdown()
+            assert await running is ShutdownReason.REQUESTED
+        assert len(world.children.children) == 1
+        assert (await world.row()).lease_owner is None
+
+    in_world(test, children=ScriptedChildren(slow_to_forget))
+
+
+def test_aggregates_are_expanded_and_their_damage_is_told(caplog):
+    async def test(world):
+        world.put(kpl_aggregate([("a", b"one"), ("b", b"two")]))
+        world.put(DAMAGED)
+        consumer = world.consumer(await world.hold())
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(consumer.run())
+            await asyncio.sleep(3)
+            consumer.request_shutdown()
+            await running
+        assert world.payloads()[:2] == [b"one", b"two"]
+        assert (await world.row()).checkpoint.sequence_number.isdigit()
+
+    in_world(test)
+    assert any("unreadable" in record.getMessage() for record in caplog.records)
 
 
 async def settled(work):
