@@ -64,6 +64,24 @@ def make_session(chain: CredentialChain, region: str | None) -> Session:
     return session
 
 
+class Sessions:
+    """One session a chain: clients that share it share keys, an assumed role and 3 MiB each."""
+
+    def __init__(self, region: str | None) -> None:
+        self._region = region
+        self._by_chain: dict[CredentialChain, Session] = {}
+
+    def of(self, chain: CredentialChain) -> Session:
+        """The session of a chain, made on first use.
+
+        Raises:
+            ConfigError: as :func:`make_session`.
+        """
+        if chain not in self._by_chain:
+            self._by_chain[chain] = make_session(chain, self._region)
+        return self._by_chain[chain]
+
+
 def resolve_region(configured: str | None, environ: Mapping[str, str] = os.environ) -> str:
     """The region of the clients: the file, ``AWS_REGION``, the profile, the instance; in this order.
 

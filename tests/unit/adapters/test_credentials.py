@@ -10,6 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from mld.adapters.credentials import (
+    Sessions,
     _instance_region,
     make_session,
     require_credentials,
@@ -261,6 +262,16 @@ def test_a_failing_call_of_a_client_is_not_swallowed(environment_keys):
         client = session("DefaultCredentialsProvider").create_client("sts", endpoint_url=url)
         with pytest.raises(ClientError):
             client.assume_role(RoleArn=ROLE, RoleSessionName="sess")
+
+
+@pytest.mark.usefixtures("environment_keys")
+def test_clients_of_one_chain_share_its_session():
+    sessions = Sessions("us-east-1")
+    default, _ = parse_chain("DefaultCredentialsProvider")
+    again, _ = parse_chain("DefaultCredentialsProvider")
+    profile, _ = parse_chain("ProfileCredentialsProvider|dev")
+    assert sessions.of(default) is sessions.of(again)
+    assert sessions.of(profile) is not sessions.of(default)
 
 
 # --- regions
