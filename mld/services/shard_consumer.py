@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from mld.decide.lifecycle import ConsumerState, Outcome, ShutdownReason, next_state, stronger
 from mld.decide.restart import RestartCount, restart_pause_s
@@ -20,86 +20,19 @@ from mld.errors import AwsError, BlockedOnParent, ChildFailed, InvalidShardEnd, 
 from mld.model.sequence import SHARD_END
 from mld.services.checkpointer import Checkpointer
 from mld.services.consumer_metrics import ConsumerMetrics
-from mld.services.line_writer import LineWriter
-from mld.services.polling_publisher import PollingPublisher
+from mld.services.consumer_parts import ConsumerParts, ConsumerStatus, EndNotCheckpointed
 from mld.services.record_processor import OutgoingLine, RecordProcessor
+from mld.services.shard_lane import ShardLane
 from mld.services.signal import Signal
 
 if TYPE_CHECKING:
-    import random
-
-    from mld.model.config import Config
     from mld.model.lease import HeldLease
     from mld.model.shard import ChildShard
-    from mld.ports.children import ChildLauncher
-    from mld.services.lease_cleanup import LeaseCleanup
-    from mld.services.lease_renewer import LeaseRenewer
-    from mld.services.polling_publisher import FetchedBatch, PollingParts
-    from mld.services.shard_end import ShardEnd
+    from mld.services.polling_publisher import FetchedBatch
+
+__all__ = ["ConsumerParts", "ConsumerStatus", "EndNotCheckpointed", "ShardConsumer"]
 
 log = logging.getLogger(__name__)
-
-
-class EndNotCheckpointed(ChildFailed):
-    """A child answered shardEnded without a checkpoint: the shard cannot be finished like that.
-
-    Java keeps such a shard for ever; here its child is started again from the last checkpoint.
-    """
-
-
-@dataclass(slots=True, kw_only=True)
-class ConsumerParts:
-    """What all consumers of a process share; make it once.
-
-    Attributes:
-        lines: made here, because large conversions of all shards wait for each other in it.
-    """
-
-    config: Config
-    polling: PollingParts
-    renewer: LeaseRenewer
-    shard_end: ShardEnd
-    cleanup: LeaseCleanup
-    launcher: ChildLauncher
-    rng: random.Random
-    lines: LineWriter = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.lines = LineWriter(
-            self.polling.offload, even_if_empty=self.config.retrieval.call_even_if_empty
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerStatus:
-    """One shard for ``/leases``.
-
-    Attributes:
-        state: name of a :class:`~mld.decide.lifecycle.ConsumerState`.
-        millis_behind_latest: of the last batch, None before the first.
-        last_batch_age_s: since the last answer of Kinesis was taken up, None before the first.
-        child_pid: None while there is no child.
-        checkpoint: last stored position, as text.
-        blocked_by: shard id of the parent that is waited for.
-        restarts: of the child in this hold of the lease.
-        last_error: the last failure, one sentence.
-    """
-
-    lease_key: str
-    shard_id: str
-    state: str
-    reason: str | None
-    millis_behind_latest: int | None
-    last_batch_age_s: float | None
-    child_pid: int | None
-    checkpoint: str
-    blocked_by: str | None
-    restarts: int
-    last_error: str | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The same for JSON."""
-        return asdict(self)
 
 
 class ShardConsumer:
@@ -132,9 +65,7 @@ class ShardConsumer:
         self._is_stop_requested = False
         self._stirred = Signal()
         self._group: asyncio.TaskGroup | None = None
-        self._publisher: PollingPublisher | None = None
-        self._fetching: asyncio.Task[None] | None = None
-        self._processor: RecordProcessor | None = None
+        self._lane: ShardLane | None = None
         self._children: tuple[ChildShard, ...] = ()
         self._restarts = RestartCount()
         self._behind_ms: int | None = None
@@ -160,8 +91,8 @@ class ShardConsumer:
     def _stop_for(self, reason: ShutdownReason) -> None:
         self._reason = stronger(self._reason, reason)
         self._stirred.wake()
-        if self._publisher is not None:
-            self._publisher.interrupt()
+        if self._lane is not None:
+            self._lane.publisher.interrupt()
 
     def _note_progress(self) -> None:
         self._restarts = self._restarts.after_progress()
@@ -176,7 +107,7 @@ class ShardConsumer:
             reason=None if self._reason is None else self._reason.name,
             millis_behind_latest=self._behind_ms,
             last_batch_age_s=None if last_at is None else self._clock.monotonic() - last_at,
-            child_pid=None if self._processor is None else self._processor.pid,
+            child_pid=None if self._lane is None else self._lane.processor.pid,
             checkpoint=str(self._checkpointer.last),
             blocked_by=self._blocked_by,
             restarts=self._restarts.total,
@@ -209,8 +140,8 @@ class ShardConsumer:
             except ChildFailed as error:
                 failure = error
             finally:
-                if self._processor is not None:
-                    self._processor.kill()
+                if self._lane is not None:
+                    self._lane.processor.kill()
                 await self._stop_fetching()
         if failure is not None:
             raise failure
@@ -275,38 +206,18 @@ class ShardConsumer:
         if self._group is None or not self._may_go_on():
             return Outcome.AGAIN
         position = self._checkpointer.last
-        self._publisher = PollingPublisher(self.shard_id, self._parts.polling)
-        await self._publisher.start(position)
-        self._fetching = self._group.create_task(
-            self._publisher.run(), name=f"fetch {self.lease_key}"
-        )
-        self._processor = RecordProcessor(
-            self.shard_id,
-            self._parts.config.child,
-            self._parts.launcher,
-            self._checkpointer,
-            self._clock,
-            self._env(),
-        )
+        lane = self._lane = ShardLane(self._held.lease, self._parts, self._checkpointer)
+        await lane.start_fetching(self._group, position)
         with self._metrics.timed("InitializeTask", "RecordProcessor.initialize.Time"):
-            await self._processor.initialize(position)
+            await lane.processor.initialize(position)
         return Outcome.DONE
-
-    def _env(self) -> dict[str, str]:
-        """For the child; nothing reads them but the user's program, if it likes."""
-        return {
-            "KCL_SHARD_ID": self.shard_id,
-            "KCL_LEASE_KEY": self.lease_key,
-            "KCL_STREAM_NAME": self._parts.polling.stream.name,
-            "KCL_APPLICATION_NAME": self._parts.config.application_name,
-        }
 
     # -- PROCESSING ----------------------------------------------------------------------------
 
     async def _process(self) -> Outcome:
-        publisher = self._publisher
-        if publisher is None or not self._may_go_on():
+        if self._lane is None or not self._may_go_on():
             return Outcome.AGAIN
+        publisher = self._lane.publisher
         before = publisher.delivered
         fetched = await publisher.next_batch()
         if fetched is None:
@@ -351,31 +262,31 @@ class ShardConsumer:
         self._metrics.delivered(delivery.records, delivery.data_bytes)
         self._checkpointer.delivered(delivery.largest)
         line = delivery.take_line()
-        if line is None or self._processor is None:
+        if line is None or self._lane is None:
             return
         outgoing = OutgoingLine(line, fetched.reservation.release)
         del line
         with self._metrics.timed(
             "ProcessTask", "RecordProcessor.processRecords.Time", of_shard=True
         ):
-            await self._processor.process(outgoing)
+            await self._lane.processor.process(outgoing)
 
     # -- the three ends ------------------------------------------------------------------------
 
     async def _announce_shutdown(self) -> Outcome:
         await self._stop_fetching()
-        if self._processor is not None and self._processor.may_talk:
-            await self._processor.shutdown_requested()
+        if (processor := self._listener()) is not None:
+            await processor.shutdown_requested()
         return Outcome.DONE
 
     async def _part(self) -> Outcome:
         """Lease lost or stop: say leaseLost, end the child, then let go of the lease."""
         await self._stop_fetching()
         failure: ChildFailed | None = None
-        if self._processor is not None and self._processor.may_talk:
+        if (processor := self._listener()) is not None:
             try:
                 with self._metrics.timed("ShutdownTask", "RecordProcessor.shutdown.Time"):
-                    await self._processor.lease_lost()
+                    await processor.lease_lost()
             except ChildFailed as error:
                 failure = error
         await self._end_child()
@@ -420,7 +331,7 @@ class ShardConsumer:
         """Wait, unless the worker stops: then the next owner reads the end again."""
         self._last_error = str(error)
         log.warning("%s: the shard's end must wait: %s", self.shard_id, error)
-        if self._is_stop_requested:
+        if self._is_stop_requested and self._reason is ShutdownReason.SHARD_END:
             self._reason = ShutdownReason.REQUESTED
             await self._announce_shutdown()
             return Outcome.AGAIN
@@ -428,11 +339,11 @@ class ShardConsumer:
         return Outcome.AGAIN
 
     async def _tell_end(self) -> None:
-        if self._processor is None:
+        if self._lane is None:
             raise RuntimeError("a shard cannot end without a child")
         self._checkpointer.end_shard(tuple(child.shard_id for child in self._children))
         with self._metrics.timed("ShutdownTask", "RecordProcessor.shutdown.Time"):
-            await self._processor.shard_ended()
+            await self._lane.processor.shard_ended()
         if not self._checkpointer.has_ended and self._reason is ShutdownReason.SHARD_END:
             raise EndNotCheckpointed(
                 self.shard_id,
@@ -461,16 +372,17 @@ class ShardConsumer:
         self._checkpointer.start_over()
         return Outcome.RESTART
 
+    def _listener(self) -> RecordProcessor | None:
+        """The child, if it waits for a message."""
+        if self._lane is None or not self._lane.processor.may_talk:
+            return None
+        return self._lane.processor
+
     async def _end_child(self) -> None:
-        processor = self._processor
-        if processor is not None:
-            await processor.stop()
-            self._processor = None
+        if self._lane is not None:
+            await self._lane.processor.stop()
+            self._lane = None
 
     async def _stop_fetching(self) -> None:
-        fetching, self._fetching = self._fetching, None
-        if fetching is not None:
-            fetching.cancel()
-            await asyncio.gather(fetching, return_exceptions=True)
-        if self._publisher is not None:
-            await self._publisher.close()
+        if self._lane is not None:
+            await self._lane.stop_fetching()

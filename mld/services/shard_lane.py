@@ -1,0 +1,54 @@
+"""A child and the fetching that feeds it: one pair per start of a shard's child."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from mld.services.polling_publisher import PollingPublisher
+from mld.services.record_processor import RecordProcessor
+
+if TYPE_CHECKING:
+    from mld.model.lease import Lease
+    from mld.model.sequence import ExtendedSequenceNumber
+    from mld.services.checkpointer import Checkpointer
+    from mld.services.consumer_parts import ConsumerParts
+
+
+class ShardLane:
+    """Started together, so that the first answer is there when the child is."""
+
+    def __init__(self, lease: Lease, parts: ConsumerParts, checkpointer: Checkpointer) -> None:
+        """Nothing happens before :meth:`start_fetching` and the processor's ``initialize``."""
+        self.publisher = PollingPublisher(lease.shard_id, parts.polling)
+        self.processor = RecordProcessor(
+            lease.shard_id,
+            parts.config.child,
+            parts.launcher,
+            checkpointer,
+            parts.polling.clock,
+            # For the child; nothing reads them but the user's program, if it likes.
+            {
+                "KCL_SHARD_ID": lease.shard_id,
+                "KCL_LEASE_KEY": lease.lease_key,
+                "KCL_STREAM_NAME": parts.polling.stream.name,
+                "KCL_APPLICATION_NAME": parts.config.application_name,
+            },
+        )
+        self._name = f"fetch {lease.lease_key}"
+        self._fetching: asyncio.Task[None] | None = None
+
+    async def start_fetching(
+        self, group: asyncio.TaskGroup, position: ExtendedSequenceNumber
+    ) -> None:
+        """Fetch from a position on, in a task of the group."""
+        await self.publisher.start(position)
+        self._fetching = group.create_task(self.publisher.run(), name=self._name)
+
+    async def stop_fetching(self) -> None:
+        """End the task and give undelivered batches back; may be called again."""
+        fetching, self._fetching = self._fetching, None
+        if fetching is not None:
+            fetching.cancel()
+            await asyncio.gather(fetching, return_exceptions=True)
+        await self.publisher.close()
