@@ -15,7 +15,7 @@ from mld.adapters import aws
 from mld.adapters.calls import CallPool
 from mld.adapters.child_process import ProcessLauncher
 from mld.adapters.cloudwatch import BotocoreCloudWatch
-from mld.adapters.credentials import make_session, require_credentials, resolve_region
+from mld.adapters.credentials import Sessions, require_credentials, resolve_region
 from mld.adapters.dynamodb import BotocoreDynamoDb
 from mld.adapters.guardian import Guardian
 from mld.adapters.kinesis import BotocoreKinesis
@@ -204,8 +204,7 @@ def real_ports(config: Config) -> Iterator[RealWorld]:
         CredentialsMissing: a client's chain has no credentials.
     """
     region = resolve_region(config.aws.kinesis_region or config.stream.region)
-    # One session a chain: each keeps some MiB of service descriptions.
-    sessions: dict[CredentialChain, Any] = {}
+    sessions = Sessions(region)
     with ExitStack() as closing:
 
         def pool(name: str, threads: int) -> CallPool:
@@ -214,11 +213,9 @@ def real_ports(config: Config) -> Iterator[RealWorld]:
             return made
 
         def client(chain: CredentialChain | None, key: str, settings: aws.ClientSettings) -> Any:
-            of = chain or config.aws.kinesis_credentials
-            if of not in sessions:
-                sessions[of] = make_session(of, region)
-                require_credentials(sessions[of], key if chain else "AwsCredentialsProvider")
-            return aws.make_client(sessions[of], settings)
+            session = sessions.of(chain or config.aws.kinesis_credentials)
+            require_credentials(session, key if chain else "AwsCredentialsProvider")
+            return aws.make_client(session, settings)
 
         control = pool("control", aws.CONTROL_THREADS)
         retrieval = pool("retrieval", aws.RETRIEVAL_THREADS)
