@@ -23,20 +23,12 @@ from mld.decide.polling import (
     may_prefetch,
     pause_s,
 )
-from mld.errors import (
-    AwsError,
-    ExpiredIterator,
-    InvalidArgument,
-    MalformedData,
-    MldError,
-    NotFound,
-    Throttled,
-)
+from mld.errors import MldError, NotFound
 from mld.model.record import vanished
 from mld.model.sequence import Sentinel
 from mld.model.wire import read_batch
-from mld.ports.metrics import Level, Unit
 from mld.services.byte_budget import LARGEST_ANSWER_BYTES, SMALLEST_ANSWER_BYTES
+from mld.services.fetch_report import FetchReport
 
 if TYPE_CHECKING:
     from mld.model.config import RetrievalConfig
@@ -53,8 +45,6 @@ log = logging.getLogger(__name__)
 
 #: From this size on an answer's envelope is read away from the loop.
 _OFFLOAD_BYTES = 1_048_576
-#: Throttled calls in a row after which the log says ERROR, as in Java.
-_CALM_THROTTLES = 5
 #: An answer is expected to be at most so much larger than the last one of its shard.
 _GROWTH = 2
 #: While an answer is being read it exists in pieces and as a whole.
@@ -116,7 +106,7 @@ class PollingPublisher:
         self._success_at: float | None = None
         self._behind_s: float | None = None
         self._is_first_call = True
-        self._throttles = 0
+        self._report = FetchReport(shard_id, parts.clock, parts.metrics)
         self._expected_bytes: int | None = None
         self._rewinds = 0
         self._has_ended = False
@@ -233,7 +223,8 @@ class PollingPublisher:
             if self._rewinds == rewinds:
                 self._enqueue(vanished(), await self._parts.budget.reserve(1))
         except MldError as error:
-            self._note_failure(error)
+            if self._report.failed(error) and self._rewinds == rewinds:
+                self._iterator = None
         except Exception:
             log.exception("%s: unexpected error while fetching; going on", self._shard_id)
 
@@ -251,7 +242,7 @@ class PollingPublisher:
             )
             succeeded = True
         finally:
-            self._measure("getShardIterator", began, succeeded=succeeded)
+            self._report.measure("getShardIterator", began, succeeded=succeeded)
         if self._rewinds != rewinds:
             return
         self._iterator = answer.get("ShardIterator")
@@ -279,7 +270,7 @@ class PollingPublisher:
                 is_kept = True
                 self._enqueue(batch, reservation)
         finally:
-            self._measure("getRecords", began, succeeded=succeeded)
+            self._report.measure("getRecords", began, succeeded=succeeded)
             if not is_kept:
                 reservation.release()
 
@@ -295,7 +286,8 @@ class PollingPublisher:
 
     def _enqueue(self, batch: Batch, reservation: Reservation) -> None:
         now = self._clock.monotonic()
-        self._success_at, self._throttles = now, 0
+        self._success_at = now
+        self._report.succeeded()
         behind_ms = batch.millis_behind_latest
         self._behind_s = None if behind_ms is None else behind_ms / 1000
         self._expect_after(batch)
@@ -313,40 +305,3 @@ class PollingPublisher:
         if self._behind_s is None or self._behind_s > _NEAR_TIP_S:
             expected = max(expected, budget.expected_bytes())
         self._expected_bytes = min(expected, LARGEST_ANSWER_BYTES)
-
-    def _note_failure(self, error: MldError) -> None:
-        shard = self._shard_id
-        match error:
-            case ExpiredIterator():
-                log.info("%s: the iterator expired, getting a new one", shard)
-                self._iterator = None
-                self._parts.metrics.add("ProcessTask", "ExpiredIterator", 1)
-            case InvalidArgument():
-                log.info("%s: the iterator was refused, getting a new one: %s", shard, error)
-                self._iterator = None
-            case Throttled():
-                self._throttles += 1
-                level = logging.WARNING if self._throttles <= _CALM_THROTTLES else logging.ERROR
-                log.log(level, "%s: throttled %d times in a row", shard, self._throttles)
-            case MalformedData():
-                log.info("%s: %s; asking again", shard, error)
-            case AwsError():
-                log.warning("%s: cannot fetch records: %s; trying again", shard, error)
-            case _:
-                log.error("%s: cannot fetch records: %s; trying again", shard, error)
-
-    def _measure(self, call: str, began: float, *, succeeded: bool) -> None:
-        prefix, metrics = f"KinesisDataFetcher.{call}", self._parts.metrics
-        elapsed_ms = (self._clock.monotonic() - began) * 1000
-        shard = self._shard_id
-        metrics.add(
-            "ProcessTask", f"{prefix}.Success", succeeded, level=Level.DETAILED, shard_id=shard
-        )
-        metrics.add(
-            "ProcessTask",
-            f"{prefix}.Time",
-            elapsed_ms,
-            unit=Unit.MILLISECONDS,
-            level=Level.DETAILED,
-            shard_id=shard,
-        )
