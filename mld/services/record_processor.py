@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mld.errors import ChildFailed, ChildTimedOut
+from mld.services.child_end import end_child
 from mld.services.child_log import ChildLog
 from protocol import (
     Action,
@@ -24,7 +25,6 @@ from protocol import (
     CheckpointRequested,
     CheckpointResult,
     DaemonConnection,
-    EndOfStream,
     IgnoredMessage,
     Initialize,
     JunkLine,
@@ -50,8 +50,6 @@ log = logging.getLogger(__name__)
 
 #: How long a child whose stdout ended may take to end itself, so that its exit status can be told.
 _EXIT_STATUS_S = 0.5
-#: A dead child's stdout may be held open by what it started; that is read no longer than this.
-_DRAIN_AFTER_EXIT_S = 1.0
 #: Actions whose checkpoint requests can be served, as in Java.
 _CARRY_CHECKPOINTER = frozenset(
     {Action.PROCESS_RECORDS, Action.SHARD_ENDED, Action.SHUTDOWN_REQUESTED}
@@ -329,7 +327,7 @@ class RecordProcessor:
         if child is None:
             return
         try:
-            await self._end(child)
+            self._exit_status = await end_child(child, self._connection, self._log, self._config)
         except BaseException:
             child.kill()
             raise
@@ -340,48 +338,3 @@ class RecordProcessor:
         """End it now, without a word."""
         if self._child is not None:
             self._child.kill()
-
-    async def _end(self, child: Child) -> None:
-        self._connection.close()
-        async with asyncio.TaskGroup() as group:
-            draining = group.create_task(self._drain(child))
-            await child.close_stdin()
-            status = await self._ended_within(child, self._config.eof_grace_s)
-            if status is None:
-                log.warning("%s: child %d ignores the end of its input", self._shard_id, child.pid)
-                child.terminate()
-                status = await self._ended_within(child, self._config.term_grace_s)
-            if status is None:
-                log.warning("%s: child %d ignores SIGTERM, killing it", self._shard_id, child.pid)
-                child.kill()
-                status = await child.wait()
-            self._exit_status = status
-            log.info("%s: child %d ended with status %d", self._shard_id, child.pid, status)
-            try:
-                async with asyncio.timeout(_DRAIN_AFTER_EXIT_S):
-                    await asyncio.shield(draining)
-            except TimeoutError:
-                log.warning(
-                    "%s: what child %d started still runs, killing it", self._shard_id, child.pid
-                )
-                child.kill()
-            draining.cancel()
-
-    async def _ended_within(self, child: Child, grace_s: float) -> int | None:
-        try:
-            async with asyncio.timeout(grace_s):
-                return await child.wait()
-        except TimeoutError:
-            return None
-
-    async def _drain(self, child: Child) -> None:
-        """Log what stdout still has, to its end."""
-        while True:
-            match self._connection.next_event():
-                case JunkLine(line=line, reason=reason):
-                    self._log.stdout(line, reason)
-                case EndOfStream():
-                    return
-                case _:
-                    self._connection.receive_data(await child.read())
-                    await asyncio.sleep(0)
