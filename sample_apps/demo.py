@@ -239,7 +239,15 @@ def start_daemon(aws, folder):
     log = (folder / "daemon.log").open("w", encoding="utf-8")
     port = free_port()
     daemon = subprocess.Popen(
-        [sys.executable, "-m", "mld", "--properties", str(properties), "--http", f"127.0.0.1:{port}"],
+        [
+            sys.executable,
+            "-m",
+            "mld",
+            "--properties",
+            str(properties),
+            "--http",
+            f"127.0.0.1:{port}",
+        ],
         env=env,
         stderr=log,
         stdout=log,

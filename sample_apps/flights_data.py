@@ -7,6 +7,7 @@ import system's metadata and read with the standard library.
 import csv
 import importlib.util
 import io
+import itertools
 import json
 import pathlib
 import zipfile
@@ -34,27 +35,25 @@ def flights(limit):
 
     The key is the tail number, or carrier-flight where that is missing; ``row`` is the identity.
     """
-    with zipfile.ZipFile(data_folder() / "flights.csv.zip") as archive:
-        with archive.open("flights.csv") as raw:
-            rows = csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8"))
-            for row, flight in enumerate(rows):
-                if row >= limit:
-                    return
-                tail = flight["tailnum"]
-                key = tail if tail not in ("", "NA") else f"{flight['carrier']}-{flight['flight']}"
-                body = {
-                    "row": row,
-                    "carrier": flight["carrier"],
-                    "flight": flight["flight"],
-                    "tailnum": tail,
-                    "origin": flight["origin"],
-                    "dest": flight["dest"],
-                    "dep_delay": number(flight["dep_delay"]),
-                    "arr_delay": number(flight["arr_delay"]),
-                    "distance": number(flight["distance"]),
-                    "time_hour": flight["time_hour"],
-                }
-                yield key, json.dumps(body).encode()
+    path = data_folder() / "flights.csv.zip"
+    with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as raw:
+        rows = csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8"))
+        for row, flight in enumerate(itertools.islice(rows, limit)):
+            tail = flight["tailnum"]
+            key = tail if tail not in ("", "NA") else f"{flight['carrier']}-{flight['flight']}"
+            body = {
+                "row": row,
+                "carrier": flight["carrier"],
+                "flight": flight["flight"],
+                "tailnum": tail,
+                "origin": flight["origin"],
+                "dest": flight["dest"],
+                "dep_delay": number(flight["dep_delay"]),
+                "arr_delay": number(flight["arr_delay"]),
+                "distance": number(flight["distance"]),
+                "time_hour": flight["time_hour"],
+            }
+            yield key, json.dumps(body).encode()
 
 
 def airlines():
