@@ -13,6 +13,10 @@ import os
 import signal
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 #: From the daemon's death until SIGTERM: children that read their stdin end by themselves.
 EOF_S = 1.5
 
@@ -22,24 +26,30 @@ TERM_S = 1.5
 #: How often it is looked who is left.
 LOOK_S = 0.05
 
-#: SIGKILL is repeated this often: a process that forks all the time may slip through a look.
-KILL_ROUNDS = 40
+#: SIGKILL is repeated this long: a process that forks all the time may slip through a look.
+KILL_S = 1.5
+
+#: Pause between two rounds of SIGKILL.
+KILL_PAUSE_S = 0.002
+
+#: So many looks in a row must find nobody, for the same reason.
+LOOKS = 4
 
 #: A table that grows past this is looked through for sessions that have ended by themselves.
 TIDY_AT = 64
 
 
-def members(sessions: set[int]) -> list[tuple[int, int]]:
-    """Living processes of these sessions: a list of (pid, session), zombies left out.
+def members(sessions: set[int]) -> "Iterator[tuple[int, int]]":
+    """Living processes of these sessions as (pid, session), zombies left out.
 
     Without /proc (macOS, BSD) the sessions' process groups stand for them.
     """
     try:
         names = os.listdir("/proc")
     except OSError:
-        return [(-session, session) for session in sorted(sessions) if _group_lives(session)]
-    found = []
-    for name in names:
+        yield from ((-session, session) for session in sorted(sessions) if _group_lives(session))
+        return
+    for name in reversed(names):  # the youngest first: they are the ones that run away
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/stat", "rb") as stat:
@@ -48,8 +58,7 @@ def members(sessions: set[int]) -> list[tuple[int, int]]:
                 continue  # it ended meanwhile
             # state, parent, group, session
             if len(fields) > 3 and fields[0] not in (b"Z", b"X") and int(fields[3]) in sessions:
-                found.append((int(name), int(fields[3])))
-    return found
+                yield int(name), int(fields[3])
 
 
 def _group_lives(group: int) -> bool:
@@ -90,29 +99,37 @@ class Watch:
         with the number of a session whose leader was reaped leads another one: the number was free
         in between, ours is empty.
         """
-        living = members(self.led | self.orphaned)
+        living = list(members(self.led | self.orphaned))
         pids = {pid for pid, _ in living}
         self.orphaned = {s for _, s in living if s in self.orphaned and s not in pids}
         return [pid for pid, session in living if session in self.led or session in self.orphaned]
 
 
 def end(watch: Watch) -> None:
-    """End what is left, politely first; returns when nothing is, or after the last round."""
+    """End what is left, politely first; returns when nothing is, or when its time is over."""
     if wait_empty(watch, EOF_S):
         return
     send(watch.left(), signal.SIGTERM)
     if wait_empty(watch, TERM_S):
         return
-    for _ in range(KILL_ROUNDS):
-        send(watch.left(), signal.SIGKILL)
-        if wait_empty(watch, LOOK_S):
+    until = time.monotonic() + KILL_S
+    while time.monotonic() < until:
+        for pid, _ in members(watch.led | watch.orphaned):
+            send([pid], signal.SIGKILL)  # on sight: it may fork and end before the look is over
+        if is_empty(watch):
             return
+        time.sleep(KILL_PAUSE_S)
+
+
+def is_empty(watch: Watch) -> bool:
+    """Whether nobody is left, for sure."""
+    return not any(watch.left() for _ in range(LOOKS))
 
 
 def wait_empty(watch: Watch, seconds: float) -> bool:
     """Whether nothing was left within this time."""
     until = time.monotonic() + seconds
-    while watch.left():
+    while not is_empty(watch):
         if time.monotonic() >= until:
             return False
         time.sleep(LOOK_S)
