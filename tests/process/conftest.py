@@ -1,0 +1,47 @@
+"""One embedded AWS for all tests of a run, without faults at the start of each."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mld.local.embedded import EmbeddedAws
+from tests.process.daemon import Application
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def shared_aws() -> Iterator[EmbeddedAws]:
+    with EmbeddedAws(options=("--create-s", "0.1", "--reshard-s", "0.1")) as aws:
+        yield aws
+
+
+@pytest.fixture
+def aws(shared_aws: EmbeddedAws) -> Iterator[EmbeddedAws]:
+    yield shared_aws
+    shared_aws.control(faults=[])
+
+
+@pytest.fixture
+def new_app(
+    aws: EmbeddedAws, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., Application]]:
+    """Makes an application with a stream; every worker that it started is gone afterwards."""
+    made: list[Application] = []
+    stem = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name.removeprefix("test_"))[:60]
+
+    def make(shards: int = 1, **properties: str) -> Application:
+        app = Application(aws, f"{stem}-{len(made)}", tmp_path, **properties)
+        if shards:
+            app.create_stream(shards)
+        made.append(app)
+        return app
+
+    yield make
+    for app in made:
+        app.kill_all()
