@@ -159,14 +159,12 @@ class HeldLeases:
         """Note a write that was answered, whose condition was that the lease is ours.
 
         An answer that comes after we had stopped believing can't revive the holding, because its
-        consumer has been told to stop; the row is remembered, to be picked up again.
+        consumer has been told to stop. The lease is then picked up again like any lapsed one.
         """
         if not self.has_lapsed(holding) and not holding.ended:
             holding.lease = lease
             holding.last_success = requested_at
             holding.valid_until = self._belief(requested_at)
-        elif lease.lease_key in self._lapsed:
-            self._lapsed[lease.lease_key] = lease
 
     def _belief(self, requested_at: float) -> float:
         return believed_until(requested_at, self._config.failover_s, self._config.epsilon_s)

@@ -172,6 +172,19 @@ def test_a_hand_off_that_began_is_learnt_and_does_not_stop_the_holder(write):
     on_table(test, MINE)
 
 
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("holder", ["me", "other"])
+def test_a_hand_off_that_is_not_one_from_us_loses_the_lease(write, holder):
+    async def test(world, store):
+        world.change(KEY, checkpointOwner=holder)
+        before = world.row(KEY)
+        with pytest.raises(LeaseLost):
+            await WRITES[write](store, MINE)
+        assert world.row(KEY) == before
+
+    on_table(test, MINE)
+
+
 def test_a_row_that_became_unreadable_or_another_thing_is_lost():
     async def test(world, store):
         world.change(KEY, leaseCounter=8, checkpoint="rubbish")

@@ -158,6 +158,18 @@ def test_a_take_whose_answer_is_lost_is_held():
     on_table(test, lease())
 
 
+def test_a_take_waits_for_a_write_of_an_earlier_holding():
+    async def test(world, me):
+        async with asyncio.TaskGroup() as group:
+            async with me.renewer.exclusive(lease().lease_key):
+                cycle = group.create_task(me.taker.take_once())
+                await asyncio.sleep(5)
+                assert world.owners() == {lease().lease_key: None}
+        assert cycle.result().taken
+
+    on_table(test, lease())
+
+
 def test_a_lost_race_is_no_error():
     async def test(world, me):
         async def other_is_faster(_service, operation, _request):
