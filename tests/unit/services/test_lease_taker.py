@@ -160,11 +160,10 @@ def test_a_take_whose_answer_is_lost_is_held():
 
 def test_a_take_waits_for_a_write_of_an_earlier_holding():
     async def test(world, me):
-        async with asyncio.TaskGroup() as group:
-            async with me.renewer.exclusive(lease().lease_key):
-                cycle = group.create_task(me.taker.take_once())
-                await asyncio.sleep(5)
-                assert world.owners() == {lease().lease_key: None}
+        async with asyncio.TaskGroup() as group, me.renewer.exclusive(lease().lease_key):
+            cycle = group.create_task(me.taker.take_once())
+            await asyncio.sleep(5)
+            assert world.owners() == {lease().lease_key: None}
         assert cycle.result().taken
 
     on_table(test, lease())
