@@ -212,13 +212,18 @@ class DaemonKit:
         """
         report = Report(item for item in items.load() if item.group not in {"CHILD", "PY"})
         with ThreadPoolExecutor(self._jobs) as pool:
-            for case, outcome in zip(cases, pool.map(self._findings, cases), strict=True):
-                progress(case.__name__.replace("_", " "))
-                findings, broken = outcome
-                for finding in findings:
-                    report.add(finding)
-                if broken:
-                    report.broke_off(broken)
+            outcomes = [pool.submit(self._findings, case) for case in cases]
+            try:
+                for case, outcome in zip(cases, outcomes, strict=True):
+                    findings, broken = outcome.result()
+                    progress(case.__name__.replace("_", " "))
+                    for finding in findings:
+                        report.add(finding)
+                    if broken:
+                        report.broke_off(broken)
+            except KeyboardInterrupt:  # what was seen so far is worth showing
+                pool.shutdown(wait=False, cancel_futures=True)
+                report.broke_off("interrupted: the cases that had not begun are missing")
         return report
 
     def _findings(
