@@ -23,7 +23,7 @@ import msgspec
 
 from mld.decide.deaggregate import Outcome, deaggregate, is_aggregated_base64
 from mld.model.sequence import ExtendedSequenceNumber
-from mld.model.wire import arrival_ms, decode_records
+from mld.model.wire import MS_PER_S, arrival_ms, decode_records
 
 if TYPE_CHECKING:
     from mld.model.record import Batch, KinesisRecord
@@ -117,7 +117,7 @@ def deliver(
     else:
         expanded = [line for record in records for line in _expand(record, hash_range, problems)]
         total = len(expanded)
-        lines = [line for line in expanded if _position_of(line) > checkpoint]
+        lines = _behind(checkpoint, expanded)
     del records, payloads
     if not lines and not even_if_empty:
         return Delivery(None, records=total, problems=tuple(problems))
@@ -140,6 +140,14 @@ def _position_of(line: _LineRecord) -> ExtendedSequenceNumber:
     return _position(line.sequence_number, line.sub_sequence_number)
 
 
+def _behind(checkpoint: ExtendedSequenceNumber, lines: list[_LineRecord]) -> list[_LineRecord]:
+    """What follows the checkpoint; Kinesis delivers in order, so only the beginning is compared."""
+    done = 0
+    while done < len(lines) and _position_of(lines[done]) <= checkpoint:
+        done += 1
+    return lines[done:] if done else lines
+
+
 def _ends(lines: list[_LineRecord]) -> list[_LineRecord]:
     """Kinesis delivers in order: the first or, always in truth, the last record is the largest."""
     return [lines[0], lines[-1]] if lines else []
@@ -153,7 +161,7 @@ def _plain_lines(records: list[KinesisRecord]) -> list[_LineRecord]:
                 record.data,
                 record.partition_key,
                 record.sequence_number,
-                round(record.approximate_arrival_timestamp * 1000),  # type: ignore[operator]
+                int(record.approximate_arrival_timestamp * MS_PER_S),  # type: ignore[operator]
             )
             for record in records
         ]

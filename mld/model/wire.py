@@ -133,8 +133,15 @@ def _cleaned(text: bytes) -> bytes:
         raise MalformedData(f"a GetRecords answer cannot be read: {error}") from error
 
 
+#: Seconds to milliseconds, a trifle (0.0004 ms today) too large: the nearest float of a time with
+#: whole milliseconds may lie just below it, and the rest is cut off.
+MS_PER_S = 1000.0000000002
+
+
 def arrival_ms(seconds: float | None) -> int | None:
-    """Epoch milliseconds of an arrival time in seconds; rounding is exact for what AWS sends.
+    """Epoch milliseconds of an arrival time in seconds.
+
+    Exact for the whole milliseconds that AWS sends, cut off as in Java for what is finer.
 
     Raises:
         MalformedData: beyond what a number of milliseconds can be.
@@ -142,6 +149,6 @@ def arrival_ms(seconds: float | None) -> int | None:
     if seconds is None:
         return None
     try:
-        return round(seconds * 1000)
+        return int(seconds * MS_PER_S)
     except (OverflowError, ValueError) as error:
         raise MalformedData(f"arrival time {seconds} is out of range") from error

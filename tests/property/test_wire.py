@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from mld.decide.delivery import deliver
 from mld.errors import MalformedData
 from mld.model.sequence import TRIM_HORIZON
-from mld.model.wire import decode_records, read_batch
+from mld.model.wire import arrival_ms, decode_records, read_batch
 from protocol import ProcessRecords, Record, decode_from_daemon, encode
 
 numbers = st.integers(0, 2**190).map(str)
@@ -72,6 +72,12 @@ def test_the_last_sequence_number_is_found_without_reading_the_records(entries):
     batch = read_batch(body)
     assert batch.last_sequence_number == (entries[-1]["SequenceNumber"] if entries else None)
     assert batch.is_empty is (not entries)
+
+
+@settings(max_examples=1000)
+@given(st.integers(0, 4_000_000_000_000))
+def test_whole_milliseconds_survive_as_seconds(milliseconds):
+    assert arrival_ms(milliseconds / 1000) == milliseconds
 
 
 @settings(max_examples=300)

@@ -80,7 +80,8 @@ def test_a_surrogate_in_the_envelope_does_not_hide_the_records():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "ms"), [(None, None), (1763382100.123, 1763382100123), (0.001, 1), (5, 5000)]
+    ("seconds", "ms"),
+    [(None, None), (1763382100.123, 1763382100123), (0.001, 1), (5, 5000), (5.000999999, 5000)],
 )
 def test_arrival_times_are_whole_milliseconds(seconds, ms):
     assert arrival_ms(seconds) == ms
