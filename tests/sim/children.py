@@ -225,14 +225,7 @@ class SimChild:
             self.began_at = (message.sequence_number or "", message.sub_sequence_number or 0)
         self._judge.message(self, message)
         await asyncio.sleep(self._rng.uniform(*manners.work_s))
-        if manners.checkpoints == "cheeky" and self._lucky(0.3):
-            await self._ask_for_too_much()
-        if self._lucky(manners.garbage):
-            await self._stdout.write(b"Traceback: not a message {\n")
-        if self._lucky(manners.crash):
-            raise _Crashed
-        if self._lucky(manners.mute):
-            await asyncio.get_running_loop().create_future()
+        await self._misbehave(manners)
         match message:
             case ProcessRecords():
                 await self._process(message)
@@ -245,12 +238,21 @@ class SimChild:
                 await self._checkpoint(None)
             case LeaseLost() | Initialize():
                 pass
-        if self._lucky(manners.wrong):
+        if self._lucky(manners.wrong) and message.action is not Action.INITIALIZE:
             await self._stdout.write(b'{"action":"status","responseFor":"initialize"}\n')
-            if message.action is not Action.INITIALIZE:
-                await asyncio.get_running_loop().create_future()
+            await asyncio.get_running_loop().create_future()
         self._judge.answered(self, message)
         await self._say(Status(message.action))
+
+    async def _misbehave(self, manners: Manners) -> None:
+        if manners.checkpoints == "cheeky" and self._lucky(0.3):
+            await self._ask_for_too_much()
+        if self._lucky(manners.garbage):
+            await self._stdout.write(b"Traceback: not a message {\n")
+        if self._lucky(manners.crash):
+            raise _Crashed
+        if self._lucky(manners.mute):
+            await asyncio.get_running_loop().create_future()
 
     async def _process(self, message: ProcessRecords) -> None:
         records = message.records
@@ -264,7 +266,9 @@ class SimChild:
             await self._checkpoint(records[-1])
             return
         self._judge.processed(self, records)
-        if records and (style in {"batch", "cheeky"} or (style == "rarely" and self._batches % 5 == 0)):
+        if records and (
+            style in {"batch", "cheeky"} or (style == "rarely" and self._batches % 5 == 0)
+        ):
             await self._checkpoint(None)
 
     async def _ask_for_too_much(self) -> None:

@@ -169,7 +169,7 @@ class Gate:
         error: Exception | None = None
         try:
             result = drive(effect())
-        except Exception as raised:  # whatever it is, the caller gets it
+        except Exception as raised:  # noqa: BLE001 - whatever it is, the caller gets it
             error = raised
         if back_s is not None:
             loop = asyncio.get_running_loop()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -122,10 +123,8 @@ class JavaPeer(TaskOwner):
 
     async def _forever(self, step: Any, pause_s: float) -> None:
         while True:
-            try:
+            with suppress(AwsError):
                 await step()
-            except AwsError:
-                pass
             await asyncio.sleep(pause_s)
 
     def _now(self) -> float:
@@ -167,14 +166,14 @@ class JavaPeer(TaskOwner):
         try:
             listed = await self._kinesis.list_shards(StreamName=STREAM)
         except AwsError:
-            return await self._first_sync()
+            await self._first_sync()
+            return
         for shard in listed["Shards"]:
             if "ParentShardId" not in shard:
                 keys = shard["HashKeyRange"]
                 await self._create_lease(
                     shard["ShardId"], (), keys["StartingHashKey"], keys["EndingHashKey"]
                 )
-        return None
 
     async def _scan(self) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = []
@@ -354,10 +353,7 @@ class JavaPeer(TaskOwner):
                 held.task = group.create_task(self._consume(held))
 
     def _holds(self, held: Held) -> bool:
-        return (
-            self._held.get(held.key) is held
-            and self._now() - held.stamp_s <= self._failover_s
-        )
+        return self._held.get(held.key) is held and self._now() - held.stamp_s <= self._failover_s
 
     async def _consume(self, held: Held) -> None:
         while self._holds(held):
@@ -452,7 +448,7 @@ class JavaPeer(TaskOwner):
 
     async def _shard_end(self, held: Held, children: list[dict[str, Any]]) -> None:
         parents = sorted({parent for child in children for parent in child["ParentShards"]})
-        while self._holds(held) and not all([await self._exists(parent) for parent in parents]):
+        while self._holds(held) and not all([await self._exists(parent) for parent in parents]):  # noqa: ASYNC110
             await asyncio.sleep(2)
         if not self._holds(held):
             return

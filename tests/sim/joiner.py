@@ -8,6 +8,7 @@ when the hand-off's deadline is over (``leases.md`` sections 5 and 6).
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import AwsError, InUse
@@ -90,15 +91,13 @@ class Joiner3x(JavaPeer):
                 return
 
     async def _create_state_table(self) -> None:
-        try:
+        with suppress(InUse):
             await self._dynamodb.create_table(
                 TableName=STATE_TABLE,
                 KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}],
                 AttributeDefinitions=[{"AttributeName": "key", "AttributeType": "S"}],
                 BillingMode="PAY_PER_REQUEST",
             )
-        except InUse:
-            pass
 
     # -- assigning -----------------------------------------------------------------------------
 
@@ -115,10 +114,8 @@ class Joiner3x(JavaPeer):
             self._seen[key] = seen
             if key in self._held:
                 continue
-            try:
+            with suppress(AwsError):  # raced: the next run sees what came of it
                 await self._claim(key, seen, now)
-            except AwsError:
-                pass  # raced: the next run sees what came of it
 
     async def _claim(self, key: str, seen: Seen, now: float) -> None:
         item, me = seen.item, self.worker_id

@@ -22,7 +22,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mld.model.sequence import ExtendedSequenceNumber
+from mld.model.sequence import ExtendedSequenceNumber, Sentinel
 from protocol.messages import (
     CheckpointResult,
     Initialize,
@@ -91,18 +91,17 @@ class ShardLog:
         done: per index, whether some child has processed it.
         prefix: number of leading records that are done.
         ended: SHARD_END was durable at some time.
+        begun: a child was initialized for it.
+        leased: it has had a lease.
         row_dropped: an operator has deleted its lease.
     """
 
     done: list[bool] = field(default_factory=list)
     prefix: int = 0
     ended: bool = False
+    begun: bool = False
+    leased: bool = False
     row_dropped: bool = False
-
-    @property
-    def is_passable(self) -> bool:
-        """Whether its children may be read."""
-        return self.ended or self.row_dropped
 
     def mark(self, index: int) -> bool:
         """Note one record; False when it had been done before."""
@@ -149,6 +148,8 @@ class Judges:
     Args:
         believers: worker id -> lease keys that a live worker of ours believes to hold right now.
         failover_s: of the whole fleet.
+        all_shards_matter: every shard has to be read; False with LATEST, where those that were
+            closed before the first start never get a lease.
     """
 
     def __init__(
@@ -161,6 +162,7 @@ class Judges:
         failover_s: float,
         renewal_s: float,
         request_timeout_s: float,
+        all_shards_matter: bool,
         believers: Callable[[], Mapping[str, Sequence[str]]],
     ) -> None:
         self._stream = stream
@@ -170,6 +172,7 @@ class Judges:
         self._failover_s = failover_s
         self._renewal_s = renewal_s
         self._request_timeout_s = request_timeout_s
+        self._all_shards_matter = all_shards_matter
         self._believers = believers
         self.violations: list[Violation] = []
         #: Whose request is having its effect; set by the ports.
@@ -229,6 +232,7 @@ class Judges:
         if write.before is None or write.before["leaseCounter"] != write.after["leaseCounter"]:
             self._written_s[key] = self._now()
         self._items[key] = write.after
+        self.log(key.rsplit(":", 1)[-1]).leased = True
 
     def _check_schema(self, key: str, item: Item) -> None:
         for name, value in item.items():
@@ -247,7 +251,10 @@ class Judges:
             self.convict("S5", f"{key} has hash range {start}-{end}")
 
     def _check_counter(self, key: str, before: Item, after: Item) -> None:
-        was, now = int(text_of(before, "leaseCounter") or 0), int(text_of(after, "leaseCounter") or 0)
+        was, now = (
+            int(text_of(before, "leaseCounter") or 0),
+            int(text_of(after, "leaseCounter") or 0),
+        )
         if now < was:
             self.convict("S2", f"the counter of {key} fell from {was} to {now}")
         changed = text_of(before, "leaseOwner") != text_of(after, "leaseOwner")
@@ -389,6 +396,11 @@ class Judges:
             case LeaseLost() | ShutdownRequested():
                 self._trace.add(child.worker, f"{message.action} {_short(child.shard_id)}")
 
+    def _may_follow(self, parent: str) -> bool:
+        """Whether a shard's children may be read."""
+        log = self.log(parent)
+        return log.ended or log.row_dropped or not (self._all_shards_matter or log.leased)
+
     def _truth(self, child: SimChild) -> ShardTruth:
         return self._stream.truth[child.shard_id]
 
@@ -398,7 +410,10 @@ class Judges:
             self.convict("S6", f"{child.worker} initialized a child for {child.shard_id!r}")
             return
         position = ExtendedSequenceNumber(*child.began_at)
-        if position.is_shard_end:
+        self.log(child.shard_id).begun = True
+        if position.sentinel is Sentinel.LATEST:
+            child.next_index = None  # wherever reading happens to begin
+        elif position.is_shard_end:
             child.next_index = len(truth.places)
         else:
             child.next_index = self._covered(truth, position)
@@ -411,7 +426,8 @@ class Judges:
             if index is None:
                 self.convict("S1", f"{child.shard_id} never had a record {place}")
                 return
-            assert child.next_index is not None
+            if child.next_index is None:
+                self._begin_at(child, index)
             if index != child.next_index:
                 what = "skipped" if index > child.next_index else "repeated"
                 self.convict(
@@ -424,17 +440,24 @@ class Judges:
             if record.binary_data.decode() != truth.identities[index]:
                 self.convict("S1", f"record {index} of {child.shard_id} has another's data")
         if message.records:
-            self._trace.add(
-                child.worker, f"records {_short(child.shard_id)} <{child.next_index}"
-            )
+            self._trace.add(child.worker, f"records {_short(child.shard_id)} <{child.next_index}")
             for parent in truth.parents:
-                if not self.log(parent).is_passable:
+                if not self._may_follow(parent):
                     self.convict(
                         "S3", f"{child.worker} read {child.shard_id} before {parent} was finished"
                     )
 
+    def _begin_at(self, child: SimChild, index: int) -> None:
+        """A child that starts at LATEST has seen its first record: what came before is past."""
+        child.next_index = index
+        log = self.log(child.shard_id)
+        for past in range(index):
+            log.mark(past)
+
     def _told_end(self, child: SimChild) -> None:
         truth = self._truth(child)
+        if child.next_index is None:
+            self._begin_at(child, len(truth.places))
         if child.next_index != len(truth.places):
             self.convict(
                 "S1",
@@ -462,7 +485,7 @@ class Judges:
                     self.duplicates += 1
                 sub += 1
         for parent in truth.parents:
-            if not self.log(parent).is_passable:
+            if not self._may_follow(parent):
                 self.convict("S3", f"{worker} read {shard_id} before {parent} was finished")
 
     def last_place(self, shard_id: str, sequence_number: int) -> int:

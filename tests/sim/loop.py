@@ -117,7 +117,7 @@ def run(main: Coroutine[Any, Any, Any]) -> Any:
 def _discard_all(loop: SimLoop) -> None:
     """Cancel what is left, again and again for those that wait in a ``finally``."""
     for _round in range(20):
-        left = sorted(asyncio.all_tasks(loop), key=lambda task: hash(task))
+        left = sorted(asyncio.all_tasks(loop), key=hash)
         if not left:
             return
         for task in left:

@@ -11,9 +11,18 @@ from tests.sim.java_peer import JavaPeer
 
 if TYPE_CHECKING:
     from tests.sim.fleet import Fleet
+    from tests.sim.gate import Gate
 
 #: Workers of ours at most at a time.
 MOST_WORKERS = 5
+#: Weather attribute and range of every fault that is a matter of probability.
+_ODDS = {
+    "lose requests": ("lost_before", 0.05, 0.5),
+    "lose answers": ("lost_after", 0.05, 0.5),
+    "throttle": ("throttled", 0.05, 0.7),
+    "expire": ("expired", 0.05, 0.5),
+    "slow": ("slow_probability", 0.05, 0.5),
+}
 
 
 class Nemesis:
@@ -44,83 +53,77 @@ class Nemesis:
             member.gate.weather = Weather()
             member.gate.thaw()
 
+    def _begin(self, name: str, coroutine: Any) -> None:
+        assert self._group is not None
+        self._tasks.append(self._group.create_task(coroutine, name=name))
+
     async def _strike(self, fault: str) -> None:
         fleet, rng = self._fleet, self._rng
-        nodes: list[Any] = [node for node in fleet.alive() if node.worker is not None]
-        nodes += [peer for peer in fleet.members if peer.alive]
-        assert self._group is not None
-        if fault == "join":
-            if len(fleet.alive()) < MOST_WORKERS:
-                self._tasks.append(self._group.create_task(fleet.supervise(), name="place"))
-            return
         if fault == "drop lease":
             if rng.random() < 0.3:
                 fleet.drop_lease(rng)
             return
-        if not nodes:
+        if fault == "join":
+            if len(fleet.alive()) < MOST_WORKERS:
+                self._begin("place", fleet.supervise())
             return
-        node = rng.choice(nodes)
-        if isinstance(node, JavaPeer):
-            if fault == "kill" and not fleet.flipped:
-                await node.kill()
+        members: list[Any] = [node for node in fleet.alive() if node.worker is not None]
+        members += [peer for peer in fleet.members if peer.alive]
+        if members:
+            await self._strike_one(rng.choice(members), fault)
+
+    async def _strike_one(self, member: Any, fault: str) -> None:
+        fleet, rng = self._fleet, self._rng
+        is_ours = not isinstance(member, JavaPeer)
+        if fault == "kill":
+            if is_ours:
+                await member.kill()
+            elif not fleet.flipped:
+                await member.kill()
                 await asyncio.sleep(rng.uniform(0, 5))
                 fleet.new_peer()
-            elif fault not in {"kill", "stop", "step clock"}:
-                self._tasks.append(self._group.create_task(self._spell(node, fault), name="spell"))
-        elif fault == "kill":
-            await node.kill()
         elif fault == "stop":
-            node.stop()
+            if is_ours:
+                member.stop()
         elif fault == "step clock":
-            node.clock.skew_s += rng.uniform(-3600, 3600)
-            fleet.trace.add(node.worker_id, "CLOCK STEP")
+            if is_ours:
+                member.clock.skew_s += rng.uniform(-3600, 3600)
+                fleet.trace.add(member.worker_id, "CLOCK STEP")
         else:
-            self._tasks.append(
-                self._group.create_task(self._spell(node, fault), name="spell")
-            )
+            self._begin("spell", self._spell(member, fault))
 
-    async def _spell(self, node: Any, fault: str) -> None:
+    async def _spell(self, member: Any, fault: str) -> None:
         """One fault that lasts a while."""
-        fleet, rng, failover_s = self._fleet, self._rng, self._fleet.plan.failover_s
+        rng, trace = self._rng, self._fleet.trace
+        failover_s = self._fleet.plan.failover_s
         lasts_s = rng.choice([rng.uniform(0.1, 2), rng.uniform(1, 3 * failover_s)])
-        weather = node.gate.weather
-        what = fault
-        match fault:
-            case "freeze":
-                node.gate.freeze()
-            case "partition":
-                services = rng.choice([("dynamodb",), ("kinesis",), ("dynamodb", "kinesis")])
-                weather.partitioned.update(services)
-                what = f"partition {'+'.join(services)}"
-            case "lose requests":
-                weather.lost_before = rng.uniform(0.05, 0.5)
-            case "lose answers":
-                weather.lost_after = rng.uniform(0.05, 0.5)
-            case "throttle":
-                weather.throttled = rng.uniform(0.05, 0.7)
-            case "expire":
-                weather.expired = rng.uniform(0.05, 0.5)
-            case "slow":
-                weather.slow_probability = rng.uniform(0.05, 0.5)
-                weather.slow_s = rng.uniform(0.5, 5)
-        fleet.trace.add(node.worker_id, f"{what.upper()} for {lasts_s:.1f} s")
+        what = self._worsen(member.gate, fault)
+        trace.add(member.worker_id, f"{what.upper()} for {lasts_s:.1f} s")
         await asyncio.sleep(lasts_s)
-        if self._over:
-            return
-        weather = node.gate.weather
-        match fault:
-            case "freeze":
-                node.gate.thaw()
-            case "partition":
-                weather.partitioned.clear()
-            case "lose requests":
-                weather.lost_before = 0.0
-            case "lose answers":
-                weather.lost_after = 0.0
-            case "throttle":
-                weather.throttled = 0.0
-            case "expire":
-                weather.expired = 0.0
-            case "slow":
-                weather.slow_probability = 0.0
-        fleet.trace.add(node.worker_id, f"{fault} is over")
+        if not self._over:
+            _mend(member.gate, fault)
+            trace.add(member.worker_id, f"{fault} is over")
+
+    def _worsen(self, gate: Gate, fault: str) -> str:
+        """Begin a fault; what it is, for people."""
+        rng = self._rng
+        if fault == "freeze":
+            gate.freeze()
+        elif fault == "partition":
+            services = rng.choice([("dynamodb",), ("kinesis",), ("dynamodb", "kinesis")])
+            gate.weather.partitioned.update(services)
+            return f"partition {'+'.join(services)}"
+        else:
+            name, least, most = _ODDS[fault]
+            setattr(gate.weather, name, rng.uniform(least, most))
+            gate.weather.slow_s = rng.uniform(0.5, 5)
+        return fault
+
+
+def _mend(gate: Gate, fault: str) -> None:
+    if fault == "freeze":
+        gate.thaw()
+    elif fault == "partition":
+        gate.weather.partitioned.clear()
+    else:
+        setattr(gate.weather, _ODDS[fault][0], 0.0)

@@ -42,11 +42,8 @@ TABLE = "app"
 
 def config_of(plan: Plan, worker_id: str) -> Config:
     """What a worker of this plan is told."""
-    position = (
-        InitialPosition(Sentinel.AT_TIMESTAMP, EPOCH_S - 3600)
-        if plan.at_timestamp
-        else InitialPosition(Sentinel.TRIM_HORIZON)
-    )
+    is_at_time = plan.start is Sentinel.AT_TIMESTAMP
+    position = InitialPosition(plan.start, EPOCH_S - 3600 if is_at_time else None)
     policy = ChildFailurePolicy.RESTART if plan.restart_children else ChildFailurePolicy.EXIT
     shards = ShardConfig(parent_poll_s=2.0, audit_initial_delay_s=20.0, audit_interval_s=20.0)
     if plan.cleanup_fast:
@@ -95,9 +92,7 @@ class Node(TaskOwner):
         skew_s = rng.uniform(-100, 100) if fleet.plan.clock_skew else 0.0
         rate = rng.uniform(0.99, 1.01) if fleet.plan.clock_skew else 1.0
         self.clock = SimClock(fleet.now, skew_s, rate, rng.uniform(0, 1e5))
-        self.children = SimChildren(
-            worker_id, self.gate, rng, lambda: fleet.manners, fleet.judges
-        )
+        self.children = SimChildren(worker_id, self.gate, rng, lambda: fleet.manners, fleet.judges)
         self._rng = rng
         self._task: asyncio.Task[None] | None = None
 
@@ -158,7 +153,7 @@ class Node(TaskOwner):
                 self.fleet.judges.convict("S0", f"{self.worker_id} was cancelled by itself")
         except MldError as error:
             self.error = error
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the verdict on it
             self.error = error
             self.fleet.judges.convict("S0", f"{self.worker_id} died of {error!r}")
         finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from mld.model.sequence import Sentinel
 from tests.sim.children import Manners
 
 #: What the nemesis can do to a worker.
@@ -25,6 +26,9 @@ FAULTS = (
     "expire",
     "drop lease",
 )
+
+
+_STARTS = [Sentinel.TRIM_HORIZON] * 4 + [Sentinel.AT_TIMESTAMP, Sentinel.LATEST]
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class Plan:
     clock_skew: bool = False
     stale_reads: bool = False
     spare_answers: float = 0.0
-    at_timestamp: bool = False
+    start: Sentinel = Sentinel.TRIM_HORIZON
     create_s: float = 0.0
     reshard_s: float = 0.0
     limits: bool = False
@@ -77,10 +81,11 @@ def draw(seed: int) -> Plan:
     rude = rng.random() < 0.4
     timeout = rng.choice([None, 8.0])
     flip = rng.random() < 0.12
+    peers = rng.choice([0, 0, 0, 1, 2]) if not flip else 0
     return Plan(
         seed,
         workers=rng.randint(1, 4),
-        peers=rng.choice([0, 0, 0, 1, 2]) if not flip else 0,
+        peers=peers,
         flip_at_s=rng.uniform(30, 60) if flip else None,
         flip_table=rng.choice(["lease", "coordinator"]),
         shards=rng.randint(1, 6),
@@ -97,7 +102,7 @@ def draw(seed: int) -> Plan:
         clock_skew=rng.random() < 0.4,
         stale_reads=rng.random() < 0.4,
         spare_answers=rng.choice([0.0, 0.0, 0.2]),
-        at_timestamp=rng.random() < 0.15,
+        start=rng.choice(_STARTS) if not flip and not peers else Sentinel.TRIM_HORIZON,
         create_s=rng.choice([0.0, 5.0]),
         reshard_s=rng.choice([0.0, 5.0]),
         limits=rng.random() < 0.3,

@@ -27,7 +27,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=cpu_count() or 1)
     parser.add_argument("--trace", action="store_true", help="print every row of every seed")
-    parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failure")
+    parser.add_argument(
+        "--keep-going", action="store_true", help="do not stop at the first failure"
+    )
     options = parser.parse_args(arguments)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     if options.trace:

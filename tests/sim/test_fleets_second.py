@@ -7,6 +7,8 @@ from tests.sim.chunks import acquit, portions
 pytestmark = pytest.mark.sim
 
 
-@pytest.mark.parametrize("seeds", portions(100, 100), ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}")
+@pytest.mark.parametrize(
+    "seeds", portions(100, 100), ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}"
+)
 def test_nothing_is_lost_whatever_happens(seeds):
     acquit(seeds)
