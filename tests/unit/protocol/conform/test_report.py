@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import resources
 
 import pytest
 
@@ -85,3 +86,12 @@ def test_the_baseline_file_has_the_whole_evidence():
     assert baseline["findings"][0]["evidence"] == "x" * 500
     assert baseline["findings"][0]["row"] == "exit-codes"
     assert "row" not in baseline["findings"][1]
+
+
+def test_the_shipped_baseline_of_java_covers_every_item_of_daemons():
+    path = resources.files("protocol.conform").joinpath("baseline-java-3.1.3.json")
+    baseline = json.loads(path.read_text("utf-8"))
+    wanted = [item.id for item in items.load() if item.group not in {"CHILD", "PY"}]
+    assert [finding["item"] for finding in baseline["findings"]] == wanted
+    failing = {f["item"] for f in baseline["findings"] if f["verdict"] == "fail"}
+    assert failing <= set(baseline["explained"])
