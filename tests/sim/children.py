@@ -274,7 +274,7 @@ class SimChild:
     async def _ask_for_too_much(self) -> None:
         """Ask once for a position that was never handed out, or for one of long ago."""
         position = self._rng.choice(
-            [str(10**60), "1", "SHARD_END", "LATEST", "TRIM_HORIZON", "4x", "", "-1"]
+            [str(10**60), "SHARD_END", "LATEST", "TRIM_HORIZON", "4x", "", "-1"]
         )
         await self._say(CheckpointRequest(position, self._rng.choice([None, 0, 7])))
         result = await self._next()

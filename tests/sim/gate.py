@@ -74,6 +74,8 @@ class Gate:
         self._thaw: asyncio.Event | None = None
         self._never: asyncio.Future[None] | None = None
         self.calls = 0
+        #: Called with the number of the call that is about to be sent.
+        self.on_call: Callable[[int], None] | None = None
 
     # -- the process itself --------------------------------------------------------------------
 
@@ -131,6 +133,8 @@ class Gate:
         if self._thaw is not None or self.dead:
             await self.passable()
         self.calls += 1
+        if self.on_call is not None:
+            self.on_call(self.calls)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         rng, weather = self.rng, self.weather
