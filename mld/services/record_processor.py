@@ -334,6 +334,11 @@ class RecordProcessor:
         finally:
             self._log.close()
 
+    def terminate(self) -> None:
+        """SIGTERM, for a child that hangs; :meth:`stop` must follow."""
+        if self._child is not None:
+            self._child.terminate()
+
     def kill(self) -> None:
         """End it now, without a word."""
         if self._child is not None:

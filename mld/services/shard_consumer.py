@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING
 
 from mld.decide.lifecycle import ConsumerState, Outcome, ShutdownReason, next_state, stronger
 from mld.decide.restart import RestartCount, restart_pause_s
-from mld.errors import AwsError, BlockedOnParent, ChildFailed, InvalidShardEnd, MalformedData
+from mld.errors import (
+    AwsError,
+    BlockedOnParent,
+    ChildFailed,
+    ChildTimedOut,
+    InvalidShardEnd,
+    MalformedData,
+)
 from mld.model.sequence import SHARD_END
 from mld.services.checkpointer import Checkpointer
 from mld.services.consumer_metrics import ConsumerMetrics
@@ -357,6 +364,8 @@ class ShardConsumer:
         """Give the shard another child, or let the failure end the daemon."""
         self._last_error = str(error)
         await self._stop_fetching()
+        if self._lane is not None and isinstance(error, ChildTimedOut):
+            self._lane.processor.terminate()  # it will not notice the end of its input either
         await self._end_child()
         forgot_end = isinstance(error, EndNotCheckpointed)
         self._restarts = self._restarts.after_failure(forgot_end=forgot_end)
