@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,9 @@ from tests.process.daemon import Application
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+#: Names of streams and tables differ within a run.
+_NUMBERS = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +40,7 @@ def new_app(
     stem = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name.removeprefix("test_"))[:60]
 
     def make(shards: int = 1, **properties: str) -> Application:
-        app = Application(aws, f"{stem}-{len(made)}", tmp_path, **properties)
+        app = Application(aws, f"{stem}-{next(_NUMBERS)}", tmp_path, **properties)
         if shards:
             app.create_stream(shards)
         made.append(app)

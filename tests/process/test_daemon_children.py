@@ -1,0 +1,230 @@
+"""Children that crash, hang, forget, lie or babble, under both failure policies."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.process.daemon import (
+    CHECKPOINT,
+    PATIENCE_S,
+    STATUS,
+    alive,
+    child_pids,
+    heard,
+    shard_id,
+    wait_until,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.process.daemon import Application
+
+pytestmark = pytest.mark.process
+
+EXIT_7 = ["exit", 7]
+
+
+def test_a_crash_ends_the_daemon_after_the_other_shards_were_drained(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(shards=2)
+    app.put(20, "one key")  # all in one shard
+    run = app.start({"processRecords": [[EXIT_7]], "shutdownRequested": [[CHECKPOINT, STATUS]]})
+    assert run.ends() == 1, run.output
+    crashed, drained = sorted(run.children(), key=lambda child: len(heard(child)))
+    assert heard(crashed) == ["initialize", "processRecords"]
+    assert heard(drained) == [
+        "initialize",
+        "shutdownRequested",
+        "checkpoint",
+        "leaseLost",
+        "EOF",
+    ]
+    assert set(app.owners().values()) == {None}
+    assert "exit status 7" in run.output
+    assert "child failed at processRecords" in run.output
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ({"initialize": [[EXIT_7]]}, "child failed at initialize"),
+        ({"initialize": [[["status", "processRecords"]]]}, "instead of initialize"),
+        ({"processRecords": [[["write", '{"action":"status"}\n']]]}, "instead of processRecords"),
+    ],
+    ids=["ends at initialize", "answers another action", "answers no action"],
+)
+def test_a_child_that_fails_ends_the_daemon(
+    new_app: Callable[..., Application], script: dict[str, object], words: str
+) -> None:
+    app = new_app()
+    app.put(1)
+    run = app.start(script)  # type: ignore[arg-type]
+    assert run.ends() == 1, run.output
+    assert words in run.output
+    assert not any(alive(pid) for pid in child_pids(run))
+    assert app.owners() == {shard_id(0): None}
+
+
+@pytest.mark.parametrize(
+    "executable", [("no-such-program-anywhere",), ("/bin/true",)], ids=["absent", "ends at once"]
+)
+def test_a_program_that_cannot_serve_ends_the_daemon(
+    new_app: Callable[..., Application], executable: tuple[str, ...]
+) -> None:
+    app = new_app()
+    run = app.start(executable=executable)
+    assert run.ends() == 1, run.output
+    assert shard_id(0) in run.output
+
+
+def test_under_the_policy_restart_another_child_goes_on_from_the_checkpoint(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(childFailurePolicy="restart", childRestartBackoffMillis="100")
+    put = app.put(10, "key")
+    # Every child dies in its second batch.
+    script = {
+        "processRecords": [[CHECKPOINT, STATUS], [EXIT_7]],
+        "shutdownRequested": [[CHECKPOINT, STATUS]],
+    }
+    run = app.start(script)
+    run.wait_for_actions("checkpoint")
+    put += app.put(10, "key")
+    run.wait_for_actions("processRecords", 3)
+    run.wait_for_actions("checkpoint", 2)
+    assert run.stop() == 0, run.output
+    first, second = run.children()
+    stored = json.loads(next(e.what for e in second if e.direction == "in"))["sequenceNumber"]
+    records = run.records()
+    assert stored == records[9]["sequenceNumber"]
+    data = [base64.b64decode(record["data"]).decode() for record in records]
+    assert data == put + put[10:]
+    assert heard(first)[-1] == "processRecords"
+    assert heard(second)[-2:] == ["leaseLost", "EOF"]
+    assert "a new child starts" in run.output
+
+
+def test_restarts_without_progress_end_the_daemon_at_last(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(
+        childFailurePolicy="restart", childRestartBackoffMillis="50", childRestartMaxAttempts="2"
+    )
+    app.put(1)
+    run = app.start({"processRecords": [[EXIT_7]]})
+    assert run.ends() == 1, run.output
+    assert len(run.children()) == 3
+
+
+def test_a_child_that_is_silent_for_too_long_ends_the_daemon(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(timeoutInSeconds="1", logWarningForTaskAfterMillis="300")
+    app.put(1)
+    run = app.start({"processRecords": [[["sleep", 600]]]})
+    assert run.ends() == 1, run.output
+    assert "child failed at processRecords" in run.output
+    assert not any(alive(pid) for pid in child_pids(run))
+
+
+def test_a_shard_end_that_is_not_checkpointed_is_told_again_then_ends_the_daemon(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(childRestartBackoffMillis="50")
+    app.put(5)
+    app.split(0)
+    script = {"processRecords": [[CHECKPOINT, STATUS]], "shardEnded": [[STATUS]]}
+    run = app.start(script)
+    assert run.ends() == 1, run.output
+    ends = [child for child in run.children() if "shardEnded" in heard(child)]
+    assert len(ends) == 4
+    assert "without a successful checkpoint" in run.output
+    assert app.items()[shard_id(0)]["checkpoint"] != "SHARD_END"
+    assert app.owners()[shard_id(0)] is None
+
+
+def test_what_a_child_says_beside_the_protocol_is_logged_with_shard_and_pid(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app()
+    app.put(1)
+    script = {
+        "processRecords": [
+            [
+                ["stderr", "words on stderr"],
+                ["write", "words on stdout\n"],
+                ["write", '{"action":"bogus"}\n\n42\n'],
+                CHECKPOINT,
+                STATUS,
+            ]
+        ]
+    }
+    run = app.start(script)
+    run.wait_for_actions("checkpoint")
+    assert run.stop() == 0, run.output
+    logged = [json.loads(line) for line in run.stderr.splitlines()]
+    (pid,) = child_pids(run)
+    for words in ("words on stderr", "words on stdout"):
+        (line,) = [one for one in logged if words in json.dumps(one)]
+        assert (line["shard"], line["pid"]) == (shard_id(0), pid)
+    assert heard(run.child_of(0))[-3:] == ["shutdownRequested", "leaseLost", "EOF"]
+
+
+def test_checkpoint_errors_have_the_names_of_java(new_app: Callable[..., Application]) -> None:
+    app = new_app()
+    app.put(3, "key")
+    asked = [
+        ["$first", None],
+        ["$above", 0],
+        ["abc", 0],
+        ["0", 0],
+        ["SHARD_END", None],
+        ["LATEST", 0],
+        ["$last", 5],
+        ["$last", 0],
+        ["$first", 0],
+        ["$last", 0],
+        [None, 7],
+    ]
+    script = {
+        "initialize": [[["checkpoint", None, None], STATUS]],
+        "processRecords": [[*(["checkpoint", *one] for one in asked), STATUS]],
+    }
+    run = app.start(script)
+    run.wait_for_actions("checkpoint", len(asked) + 1)
+    assert run.stop() == 0, run.output
+    results = [
+        json.loads(line)["error"] for line in run.lines() if line.startswith('{"action":"checkp')
+    ]
+    illegal = "IllegalArgumentException"
+    assert results == [
+        "InvalidStateException",
+        None,
+        *[illegal] * 6,
+        None,
+        illegal,
+        None,
+        None,
+    ]
+
+
+def test_a_slow_child_does_not_keep_other_shards_from_reading(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(shards=2)
+    app.put(1, "slow")
+    script = {"processRecords": [[["sleep", 2.0], CHECKPOINT, STATUS], [CHECKPOINT, STATUS]]}
+    run = app.start(script)
+    run.wait_for_actions("processRecords")
+    app.put(40)
+    assert run.wait_for(lambda r: len(r.records()) >= 41, PATIENCE_S), run.output
+    wait_until(
+        lambda: all(row["checkpoint"].isdecimal() for row in app.items().values()), "checkpoints"
+    )
+    assert run.stop() == 0, run.output

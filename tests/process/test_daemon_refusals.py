@@ -1,0 +1,149 @@
+"""Exit codes of a daemon that cannot work here, and what it leaves untouched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.process.daemon import heard, shard_id, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.process.daemon import Application
+
+pytestmark = pytest.mark.process
+
+
+def test_a_stream_that_does_not_exist_ends_the_start_with_4(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(shards=0, maxInitializationAttempts="2")
+    run = app.start()
+    assert run.ends() == 4, run.output
+    assert app.name in run.output
+    assert "create it or correct the name" in run.output
+    assert run.children() == []
+
+
+def test_a_stream_that_appears_during_the_start_is_read(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(shards=0)
+    run = app.start()
+    run.wait_for_log("attempt 1 of")
+    app.create_stream(1)
+    app.put(1)
+    run.wait_for_actions("processRecords")
+    assert run.stop() == 0, run.output
+
+
+@pytest.mark.parametrize("version", ["CLIENT_VERSION_3X", "CLIENT_VERSION_3X_WITH_ROLLBACK"])
+@pytest.mark.parametrize("place", ["lease table", "coordinator table"])
+def test_a_table_of_a_3x_fleet_is_refused_and_left_alone(
+    new_app: Callable[..., Application], place: str, version: str
+) -> None:
+    app = new_app()
+    app.create_table()
+    table, key = app.name, "leaseKey"
+    if place == "coordinator table":
+        table, key = f"{app.name}-CoordinatorState", "key"
+        app.create_table(table, key)
+    item = {key: {"S": "Migration3.0"}, "cv": {"S": version}, "mb": {"S": "other"}}
+    app.dynamodb.put_item(TableName=table, Item=item)
+    run = app.start()
+    assert run.ends() == 5, run.output
+    assert version in run.output
+    assert "Ways out" in run.output
+    assert list(app.items(table)) == ["Migration3.0"]
+    assert set(app.items()) <= {"Migration3.0"}
+    assert run.children() == []
+
+
+def test_a_fleet_that_is_flipped_to_3x_is_left_in_order(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(shards=2, failoverTimeMillis="1000")
+    app.put(20)
+    run = app.start()
+    run.wait_for_actions("processRecords", 2)
+    app.dynamodb.put_item(
+        TableName=app.name,
+        Item={"leaseKey": {"S": "Migration3.0"}, "cv": {"S": "CLIENT_VERSION_3X"}},
+    )
+    assert run.ends() == 5, run.output
+    for child in run.children():
+        assert heard(child)[-4:] == ["shutdownRequested", "checkpoint", "leaseLost", "EOF"]
+    assert app.owners() == {shard_id(0): None, shard_id(1): None}
+
+
+def test_a_fleet_that_is_upgrading_is_served_as_2x(new_app: Callable[..., Application]) -> None:
+    app = new_app()
+    app.create_table()
+    mark = {"leaseKey": {"S": "Migration3.0"}, "cv": {"S": "CLIENT_VERSION_UPGRADE_FROM_2X"}}
+    app.dynamodb.put_item(TableName=app.name, Item=mark)
+    app.put(1)
+    run = app.start()
+    run.wait_for_actions("processRecords")
+    assert run.stop() == 0, run.output
+    assert set(app.items()) == {"Migration3.0", shard_id(0)}
+    assert "upgrading from 2.x" in run.output
+
+
+def test_without_credentials_the_daemon_ends_with_3(
+    new_app: Callable[..., Application], tmp_path: Path
+) -> None:
+    app = new_app()
+    nowhere = {
+        "AWS_ACCESS_KEY_ID": "",
+        "AWS_SECRET_ACCESS_KEY": "",
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
+        "AWS_CONFIG_FILE": str(tmp_path / "none"),
+        "HOME": str(tmp_path),
+    }
+    run = app.start(environment=nowhere)
+    assert run.ends() == 3, run.output
+    assert "AwsCredentialsProvider" in run.output
+    assert app.items() == {}
+
+
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        ({"applicationName": None}, "applicationName"),
+        ({"initialPositionInStream": "SOMEWHERE"}, "initialPositionInStream"),
+        ({"timeoutInSeconds": "x"}, "timeoutInSeconds"),
+        ({"maxRecords": "10001"}, "maxRecords"),
+    ],
+)
+def test_a_bad_file_ends_the_daemon_with_2(
+    new_app: Callable[..., Application], properties: dict[str, str | None], words: str
+) -> None:
+    app = new_app(shards=0)
+    run = app.start(**properties)
+    assert run.ends() == 2, run.output
+    assert words in run.output
+    assert "kcl-mld --help" in run.output
+
+
+def test_a_module_called_protocol_of_the_users_is_named(
+    new_app: Callable[..., Application], tmp_path: Path
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "protocol.py").write_text("CHILD = 1\n")
+    app = new_app(shards=0)
+    run = app.start(environment={"PYTHONPATH": str(theirs)})
+    assert run.ends() == 2, run.output
+    assert str(theirs / "protocol.py") in run.output
+
+
+def test_a_port_that_is_taken_ends_the_daemon_with_2(new_app: Callable[..., Application]) -> None:
+    app = new_app()
+    address = app.aws.kinesis_url.removeprefix("http://")
+    run = app.start(arguments=("--http", address))
+    assert run.ends() == 2, run.output
+    assert address in run.output
+    wait_until(lambda: set(app.owners().values()) <= {None}, "no lease is held")
