@@ -32,7 +32,9 @@ def test_every_difference_that_the_conformance_kit_names_is_a_row_of_the_table()
     rows = set(re.findall(r"^\| `([a-z0-9-]+)` \|", section("differences"), re.MULTILINE))
     named = set()
     for path in sorted((ROOT / "protocol" / "conform").glob("*.py")):
-        named |= set(re.findall(r'differs\(\s*[^,]+,\s*"([a-z0-9-]+)"', path.read_text("utf-8")))
+        text = path.read_text("utf-8")
+        named |= set(re.findall(r'differs\(\s*[^,]+,\s*"([a-z0-9-]+)"', text))
+        named |= set(re.findall(r'row="([a-z0-9-]+)"', text))
     assert named
     assert named <= rows
 
