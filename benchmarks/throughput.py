@@ -53,8 +53,8 @@ def cases(quick):
     for child in ("discard", "kclpy"):
         for shards in (1, 4):
             for limit in (5_000, 10_000):
-                yield shards, 1000, 100_000 // scale, limit, child
-            yield shards, 100, 200_000 // scale, 10_000, child
+                yield shards, 1000, 200_000 // scale, limit, child
+            yield shards, 100, 400_000 // scale, 10_000, child
 
 
 def rows(aws, folder, quick):

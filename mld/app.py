@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mld.adapters import aws
+from mld.adapters.allocator import return_free_memory
 from mld.adapters.calls import CallPool
 from mld.adapters.child_process import ProcessLauncher
 from mld.adapters.cloudwatch import BotocoreCloudWatch
@@ -25,6 +26,7 @@ from mld.services.byte_budget import ByteBudget
 from mld.services.cloudwatch_metrics import CloudWatchMetrics
 from mld.services.lease_cleanup import LeaseCleanup
 from mld.services.lease_coordinator import LeaseCoordinator
+from mld.services.memory_return import MemoryReturn
 from mld.services.polling_publisher import PollingParts
 from mld.services.scheduler import Scheduler, SchedulerParts
 from mld.services.shard_consumer import ConsumerParts, ShardConsumer
@@ -52,6 +54,7 @@ class Ports:
 
     Attributes:
         cloudwatch: None with ``metricsLevel=NONE``: then no client exists at all.
+        release_memory: gives free memory back to the system, if there is a way.
     """
 
     dynamodb: DynamoDb
@@ -62,6 +65,7 @@ class Ports:
     ids: IdSource
     rng: random.Random
     offload: Offload
+    release_memory: Callable[[], object] = bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +146,12 @@ def build(config: Config, ports: Ports, stream: Stream) -> Worker:
         metrics,
         on_abandoned=cleanup.enqueue,
     )
+    budget = ByteBudget(config.retrieval.memory_budget_bytes, clock)
     polling = PollingParts(
         kinesis=ports.kinesis,
         stream=stream,
         config=config.retrieval,
-        budget=ByteBudget(config.retrieval.memory_budget_bytes, clock),
+        budget=budget,
         offload=ports.offload,
         clock=clock,
         metrics=metrics,
@@ -174,6 +179,7 @@ def build(config: Config, ports: Ports, stream: Stream) -> Worker:
         loops=(
             ("fleet-watch", coordinator.fleet.run),
             ("loop-watchdog", watchdog.run),
+            ("memory-return", MemoryReturn(budget, ports.release_memory).run),
             *((("cloudwatch", cloudwatch.run),) if cloudwatch else ()),
         ),
     )
@@ -251,5 +257,6 @@ def real_ports(config: Config) -> Iterator[RealWorld]:
             ids=RandomIds(),
             rng=random.Random(),
             offload=pool("convert", 1),
+            release_memory=return_free_memory,
         )
         yield RealWorld(ports, region, account)

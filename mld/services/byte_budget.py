@@ -63,6 +63,7 @@ class ByteBudget:
         self._limit = limit_bytes
         self._clock = clock
         self._used = 0
+        self._peak = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._moved_at = clock.monotonic()
         self._recent: deque[int] = deque(maxlen=_REMEMBERED)
@@ -71,6 +72,11 @@ class ByteBudget:
     def used_bytes(self) -> int:
         """Reserved at this moment."""
         return self._used
+
+    def take_peak_bytes(self) -> int:
+        """The most that was reserved at once since the last call."""
+        peak, self._peak = max(self._peak, self._used), self._used
+        return peak
 
     def expected_bytes(self) -> int:
         """What an answer for a shard without history is expected to take."""
@@ -97,6 +103,7 @@ class ByteBudget:
     def move(self, change_bytes: int) -> None:
         """Account for a change and let in whoever fits now; called by reservations."""
         self._used += change_bytes
+        self._peak = max(self._peak, self._used)
         self._moved_at = self._clock.monotonic()
         while self._waiting and self._fits(self._waiting[0][0]):
             self._let_in()
@@ -107,6 +114,7 @@ class ByteBudget:
     def _let_in(self) -> None:
         size_bytes, turn = self._waiting.popleft()
         self._used += size_bytes
+        self._peak = max(self._peak, self._used)
         self._moved_at = self._clock.monotonic()
         turn.set_result(None)
 
