@@ -48,6 +48,10 @@ if TYPE_CHECKING:
     from mld.ports.offload import Offload
 
 
+def _keep_memory() -> None:
+    """Where no memory can be given back."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
     """The world as one worker sees it.
@@ -65,7 +69,7 @@ class Ports:
     ids: IdSource
     rng: random.Random
     offload: Offload
-    release_memory: Callable[[], object] = bool
+    release_memory: Callable[[], object] = _keep_memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,8 @@ class MemoryReturn:
 
     def look(self) -> bool:
         """Note a burst, or trim after one; True when memory was given back."""
-        self._had_burst = self._had_burst or self._budget.take_peak_bytes() >= BURST_BYTES
+        peak = self._budget.take_peak_bytes()
+        self._had_burst = self._had_burst or peak >= BURST_BYTES
         if not self._had_burst or self._budget.used_bytes >= BURST_BYTES:
             return False
         self._had_burst = False
