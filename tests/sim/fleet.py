@@ -85,6 +85,7 @@ class Fleet:
         self.plan = plan
         self.build = build
         self._loop = asyncio.get_running_loop()
+        self._at_latest = plan.start is Sentinel.LATEST
         rng = random.Random(f"world {plan.seed}")
         self.rng = rng
         self.trace = Trace(self.now)
@@ -118,7 +119,7 @@ class Fleet:
             failover_s=leases.failover_s,
             renewal_s=leases.renewal_interval_s,
             request_timeout_s=leases.request_timeout_s,
-            all_shards_matter=plan.start is not Sentinel.LATEST,
+            all_shards_matter=not self._at_latest,
             believers=lambda: {node.worker_id: node.believes() for node in self.nodes},
         )
         self.dynamodb.observers.append(self.judges.wrote)
@@ -233,13 +234,26 @@ class Fleet:
         """An operator deletes a row of an open shard; the audit has to find the hole."""
         shards = self.stream.model.stream(STREAM).open_shards
         keys = [shard.shard_id for shard in shards if shard.shard_id in self.judges.leases()]
-        if not keys or self.plan.peers or self.plan.flip_at_s is not None:
-            return  # scripted workers do not audit
+        if not keys or self.plan.peers or self.plan.flip_at_s is not None or self._at_latest:
+            return  # scripted workers do not audit; a row made anew at LATEST skips records
         key = rng.choice(keys)
         self.judges.actor = "operator"
         self.judges.foreigners.add("operator")
         self.trace.add("", f"ROW {key} DELETED")
         self.dynamodb.call("DeleteItem", {"TableName": TABLE, "Key": {"leaseKey": {"S": key}}})
+
+    async def litter(self) -> None:
+        """Put rows into the table that every worker has to step over."""
+        while TABLE not in self.dynamodb.tables:  # noqa: ASYNC110 - it does not tell
+            await asyncio.sleep(1)
+        await asyncio.sleep(self.plan.create_s)
+        self.judges.actor = "operator"
+        self.judges.foreigners.add("operator")
+        for item in (
+            {"leaseKey": {"S": STREAM}, "entityType": {"S": "STREAM"}, "streamId": {"S": STREAM}},
+            {"leaseKey": {"S": "shardId-broken"}, "leaseCounter": {"S": "many"}},
+        ):
+            self.dynamodb.call("PutItem", {"TableName": TABLE, "Item": item})
 
     async def watch(self) -> None:
         """Look at beliefs, for ever."""
@@ -262,7 +276,7 @@ class Fleet:
         bound_s = self.now() + 60 + taker_s * (len(self.stream.truth) + 4)
         backlog = sum(len(truth.places) for truth in self.stream.truth.values())
         bound_s += 2 * backlog / self.plan.max_records * 1.5
-        if "operator" in self.judges.foreigners:
+        if any(log.row_dropped for log in self.judges.logs.values()):
             bound_s += ELECTION_S
         why = "?"
         while self.now() < bound_s and not self.judges.violations:
@@ -292,7 +306,7 @@ class Fleet:
         self.stream.refresh()
         for shard_id, truth in self.stream.truth.items():
             log = self.judges.log(shard_id)
-            if self.plan.start is Sentinel.LATEST and self._is_past(shard_id):
+            if self._at_latest and self._is_past(shard_id):
                 continue
             if log.prefix < len(truth.places):
                 return f"{shard_id}: {log.prefix} of {len(truth.places)} records processed"
@@ -339,6 +353,8 @@ class Fleet:
             tasks = [group.create_task(self.watch(), name="watch")]
             group.create_task(self.produce(), name="produce")
             tasks.append(group.create_task(self.reshard(), name="reshard"))
+            if self.plan.litter:
+                tasks.append(group.create_task(self.litter(), name="litter"))
             tasks += [
                 group.create_task(self.supervise(), name="place")
                 for _place in range(self.plan.workers)

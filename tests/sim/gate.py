@@ -11,7 +11,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import ExpiredIterator, Throttled, UnknownOutcome, Unreachable
+from mld.errors import ExpiredIterator, ServiceError, Throttled, UnknownOutcome, Unreachable
 
 if TYPE_CHECKING:
     import random
@@ -32,6 +32,7 @@ class Weather:
         lost_before: probability that a request is lost.
         lost_after: probability that an answer is lost.
         throttled: probability of a refusal.
+        broken: probability of an internal error of the service.
         expired: probability that GetRecords finds its iterator too old.
         partitioned: services that cannot be reached.
     """
@@ -42,6 +43,7 @@ class Weather:
     lost_before: float = 0.0
     lost_after: float = 0.0
     throttled: float = 0.0
+    broken: float = 0.0
     expired: float = 0.0
     partitioned: set[str] = field(default_factory=set)
 
@@ -137,20 +139,16 @@ class Gate:
             self.on_call(self.calls)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
-        rng, weather = self.rng, self.weather
         there_s, back_s = self._way_s(), self._way_s()
-        if service in weather.partitioned:
-            loop.call_later(timeout_s, self._no_answer, answer, operation, rng.random() < 0.5)
-        elif weather.throttled and rng.random() < weather.throttled:
-            error = Throttled(operation, "ProvisionedThroughputExceededException", "by the nemesis")
-            loop.call_later(there_s + back_s, self._deliver, answer, None, error)
-        elif weather.expired and operation == "GetRecords" and rng.random() < weather.expired:
-            gone = ExpiredIterator(operation, "ExpiredIteratorException", "by the nemesis")
-            loop.call_later(there_s + back_s, self._deliver, answer, None, gone)
-        elif weather.lost_before and rng.random() < weather.lost_before:
+        if service in self.weather.partitioned:
+            refused = self.rng.random() < 0.5
+            loop.call_later(timeout_s, self._no_answer, answer, operation, refused)
+        elif (refusal := self._refusal(operation)) is not None:
+            loop.call_later(there_s + back_s, self._deliver, answer, None, refusal)
+        elif self._happens(self.weather.lost_before):
             loop.call_later(timeout_s, self._no_answer, answer, operation, False)
         else:
-            lost = bool(weather.lost_after) and rng.random() < weather.lost_after
+            lost = self._happens(self.weather.lost_after)
             if lost or there_s + back_s >= timeout_s:
                 loop.call_later(timeout_s, self._no_answer, answer, operation, False)
             loop.call_later(there_s, self._effect, answer, effect, None if lost else back_s)
@@ -160,6 +158,20 @@ class Gate:
         if isinstance(result, Exception):
             raise result
         return result
+
+    def _happens(self, probability: float) -> bool:
+        return bool(probability) and self.rng.random() < probability
+
+    def _refusal(self, operation: str) -> ServiceError | None:
+        """The service's own error, when it is in the mood."""
+        weather, why = self.weather, "by the nemesis"
+        if self._happens(weather.throttled):
+            return Throttled(operation, "ProvisionedThroughputExceededException", why)
+        if self._happens(weather.broken):
+            return ServiceError(operation, "InternalServerError", why)
+        if operation == "GetRecords" and self._happens(weather.expired):
+            return ExpiredIterator(operation, "ExpiredIteratorException", why)
+        return None
 
     def _effect(
         self,

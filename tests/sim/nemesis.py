@@ -20,6 +20,7 @@ _ODDS = {
     "lose requests": ("lost_before", 0.05, 0.5),
     "lose answers": ("lost_after", 0.05, 0.5),
     "throttle": ("throttled", 0.05, 0.7),
+    "break": ("broken", 0.05, 0.5),
     "expire": ("expired", 0.05, 0.5),
     "slow": ("slow_probability", 0.05, 0.5),
 }

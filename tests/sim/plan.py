@@ -25,6 +25,7 @@ FAULTS = (
     "join",
     "expire",
     "drop lease",
+    "break",
 )
 
 
@@ -36,6 +37,8 @@ class Plan:
     """One seed, drawn out.
 
     Attributes:
+        litter: the table holds rows that are no leases, or broken ones.
+        same_ids: a restarted worker keeps its id.
         workers: workers of ours at the start.
         peers: Java-like 2.x workers.
         flip_at_s: when a 3.x worker joins and flips the table; None = never.
@@ -72,6 +75,7 @@ class Plan:
     page_items: int | None = None
     same_ids: bool = False
     grace_s: float = 20.0
+    litter: bool = False
 
 
 def draw(seed: int) -> Plan:
@@ -110,6 +114,7 @@ def draw(seed: int) -> Plan:
         max_records=rng.choice([10_000, 10_000, 5]),
         page_items=rng.choice([None, None, 1, 3]),
         same_ids=rng.random() < 0.2,
+        litter=rng.random() < 0.2 and not peers and not flip,
         grace_s=rng.choice([20.0, 20.0, 4.0, 0.0]),
     )
 
