@@ -1,0 +1,65 @@
+"""Defects that a seed found once, as small worlds of their own: plans change, these stay."""
+
+import pytest
+
+from tests.sim.children import Manners
+from tests.sim.fleet import Fleet, judge
+from tests.sim.loop import run
+from tests.sim.plan import Plan
+
+pytestmark = pytest.mark.sim
+
+
+@pytest.mark.parametrize("table", ["lease", "coordinator"])
+def test_a_fleet_that_flips_to_3x_is_left_and_not_joined_again(table):
+    """A worker that started into a flipped fleet died of an ExceptionGroup (exit code 1, not 5)."""
+
+    async def main():
+        plan = Plan(
+            seed=9,
+            workers=3,
+            shards=4,
+            chaos_s=100,
+            flip_at_s=30,
+            flip_table=table,
+            faults=("join",),
+        )
+        fleet = Fleet(plan)
+        await fleet.run()
+        return fleet
+
+    fleet = run(main())
+    assert fleet.judges.violations == []
+    assert fleet.flipped
+    errors = [(node.worker_id, type(node.error).__name__) for node in fleet.nodes]
+    assert errors
+    assert {name for _worker, name in errors} == {"UnservableFleet"}
+
+
+def test_a_child_cannot_checkpoint_beyond_the_end_of_its_shard():
+    """10^60 was stored at shardEnded; no iterator could start there ever after."""
+    for seed in range(6):
+        plan = Plan(
+            seed=seed,
+            workers=2,
+            shards=2,
+            chaos_s=60,
+            reshard_every_s=8.0,
+            manners=Manners(checkpoints="cheeky", crash=0.05),
+        )
+        verdict = judge(plan)
+        assert not verdict.violations, verdict.report()
+
+
+def test_a_child_that_forgets_the_last_checkpoint_does_not_block_its_children_for_ever():
+    plan = Plan(
+        seed=3,
+        workers=2,
+        shards=2,
+        chaos_s=60,
+        reshard_every_s=10.0,
+        manners=Manners(forgets_end=1.0, checkpoints="late"),
+        restart_children=True,
+    )
+    verdict = judge(plan)
+    assert not verdict.violations, verdict.report()
