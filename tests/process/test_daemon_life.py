@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import sys
 import time
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.decide.deaggregate import MAGIC
+from tests.fakes.aggregate import aggregate
 from tests.kclpy_cache import kclpy
 from tests.process.daemon import (
     JOURNALING,
@@ -137,19 +136,6 @@ def test_keys_keep_their_order_through_a_split(new_app: Callable[..., Applicatio
 
 
 # --- KPL
-
-
-def aggregate(*records: tuple[str, bytes]) -> bytes:
-    """(key, data) pairs as the KPL packs them; every length must be below 128."""
-
-    def delimited(number: int, payload: bytes) -> bytes:
-        assert len(payload) < 128
-        return bytes([number << 3 | 2, len(payload)]) + payload
-
-    message = b"".join(delimited(1, key.encode()) for key, _ in records)
-    for index, (_, data) in enumerate(records):
-        message += delimited(3, bytes([0x08, index]) + delimited(3, data))
-    return MAGIC + message + hashlib.md5(message, usedforsecurity=False).digest()
 
 
 def test_reading_goes_on_inside_an_aggregated_record(new_app: Callable[..., Application]) -> None:
