@@ -13,10 +13,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.lifecycle import ShutdownReason
-from mld.errors import AwsError, ChildFailed, MldError, NotFound, ResourceMissing
+from mld.errors import AwsError, ChildFailed, LeaseLost, MldError, NotFound, ResourceMissing
 from mld.services.deadline import Deadline
 
 if TYPE_CHECKING:
@@ -145,8 +146,11 @@ class Scheduler:
             MldError: initialization failed for another reason.
         """
         if not await self._initialize_or_stop():
+            # Rows that named us from the start on are released like any other.
+            held = self._parts.coordinator.renewer.held()
+            outcome = await self._drain() if held else StopOutcome(complete=True)
             self._state = "stopped"
-            return StopOutcome(complete=True)
+            return outcome
         async with asyncio.TaskGroup() as group:
             loops = [
                 group.create_task(self._guarded(name, loop), name=name)
@@ -157,7 +161,8 @@ class Scheduler:
                     *self._parts.loops,
                 )
             ]
-            loops.append(group.create_task(self._reconcile_loop(group), name="reconcile"))
+            reconcile = partial(self._reconcile_loop, group)
+            loops.append(group.create_task(self._guarded("reconcile", reconcile), name="reconcile"))
             self._state = "running"
             await self._stop_requested.wait()
             self._state = "stopping"
@@ -261,14 +266,29 @@ class Scheduler:
             return
         for key in sorted(held):
             if key not in self._consuming and key not in self._finished:
-                self._start_consumer(group, held[key])
+                await self._start_consumer(group, held[key])
 
-    def _start_consumer(self, group: asyncio.TaskGroup, held: HeldLease) -> None:
+    async def _start_consumer(self, group: asyncio.TaskGroup, held: HeldLease) -> None:
         key = held.lease.lease_key
-        consuming = _Consuming(held, self._parts.new_consumer(held))
+        try:
+            consumer = self._parts.new_consumer(held)
+        except LeaseLost as error:
+            log.error("Cannot read %s: %s; giving it up", key, error)  # noqa: TRY400
+            await self._parts.coordinator.renewer.drop(key, held.token)
+            return
+        consuming = _Consuming(held, consumer)
         self._consuming[key] = consuming
         self._idle.clear()
-        consuming.task = group.create_task(self._consume(key, consuming), name=f"shard {key}")
+        task = group.create_task(self._consume(key, consuming), name=f"shard {key}")
+        # Not a `finally` in the coroutine: a task that is cancelled before its first step has none.
+        task.add_done_callback(lambda _: self._consumer_ended(key))
+        consuming.task = task
+
+    def _consumer_ended(self, key: str) -> None:
+        del self._consuming[key]
+        if not self._consuming:
+            self._idle.set()
+        self._parts.coordinator.renewer.changed.wake()
 
     async def _consume(self, key: str, consuming: _Consuming) -> None:
         """Run one consumer to its end and take the consequences."""
@@ -290,11 +310,6 @@ class Scheduler:
         except Exception as error:
             log.exception("The consumer of %s ended unexpectedly; the worker stops", key)
             self._fail(error)
-        finally:
-            del self._consuming[key]
-            if not self._consuming:
-                self._idle.set()
-            renewer.changed.wake()
 
     def _children_may_start(self) -> None:
         """A parent is done: look for its children's leases now, and wake those that wait."""

@@ -1,0 +1,610 @@
+"""Start, one consumer per held lease, and the ways to an end; over scripted collaborators."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mld.decide.lifecycle import ShutdownReason
+from mld.errors import (
+    ChildFailed,
+    LeaseLost,
+    MldError,
+    NotFound,
+    ResourceMissing,
+    ServiceError,
+    Throttled,
+    UnservableFleet,
+)
+from mld.model.config import (
+    AwsConfig,
+    ChildConfig,
+    Config,
+    LeaseConfig,
+    ShardConfig,
+    StreamConfig,
+)
+from mld.model.credentials import CredentialChain
+from mld.model.lease import HeldLease
+from mld.services.scheduler import Scheduler, SchedulerParts, StopOutcome
+from mld.services.signal import Signal
+from tests.fakes.clock import LoopClock
+from tests.fakes.lease_world import CountingMetrics, lease
+from tests.fakes.shard_world import simulated
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+A, B = "shardId-000000000000", "shardId-000000000001"
+
+
+class Renewer:
+    """Holds what the test says."""
+
+    def __init__(self) -> None:
+        self.changed = Signal()
+        self.leases: dict[str, HeldLease] = {}
+        self.released: list[str] = []
+        self.dropped: list[str] = []
+        self.release_takes_s = 0.0
+        self._count = 0
+
+    def gain(self, *keys: str) -> None:
+        for key in keys:
+            self._count += 1
+            held = HeldLease(lease(int(key[-3:])), f"token-{self._count}", 0.0)
+            self.leases[key] = held
+        self.changed.wake()
+
+    def lose(self, key: str) -> None:
+        del self.leases[key]
+        self.changed.wake()
+
+    def held(self) -> tuple[HeldLease, ...]:
+        return tuple(self.leases[key] for key in sorted(self.leases))
+
+    def get(self, key: str) -> HeldLease | None:
+        return self.leases.get(key)
+
+    async def release(self, key: str, token: str) -> bool:
+        await asyncio.sleep(self.release_takes_s)
+        self.released.append(key)
+        return self.leases.pop(key, None) is not None
+
+    async def drop(self, key: str, token: str) -> None:
+        self.dropped.append(key)
+        self.leases.pop(key, None)
+
+
+class Consumer:
+    """Runs until it is told or made to end."""
+
+    def __init__(self, held: HeldLease, world: World) -> None:
+        self.lease_key = held.lease.lease_key
+        self.held = held
+        self.heard: list[str] = []
+        self.ends: asyncio.Future[ShutdownReason] = asyncio.get_running_loop().create_future()
+        self.was_cancelled = False
+        self._world = world
+
+    async def run(self) -> ShutdownReason:
+        try:
+            reason = await self.ends
+        except asyncio.CancelledError:
+            self.was_cancelled = True
+            raise
+        if reason is ShutdownReason.REQUESTED:
+            await self._world.renewer.release(self.lease_key, self.held.token)
+        return reason
+
+    def end(self, reason: ShutdownReason) -> None:
+        if not self.ends.done():
+            self.ends.set_result(reason)
+
+    def request_shutdown(self) -> None:
+        self.heard.append("stop")
+        if self._world.consumers_obey:
+            self.end(ShutdownReason.REQUESTED)
+
+    def lease_lost(self) -> None:
+        self.heard.append("lost")
+        self.end(ShutdownReason.LEASE_LOST)
+
+    def parents_changed(self) -> None:
+        self.heard.append("parents")
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+class Taker:
+    def __init__(self) -> None:
+        self.wakes = 0
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+
+class World:
+    """Is coordinator, syncer and cleanup in one.
+
+    Attributes:
+        starts: outcomes of the attempts to start, an exception or None; then all succeed.
+    """
+
+    def __init__(self, *, grace_s: float = 20.0, attempts: int = 20, **loops: Any) -> None:
+        self.renewer = Renewer()
+        self.taker = Taker()
+        self.metrics = CountingMetrics()
+        self.clock = LoopClock()
+        self.starts: list[Exception | None] = []
+        self.start_takes_s = 0.0
+        self.start_count = 0
+        self.syncs: list[Exception | None] = []
+        self.taking = True
+        self.loop_of: dict[str, Callable[[], Awaitable[None]]] = {
+            "coordinator": forever,
+            "syncer": forever,
+            **loops,
+        }
+        self.made: list[Consumer] = []
+        self.consumers_obey = True
+        self.refuses_consumers: Exception | None = None
+        config = Config(
+            application_name="app",
+            worker_id="me",
+            stream=StreamConfig(name="s"),
+            aws=AwsConfig(kinesis_credentials=CredentialChain(())),
+            leases=LeaseConfig(table_name="app"),
+            child=ChildConfig(argv=("x",)),
+            shards=ShardConfig(initialization_attempts=attempts, initialization_backoff_s=2.0),
+            shutdown_grace_s=grace_s,
+        )
+        parts = SchedulerParts(
+            coordinator=self,  # type: ignore[arg-type]
+            syncer=Syncer(self),  # type: ignore[arg-type]
+            cleanup=Loop(forever),  # type: ignore[arg-type]
+            new_consumer=self._new_consumer,  # type: ignore[arg-type]
+            loops=(("extra", self._extra),),
+        )
+        self.scheduler = Scheduler(config, parts, self.clock, self.metrics)
+
+    async def _extra(self) -> None:
+        await self.loop_of.get("extra", forever)()
+
+    def _new_consumer(self, held: HeldLease) -> Consumer:
+        if self.refuses_consumers is not None:
+            raise self.refuses_consumers
+        consumer = Consumer(held, self)
+        self.made.append(consumer)
+        return consumer
+
+    async def start(self) -> None:
+        self.start_count += 1
+        await asyncio.sleep(self.start_takes_s)
+        if self.starts and (error := self.starts.pop(0)) is not None:
+            raise error
+
+    async def run(self) -> None:
+        await self.loop_of["coordinator"]()
+
+    def stop_taking(self) -> None:
+        self.taking = False
+
+    async def working(self, *keys: str) -> asyncio.Task[StopOutcome]:
+        """Start the scheduler and give it these leases."""
+        task = asyncio.create_task(self.scheduler.run())
+        self.renewer.gain(*keys)
+        await asyncio.sleep(0.1)
+        return task
+
+    @property
+    def keys(self) -> list[str]:
+        return [one.lease_key for one in self.scheduler.consumers()]
+
+
+class Loop:
+    def __init__(self, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self.run = loop
+
+
+class Syncer:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def run(self) -> None:
+        await self._world.loop_of["syncer"]()
+
+    async def sync_if_empty(self) -> None:
+        if self._world.syncs and (error := self._world.syncs.pop(0)) is not None:
+            raise error
+
+
+# --- start
+
+
+@simulated
+async def test_a_start_that_fails_is_repeated_until_it_works():
+    world = World()
+    world.starts = [Throttled("Scan", "ThrottlingException"), None]
+    world.syncs = [NotFound("ListShards", "ResourceNotFoundException")]
+    assert world.scheduler.state == "starting"
+    assert not world.scheduler.is_ready()
+    task = await world.working()
+    assert world.scheduler.state == "starting"
+    await asyncio.sleep(5)
+    assert world.start_count == 3
+    assert world.scheduler.is_ready()
+    assert world.metrics.values["Scheduler:Initialize", "Initialize.Success"] == [0, 0, 1]
+    world.scheduler.stop()
+    assert await task == StopOutcome(complete=True)
+    assert world.scheduler.state == "stopped"
+    assert not world.scheduler.is_ready()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (NotFound("ListShards", "ResourceNotFoundException"), ResourceMissing, "correct the name"),
+        (ServiceError("Scan", "InternalServerError"), MldError, "after 3 attempts"),
+    ],
+)
+def test_a_start_that_never_works_is_given_up(error, kind, words):
+    @simulated
+    async def main():
+        world = World(attempts=3)
+        world.starts = [error] * 9
+        with pytest.raises(kind, match=words) as raised:
+            await world.scheduler.run()
+        assert raised.value.__cause__ is error
+        assert raised.value.exit_code == (4 if kind is ResourceMissing else 1)
+        assert world.start_count == 3
+        assert asyncio.get_running_loop().time() == pytest.approx(4, abs=0.1)
+
+    main()
+
+
+@simulated
+async def test_even_no_attempt_is_one():
+    world = World(attempts=0)
+    world.starts = [Throttled("Scan", "ThrottlingException")]
+    with pytest.raises(MldError, match="after 1 attempts"):
+        await world.scheduler.run()
+
+
+@simulated
+async def test_a_fleet_that_cannot_be_served_is_not_tried_again():
+    world = World()
+    world.starts = [UnservableFleet("3.x")]
+    with pytest.raises(UnservableFleet):
+        await world.scheduler.run()
+    assert world.start_count == 1
+
+
+@pytest.mark.parametrize("how", ["stop", "stop_now"])
+def test_a_stop_interrupts_the_start(how):
+    @simulated
+    async def main():
+        world = World()
+        world.start_takes_s = 1000
+        task = await world.working()
+        getattr(world.scheduler, how)()
+        assert await task == StopOutcome(complete=True)
+        assert asyncio.get_running_loop().time() < 1
+        assert world.scheduler.state == "stopped"
+
+    main()
+
+
+@simulated
+async def test_leases_that_named_us_are_released_when_the_start_is_stopped():
+    world = World()
+    world.syncs = [NotFound("ListShards", "ResourceNotFoundException")] * 20
+    task = await world.working(A)
+    world.scheduler.stop()
+    assert await task == StopOutcome(complete=True)
+    assert world.renewer.released == [A]
+    assert world.made == []
+
+
+# --- consumers
+
+
+@simulated
+async def test_every_held_lease_has_one_consumer():
+    world = World()
+    task = await world.working(B, A)
+    assert world.keys == [A, B]
+    await asyncio.sleep(10)
+    assert len(world.made) == 2
+    world.scheduler.stop()
+    await task
+
+
+@simulated
+async def test_a_lost_lease_is_told_and_a_regained_one_gets_a_new_consumer():
+    world = World()
+    task = await world.working(A)
+    world.renewer.lose(A)
+    await asyncio.sleep(0.1)
+    assert world.made[0].heard == ["lost"]
+    assert world.keys == []
+    world.renewer.gain(A)
+    await asyncio.sleep(0.1)
+    assert len(world.made) == 2
+    # Lost and regained between two looks: the token tells.
+    world.renewer.gain(A)
+    await asyncio.sleep(0.1)
+    assert world.made[1].heard == ["lost"]
+    assert len(world.made) == 3
+    world.scheduler.stop()
+    await task
+
+
+@simulated
+async def test_a_consumer_that_gives_its_lease_up_lets_it_go():
+    world = World()
+    task = await world.working(A)
+    world.made[0].end(ShutdownReason.LEASE_LOST)
+    await asyncio.sleep(0.1)
+    assert world.renewer.dropped == [A]
+    assert world.keys == []
+    world.scheduler.stop()
+    assert await task == StopOutcome(complete=True)
+
+
+@simulated
+async def test_a_finished_shard_stays_held_without_a_consumer_and_wakes_those_that_wait_for_it():
+    world = World()
+    task = await world.working(A, B)
+    world.made[0].end(ShutdownReason.SHARD_END)
+    await asyncio.sleep(5)
+    assert world.keys == [B]
+    assert list(world.renewer.leases) == [A, B]
+    assert world.made[1].heard == ["parents"]
+    assert world.taker.wakes == 1
+    # Held anew, e.g. after it was lost, it is looked at again.
+    world.renewer.gain(A)
+    await asyncio.sleep(0.1)
+    assert world.keys == [A, B]
+    world.scheduler.stop()
+    assert await task == StopOutcome(complete=True)
+
+
+@simulated
+async def test_the_lease_of_a_finished_shard_is_released_at_the_stop():
+    world = World()
+    task = await world.working(A)
+    world.made[0].end(ShutdownReason.SHARD_END)
+    await asyncio.sleep(0.1)
+    world.scheduler.stop()
+    assert await task == StopOutcome(complete=True)
+    assert world.renewer.released == [A]
+
+
+@simulated
+async def test_a_lease_that_cannot_be_read_is_given_up():
+    world = World()
+    world.refuses_consumers = LeaseLost(A, "its row has no checkpoint")
+    task = await world.working(A)
+    assert world.renewer.dropped == [A]
+    world.refuses_consumers = None
+    world.renewer.gain(B)
+    await asyncio.sleep(0.1)
+    assert world.keys == [B]
+    world.scheduler.stop()
+    assert await task == StopOutcome(complete=True)
+
+
+@simulated
+async def test_a_defect_in_starting_consumers_ends_the_worker_in_order():
+    world = World()
+    task = await world.working(A)
+    world.refuses_consumers = ZeroDivisionError("a defect")
+    world.renewer.gain(B)
+    with pytest.raises(ZeroDivisionError):
+        await task
+    assert world.made[0].heard == ["stop"]
+    assert sorted(world.renewer.released) == [A, B]
+
+
+# --- stopping
+
+
+@simulated
+async def test_a_stop_asks_every_consumer_and_ends_when_all_are_done():
+    world = World()
+    task = await world.working(A, B)
+    world.scheduler.stop()
+    await asyncio.sleep(0)
+    assert await task == StopOutcome(complete=True)
+    assert not world.taking
+    assert [one.heard for one in world.made] == [["stop"], ["stop"]]
+    assert sorted(world.renewer.released) == [A, B]
+
+
+@simulated
+async def test_no_consumer_is_started_while_the_worker_stops():
+    world = World()
+    world.consumers_obey = False
+    task = await world.working(A)
+    world.scheduler.stop()
+    await asyncio.sleep(0.1)
+    assert world.scheduler.state == "stopping"
+    world.renewer.gain(B)
+    await asyncio.sleep(5)
+    assert world.keys == [A]
+    world.made[0].end(ShutdownReason.REQUESTED)
+    assert await task == StopOutcome(complete=True)
+    assert sorted(world.renewer.released) == [A, B]
+
+
+@simulated
+async def test_a_grace_that_is_over_cuts_the_stop_short():
+    world = World(grace_s=7.0)
+    world.consumers_obey = False
+    task = await world.working(A, B)
+    world.scheduler.stop()
+    world.made[1].end(ShutdownReason.REQUESTED)
+    assert await task == StopOutcome(complete=False, leases_left=1)
+    assert asyncio.get_running_loop().time() == pytest.approx(7.1, abs=0.1)
+    assert world.made[0].was_cancelled
+    assert world.renewer.released == [B]
+
+
+@simulated
+async def test_leases_that_cannot_be_released_in_time_are_counted():
+    world = World(grace_s=3.0)
+    world.renewer.release_takes_s = 1000
+    task = await world.working(A)
+    world.made[0].end(ShutdownReason.SHARD_END)
+    await asyncio.sleep(0.1)
+    world.scheduler.stop()
+    assert await task == StopOutcome(complete=False, leases_left=1)
+
+
+@simulated
+async def test_without_a_grace_nobody_is_asked():
+    world = World(grace_s=0.0)
+    task = await world.working(A)
+    world.scheduler.stop()
+    assert await task == StopOutcome(complete=False, leases_left=1)
+    assert world.made[0].heard == []
+    assert world.made[0].was_cancelled
+
+
+@simulated
+async def test_without_a_grace_and_without_leases_the_stop_is_complete():
+    world = World(grace_s=0.0)
+    task = await world.working()
+    world.scheduler.stop()
+    assert await task == StopOutcome(complete=True)
+
+
+@simulated
+async def test_stop_now_cuts_the_stop_short():
+    world = World(grace_s=1000.0)
+    world.consumers_obey = False
+    task = await world.working(A)
+    world.scheduler.stop()
+    await asyncio.sleep(1)
+    world.scheduler.stop_now()
+    assert await task == StopOutcome(complete=False, leases_left=1)
+    assert world.made[0].was_cancelled
+    assert world.renewer.released == []
+
+
+@simulated
+async def test_stop_now_alone_asks_nobody():
+    world = World()
+    task = await world.working(A)
+    world.scheduler.stop_now()
+    assert await task == StopOutcome(complete=False, leases_left=1)
+    assert world.made[0].heard == []
+
+
+@simulated
+async def test_stop_now_ends_consumers_that_have_not_begun():
+    world = World()
+    task = await world.working()
+    # The consumer is made at the next step of the loop, and begins at the one after it.
+    world.renewer.gain(A)
+    while not world.made:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    world.scheduler.stop_now()
+    assert await task == StopOutcome(complete=False, leases_left=1)
+    assert world.keys == []
+
+
+@simulated
+async def test_a_cancelled_scheduler_leaves_nothing_behind():
+    world = World()
+    task = await world.working(A)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert world.made[0].was_cancelled
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+# --- failures
+
+
+@simulated
+async def test_a_failed_child_ends_the_worker_after_the_others_were_drained():
+    world = World()
+    task = await world.working(A, B)
+    world.made[0].ends.set_exception(ChildFailed(A, "processRecords", "it ended", 7))
+    with pytest.raises(ChildFailed, match="exit status 7"):
+        await task
+    assert world.made[1].heard == ["stop"]
+    assert sorted(world.renewer.released) == [A, B]
+    assert world.scheduler.state == "stopped"
+
+
+@simulated
+async def test_the_first_failure_is_the_one_that_is_told():
+    world = World()
+    world.consumers_obey = False
+    task = await world.working(A, B)
+    world.made[0].ends.set_exception(ChildFailed(A, "processRecords", "first"))
+    await asyncio.sleep(1)
+    world.made[1].ends.set_exception(ChildFailed(B, "processRecords", "second"))
+    with pytest.raises(ChildFailed, match="first"):
+        await task
+
+
+@simulated
+async def test_a_defect_in_a_consumer_ends_the_worker_in_order():
+    world = World()
+    task = await world.working(A, B)
+    world.made[0].ends.set_exception(ZeroDivisionError("a defect"))
+    with pytest.raises(ZeroDivisionError, match="a defect"):
+        await task
+    assert world.made[1].heard == ["stop"]
+
+
+@pytest.mark.parametrize(
+    ("error", "level"), [(UnservableFleet("3.x"), "ERROR"), (KeyError("a defect"), "ERROR")]
+)
+@pytest.mark.parametrize("loop", ["coordinator", "syncer", "extra"])
+def test_a_loop_that_fails_drains_the_worker(loop, error, level, caplog):
+    @simulated
+    async def main():
+        async def fail():
+            await asyncio.sleep(3)
+            raise error
+
+        world = World(**{loop: fail})
+        task = await world.working(A)
+        with pytest.raises(type(error)):
+            await task
+        assert world.made[0].heard == ["stop"]
+        assert world.renewer.released == [A]
+
+    with caplog.at_level(logging.ERROR):
+        main()
+    assert any("ends the worker" in record.message for record in caplog.records)
+    assert {record.levelname for record in caplog.records} == {level}
+    is_defect = isinstance(error, KeyError)
+    assert bool(caplog.records[0].exc_info) is is_defect
+
+
+@simulated
+async def test_a_failure_while_the_stop_is_on_is_told_too():
+    async def fail():
+        await asyncio.sleep(3)
+        raise UnservableFleet("3.x")
+
+    world = World(extra=fail)
+    world.consumers_obey = False
+    task = await world.working(A)
+    world.scheduler.stop()
+    await asyncio.sleep(5)
+    world.made[0].end(ShutdownReason.REQUESTED)
+    with pytest.raises(UnservableFleet):
+        await task
