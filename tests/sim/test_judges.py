@@ -146,14 +146,15 @@ def test_a_child_shard_that_starts_before_its_parent_is_done_is_noticed(monkeypa
     assert "S3" in convicted_rules(plan, app.build)
 
 
-def test_a_worker_that_believes_for_too_long_is_noticed(monkeypatch):
-    monkeypatch.setattr(
-        "mld.services.lease_renewer.believed_until", lambda requested_at, *_: requested_at + 100
-    )
-    plan = dataclasses.replace(
-        CALM, workers=3, shards=6, faults=("partition", "freeze"), fault_every_s=3, chaos_s=120
-    )
-    assert "S4" in convicted_rules(plan, app.build)
+def test_a_worker_that_believes_for_too_long_is_noticed():
+    def build(config, ports, stream):
+        if config.worker_id == "w1":
+            leases = dataclasses.replace(config.leases, failover_s=60.0)
+            config = dataclasses.replace(config, leases=leases)
+        return app.build(config, ports, stream)
+
+    plan = dataclasses.replace(CALM, shards=6, failover_s=3.0, manners=Manners(checkpoints="late"))
+    assert "S4" in convicted_rules(plan, build)
 
 
 def test_an_item_that_java_cannot_read_is_noticed():
