@@ -101,6 +101,11 @@ def lease_of_child(parent: Lease, child: ChildShard) -> Lease:
     )
 
 
+def is_unused(lease: Lease, initial: ExtendedSequenceNumber) -> bool:
+    """True for a row as a first sync writes it: nobody has ever owned it or stored a position."""
+    return lease.lease_owner is None and lease.lease_counter == 0 and lease.checkpoint == initial
+
+
 def leases_for_empty_table(
     stream: Stream, shards: Iterable[Shard], position: InitialPosition
 ) -> tuple[Lease, ...]:

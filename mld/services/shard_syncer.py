@@ -12,6 +12,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Protocol
 
+from mld.decide.shardsync import is_unused
 from mld.errors import AwsError, MalformedData, MldError, NotFound
 from mld.ports.metrics import Level, Unit
 from mld.services.lease_auditor import LeaseAuditor
@@ -83,22 +84,30 @@ class ShardSyncer:
         )
         self._clock = clock
         self._metrics = metrics
+        self._position = config.stream.initial_position.checkpoint
         self._synced_at: float | None = None
+        self._is_filling = False
 
     # -- start ---------------------------------------------------------------------------------
 
     async def sync_if_empty(self) -> SyncOutcome:
-        """At start: fill an empty table; on one with leases only check that the stream exists.
+        """At start: fill an unused table; on one with leases only check that the stream exists.
 
         Every worker may call it, at the same time: rows are created only where there are none.
+        A filling that stopped halfway (a throttled write, a crash) is finished by the next call,
+        of this worker, or of any while nobody has begun to read. Java leaves the rest to the audit,
+        minutes later: at LATEST, what arrives in between is skipped.
 
         Raises:
             NotFound: the stream does not exist.
             AwsError: the shards or the table could not be read or written; start again later.
                 Rows written before stay, and are a good beginning.
         """
-        if await self._table_is_empty():
-            return await self._measured(self._sync.fill_empty_table)
+        if self._is_filling or await self._table_is_unused():
+            self._is_filling = True
+            outcome = await self._measured(self._sync.fill_empty_table)
+            self._is_filling = False
+            return outcome
         await self._look_at_stream()
         return SyncOutcome(performed=False, why="the table has leases")
 
@@ -125,6 +134,11 @@ class ShardSyncer:
         return await self._measured(
             self._sync.fill_empty_table if is_empty else self._sync.fill_gaps
         )
+
+    async def _table_is_unused(self) -> bool:
+        """Empty, or all rows are as a first sync leaves them."""
+        scan = await self._store.scan()
+        return not scan.broken and all(is_unused(lease, self._position) for lease in scan.leases)
 
     async def _table_is_empty(self) -> bool:
         """No row is, or tries to be, a lease; other items do not count."""

@@ -41,6 +41,11 @@ log = logging.getLogger(__name__)
 COMPLETENESS_ATTEMPTS = 3
 COMPLETENESS_PAUSE_S = 1.0
 
+#: A list of shards is not compared with a table that was read so much later (this process was
+#: frozen): a shard that was open then may have been read, finished and cleaned up since, and its
+#: lease would be created again. Well below the least time from a shard's end to its cleanup.
+OUTDATED_S = 60.0
+
 _OPERATION = "ShardSyncTask"
 
 
@@ -130,11 +135,14 @@ class StreamSync:
             InconsistentShards: an open shard has children, and that is not to be ignored.
             AwsError: a call failed; rows written before stay.
         """
+        began = self._clock.monotonic()
         shards = await self._detector.list_shards()
         if not shards:
             return SyncOutcome(performed=False, why="ListShards answered with no shards")
         unexpected = self._refuse_unexpected(shards)
         leases = {lease.shard_id: lease for lease in await self.own_leases()}
+        if self._clock.monotonic() - began > OUTDATED_S:
+            return SyncOutcome(performed=False, why="the list of shards is too old by now")
         self.warn_of_recreation(leases.values(), shards)
         restored = await self._restore(
             lost_children(self._stream, shards, leases, unexpected=unexpected)

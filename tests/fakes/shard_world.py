@@ -91,7 +91,11 @@ class ShardWorld(World):
         self.cleanup = LeaseCleanup(
             self.lease_store, self.detector, self.config_tree.shards, self.clock
         )
-        self.syncer = ShardSyncer(
+        self.syncer = self.new_syncer()
+
+    def new_syncer(self) -> ShardSyncer:
+        """That of another worker, or of the next process."""
+        return ShardSyncer(
             self.lease_store,
             self.detector,
             self.leader,

@@ -7,6 +7,7 @@ import pytest
 
 from mld.decide.shardsync import (
     incompleteness,
+    is_unused,
     lease_of_child,
     leases_for_empty_table,
     leases_to_create,
@@ -236,3 +237,17 @@ def test_a_merge_child_is_restored_only_when_both_listed_parents_have_finished_r
     assert lost(shards, leases(s0=SHARD_END, s1=LATEST)) == []
     assert lost(shards, leases(s0=SHARD_END)) == []
     assert lost(shards[1:], leases(s1=SHARD_END)) == ["shardId-2"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "unused"),
+    [
+        ({}, True),
+        ({"lease_owner": "w"}, False),
+        ({"lease_counter": 1}, False),
+        ({"checkpoint": TRIM_HORIZON}, False),
+    ],
+)
+def test_a_row_is_unused_while_it_is_as_it_was_created(fields, unused):
+    row = Lease(**({"lease_key": "a", "shard_id": "a", "checkpoint": LATEST} | fields))
+    assert is_unused(row, LATEST) is unused

@@ -13,13 +13,14 @@ from mld.errors import (
     Throttled,
     UnknownOutcome,
 )
-from mld.model.sequence import Sentinel
+from mld.model.sequence import LATEST as LATEST_POSITION, ExtendedSequenceNumber, Sentinel
 from mld.model.stream import Stream
 from tests.fakes.lease_world import lease
 from tests.fakes.shard_world import HALF, ShardWorld, shard_id, simulated
 
 LATEST, TRIM_HORIZON, AT_TIMESTAMP = Sentinel.LATEST, Sentinel.TRIM_HORIZON, Sentinel.AT_TIMESTAMP
 MOVING = "49590338271490256608559692538361571095921575989136588898"
+MOVING_POSITION = ExtendedSequenceNumber(MOVING)
 
 
 def filters(world):
@@ -58,11 +59,41 @@ async def test_the_filter_follows_the_initial_position():
 @simulated
 async def test_a_table_with_leases_is_left_alone():
     world = ShardWorld(2)
-    world.put(lease(0))
+    world.put(lease(0, lease_counter=1))
     outcome = await world.syncer.sync_if_empty()
     assert not outcome.performed
     assert str(outcome) == "no shard sync: the table has leases"
     assert world.checkpoints() == {"0": "TRIM_HORIZON"}
+
+
+@pytest.mark.parametrize("who", ["the same worker", "another worker"])
+def test_a_filling_that_stopped_halfway_is_finished_by_the_next_start(who):
+    @simulated
+    async def main():
+        world = ShardWorld(3, LATEST)
+        create = world.lease_store.create_if_absent
+
+        async def throttled(row):
+            if row.shard_id == shard_id(1):
+                raise Throttled("PutItem", "ThrottlingException")
+            return await create(row)
+
+        world.lease_store.create_if_absent = throttled
+        with pytest.raises(Throttled):
+            await world.syncer.sync_if_empty()
+        assert set(world.checkpoints()) == {"0"}
+        world.lease_store.create_if_absent = create
+        if who == "the same worker":  # it knows, although somebody reads the first shard by now
+            world.put(lease(0, checkpoint=LATEST_POSITION, lease_owner="b", lease_counter=3))
+            syncer = world.syncer
+        else:
+            syncer = world.new_syncer()
+        assert (await syncer.sync_if_empty()).created == (shard_id(1), shard_id(2))
+        assert set(world.checkpoints().values()) == {"LATEST"}
+        if who == "the same worker":
+            assert not (await syncer.sync_if_empty()).performed
+
+    main()
 
 
 @simulated
@@ -91,7 +122,7 @@ async def test_a_missing_stream_fails_the_start(rows):
 @simulated
 async def test_a_table_with_leases_starts_without_a_shard_list():
     world = ShardWorld(1)
-    world.put(lease(0))
+    world.put(lease(0, lease_counter=1))
     world.fail("ListShards", Denied("ListShards", "AccessDeniedException"))
     assert not (await world.syncer.sync_if_empty()).performed
 
@@ -99,7 +130,7 @@ async def test_a_table_with_leases_starts_without_a_shard_list():
 @simulated
 async def test_a_table_with_leases_does_not_wait_for_a_shard_list():
     world = ShardWorld(1)
-    world.put(lease(0))
+    world.put(lease(0, lease_counter=1))
     world.fail("ListShards", UnknownOutcome("ListShards", "ReadTimeoutError"), 100)
     assert not (await world.syncer.sync_if_empty()).performed
     assert 1.9 < world.clock.monotonic() < 2.1
@@ -276,6 +307,29 @@ async def test_going_back_to_a_closed_ancestor_is_told(caplog):
 
 
 @simulated
+async def test_a_list_that_is_older_than_the_table_creates_nothing():
+    world = ShardWorld(1)
+    await world.syncer.sync_if_empty()
+    listed_before = world.detector.list_shards
+
+    async def frozen():
+        shards = await listed_before()
+        # Meanwhile shard 0 is split, read to its end and cleaned up by others.
+        world.split(0)
+        world.delete(0)
+        world.put(lease(1, checkpoint=MOVING_POSITION, lease_counter=9))
+        world.put(lease(2, checkpoint=MOVING_POSITION, lease_counter=9))
+        await asyncio.sleep(3600)
+        return shards
+
+    world.detector.list_shards = frozen
+    outcome = await world.syncer.sync()
+    assert not outcome.performed
+    assert "too old" in outcome.why
+    assert "0" not in world.checkpoints()
+
+
+@simulated
 async def test_a_lost_child_is_restored_below_its_finished_parent(caplog):
     world = await resharded(LATEST)
     world.delete(2)
@@ -316,7 +370,7 @@ async def test_a_loss_must_be_confirmed_before_it_is_mended(change):
 @simulated
 async def test_a_list_without_shards_is_not_compared():
     world = ShardWorld(0)
-    world.put(lease(0))
+    world.put(lease(0, lease_counter=1))
     Lists(world, [])
     outcome = await world.syncer.sync()
     assert not outcome.performed
@@ -350,7 +404,7 @@ async def test_a_stream_created_again_is_told_at_start(caplog):
 async def test_only_three_signs_of_recreation_are_spelled_out(caplog):
     world = ShardWorld(5)
     for number in range(5):
-        world.put(lease(number))
+        world.put(lease(number, lease_counter=1))
     await world.syncer.sync_if_empty()
     assert "5 of its leases" in caplog.text
     assert "; ..." in caplog.text
