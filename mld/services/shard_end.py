@@ -68,16 +68,23 @@ class ShardEnd:
         orphan = child_without_parents(children)
         if orphan is not None:
             raise InvalidShardEnd(lease.lease_key, f"child {orphan} names no parent")
-        await self._check_merge(lease, children)
-        for child in children:
-            child_lease = lease_of_child(lease, child)
-            if await self._store.get(child_lease.lease_key) is not None:
-                continue
+        missing = [
+            child_lease
+            for child_lease in (lease_of_child(lease, child) for child in children)
+            if await self._store.get(child_lease.lease_key) is None
+        ]
+        if missing:
+            # Only whoever creates the child must know both parents: where it has a row already,
+            # the other parent's may have been cleaned up long ago.
+            await self._check_merge(lease, children)
+        for child_lease in missing:
             created = await create_lease(
                 self._store, child_lease, self._clock, self._metrics, operation=_OPERATION
             )
             if created:
-                log.info("Shard %s ended: created the lease of %s", lease.shard_id, child.shard_id)
+                log.info(
+                    "Shard %s ended: created the lease of %s", lease.shard_id, child_lease.shard_id
+                )
         shard_ids = tuple(sorted(child.shard_id for child in children))
         if not await self._store.write_children(lease.lease_key, shard_ids):
             log.warning("Lease %s is gone, its children are not noted in it", lease.lease_key)
@@ -91,6 +98,10 @@ class ShardEnd:
             raise InvalidShardEnd(
                 lease.lease_key, f"only child {children[0].shard_id} names parents {parents}"
             )
+        if await self._store.get(lease.key_of(children[0].shard_id), consistent=True) is not None:
+            # Nothing is to be created, so the other parent's row, which may be cleaned up since,
+            # is not needed: a parent whose lost row was restored must be able to end again.
+            return
         rows = [await self._store.get(lease.key_of(parent), consistent=True) for parent in parents]
         verdict = judge_merge(rows[0], rows[1], self._rng)
         if verdict is MergeVerdict.GO_ON:

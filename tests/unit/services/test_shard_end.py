@@ -89,6 +89,16 @@ async def test_a_merge_waits_for_the_row_of_the_other_parent():
 
 
 @simulated
+async def test_a_restored_merge_parent_ends_although_the_other_was_cleaned_up():
+    world = await started(2)
+    lease = await world.read(0)
+    await world.shard_end().create_child_leases(lease, (MERGED,))
+    world.delete(1)
+    await world.shard_end(PATIENT).create_child_leases(lease, (MERGED,))
+    assert (await world.read(0)).child_shard_ids == (shard_id(2),)
+
+
+@simulated
 async def test_one_in_thirty_waiting_merges_gives_the_lease_away():
     world = await started(2)
     lease = await world.read(1)
