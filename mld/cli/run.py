@@ -146,7 +146,11 @@ def _handle_signals(worker: Worker) -> list[int]:
 
 @contextlib.asynccontextmanager
 async def _status_server(worker: Worker, options: RunOptions) -> AsyncIterator[None]:
-    """Serve health where ``--http`` says; nothing without it."""
+    """Serve health where ``--http`` says; nothing without it.
+
+    Raises:
+        ConfigError: the address cannot be listened on.
+    """
     if options.http is None:
         yield
         return
@@ -162,10 +166,7 @@ async def _status_server(worker: Worker, options: RunOptions) -> AsyncIterator[N
     server = HttpStatus(
         host, port, {"/livez": live, "/readyz": ready, "/leases": lambda: (True, worker.status())}
     )
-    try:
-        await server.start()
-    except OSError as error:
-        raise ConfigError(f"cannot listen on {host}:{port}: {error}", key="--http") from error
+    await server.start()
     log.info("Serving /livez, /readyz and /leases on %s:%d", host, server.port)
     try:
         yield

@@ -178,7 +178,7 @@ def test_an_unreachable_cloudwatch_does_not_stop_reading(
         )
         app.put(5)
         run = app.start()
-        run.wait_for_log("CloudWatch")
+        run.wait_for_log("metric data were lost")
         app.put(5)
         assert run.wait_for(lambda r: len(r.records()) >= 10, PATIENCE_S), run.output
         assert run.stop() == 0, run.output

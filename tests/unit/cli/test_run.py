@@ -1,0 +1,364 @@
+"""The daemon's own command: what ends it, with which exit code, and what is said."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import types
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import mld.app
+import protocol
+from mld.cli.options import RunOptions
+from mld.cli.run import check_protocol_package, run
+from mld.errors import (
+    ChildFailed,
+    ConfigError,
+    CredentialsMissing,
+    ResourceMissing,
+    Unreachable,
+    UnservableFleet,
+)
+from mld.services.scheduler import StopOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from pathlib import Path
+
+COMPLETE = StopOutcome(complete=True)
+CUT_SHORT = StopOutcome(complete=False, leases_left=2)
+FILE = """\
+executableName = python app.py
+streamName = orders
+applicationName = app
+AwsCredentialsProvider = DefaultCredentialsProvider
+regionName = us-east-1
+"""
+
+
+@dataclass
+class FakeScheduler:
+    """Runs what the test says."""
+
+    work: Callable[[FakeScheduler], Awaitable[StopOutcome]]
+    asked: list[str] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    state: str = "running"
+
+    def stop(self) -> None:
+        self.asked.append("stop")
+        self.changed.set()
+
+    def stop_now(self) -> None:
+        self.asked.append("now")
+        self.changed.set()
+
+    def is_ready(self) -> bool:
+        return self.state == "running"
+
+    async def run(self) -> StopOutcome:
+        return await self.work(self)
+
+    async def was_asked(self) -> None:
+        async with asyncio.timeout(20):
+            await self.changed.wait()
+        self.changed.clear()
+
+
+class FakeMetrics:
+    def __init__(self) -> None:
+        self.closed: list[float] = []
+
+    async def close(self, timeout_s: float) -> None:
+        self.closed.append(timeout_s)
+
+
+class Watchdog:
+    def is_alive(self) -> bool:
+        return True
+
+
+@dataclass
+class Started:
+    """What ``run`` made of its input."""
+
+    work: Callable[[FakeScheduler], Awaitable[StopOutcome]]
+    metrics: FakeMetrics | None = None
+    account: str | Exception = "123456789012"
+    refused: Exception | None = None
+    scheduler: FakeScheduler | None = None
+    config: Any = None
+    stream: Any = None
+    worlds_left: int = 0
+
+    def build(self, config: Any, _ports: Any, stream: Any) -> Any:
+        self.config, self.stream = config, stream
+        self.scheduler = FakeScheduler(self.work)
+        return types.SimpleNamespace(
+            scheduler=self.scheduler,
+            metrics=self.metrics,
+            watchdog=Watchdog(),
+            status=lambda: {"worker_id": config.worker_id},
+        )
+
+    @contextlib.contextmanager
+    def real_ports(self, config: Any) -> Iterator[Any]:
+        if self.refused is not None:
+            raise self.refused
+
+        async def account() -> str:
+            if isinstance(self.account, Exception):
+                raise self.account
+            return self.account
+
+        yield mld.app.RealWorld(types.SimpleNamespace(), "us-east-1", account)  # type: ignore[arg-type]
+        self.worlds_left += 1
+
+
+@pytest.fixture
+def daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., tuple[int, Started]]]:
+    """Runs the command with a scheduler of the test's; gives the exit code and what was started."""
+
+    def start(
+        work: Callable[[FakeScheduler], Awaitable[StopOutcome]],
+        text: str = FILE,
+        http: tuple[str, int] | None = None,
+        **settings: Any,
+    ) -> tuple[int, Started]:
+        file = tmp_path / "app.properties"
+        file.write_text(text)
+        started = Started(work, **settings)
+        monkeypatch.setattr(mld.app, "build", started.build)
+        monkeypatch.setattr(mld.app, "real_ports", started.real_ports)
+        return run(RunOptions(properties_file=str(file), http=http)), started
+
+    root = logging.getLogger()
+    kept = (root.level, list(root.handlers))
+    yield start
+    root.setLevel(kept[0])
+    root.handlers[:] = kept[1]
+
+
+def ends_with(outcome: StopOutcome | Exception) -> Callable[[FakeScheduler], Any]:
+    async def work(_scheduler: FakeScheduler) -> StopOutcome:
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    return work
+
+
+def test_a_complete_stop_is_a_success(daemon, capsys):
+    code, started = daemon(ends_with(COMPLETE), metrics=FakeMetrics())
+    assert code == 0
+    assert started.config.application_name == "app"
+    assert len(started.config.worker_id) == 36
+    assert (started.stream.name, started.stream.arn) == ("orders", None)
+    assert started.metrics.closed == [2.0]
+    assert started.worlds_left == 1
+    said = capsys.readouterr().err
+    assert "Running app to process stream orders with executable python app.py" in said
+    assert "every lease released" in said
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ChildFailed("shardId-0", "processRecords", "it ended", 7), 1),
+        (ResourceMissing("stream orders does not exist"), 4),
+        (UnservableFleet("a fleet of 3.x"), 5),
+    ],
+)
+def test_an_error_of_the_worker_decides_the_code_and_is_said_once(daemon, capsys, error, code):
+    found, started = daemon(ends_with(error), metrics=FakeMetrics())
+    assert found == code
+    assert capsys.readouterr().err.count(str(error)) == 1
+    assert started.metrics.closed == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "hint"),
+    [
+        (CredentialsMissing("AwsCredentialsProvider: no credentials"), 3, False),
+        (ConfigError("no region is known", key="regionName"), 2, True),
+    ],
+)
+def test_an_error_before_the_start_is_said_on_stderr(daemon, capsys, error, code, hint):
+    found, started = daemon(ends_with(COMPLETE), refused=error)
+    assert found == code
+    assert started.scheduler is None
+    said = capsys.readouterr().err
+    assert f"{error}\n" in said
+    assert ("kcl-mld --help" in said) is hint
+
+
+def test_a_wrong_file_ends_with_2(daemon, capsys):
+    code, started = daemon(ends_with(COMPLETE), text=FILE.replace("streamName", "streamNam"))
+    assert code == 2
+    assert started.scheduler is None
+    assert "streamName" in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there_ends_with_2(capsys):
+    assert run(RunOptions(properties_file="/nowhere/app.properties")) == 2
+    assert "/nowhere/app.properties" in capsys.readouterr().err
+
+
+# --- signals
+
+
+async def until_asked(scheduler: FakeScheduler, number: int, times: int) -> None:
+    for _ in range(times):
+        os.kill(os.getpid(), number)
+        await scheduler.was_asked()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_asks_for_a_stop_and_a_complete_one_is_a_success(daemon, capsys, number):
+    async def work(scheduler: FakeScheduler) -> StopOutcome:
+        await until_asked(scheduler, number, 1)
+        return COMPLETE
+
+    code, started = daemon(work)
+    assert code == 0
+    assert started.scheduler.asked == ["stop"]
+    assert f"{signal.Signals(number).name} received, stopping" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_second_signal_stops_now_and_the_first_one_gives_the_code(daemon, capsys, number, code):
+    async def work(scheduler: FakeScheduler) -> StopOutcome:
+        await until_asked(scheduler, number, 1)
+        await until_asked(scheduler, signal.SIGTERM, 2)
+        return CUT_SHORT
+
+    found, started = daemon(work)
+    assert found == code
+    assert started.scheduler.asked == ["stop", "now", "now"]
+    said = capsys.readouterr().err
+    assert "SIGTERM received again, stopping now" in said
+    assert "2 leases will expire" in said
+
+
+def test_a_stop_that_is_cut_short_without_a_signal_is_a_failure(daemon):
+    assert daemon(ends_with(CUT_SHORT))[0] == 1
+
+
+def test_afterwards_signals_do_what_they_did_before(daemon):
+    daemon(ends_with(COMPLETE))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+# --- streams by ARN
+
+ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
+BY_ARN = FILE.replace("streamName = orders", f"streamArn = {ARN}")
+
+
+def test_a_stream_of_our_own_account_is_asked_for_by_its_arn(daemon):
+    code, started = daemon(ends_with(COMPLETE), text=BY_ARN)
+    assert (code, started.stream.name, started.stream.arn) == (0, "orders", ARN)
+
+
+def test_an_account_that_cannot_be_found_out_leaves_the_name(daemon, capsys):
+    unknown = Unreachable("GetCallerIdentity", "ConnectTimeoutError")
+    code, started = daemon(ends_with(COMPLETE), text=BY_ARN, account=unknown)
+    assert (code, started.stream.name, started.stream.arn) == (0, "orders", None)
+    assert "Own account unknown" in capsys.readouterr().err
+
+
+def test_a_stream_of_another_account_is_refused(daemon, capsys):
+    code, started = daemon(ends_with(COMPLETE), text=BY_ARN, account="999999999999")
+    assert code == 2
+    assert started.scheduler is None
+    assert "streamArnAddressing" in capsys.readouterr().err
+
+
+def test_nobody_is_asked_for_the_account_where_the_file_decides(daemon):
+    defect = AssertionError("STS was asked")
+    text = BY_ARN + "streamArnAddressing = arn\n"
+    code, started = daemon(ends_with(COMPLETE), text=text, account=defect)
+    assert (code, started.stream.arn) == (0, ARN)
+
+
+# --- health over HTTP
+
+
+async def get(port: int, path: str) -> tuple[int, Any]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)
+
+
+def test_health_is_served_while_the_worker_runs(daemon, capsys):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    seen = []
+
+    async def work(scheduler: FakeScheduler) -> StopOutcome:
+        seen.append(await get(port, "/livez"))
+        seen.append(await get(port, "/readyz"))
+        scheduler.state = "stopping"
+        seen.append(await get(port, "/readyz"))
+        seen.append(await get(port, "/leases"))
+        return COMPLETE
+
+    code, started = daemon(work, http=("127.0.0.1", port))
+    assert code == 0
+    assert seen == [
+        (200, {"state": "running"}),
+        (200, {"state": "running"}),
+        (503, {"state": "stopping"}),
+        (200, {"worker_id": started.config.worker_id}),
+    ]
+    assert f"on 127.0.0.1:{port}" in capsys.readouterr().err
+
+
+def test_an_address_that_is_taken_ends_with_2_before_the_worker_runs(daemon, capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = taken.getsockname()
+        metrics = FakeMetrics()
+        code, _ = daemon(ends_with(AssertionError("it ran")), http=address, metrics=metrics)
+    assert code == 2
+    assert f"cannot listen on 127.0.0.1:{address[1]}" in capsys.readouterr().err
+    assert metrics.closed == [2.0]
+
+
+# --- the package `protocol`
+
+
+def test_our_own_protocol_package_is_accepted():
+    check_protocol_package()
+
+
+def test_a_module_of_that_name_elsewhere_is_named(daemon, monkeypatch, tmp_path, capsys):
+    theirs = tmp_path / "protocol.py"
+    monkeypatch.setattr(protocol, "__file__", str(theirs))
+    code, started = daemon(ends_with(COMPLETE))
+    assert code == 2
+    assert started.scheduler is None
+    assert str(theirs) in capsys.readouterr().err
+
+
+def test_a_folder_of_that_name_without_code_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(protocol, "__file__", None)
+    monkeypatch.setattr(protocol, "__path__", [str(tmp_path / "protocol")])
+    with pytest.raises(ConfigError, match=str(tmp_path)):
+        check_protocol_package()

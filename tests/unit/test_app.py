@@ -1,0 +1,291 @@
+"""The composition root: what a worker shows of itself, and what the real world is made of."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mld import app
+from mld.adapters import aws
+from mld.adapters.cloudwatch import BotocoreCloudWatch
+from mld.errors import AwsError, ConfigError, CredentialsMissing
+from mld.local.kinesis.model import KinesisModel
+from mld.local.kinesis.port import FakeKinesis
+from mld.model.config_build import build_config
+from mld.model.stream import Stream
+from tests.fakes.children import ScriptedChild, ScriptedChildren, polite
+from tests.fakes.clock import CountingIds, LoopClock
+from tests.fakes.cloudwatch import FakeCloudWatch
+from tests.fakes.dynamodb import DynamoDbModel, FakeDynamoDb
+from tests.fakes.shard_world import simulated
+from tests.unit.services.consuming import Inline
+
+if TYPE_CHECKING:
+    from mld.model.config import Config
+
+FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
+
+
+def config(**changes: str | None) -> Config:
+    values: dict[str, str | None] = {
+        "executableName": "python app.py",
+        "streamName": "orders",
+        "applicationName": "app",
+        "AwsCredentialsProvider": "DefaultCredentialsProvider",
+        "regionName": "us-east-1",
+        "initialPositionInStream": "TRIM_HORIZON",
+        "metricsLevel": "NONE",
+        **changes,
+    }
+    text = "".join(f"{key} = {value}\n" for key, value in values.items() if value is not None)
+    return build_config(text.encode(), "app.properties", worker_id="w1").require()
+
+
+# --- the worker
+
+
+class World:
+    """A stream of one shard and a worker on it."""
+
+    def __init__(self, children: ScriptedChildren, **changes: str | None) -> None:
+        clock = LoopClock()
+        self.kinesis = KinesisModel(clock.wall, random.Random(1))
+        self.kinesis.call("CreateStream", {"StreamName": "orders", "ShardCount": 1})
+        self.cloudwatch = FakeCloudWatch()
+        settings = config(**changes)
+        ports = app.Ports(
+            dynamodb=FakeDynamoDb(DynamoDbModel(clock.wall)),
+            kinesis=FakeKinesis(self.kinesis),
+            cloudwatch=None if settings.metrics.level == "NONE" else self.cloudwatch,
+            children=children,
+            clock=clock,
+            ids=CountingIds(),
+            rng=random.Random(2),
+            offload=Inline(),
+            release_memory=lambda: None,
+        )
+        self.worker = app.build(settings, ports, Stream("orders"))
+
+    def put(self, data: str = "YQ==") -> str:
+        request = {"StreamName": "orders", "PartitionKey": "k", "Data": data}
+        return str(self.kinesis.call("PutRecord", request)["SequenceNumber"])
+
+    def split(self) -> None:
+        request = {
+            "StreamName": "orders",
+            "ShardToSplit": FIRST,
+            "NewStartingHashKey": str(2**127),
+        }
+        self.kinesis.call("SplitShard", request)
+
+    def lease(self, key: str) -> dict[str, Any]:
+        leases = {lease["lease_key"]: lease for lease in self.worker.status()["leases"]}
+        return leases[key]
+
+
+@simulated
+async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
+    world = World(ScriptedChildren())
+    worker = world.worker
+    assert worker.metrics is None
+    about = {"worker_id": "w1", "application": "app", "stream": "orders"}
+    assert worker.status() == {**about, "state": "starting", "leases": []}
+    stored = world.put()
+    running = asyncio.create_task(worker.scheduler.run())
+    await asyncio.sleep(5)
+    status = worker.status()
+    assert {name: status[name] for name in about} == about
+    assert status["state"] == "running"
+    (lease,) = status["leases"]
+    assert lease["counter"] >= 1
+    del lease["counter"], lease["last_batch_age_s"]
+    assert lease == {
+        "lease_key": FIRST,
+        "shard_id": FIRST,
+        "checkpoint": stored,
+        "state": "PROCESSING",
+        "reason": None,
+        "millis_behind_latest": 0,
+        "child_pid": 1000,
+        "blocked_by": None,
+        "restarts": 0,
+        "last_error": None,
+    }
+    worker.scheduler.stop()
+    assert (await running).complete
+    assert worker.status() == {**about, "state": "stopped", "leases": []}
+    assert world.cloudwatch.requests == []
+
+
+@simulated
+async def test_a_finished_shard_is_shown_as_such_until_its_lease_is_deleted():
+    world = World(ScriptedChildren(polite))
+    world.put()
+    running = asyncio.create_task(world.worker.scheduler.run())
+    await asyncio.sleep(5)
+    world.split()
+    await asyncio.sleep(60)
+    shown = world.lease(FIRST)
+    assert (shown["state"], shown["checkpoint"]) == ("FINISHED", "SHARD_END")
+    assert "child_pid" not in shown
+    assert world.lease(SECOND)["state"] == "PROCESSING"
+    world.worker.scheduler.stop()
+    assert (await running).complete
+
+
+@simulated
+async def test_a_lease_whose_consumer_is_not_there_yet_is_starting():
+    world = World(ScriptedChildren())
+    running = asyncio.create_task(world.worker.scheduler.run())
+    renewer = world.worker.coordinator.renewer
+    while not renewer.held():  # noqa: ASYNC110 - every step of the loop
+        await asyncio.sleep(0)
+    assert world.lease(FIRST)["state"] == "STARTING"
+    world.worker.scheduler.stop()
+    assert (await running).complete
+
+
+@simulated
+async def test_metrics_are_published_where_a_cloudwatch_is_given():
+    world = World(ScriptedChildren(), metricsLevel="DETAILED", metricsBufferTimeMillis="1000")
+    world.put()
+    running = asyncio.create_task(world.worker.scheduler.run())
+    await asyncio.sleep(30)
+    world.worker.scheduler.stop()
+    await running
+    assert world.worker.metrics is not None
+    await world.worker.metrics.close(2.0)
+    assert {request["Namespace"] for request in world.cloudwatch.requests} == {"app"}
+    assert {"RecordsProcessed", "CurrentLeases"} <= {
+        datum["MetricName"] for datum in world.cloudwatch.data
+    }
+
+
+@simulated
+async def test_the_failure_of_a_child_is_shown_while_another_is_waited_for():
+    async def dies(child: ScriptedChild) -> int:
+        await child.receive()
+        return 3
+
+    world = World(
+        ScriptedChildren(dies), childFailurePolicy="restart", childRestartBackoffMillis="20000"
+    )
+    running = asyncio.create_task(world.worker.scheduler.run())
+    await asyncio.sleep(5)
+    shown = world.lease(FIRST)
+    assert shown["restarts"] == 1
+    assert "exit status 3" in shown["last_error"]
+    assert shown["child_pid"] is None
+    world.worker.scheduler.stop()
+    assert (await running).complete
+
+
+# --- the real world
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> pytest.MonkeyPatch:
+    """Credentials and nothing else of AWS."""
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    return monkeypatch
+
+
+@pytest.fixture
+def made(environment: pytest.MonkeyPatch) -> list[str]:
+    """Services that clients were made for."""
+    services: list[str] = []
+    make_client = aws.make_client
+
+    def remember(session: Any, settings: aws.ClientSettings) -> Any:
+        services.append(settings.service)
+        return make_client(session, settings)
+
+    environment.setattr(aws, "make_client", remember)
+    return services
+
+
+@pytest.mark.parametrize(
+    ("level", "services"),
+    [("NONE", ["kinesis", "dynamodb"]), ("SUMMARY", ["kinesis", "dynamodb", "cloudwatch"])],
+)
+def test_a_client_is_made_for_each_service_that_is_used(made, level, services):
+    with app.real_ports(config(metricsLevel=level)) as world:
+        assert made == services
+        assert world.region == "us-east-1"
+        assert isinstance(world.ports.cloudwatch, BotocoreCloudWatch | None)
+        assert (world.ports.cloudwatch is None) is (level == "NONE")
+
+
+def test_the_account_is_asked_for_only_when_it_is_needed(made, environment):
+    environment.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:9")
+    with app.real_ports(config()) as world:
+        assert "sts" not in made
+        with pytest.raises(AwsError):
+            asyncio.run(world.account())
+        assert made[-1] == "sts"
+
+
+def test_clients_share_a_session_unless_a_service_has_a_chain_of_its_own(environment):
+    sessions: dict[str, Any] = {}
+    make_client = aws.make_client
+
+    def remember(session: Any, settings: aws.ClientSettings) -> Any:
+        sessions[settings.service] = session
+        return make_client(session, settings)
+
+    environment.setattr(aws, "make_client", remember)
+    with app.real_ports(config(metricsLevel="DETAILED")):
+        assert len({id(session) for session in sessions.values()}) == 1
+    own = config(AwsCredentialsProviderDynamoDB="EnvironmentVariableCredentialsProvider")
+    with app.real_ports(own):
+        assert sessions["dynamodb"] is not sessions["kinesis"]
+
+
+def test_a_chain_without_credentials_is_named(environment):
+    environment.delenv("AWS_ACCESS_KEY_ID")
+    with (
+        pytest.raises(CredentialsMissing, match=r"^AwsCredentialsProvider: "),
+        app.real_ports(config()),
+    ):
+        pass
+    environment.setenv("AWS_ACCESS_KEY_ID", "id")
+    settings = config(
+        AwsCredentialsProviderCloudWatch="ProfileCredentialsProvider|nobody",
+        metricsLevel="DETAILED",
+    )
+    with (
+        pytest.raises(CredentialsMissing, match=r"^AwsCredentialsProviderCloudWatch: "),
+        app.real_ports(settings),
+    ):
+        pass
+
+
+def test_a_chain_that_is_not_used_may_be_empty(environment):
+    settings = config(AwsCredentialsProviderCloudWatch="ProfileCredentialsProvider|nobody")
+    with app.real_ports(settings) as world:
+        assert world.ports.cloudwatch is None
+
+
+def test_without_a_region_there_is_no_world(environment):
+    with pytest.raises(ConfigError, match="regionName"), app.real_ports(config(regionName=None)):
+        pass
+
+
+def test_the_threads_end_with_the_world(environment):
+    async def main(world: app.RealWorld) -> int:
+        assert await world.ports.offload.run(sum, [1, 2]) == 3
+        return 0
+
+    with app.real_ports(config()) as world:
+        assert asyncio.run(main(world)) == 0
+    with pytest.raises(RuntimeError):
+        asyncio.run(main(world))
