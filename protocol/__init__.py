@@ -11,12 +11,12 @@ Nothing here imports the daemon, and nothing but the standard library is needed.
 from __future__ import annotations
 
 from protocol.codec import decode_from_daemon, encode
-from protocol.connection import (
+from protocol.connection import ChildConnection, DaemonConnection
+from protocol.errors import LineTooLong, LocalProtocolError, ProtocolError, RemoteProtocolError
+from protocol.events import (
     NEED_DATA,
     CheckpointRequested,
-    ChildConnection,
     ChildEvent,
-    DaemonConnection,
     DaemonEvent,
     EndOfStream,
     IgnoredMessage,
@@ -24,7 +24,6 @@ from protocol.connection import (
     NeedData,
     StatusReceived,
 )
-from protocol.errors import LineTooLong, LocalProtocolError, ProtocolError, RemoteProtocolError
 from protocol.jackson import Foreign, Junk, decode_from_child
 from protocol.linebuffer import LineBuffer
 from protocol.messages import (

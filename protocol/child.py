@@ -22,7 +22,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, assert_never
 
-from protocol.connection import NEED_DATA, ChildConnection, ChildEvent, EndOfStream
+from protocol.connection import ChildConnection
+from protocol.events import NEED_DATA, ChildEvent, EndOfStream
 from protocol.messages import (
     CheckpointRequest,
     CheckpointResult,

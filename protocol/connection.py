@@ -10,26 +10,31 @@ Which order is legal is decided by ``protocol.state`` alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
-from typing import Final, TypeAlias, assert_never
+from typing import Final, assert_never
 
 from protocol.codec import decode_from_daemon, encode
 from protocol.errors import LineTooLong, LocalProtocolError, RemoteProtocolError
+from protocol.events import (
+    NEED_DATA,
+    SENT_BY_CHILD,
+    SENT_BY_DAEMON,
+    CheckpointRequested,
+    ChildEvent,
+    DaemonEvent,
+    EndOfStream,
+    IgnoredMessage,
+    JunkLine,
+    NeedData,
+    StatusReceived,
+)
 from protocol.jackson import Foreign, Junk, decode_from_child
 from protocol.linebuffer import LineBuffer
 from protocol.messages import (
     REQUESTS,
     Action,
     CheckpointRequest,
-    CheckpointResult,
     DaemonMessage,
-    Initialize,
-    LeaseLost,
-    ProcessRecords,
-    ShardEnded,
     Shutdown,
-    ShutdownRequested,
     Status,
 )
 from protocol.state import ACTION_OF, TABLE, Role, Signal, State, next_state
@@ -40,85 +45,6 @@ MAX_CHILD_LINE_BYTES: Final = 1_048_576
 
 #: Reason of every line that nobody waits for any more.
 _DRAINED: Final = "after the last status"
-
-
-class NeedData(Enum):
-    """Type of :data:`NEED_DATA`."""
-
-    NEED_DATA = "NEED_DATA"
-
-
-#: No event yet: read more from the pipe, or (when idle) send the next action.
-NEED_DATA: Final = NeedData.NEED_DATA
-
-
-@dataclass(frozen=True, slots=True)
-class StatusReceived:
-    """The action in progress is done.
-
-    Attributes:
-        action: the action that was awaited; the status named exactly this one.
-    """
-
-    action: Action
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointRequested:
-    """The child asks for a checkpoint; answer with ``send(CheckpointResult(...))`` before all else.
-
-    Attributes:
-        request: what it asked for; echo both numbers in the result.
-        during: the action in progress. ``initialize`` and ``leaseLost`` carry no checkpointer:
-            answer ``InvalidStateException``.
-    """
-
-    request: CheckpointRequest
-    during: Action
-
-
-@dataclass(frozen=True, slots=True)
-class JunkLine:
-    """A line that is not a message (often a stray print); log it and go on.
-
-    Attributes:
-        line: the bytes without line end; the first 1024 of an over-long line.
-        reason: why it is not a message.
-    """
-
-    line: bytes
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class IgnoredMessage:
-    """A well-formed message that children have no business sending; Java ignores it silently."""
-
-    action: Action
-
-
-@dataclass(frozen=True, slots=True)
-class EndOfStream:
-    """The peer has closed its end and nothing was pending."""
-
-
-DaemonEvent: TypeAlias = (
-    StatusReceived | CheckpointRequested | JunkLine | IgnoredMessage | EndOfStream
-)
-ChildEvent: TypeAlias = DaemonMessage | EndOfStream
-
-_SENT_BY_DAEMON: Final[dict[type, Signal]] = {
-    Initialize: Signal.INITIALIZE,
-    ProcessRecords: Signal.PROCESS_RECORDS,
-    LeaseLost: Signal.LEASE_LOST,
-    ShardEnded: Signal.SHARD_ENDED,
-    ShutdownRequested: Signal.SHUTDOWN_REQUESTED,
-    CheckpointResult: Signal.CHECKPOINT_RESULT,
-}
-_SENT_BY_CHILD: Final[dict[type, Signal]] = {
-    CheckpointRequest: Signal.CHECKPOINT_REQUEST,
-    Status: Signal.STATUS,
-}
 _SIGNAL_OF_ACTION: Final[dict[Action, Signal]] = {action: Signal(action) for action in REQUESTS} | {
     Action.CHECKPOINT: Signal.CHECKPOINT_RESULT
 }
@@ -163,7 +89,7 @@ class DaemonConnection:
         Raises:
             LocalProtocolError: the message is not possible now, or never; nothing was changed.
         """
-        signal = _SENT_BY_DAEMON.get(type(message))
+        signal = SENT_BY_DAEMON.get(type(message))
         if signal is None:
             raise LocalProtocolError(f"a daemon never sends {type(message).__name__}")
         state = next_state(Role.DAEMON, self._state, signal)
@@ -304,7 +230,7 @@ class ChildConnection:
             LocalProtocolError: not possible now, or a status for another action than the one in
                 progress; nothing was changed.
         """
-        signal = _SENT_BY_CHILD.get(type(message))
+        signal = SENT_BY_CHILD.get(type(message))
         if signal is None:
             raise LocalProtocolError(f"a child never sends {type(message).__name__}")
         state = next_state(Role.CHILD, self._state, signal)
@@ -355,7 +281,7 @@ class ChildConnection:
             raise RemoteProtocolError(
                 f"cannot read the daemon's line {line!r:.200}: {message.reason}"
             )
-        signal = _SENT_BY_DAEMON.get(type(message))
+        signal = SENT_BY_DAEMON.get(type(message))
         if isinstance(message, Shutdown) or signal not in _expected(Role.CHILD, self._state):
             before = self._state
             self._move(Signal.BROKEN_LINE)

@@ -172,7 +172,7 @@ def child(
 
 
 @conform.command("daemon")
-@click.option("--implementation", type=click.Choice(["java", "kcl-mld"]), default="kcl-mld")
+@click.option("--implementation", type=click.Choice(["java", "java-2", "kcl-mld"]), default="kcl-mld")
 @click.option("--jobs", type=click.IntRange(min=1), default=1, help="Cases at the same time.")
 @click.option(
     "--kinesis",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from protocol import errors
 from protocol.conform.report import Finding, failed, judged
+from protocol.conform.steps import GRACE, SHARD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from protocol.conform.daemon import DaemonKit
     from protocol.conform.daemon_run import DaemonRun, Script
 
-_SHARD: Final = "shardId-000000000000"
-_GRACE: Final[dict[str, str | None]] = {"shutdownGraceMillis": "20000"}
 _ILLEGAL: Final = errors.ILLEGAL_ARGUMENT
 #: item, position, sub-sequence number, expected error; played in this order in one batch of three
 #: records, of which the largest is $last.
@@ -43,7 +42,7 @@ def many_checkpoints(kit: DaemonKit) -> Iterator[Finding]:
         "processRecords": [[["sleep", 0], *steps, ["status"]], [["status"]]],
         "leaseLost": [[["checkpoint", None, None], ["status"]]],
     }
-    with kit.start(name, _GRACE, script) as run:
+    with kit.start(name, GRACE, script) as run:
         count = len(_POSITIONS) + 1
         run.wait_for(lambda found: len(found.results()) >= count, kit.limits.start_s)
         rows = kit.cloud.lease_rows(name)
@@ -107,7 +106,7 @@ def a_lost_lease(kit: DaemonKit) -> Iterator[Finding]:
     script: Script = {"processRecords": [[["sleep", 4], ["checkpoint", None, None], ["status"]]]}
     with kit.start(name, None, script) as run:
         run.wait_for_action("processRecords", kit.limits.start_s)
-        kit.cloud.change_lease(name, _SHARD, {"leaseOwner": "thief", "leaseCounter": 1_000_000})
+        kit.cloud.change_lease(name, SHARD, {"leaseOwner": "thief", "leaseCounter": 1_000_000})
         run.wait_for(lambda found: found.results(), kit.limits.step_s)
         result = (run.results() or [{}])[0]
         yield judged("CKPT-12", result.get("error") == errors.SHUTDOWN, json.dumps(result))
@@ -154,11 +153,11 @@ def _ended(
     }
     with kit.start(name, None, script) as run:
         run.wait_for_action("processRecords", kit.limits.start_s)
-        kit.cloud.split(name, _SHARD)
+        kit.cloud.split(name, SHARD)
         run.wait_for_action("shardEnded", kit.limits.start_s)
         run.wait_for_action("initialize", kit.limits.step_s / 2, 3)
         rows = {str(row["leaseKey"]): row for row in kit.cloud.lease_rows(name)}
-        checkpoint = str(rows.get(_SHARD, {}).get("checkpoint", "deleted"))
+        checkpoint = str(rows.get(SHARD, {}).get("checkpoint", "deleted"))
         return run.actions(), checkpoint
 
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from protocol.conform.cloud import Cloud
 
-DaemonName: TypeAlias = Literal["java", "kcl-mld"]
+#: ``java``: KCL 3.x; ``java-2``: KCL 2.x, whose credentials have the names of the first AWS SDK.
+DaemonName: TypeAlias = Literal["java", "java-2", "kcl-mld"]
 
 _PLACEHOLDER: Final = "{properties}"
 
@@ -47,6 +48,7 @@ class Limits:
 #: Java needs some 90 s to start on an empty table.
 LIMITS: Final[dict[DaemonName, Limits]] = {
     "java": Limits(150.0, 30.0, 60.0),
+    "java-2": Limits(150.0, 30.0, 60.0),
     "kcl-mld": Limits(30.0, 15.0, 30.0),
 }
 
@@ -85,7 +87,14 @@ class DaemonKit:
     @property
     def is_java(self) -> bool:
         """Whether exact texts and codes of the Java daemon are expected."""
-        return self.implementation == "java"
+        return self.implementation != "kcl-mld"
+
+    @property
+    def default_credentials(self) -> str:
+        """What the credentials key says for the default chain."""
+        if self.implementation == "java-2":
+            return "DefaultAWSCredentialsProviderChain"
+        return "DefaultCredentialsProvider"
 
     @property
     def program(self) -> tuple[str, ...]:
@@ -131,15 +140,21 @@ class DaemonKit:
         folder = self.new_folder(name + again)
         script_path = folder / "script.json"
         script_path.write_text(json.dumps({"record": str(folder), "actions": script or {}}))
-        values: dict[str, str | None] = {**usual_properties(name, script_path, self.cloud)}
+        values: dict[str, str | None] = {**self.usual_properties(name, script_path)}
         if self.is_java:
-            values["shardSyncIntervalMillis"] = "1000"  # it sleeps that long before its first lease
+            # It sleeps that long before its first lease, and takes leases at twice the other pace.
+            values |= {"shardSyncIntervalMillis": "1000", "failoverTimeMillis": "5000"}
         values |= changes or {}
         kept = {key: value for key, value in values.items() if value is not None}
         path = folder / "app.properties"
         path.write_bytes(properties_text(kept).encode("latin-1") + raw)
         arguments = [part.replace(_PLACEHOLDER, str(path)) for part in self._command]
         return DaemonRun(arguments, folder, self.environment(without) | dict(extra or {}))
+
+    def usual_properties(self, name: str, script: Path) -> dict[str, str]:
+        """What every case starts from: one application and one stream of that name."""
+        usual = usual_properties(name, script, self.cloud)
+        return usual | {"AWSCredentialsProvider": self.default_credentials}
 
     def start_with(self, name: str, *arguments: str, files: Mapping[str, str]) -> DaemonRun:
         """The program with other arguments, in a folder with these files."""

@@ -12,15 +12,15 @@ import time
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
-from protocol.connection import (
+from protocol.connection import DaemonConnection
+from protocol.errors import ProtocolError, RemoteProtocolError
+from protocol.events import (
     NEED_DATA,
     CheckpointRequested,
-    DaemonConnection,
     EndOfStream,
     JunkLine,
     StatusReceived,
 )
-from protocol.errors import ProtocolError, RemoteProtocolError
 from protocol.messages import CheckpointRequest, CheckpointResult, DaemonMessage
 
 if TYPE_CHECKING:

@@ -1,0 +1,73 @@
+"""Cases for the daemon kit: credentials that work; those that are refused are in ``refusal_cases``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from protocol.conform.report import Finding, differs, judged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from protocol.conform.daemon import DaemonKit
+
+
+def profile_credentials(kit: DaemonKit) -> Iterator[Finding]:
+    """A named profile; with a third word Java falls back to the default profile."""
+    for item_id, value in (
+        ("CRED-04", "ProfileCredentialsProvider|dev"),
+        ("CRED-05", "ProfileCredentialsProvider|dev|x"),
+    ):
+        name = item_id.lower()
+        kit.cloud.create_stream(name, 1)
+        credentials = kit.folder_of(name).with_name(f"{name}.credentials")
+        wanted = "dev" if item_id == "CRED-04" else "default"
+        credentials.write_text(
+            f"[{wanted}]\naws_access_key_id = embedded\naws_secret_access_key = embedded\n"
+        )
+        keys = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+        extra = {"AWS_SHARED_CREDENTIALS_FILE": str(credentials)}
+        with kit.start(name, {"AWSCredentialsProvider": value}, without=keys, extra=extra) as run:
+            finding = kit.started(item_id, run, f"only profile {wanted} exists")
+            refused = not kit.is_java and run.exit_code(0) == 2
+            if item_id == "CRED-04":
+                evidence = (
+                    "DynamoDB was called with the Kinesis provider: no other credentials exist"
+                )
+                yield judged("CRED-11", kit.cloud.lease_rows(name), evidence)
+            if item_id == "CRED-05" and refused:
+                finding = differs(item_id, "credentials-words", "exit 2: too many words")
+            yield finding
+
+
+def assumed_roles(kit: DaemonKit) -> Iterator[Finding]:
+    """The assume-role provider against the STS of the embedded AWS."""
+    role = "StsAssumeRoleCredentialsProvider|arn:aws:iam::123456789012:role/reader|session"
+    for item_id, name, words in (
+        ("CRED-06", "roleregion", "|endpointRegion=us-east-1|externalId=external"),
+        ("CRED-07", "roleendpoint", f"|endpoint={kit.cloud.dynamodb_url}^us-east-1"),
+    ):
+        kit.cloud.create_stream(name, 1)
+        with kit.start(name, {"AWSCredentialsProvider": role + words}) as run:
+            yield kit.started(item_id, run, "with the assumed role")
+
+
+def odd_assume_role_words(kit: DaemonKit) -> Iterator[Finding]:
+    """Words that Java ignores with a log line; the provider itself is built."""
+    value = "StsAssumeRoleCredentialsProvider|arn:aws:iam::123456789012:role/r|s"
+    value += "|foo=bar|externalId=eid=extra|hello"
+    with kit.start("cred09", {"AWSCredentialsProvider": value}) as run:
+        code = run.exit_code(kit.limits.refuse_s if kit.is_java else 4.0)
+        accepted = code != 1 or "No credential providers were specified." not in run.output
+        if kit.is_java:
+            ok = accepted and "Unsupported nested key: foo=bar" in run.output
+            yield judged("CRED-09", ok, f"exit {code}")
+        else:
+            yield judged("CRED-09", code != 2, f"exit {code}: ignored with a warning")
+
+
+CASES: Final[tuple[Callable[[DaemonKit], Iterator[Finding]], ...]] = (
+    profile_credentials,
+    assumed_roles,
+    odd_assume_role_words,
+)
