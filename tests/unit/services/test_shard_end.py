@@ -124,7 +124,7 @@ async def test_a_merge_without_any_parent_row_goes_on():
 
 @simulated
 async def test_an_only_child_of_one_parent_contradicts_itself():
-    world = await started(2)
+    world = await started()
     with pytest.raises(InvalidShardEnd):
         await world.shard_end().create_child_leases(await world.read(0), (LOWER,))
     assert world.metrics.total("ShutdownTask", "MissingMergeParent") == 1
