@@ -32,6 +32,10 @@ class ConsumerParts:
 
     Attributes:
         lines: made here, because large conversions of all shards wait for each other in it.
+        latest_starts: by lease key, the row's count of owner switches and when this process began
+            to read at LATEST (epoch seconds). A child that is started again, or a lapsed lease that
+            is regained, before anything was checkpointed goes on there; a new LATEST would skip
+            what came in between.
     """
 
     config: Config
@@ -42,6 +46,7 @@ class ConsumerParts:
     launcher: ChildLauncher
     rng: random.Random
     lines: LineWriter = field(init=False)
+    latest_starts: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.lines = LineWriter(

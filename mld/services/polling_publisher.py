@@ -113,9 +113,16 @@ class PollingPublisher:
 
     # -- for the consumer ----------------------------------------------------------------------
 
-    async def start(self, position: ExtendedSequenceNumber) -> None:
-        """Begin at a checkpoint; the first call is made at once by :meth:`run`."""
-        self._position = self._delivered = ReadPosition(position)
+    async def start(
+        self, position: ExtendedSequenceNumber, latest_since_s: float | None = None
+    ) -> None:
+        """Begin at a checkpoint; the first call is made at once by :meth:`run`.
+
+        Args:
+            position: the checkpoint.
+            latest_since_s: when reading at LATEST had begun before (epoch seconds); None = now.
+        """
+        self._position = self._delivered = ReadPosition(position, latest_since_s=latest_since_s)
         self._taken.set()
         if position.sentinel is Sentinel.LATEST:
             self._expected_bytes = SMALLEST_ANSWER_BYTES
@@ -154,7 +161,8 @@ class PollingPublisher:
     def rewind(self, to: ReadPosition) -> None:
         """Fetch again what came after a position; what is queued or in flight is dropped."""
         self._drop_queue()
-        self._position = self._delivered = to
+        # The place may be from before the first LATEST iterator.
+        self._position = self._delivered = replace(to, latest_since_s=self.latest_since_s)
         self._iterator = None
         self._has_ended = False
         self._rewinds += 1
@@ -166,6 +174,11 @@ class PollingPublisher:
         if self._delivered is None:
             raise RuntimeError("the publisher was not started")
         return self._delivered
+
+    @property
+    def latest_since_s(self) -> float | None:
+        """Epoch seconds before the first LATEST iterator; None if there was none."""
+        return None if self._delivered is None else self._delivered.latest_since_s
 
     async def close(self) -> None:
         """Give the memory of undelivered batches back; :meth:`run` must have been cancelled."""

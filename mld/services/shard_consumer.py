@@ -24,7 +24,7 @@ from mld.errors import (
     InvalidShardEnd,
     MalformedData,
 )
-from mld.model.sequence import SHARD_END
+from mld.model.sequence import SHARD_END, Sentinel
 from mld.services.checkpointer import Checkpointer
 from mld.services.consumer_metrics import ConsumerMetrics
 from mld.services.consumer_parts import ConsumerParts, ConsumerStatus, EndNotCheckpointed
@@ -214,7 +214,7 @@ class ShardConsumer:
             return Outcome.AGAIN
         position = self._checkpointer.last
         lane = self._lane = ShardLane(self._held.lease, self._parts, self._checkpointer)
-        await lane.start_fetching(self._group, position)
+        await lane.start_fetching(self._group, position, self._latest_since_s())
         with self._metrics.timed("InitializeTask", "RecordProcessor.initialize.Time"):
             await lane.processor.initialize(position)
         return Outcome.DONE
@@ -266,6 +266,8 @@ class ShardConsumer:
         )
         for problem in delivery.problems:
             log.error("%s: %s", self.shard_id, problem)
+        if self._current() is None:
+            return  # it lapsed while other shards were converted, or this process was frozen
         self._metrics.delivered(delivery.records, delivery.data_bytes)
         self._checkpointer.delivered(delivery.largest)
         line = delivery.take_line()
@@ -376,6 +378,10 @@ class ShardConsumer:
         if self._reason in {ShutdownReason.REQUESTED, ShutdownReason.LEASE_LOST}:
             log.error("%s; the shard is given up anyway", error)
             return Outcome.AGAIN
+        if self._checkpointer.has_ended:
+            # It failed only after its last checkpoint: there is nothing left to read.
+            log.error("%s; its shard is finished nevertheless", error)
+            return Outcome.AGAIN
         log.error("%s; a new child starts in %.1f s", error, pause_s)
         await self._stirred.wait(pause_s)
         self._checkpointer.start_over()
@@ -395,3 +401,17 @@ class ShardConsumer:
     async def _stop_fetching(self) -> None:
         if self._lane is not None:
             await self._lane.stop_fetching()
+            self._remember_latest(self._lane.publisher.latest_since_s)
+
+    def _latest_since_s(self) -> float | None:
+        """Where an earlier child or holding began at LATEST, unless others had the lease since."""
+        switches, since_s = self._parts.latest_starts.get(self.lease_key, (None, None))
+        is_same_reader = switches == self._held.lease.owner_switches_since_checkpoint
+        return since_s if is_same_reader else None
+
+    def _remember_latest(self, since_s: float | None) -> None:
+        if self._checkpointer.last.sentinel is not Sentinel.LATEST:
+            self._parts.latest_starts.pop(self.lease_key, None)
+        elif since_s is not None:
+            switches = self._held.lease.owner_switches_since_checkpoint
+            self._parts.latest_starts[self.lease_key] = (switches, since_s)

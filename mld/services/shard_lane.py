@@ -39,10 +39,13 @@ class ShardLane:
         self._fetching: asyncio.Task[None] | None = None
 
     async def start_fetching(
-        self, group: asyncio.TaskGroup, position: ExtendedSequenceNumber
+        self,
+        group: asyncio.TaskGroup,
+        position: ExtendedSequenceNumber,
+        latest_since_s: float | None = None,
     ) -> None:
         """Fetch from a position on, in a task of the group."""
-        await self.publisher.start(position)
+        await self.publisher.start(position, latest_since_s)
         self._fetching = group.create_task(self.publisher.run(), name=self._name)
 
     async def stop_fetching(self) -> None:

@@ -251,6 +251,19 @@ def test_a_latest_iterator_that_expires_before_the_first_record_leaves_no_hole()
     )
 
 
+def test_a_rewind_to_before_the_first_latest_iterator_leaves_no_hole():
+    async def test(world):
+        before = world.publisher.delivered
+        assert await world.take_numbers(1) == ["1"]
+        world.publisher.rewind(before)
+        world.kinesis.answers.append(answer(1))
+        assert await world.take_numbers(1) == ["1"]
+        assert world.kinesis.iterators[1]["ShardIteratorType"] == "AT_TIMESTAMP"
+        assert world.kinesis.iterators[1]["Timestamp"] == pytest.approx(EPOCH - 10, abs=0.01)
+
+    fetching(test, answer(1), position=LATEST)
+
+
 def test_a_refused_iterator_is_replaced():
     async def test(world):
         assert await world.take_numbers(1) == ["8"]

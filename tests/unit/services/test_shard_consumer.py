@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from mld.decide.lifecycle import ShutdownReason
 from mld.errors import ChildFailed, ChildTimedOut, InvalidShardEnd, Unreachable
 from mld.model.config import ChildFailurePolicy
 from mld.model.lease import Lease
-from mld.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
+from mld.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.services.shard_consumer import EndNotCheckpointed
 from tests.fakes.children import ScriptedChildren, polite
 from tests.sim.loop import run
@@ -208,6 +209,47 @@ def test_the_next_child_may_remember_the_end():
     in_world(test, children=ScriptedChildren(forgetful, polite))
 
 
+def test_a_child_that_dies_after_checkpointing_the_end_leaves_a_finished_shard():
+    async def dies(child):
+        while (message := await child.receive()) is not None:
+            if message["action"] == "shardEnded":
+                assert await child.checkpoint() is None
+                return 3
+            await child.answer(message)
+        return 0
+
+    async def test(world):
+        world.put(b"one")
+        split(world)
+        await asyncio.sleep(60)
+        consumer = world.consumer(await world.hold())
+        assert await consumer.run() is ShutdownReason.SHARD_END
+        assert len(world.children.children) == 1
+        assert (await world.row()).is_finished
+        assert world.cleanup.queued == (FIRST,)
+
+    in_world(test, children=ScriptedChildren(dies), child=RESTART)
+
+
+def test_a_lease_that_lapses_during_the_conversion_delivers_nothing():
+    async def test(world):
+        world.put(b"one")
+        held = await world.hold()
+        consumer = world.consumer(held)
+        real = world.parts.lines.write
+
+        async def slow(*arguments):
+            delivery = await real(*arguments)
+            await world.renewer.drop(FIRST, held.token)
+            return delivery
+
+        world.parts.lines.write = slow
+        assert await consumer.run() is ShutdownReason.LEASE_LOST
+        assert world.children.heard() == ["initialize", "leaseLost"]
+
+    in_world(test)
+
+
 def test_a_lost_lease_ends_the_child_without_a_checkpoint():
     async def test(world):
         world.put(b"one")
@@ -349,6 +391,47 @@ def test_with_restart_the_next_child_gets_the_same_records():
         assert world.payloads(1) == [b"one", b"two"]
 
     in_world(test, children=ScriptedChildren(crashing, polite), child=RESTART)
+
+
+def test_a_restart_at_latest_skips_nothing():
+    async def test(world):
+        consumer = world.consumer(await world.hold(checkpoint=LATEST))
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(consumer.run())
+            await asyncio.sleep(5)
+            world.put(b"one")
+            await asyncio.sleep(1.5)  # the first child is dead of it
+            world.put(b"two")
+            await asyncio.sleep(20)
+            consumer.request_shutdown()
+            await running
+        assert world.payloads(1) == [b"one", b"two"]
+        assert world.parts.latest_starts == {}  # a number is stored by now
+
+    in_world(test, children=ScriptedChildren(crashing, polite), child=RESTART)
+
+
+@pytest.mark.parametrize(("others", "seen"), [(False, [b"one"]), (True, [])])
+def test_a_lapsed_lease_at_latest_goes_on_where_it_began_unless_others_had_it(others, seen):
+    async def test(world):
+        held = await world.hold(checkpoint=LATEST)
+        consumer = world.consumer(held)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(consumer.run())
+            await asyncio.sleep(20)
+            consumer.lease_lost()
+            await running
+            world.put(b"one")
+            await asyncio.sleep(20)
+            lease = replace(await world.row(), owner_switches_since_checkpoint=int(others))
+            consumer = world.consumer(world.renewer.add(lease, world.clock.monotonic()))
+            running = group.create_task(consumer.run())
+            await asyncio.sleep(20)
+            consumer.request_shutdown()
+            await running
+        assert world.payloads() == seen
+
+    in_world(test)
 
 
 def test_restarts_end_when_nothing_gets_done():
