@@ -75,7 +75,9 @@ def retrieval_of(settings: Settings) -> RetrievalConfig:
             f"{idle_ms} is raised to {_LEAST_IDLE_MS}, as in Java",
             f"write {_LEAST_IDLE_MS} or more",
         )
+        name, raised = "idleTimeBetweenReadsInMillis", f"raised from {idle_ms}"
         idle_ms = _LEAST_IDLE_MS
+        settings.derive(name, idle_ms, raised)
     return RetrievalConfig(
         mode=mode,
         max_records=max_records,

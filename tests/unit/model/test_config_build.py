@@ -472,6 +472,7 @@ def test_a_short_pause_between_reads_is_raised():
     result = built("idleTimeBetweenReadsInMillis = 50", "retrievalMode = POLLING")
     assert result.require().retrieval.idle_s == 0.2
     assert warnings(result) == ["50 is raised to 200, as in Java"]
+    assert row(result, "idleTimeBetweenReadsInMillis").value == 200
 
 
 def test_a_negative_threshold_for_reduced_calls_is_off():
