@@ -10,11 +10,14 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+from botocore.exceptions import ClientError, ParamValidationError
 
+import mld
 from mld.cli.loading import read_properties
+from mld.errors import ConfigError
 from mld.local.embedded import EmbeddedAws
 from mld.local.feeding import put_all, read_records
 from mld.local.overrides import overridden, starts_at_latest, target_of
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+#: Runs the daemon of this very package: where the user stands, which is the daemon's working
+#: directory too, may be a folder `mld` or a `protocol.py` that is not ours.
+_DAEMON = "import sys; sys.path.insert(0, sys.argv.pop(1)); from mld.cli import main; main()"
 
 
 @click.command(
@@ -77,10 +83,7 @@ def local(
     )
     with stop_on_signals() as stopped, aws:
         if stream is not None:
-            aws.client("kinesis").create_stream(StreamName=stream, ShardCount=shards)
-        if put is not None:
-            assert stream is not None, "checked above"
-            put_file(aws, stream, Path(put))
+            prepare_stream(aws, stream, shards, put)
         if data is None or properties is None:
             print_endpoints(aws)
             stopped.wait()
@@ -91,6 +94,21 @@ def local(
             copy.write_bytes(text)
             argv = ["--properties", str(copy), *daemon_arguments]
             return stopped.run(run_daemon(argv, aws.environment_for_child()))
+
+
+def prepare_stream(aws: EmbeddedAws, stream: str, shards: int, put: str | None) -> None:
+    """Create the stream and put the records of a file.
+
+    Raises:
+        ConfigError: Kinesis would refuse the name or a record.
+    """
+    kinesis = aws.client("kinesis")
+    try:
+        kinesis.create_stream(StreamName=stream, ShardCount=shards)
+        if put is not None:
+            put_file(kinesis, stream, Path(put))
+    except (ClientError, ParamValidationError) as error:
+        raise ConfigError(f"stream {stream}: {error}") from None
 
 
 def replacements(aws: EmbeddedAws, data: bytes, source: str, *, puts: bool) -> dict[str, str]:
@@ -113,7 +131,7 @@ def run_daemon(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[
 
     The caller passes signals on, so that the daemon sees each of them once.
     """
-    command = [sys.executable, "-m", "mld", *argv]
+    command = [sys.executable, "-P", "-c", _DAEMON, str(Path(mld.__file__).parents[1]), *argv]
     return subprocess.Popen(command, env=dict(env), start_new_session=True)  # noqa: S603
 
 
@@ -160,9 +178,8 @@ def stop_on_signals() -> Iterator[Stopping]:
             signal.signal(number, handler)
 
 
-def put_file(aws: EmbeddedAws, stream: str, file: Path) -> None:
+def put_file(kinesis: Any, stream: str, file: Path) -> None:
     """Put the records of a file, showing progress on stderr."""
-    kinesis = aws.client("kinesis")
     size = file.stat().st_size
     done = 0
     with (

@@ -53,13 +53,17 @@ def main(
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     rng = random.Random(options.seed)
     plan = FaultPlan(rng)
-    listener = _listener(options.host, options.kinesis_port)
+    listener = _listener_or_exit(options.host, options.kinesis_port)
     endpoints = {"kinesis": f"http://{options.host}:{listener.getsockname()[1]}"}
     moto = None if options.no_moto else _moto(options, plan)
     if moto is not None:
         endpoints["moto"] = f"http://{options.host}:{moto.port}"
     server = _server(KinesisApp(_settings(options), rng, plan))
-    announce(json.dumps(endpoints))
+    try:
+        announce(json.dumps(endpoints))
+    except BrokenPipeError:  # whoever started this has been stopped meanwhile
+        listener.close()
+        return 1
     if not options.keep:
         source = sys.stdin.buffer if stdin is None else stdin
         threading.Thread(target=_stop_at_eof, args=(server, source), daemon=True).start()
@@ -78,6 +82,13 @@ def _settings(options: argparse.Namespace) -> KinesisSettings:
         consumer_create_s=options.create_s,
         limits=options.limits,
     )
+
+
+def _listener_or_exit(host: str, port: int) -> socket.socket:
+    try:
+        return _listener(host, port)
+    except OSError as error:
+        sys.exit(f"Kinesis cannot listen on {host}:{port}: {error.strerror}; choose another port")
 
 
 def _listener(host: str, port: int) -> socket.socket:

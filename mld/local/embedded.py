@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import select
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+
+import mld
+from mld.errors import ConfigError, MldError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
+#: Folder from which this package was imported.
+_ROOT = Path(mld.__file__).resolve().parent.parent
 _START_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 5
+#: What the child imports that a plain installation lacks.
+_PACKAGES = ("uvicorn", "h11", "moto", "flask")
+
+
+class EmbeddedAwsFailed(MldError):
+    """The embedded AWS did not start: its own words on stderr say why."""
 
 
 class EmbeddedAws:
@@ -55,13 +68,20 @@ class EmbeddedAws:
         """Start the child and wait until both servers listen.
 
         Raises:
-            RuntimeError: it ended or said nothing for 60 s; its own words are on stderr.
+            ConfigError: a package of the extra ``[local]`` is missing.
+            EmbeddedAwsFailed: it ended or said nothing for 60 s; its own words are on stderr.
         """
+        for package in _PACKAGES:
+            if importlib.util.find_spec(package) is None:
+                why = f"the embedded AWS needs the package {package}"
+                raise ConfigError(f"{why}: pip install 'kcl-mld[local]'")
         # A session of its own: Ctrl-C in a terminal reaches this process alone, which stops it.
         process = subprocess.Popen(  # noqa: S603 (this interpreter, our own module)
             self._arguments,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            # Where the user stands may be a folder `mld` or a `protocol.py` that is not ours.
+            cwd=_ROOT,
             start_new_session=True,
         )
         self._process = process
@@ -188,6 +208,6 @@ def _first_line(process: subprocess.Popen[bytes]) -> dict[str, str]:
     ready, _, _ = select.select([process.stdout], [], [], _START_TIMEOUT_S)
     line = process.stdout.readline() if ready else b""
     if not line:
-        raise RuntimeError("the embedded AWS did not start")
+        raise EmbeddedAwsFailed("the embedded AWS did not start")
     endpoints: dict[str, str] = json.loads(line)
     return endpoints

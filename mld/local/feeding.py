@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _BATCH_RECORDS = 500
 _BATCH_BYTES = 4 * 1024 * 1024
 _RETRY_S = 0.2
+#: Limit of Kinesis.
+_MOST_KEY_CHARACTERS = 256
 
 
 class _Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -50,6 +52,8 @@ def read_records(lines: Iterable[bytes], source: str) -> Iterator[tuple[dict[str
 def _entry(line: _Line) -> dict[str, Any]:
     if (line.data is None) == (line.data_base64 is None):
         raise ValueError("needs either data or dataBase64")
+    if not 1 <= len(line.partition_key) <= _MOST_KEY_CHARACTERS:
+        raise ValueError(f"partitionKey needs 1 to {_MOST_KEY_CHARACTERS} characters")
     if line.data_base64 is not None:
         data = base64.b64decode(line.data_base64, validate=True)
     else:

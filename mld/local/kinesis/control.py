@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from mld.local.kinesis.faults import in_use, invalid, malformed, over_limit
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from mld.local.kinesis.state import KinesisState
 
+_STREAM_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 _MAX_SHARDS = 10_000
 _ON_DEMAND_SHARDS = 4
 
@@ -25,8 +27,8 @@ _ON_DEMAND_SHARDS = 4
 def create_stream(state: KinesisState, request: Mapping[str, Any]) -> dict[str, Any]:
     """CreateStream: ``ShardCount`` shards, or four on demand."""
     name = request.get("StreamName")
-    if not isinstance(name, str) or not 1 <= len(name) <= 128:
-        raise malformed("StreamName must have 1 to 128 characters.")
+    if not isinstance(name, str) or not _STREAM_NAME.fullmatch(name):
+        raise malformed("StreamName must have 1 to 128 letters, digits, _ . or -.")
     if name in state.streams:
         raise in_use(f"Stream {name} under account {state.settings.account_id} already exists.")
     on_demand = request.get("StreamModeDetails", {}).get("StreamMode") == "ON_DEMAND"

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from mld.cli import local as cli
+from mld.errors import ConfigError
 from mld.model.properties import parse
 
 if TYPE_CHECKING:
@@ -130,10 +131,22 @@ def test_options_that_do_not_fit_are_refused(
     assert why in str(result.exception)
 
 
-def test_the_daemons_command_line_is_ours() -> None:
-    daemon = cli.run_daemon(["--version"], {"PYTHONPATH": "."})
-    assert daemon.args == [sys.executable, "-m", "mld", "--version"]
-    assert daemon.wait(30) == 0
+def test_the_daemon_is_ours_wherever_the_user_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mld").mkdir()
+    (tmp_path / "mld" / "__init__.py").write_text("raise SystemExit(99)")
+    (tmp_path / "protocol.py").write_text("raise SystemExit(98)")
+    monkeypatch.chdir(tmp_path)
+    assert cli.run_daemon(["--version"], {}).wait(30) == 0
+    assert cli.run_daemon(["missing.properties"], {}).wait(30) == 2
+
+
+@pytest.mark.parametrize("name", ["two words", "n" * 129])
+def test_a_name_that_no_stream_can_have_is_refused(name: str) -> None:
+    result = run("--stream", name)
+    assert isinstance(result.exception, ConfigError)
+    assert name in str(result.exception)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -55,6 +55,8 @@ def test_lines_become_records() -> None:
         b'{"partitionKey": "k", "data": "", "dataBase64": ""}',
         b'{"partitionKey": "k", "dataBase64": "%"}',
         b'{"partitionKey": "k", "data": "", "datum": 1}',
+        b'{"partitionKey": "", "data": "x"}',
+        b'{"partitionKey": "%s", "data": "x"}' % (b"k" * 257),
     ],
 )
 def test_a_bad_line_is_named(line: bytes) -> None:

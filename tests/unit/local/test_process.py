@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import importlib.util
 import json
 import os
 import queue
+import socket
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -15,8 +17,9 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError
 
+from mld.errors import ConfigError
 from mld.local.__main__ import main
-from mld.local.embedded import EmbeddedAws
+from mld.local.embedded import EmbeddedAws, EmbeddedAwsFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -197,9 +200,32 @@ def test_it_runs_as_a_child_and_ends_with_its_pipe() -> None:
 
 
 def test_a_child_that_cannot_start_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(RuntimeError, match="did not start"):
+    with pytest.raises(EmbeddedAwsFailed, match="did not start"):
         EmbeddedAws(options=["--nonsense"]).start()
     assert "--nonsense" in capfd.readouterr().err
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"uvicorn: pip install 'kcl-mld\[local\]'"):
+        EmbeddedAws().start()
+
+
+def test_a_port_in_use_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(EmbeddedAwsFailed):
+            EmbeddedAws(kinesis_port=port).start()
+        said = capfd.readouterr().err
+        assert f"127.0.0.1:{port}" in said
+        assert "Traceback" not in said
+
+
+def test_a_starter_that_is_gone_is_no_defect() -> None:
+    def announce(_line: str) -> None:
+        raise BrokenPipeError
+
+    assert main(["--no-moto"], announce=announce) == 1
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "no.such.host.invalid"])
