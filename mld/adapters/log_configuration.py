@@ -96,7 +96,8 @@ def apply_python(configuration: dict[str, Any]) -> None:
     try:
         logging.config.dictConfig(configuration)
     except (ValueError, TypeError, AttributeError, ImportError) as error:
-        raise ConfigError(f"Error while loading log configuration: {error}") from None
+        why = f"{error}: {error.__cause__}" if error.__cause__ else str(error)
+        raise ConfigError(f"Error while loading log configuration: {why}") from None
 
 
 def _from_json(data: bytes) -> LogConfiguration:

@@ -7,6 +7,7 @@ Modules are imported when their command runs, so that the daemon starts fast.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -53,7 +54,11 @@ class LazyGroup(click.Group):
         try:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
-            if error.name == module_name:
+            if str(error.name).partition(".")[0] in {"mld", "protocol"}:
+                # Another `protocol` than ours was found: say which.
+                from mld.cli.run import check_protocol_package
+
+                check_protocol_package()
                 why = f"{name} is not part of this version"
             else:
                 why = f"{name} needs the package {error.name}: pip install 'kcl-mld[local]'"
@@ -88,6 +93,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 def dispatch(args: list[str]) -> int:
     """Run one command line and return its exit code."""
+    open_standard_streams()
     if not args or (args[0] not in COMMANDS and args[0] not in _GROUP_OPTIONS):
         args = ["run", *args]
     try:
@@ -103,7 +109,36 @@ def dispatch(args: list[str]) -> int:
         # Whoever read our output is gone; keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        # Commands turn what they expect of files and sockets into errors of their own.
+        return _fail_os(error)
     return result if isinstance(result, int) else 0
+
+
+def open_standard_streams() -> None:
+    """Put the null device where the starter left stdin, stdout or stderr closed.
+
+    Else the next file or socket that is opened would get the number of stdout or stderr.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
+            assert opened == number, "the lower ones are open"
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+def _fail_os(error: OSError) -> int:
+    """A disk is full, a file cannot be written: one line instead of a traceback."""
+    with contextlib.suppress(OSError):
+        subject = f"{error.filename}: " if error.filename else ""
+        click.echo(f"kcl-mld: {subject}{error.strerror or error}", err=True)
+    # What is still buffered for stdout would fail again when the interpreter ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 1
 
 
 def _fail_usage(error: click.UsageError) -> int:

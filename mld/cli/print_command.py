@@ -7,6 +7,9 @@ command in its place they start kcl-mld. Options about Java are accepted and not
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
+from pathlib import Path
 
 import click
 
@@ -44,8 +47,16 @@ def print_command(
         raise click.UsageError("there is no installed sample: name a file with --properties", ctx)
     if not properties:
         raise click.UsageError("Must provide arguments: --properties", ctx)
-    command = ["kcl-mld", "--properties", properties]
+    command = [*_program(), "--properties", properties]
     if log_configuration:
         command += ["--log-configuration", log_configuration]
     click.echo(shlex.join(command))
     return 0
+
+
+def _program() -> list[str]:
+    """How to call this program: by name where the PATH finds it, else by where it is."""
+    if shutil.which("kcl-mld"):
+        return ["kcl-mld"]
+    script = Path(sys.executable).with_name("kcl-mld")
+    return [str(script)] if script.exists() else [sys.executable, "-P", "-m", "mld"]

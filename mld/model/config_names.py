@@ -129,6 +129,8 @@ def _advice(name: str) -> str:
         known = close[0] if close else None
     if known is None:
         return "remove the line or correct the name"
+    if name.startswith("ï»¿"):
+        return f"save the file without a byte-order mark: it became a part of the name {known}"
     letters = " Upper and lower case matter." if known.lower() == name.lower() else ""
     return f"did you mean {known}?{letters}"
 

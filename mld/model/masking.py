@@ -20,11 +20,12 @@ _SECRET_KEY = re.compile(
 )
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _NAMED = re.compile(
-    r"(?i)((?:external[-_]?id|passw(?:or)?d|passphrase|secret|token|access[-_]?key)[\w-]{0,40}\s{0,3}[=: ]\s{0,3})"
+    r"(?i)((?:external[-_]?id|passw(?:or)?d|pwd|passphrase|secret|token|(?:access|api|auth|private)[-_]?key)"
+    r"[\w-]{0,40}\s{0,3}[=: ]\s{0,3})"
     r"[^\s|,]+"
 )
 _SECRET_NAME = re.compile(
-    r"(?i)passw(or)?d|passphrase|secret|token|access[-_.]?key|private[-_.]?key|external[-_.]?id"
+    r"(?i)passw(or)?d|pwd|passphrase|secret|token|(access|api|auth|private)[-_.]?key|external[-_.]?id"
 )
 
 

@@ -1,6 +1,7 @@
 """The command line: Java's forms and messages, our commands, exit codes."""
 
 import logging
+import os
 import shlex
 import subprocess
 import sys
@@ -328,9 +329,60 @@ def test_the_daemons_command_line_is_parsed_without_botocore():
     assert done.returncode == 0
 
 
+# --- surroundings
+
+
+def run_process(command, tmp_path, **surroundings):
+    """Exit code and stderr of a shell command in which ``kcl-mld`` is ours."""
+    program = f"{shlex.quote(sys.executable)} -P -m mld"
+    shell = command.replace("kcl-mld", program)
+    done = subprocess.run(
+        ["/bin/sh", "-c", shell],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | surroundings,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("arguments", ["--help", "properties", "validate x.properties"])
+def test_a_full_disk_is_one_line(tmp_path, arguments):
+    (tmp_path / "x.properties").touch()
+    code, err = run_process(f"kcl-mld {arguments} > /dev/full", tmp_path)
+    assert (code, err) == (1, "kcl-mld: No space left on device\n")
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
+def test_what_the_starter_left_closed_is_not_missed(tmp_path, closed):
+    assert run_process(f"kcl-mld missing.properties {closed}", tmp_path) == (2, "")
+    assert run_process(f"kcl-mld --version {closed}", tmp_path) == (0, "")
+
+
+@pytest.mark.parametrize("arguments", ["x.properties", "conform child -- true"])
+def test_a_protocol_module_of_the_users_is_named(tmp_path, arguments):
+    (tmp_path / "protocol.py").touch()
+    code, err = run_process(f"kcl-mld {arguments}", tmp_path, PYTHONPATH=str(tmp_path))
+    assert code == 2
+    assert f"was found at {tmp_path / 'protocol.py'}" in err
+    assert "pip install" not in err
+
+
 # --- print-command
 
 
+@pytest.fixture
+def on_path(tmp_path, monkeypatch):
+    """The PATH finds a kcl-mld."""
+    program = tmp_path / "kcl-mld"
+    program.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return program
+
+
+@pytest.mark.usefixtures("on_path")
 @pytest.mark.parametrize("option", ["-p", "--properties", "--props", "--prop"])
 def test_the_command_line_is_printed_for_kclpys_flags(capsys, option):
     args = ["print-command", "--print_command", "--java", "/usr/bin/java", option, "a b.properties"]
@@ -340,10 +392,24 @@ def test_the_command_line_is_printed_for_kclpys_flags(capsys, option):
     assert "not needed" in err
 
 
+@pytest.mark.usefixtures("on_path")
 def test_the_printed_command_needs_neither_java_nor_a_log_configuration(capsys):
     assert invoke(capsys, "print-command", "-p", "x") == (0, "kcl-mld --properties x\n", "")
 
 
+def test_the_printed_command_can_be_run_where_the_path_does_not_find_kcl_mld(
+    capsys, on_path, monkeypatch
+):
+    on_path.unlink()
+    _, out, _ = invoke(capsys, "print-command", "-p", "x")
+    beside = Path(sys.executable).with_name("kcl-mld")
+    assert out == f"{beside} --properties x\n"
+    monkeypatch.setattr(sys, "executable", str(on_path.parent / "python3"))
+    _, out, _ = invoke(capsys, "print-command", "-p", "x")
+    assert out == f"{sys.executable} -P -m mld --properties x\n"
+
+
+@pytest.mark.usefixtures("on_path")
 def test_a_class_path_is_not_needed(capsys):
     code, out, err = invoke(capsys, "print-command", "--print_classpath")
     assert (code, out) == (0, "")

@@ -223,7 +223,7 @@ def test_other_names_of_a_property_are_known(alias, name):
         ("workerUtilizationAwareAssignmentConfig.dampeningPercentage", "did you mean dampeningPerc"),
         ("coordinatorStateTableConfig.coordinatorStateTableName", "did you mean coordinatorStateTable"),
         ("workerMetricsTableConfig.workerMetricsTags", "did you mean workerMetricsTags?"),
-        ("ï»¿executableName", "did you mean executableName?"),
+        ("ï»¿executableName", "without a byte-order mark"),
         ("initiatPositionInStreamExtended", "did you mean initialPositionInStreamExtended?"),
         ("billingMode", "on demand"),
         ("leaseCleanupConfig.interval", "leaseCleanupIntervalMillis"),
