@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How long a child whose stdout ended may take to end itself, so that its exit status can be told.
+#: How long a child whose stdout ended or whose stdin broke may take to end, so that its exit
+#: status can be told.
 _EXIT_STATUS_S = 0.5
 #: Actions whose checkpoint requests can be served, as in Java.
 _CARRY_CHECKPOINTER = frozenset(
@@ -112,6 +113,8 @@ class RecordProcessor:
         self._log = ChildLog(shard_id, clock)
         self._child: Child | None = None
         self._exit_status: int | None = None
+        self._write_error: OSError | None = None
+        self._answer_limit: asyncio.Timeout | None = None
 
     @property
     def pid(self) -> int | None:
@@ -185,6 +188,7 @@ class RecordProcessor:
         """Write a line, answer checkpoint requests, and wait for the status."""
         contents = [line] if line is not None else box or []
         failure: ChildFailed | None = None
+        self._write_error = self._answer_limit = None
         async with asyncio.TaskGroup() as group:
             writing = group.create_task(self._write(contents, on_written))
             warning = group.create_task(self._warn(action))
@@ -206,6 +210,12 @@ class RecordProcessor:
         try:
             await self._running().write(contents.pop())
         except OSError as error:
+            # An answer to what it never read to its end would be worth nothing. Its end, if it
+            # comes now, tells more; but a child that lives on without its stdin never answers.
+            self._write_error = error
+            limit = self._answer_limit
+            if limit is not None and not limit.expired():
+                limit.reschedule(asyncio.get_running_loop().time() + _EXIT_STATUS_S)
             return error
         finally:
             if on_written is not None:
@@ -220,17 +230,25 @@ class RecordProcessor:
         except TimeoutError:
             raise self._timed_out(action) from None
         if error is not None:
-            raise self._failure(action, f"its stdin cannot be written: {error}")
+            raise self._unwritable(action, error)
 
     async def _await_status(self, action: Action) -> None:
         while True:
+            limit_s = self._config.answer_timeout_s
             try:
-                async with asyncio.timeout(self._config.answer_timeout_s):
+                async with asyncio.timeout(
+                    _EXIT_STATUS_S if self._write_error else limit_s
+                ) as limit:
+                    self._answer_limit = limit
                     event = await self._next_message()
             except TimeoutError:
+                if self._write_error is not None:
+                    raise self._unwritable(action, self._write_error) from None
                 raise self._timed_out(action) from None
             except RemoteProtocolError as error:
                 raise await self._broken(action, error) from error
+            finally:
+                self._answer_limit = None
             match event:
                 case StatusReceived():
                     return
@@ -301,6 +319,9 @@ class RecordProcessor:
 
     def _failure(self, action: Action, why: str) -> ChildFailed:
         return ChildFailed(self._shard_id, str(action), why, self._exit_status)
+
+    def _unwritable(self, action: Action, error: OSError) -> ChildFailed:
+        return self._failure(action, f"its stdin cannot be written: {error}")
 
     def _timed_out(self, action: Action) -> ChildTimedOut:
         why = f"no answer within {self._config.answer_timeout_s} s"

@@ -276,6 +276,30 @@ def test_a_correct_status_does_not_make_up_for_a_closed_stdin():
     talking(test, deaf)
 
 
+@pytest.mark.parametrize("asks_first", [False, True])
+def test_a_child_that_closed_its_stdin_and_lives_on_fails_although_nothing_limits_its_answer(
+    asks_first,
+):
+    async def closes(child):
+        message = await child.receive()
+        child.stdin.changed.clear()
+        await child.answer(message)
+        await child.stdin.changed.wait()
+        if asks_first:
+            await child.say(action="checkpoint", sequenceNumber="1")
+        child.stdin.break_off()
+        await asyncio.Event().wait()
+
+    async def test(world):
+        await world.processor.initialize(TRIM_HORIZON)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(ChildFailed, match="cannot be written"):
+            await world.process(BATCH[:-1] + b" " * 200_000 + b"\n")
+        assert asyncio.get_running_loop().time() - began < 1
+
+    assert talking(test, closes, eof_grace_s=0.1).child.signals == ["TERM"]
+
+
 def test_a_checkpoint_result_that_cannot_be_written_fails_the_action():
     async def asks_and_leaves(child, _message):
         await child.say(action="checkpoint", sequenceNumber=None, subSequenceNumber=None)
