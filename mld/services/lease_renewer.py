@@ -99,6 +99,8 @@ class LeaseRenewer:
         #: Woken at every gain and every loss.
         self.changed = self._held.changed
         self._reported_lost = 0
+        #: Leases that were given up but still name us in the table: nobody else gets them at once.
+        self.unreleased = 0
         #: The last finished round.
         self.last_round: RenewalRound | None = None
 
@@ -193,6 +195,7 @@ class LeaseRenewer:
                 log.warning("Could not release %s: %s", lease.lease_key, error)
                 if attempt + 1 < RELEASE_TRIES:
                     await asyncio.sleep(self._retry_pause(attempt))
+        self.unreleased += 1
         return False
 
     def stop_adding(self) -> None:

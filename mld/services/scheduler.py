@@ -339,7 +339,7 @@ class Scheduler:
                         await self._release_held()
             except TimeoutError:
                 log.warning("The grace is over with %d shards unfinished", len(self._consuming))
-        left = len(coordinator.renewer.held())
+        left = len(coordinator.renewer.held()) + coordinator.renewer.unreleased
         complete = not self._consuming and left == 0 and not self._stop_now
         if self._consuming:
             self.stop_now()

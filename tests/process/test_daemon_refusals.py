@@ -20,7 +20,7 @@ pytestmark = pytest.mark.process
 def test_a_stream_that_does_not_exist_ends_the_start_with_4(
     new_app: Callable[..., Application],
 ) -> None:
-    app = new_app(shards=0, maxInitializationAttempts="2")
+    app = new_app(shards=0, schedulerInitializationBackoffTimeMillis="20")
     run = app.start()
     assert run.ends() == 4, run.output
     assert app.name in run.output

@@ -486,6 +486,7 @@ def test_a_release_is_tried_a_few_times_and_then_left_to_lapse():
         again = renewer.add(await renewer._store.take(stored(world), "me"), 0.0)
         world.fault("throttle", times=3)
         assert not await renewer.release(KEY, again.token)
+        assert renewer.unreleased == 1
         assert renewer.held() == ()
         assert stored(world).lease_owner == "me"
 

@@ -50,6 +50,7 @@ class Renewer:
         self.released: list[str] = []
         self.dropped: list[str] = []
         self.release_takes_s = 0.0
+        self.unreleased = 0
         self._count = 0
 
     def gain(self, *keys: str) -> None:
@@ -463,6 +464,15 @@ async def test_leases_that_cannot_be_released_in_time_are_counted():
     task = await world.working(A)
     world.made[0].end(ShutdownReason.SHARD_END)
     await asyncio.sleep(0.1)
+    world.scheduler.stop()
+    assert await task == StopOutcome(complete=False, leases_left=1)
+
+
+@simulated
+async def test_a_lease_whose_release_failed_is_counted():
+    world = World()
+    task = await world.working(A)
+    world.renewer.unreleased = 1
     world.scheduler.stop()
     assert await task == StopOutcome(complete=False, leases_left=1)
 
