@@ -113,7 +113,10 @@ def require_credentials(session: Session, what: str) -> None:
     resolver = session.get_component("credential_provider")
     if resolver.is_anonymous() or session.get_credentials() is not None:
         return
-    raise CredentialsMissing(f"{what}: no credentials found by {resolver}")
+    raise CredentialsMissing(
+        f"{what}: no credentials found by {resolver}: give this process AWS_ACCESS_KEY_ID and"
+        " AWS_SECRET_ACCESS_KEY, a profile or a role, or name another provider"
+    )
 
 
 class ChainResolver:

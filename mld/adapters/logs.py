@@ -43,6 +43,11 @@ _BURST = 10
 _WINDOW_S = 10.0
 #: Distinct lines remembered; beyond it the memory starts afresh.
 _REMEMBERED = 1000
+#: What a child or a file says must not move the cursor of a terminal: control characters are shown
+#: as escapes, all but the line breaks and tabs of our own messages.
+_VISIBLE = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
+}
 #: Libraries whose INFO lines say nothing to an operator.
 _CHATTY = ("botocore", "urllib3", "asyncio")
 
@@ -81,7 +86,8 @@ class TextFormatter(logging.Formatter):
         stamp = f"{self.formatTime(record, '%Y-%m-%d %H:%M:%S')},{int(record.msecs):03d}"
         facts = " ".join(f"{name}={value}" for name, value in _fields(record).items())
         context = f" [{facts}]" if facts else ""
-        text = f"{stamp} {record.levelname:<7} {record.name}{context} {_message(record)}"
+        said = _message(record).translate(_VISIBLE)
+        text = f"{stamp} {record.levelname:<7} {record.name}{context} {said}"
         if record.exc_info:
             text += "\n" + mask(self.formatException(record.exc_info))
         return text

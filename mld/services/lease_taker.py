@@ -60,6 +60,12 @@ class TakeOutcome:
         return f"took {len(self.taken)}{missed}, because {plan.reason} ({share})"
 
 
+def _weight(outcome: TakeOutcome) -> int:
+    if outcome.plan is None:
+        return logging.WARNING
+    return logging.INFO if outcome.plan.leases else logging.DEBUG
+
+
 class LeaseTaker:
     """Takes free, expired and surplus leases by the rules of ``mld.decide.taking``."""
 
@@ -122,8 +128,7 @@ class LeaseTaker:
         outcome = await self._cycle()
         self._count("Success", int(outcome.error is None))
         self._time("Time", self._clock.monotonic() - started_at)
-        quiet = outcome.plan is not None and not outcome.plan.leases
-        log.log(logging.DEBUG if quiet else logging.INFO, "Cycle of taking leases: %s", outcome)
+        log.log(_weight(outcome), "Cycle of taking leases: %s", outcome)
         self.last_outcome = outcome
         return outcome
 

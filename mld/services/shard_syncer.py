@@ -119,7 +119,8 @@ class ShardSyncer:
         except NotFound:
             raise
         except (AwsError, MalformedData, TimeoutError) as error:
-            log.warning("Shards of %s cannot be listed yet: %r", self._stream.name, error)
+            why = str(error) or f"no answer within {LOOK_S:g} s"
+            log.warning("Shards of %s cannot be listed yet: %s", self._stream.name, why)
         else:
             self._sync.warn_of_recreation(await self._sync.own_leases(), shards)
 

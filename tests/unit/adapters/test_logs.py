@@ -69,6 +69,11 @@ def test_a_json_line_is_one_line_of_ascii_whatever_it_says():
     assert "\n" not in line
 
 
+def test_a_text_line_cannot_move_the_cursor_of_a_terminal():
+    line = TextFormatter().format(record("a\x1b[2Jb\rc\x9bd\ne\tf"))
+    assert line.endswith(r"a\x1b[2Jb\x0dc\x9bd" + "\ne\tf")
+
+
 def test_a_text_line_has_its_context_in_brackets():
     line = TextFormatter().format(record("a", shard="shardId-0", pid=7, level=logging.WARNING))
     assert line[19:] == ",930 WARNING mld.x [shard=shardId-0 pid=7] a"

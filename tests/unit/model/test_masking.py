@@ -17,6 +17,8 @@ from mld.model.masking import mask, mask_value
         ("x|externalId=geheim|y", "x|externalId=****|y"),
         ("SECRET_KEY = abc", "SECRET_KEY = ****"),
         ("token: abc", "token: ****"),
+        ("app.py --api-key abc -v", "app.py --api-key **** -v"),
+        ("db.pwd=abc", "db.pwd=****"),
     ],
 )
 def test_secrets_are_replaced(text, shown):
