@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.backoff import backoff_s
 from mld.decide.checkpointing import CheckpointState, position_to_store
-from mld.errors import CheckpointRefused, LeaseLost, MldError, NotFound, Throttled
+from mld.errors import CheckpointRefused, LeaseLost, MldError, NotFound, Throttled, UnknownOutcome
 from mld.ports.metrics import Level, Unit
 from protocol.errors import DEPENDENCY, INVALID_STATE, SHUTDOWN, THROTTLING
 
@@ -76,6 +76,10 @@ class Checkpointer:
         self._lock = asyncio.Lock()
         self._state = CheckpointState.starting_at(held.lease.checkpoint)
         self._child_shard_ids: tuple[str, ...] = ()
+        #: True when the last write got no answer: the table may be ahead of :attr:`last`.
+        self.is_unsure = False
+        #: True when the child wanted to checkpoint the shard's end, and the table did not let it.
+        self.was_hindered_at_end = False
 
     @property
     def last(self) -> ExtendedSequenceNumber:
@@ -95,11 +99,17 @@ class Checkpointer:
         """The shard ended: SHARD_END may be stored, together with the ids of the children."""
         self._state = self._state.ended()
         self._child_shard_ids = child_shard_ids
+        self.was_hindered_at_end = False
 
     def start_over(self) -> None:
         """A new child begins at the last stored position."""
         self._state = CheckpointState.starting_at(self._state.last)
         self._child_shard_ids = ()
+
+    def found(self, position: ExtendedSequenceNumber) -> None:
+        """What the table holds after a write of unknown outcome; a new child begins there."""
+        self._state = CheckpointState.starting_at(position)
+        self.is_unsure = False
 
     async def checkpoint(
         self, sequence_number: str | None, sub_sequence_number: int | None
@@ -129,8 +139,11 @@ class Checkpointer:
             await self._write(position, began)
         except MldError as error:
             self._measure(began, succeeded=False)
+            self.is_unsure |= isinstance(error, UnknownOutcome)
+            self.was_hindered_at_end = self._state.at_end is not None
             return self._name_of(error, position)
         self._measure(began, succeeded=True)
+        self.is_unsure = False
         self._state = self._state.stored(position)
         self._on_stored()
         return None

@@ -242,6 +242,27 @@ class LeaseRenewer:
                 raise
             self._held.succeed(holding, lease, requested_at)
 
+    async def refresh(self, lease_key: str, token: str) -> HeldLease:
+        """Renew one lease now, and so learn what a write without an answer has left in its row.
+
+        Raises:
+            LeaseLost: the lease isn't held under that token any more.
+            AwsError: nothing is known; try again.
+        """
+        async with self.exclusive(lease_key):
+            holding = self._held.find(lease_key, token)
+            if holding is not None and not self._held.has_lapsed(holding):
+                requested_at = self._clock.monotonic()
+                try:
+                    lease = await self._store.renew(holding.lease)
+                except LeaseLost as lost:
+                    self._held.lose(holding, lost.why)
+                    raise
+                self._held.succeed(holding, lease, requested_at)
+                if not holding.ended:
+                    return holding.snapshot()
+        raise LeaseLost(lease_key, "it is not held any more")
+
     async def run(self) -> None:
         """Renew at a fixed rate until cancelled."""
         async with asyncio.TaskGroup() as group:

@@ -22,6 +22,7 @@ from mld.errors import (
     ChildFailed,
     ChildTimedOut,
     InvalidShardEnd,
+    LeaseLost,
     MalformedData,
 )
 from mld.model.sequence import SHARD_END, Sentinel
@@ -212,12 +213,35 @@ class ShardConsumer:
     async def _initialize(self) -> Outcome:
         if self._group is None or not self._may_go_on():
             return Outcome.AGAIN
+        if self._checkpointer.is_unsure and not await self._find_out():
+            return Outcome.RESTART
         position = self._checkpointer.last
+        if position.is_shard_end:
+            self._stop_for(ShutdownReason.SHARD_END)
+            return Outcome.DONE
         lane = self._lane = ShardLane(self._held.lease, self._parts, self._checkpointer)
         await lane.start_fetching(self._group, position, self._latest_since_s())
         with self._metrics.timed("InitializeTask", "RecordProcessor.initialize.Time"):
             await lane.processor.initialize(position)
         return Outcome.DONE
+
+    async def _find_out(self) -> bool:
+        """After a checkpoint of unknown outcome: where the next child must begin.
+
+        Reading from before a SHARD_END that is stored would deliver this shard's records after
+        those of its children, which start as soon as they see it.
+        """
+        try:
+            held = await self._parts.renewer.refresh(self.lease_key, self._held.token)
+        except LeaseLost:
+            self.lease_lost()
+            return False
+        except AwsError as error:
+            log.warning("%s: its checkpoint is not known: %s", self.shard_id, error)
+            await self._stirred.wait(self._parts.config.retrieval.task_backoff_s)
+            return False
+        self._checkpointer.found(held.lease.checkpoint or self._checkpointer.last)
+        return True
 
     # -- PROCESSING ----------------------------------------------------------------------------
 
@@ -370,7 +394,9 @@ class ShardConsumer:
             self._lane.processor.terminate()  # it will not notice the end of its input either
         await self._end_child()
         forgot_end = isinstance(error, EndNotCheckpointed)
-        self._restarts = self._restarts.after_failure(forgot_end=forgot_end)
+        # A child that tried is not to blame: it gets as many more chances as the table needs.
+        to_blame = forgot_end and not self._checkpointer.was_hindered_at_end
+        self._restarts = self._restarts.after_failure(forgot_end=to_blame)
         child = self._parts.config.child
         pause_s = restart_pause_s(child, self._restarts, self._parts.rng, forgot_end=forgot_end)
         if pause_s is None:

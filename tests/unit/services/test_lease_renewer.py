@@ -465,6 +465,41 @@ def test_during_a_hand_off_renewals_and_checkpoints_go_on_and_the_release_finish
     with_held(test)
 
 
+def test_a_refresh_finds_what_a_checkpoint_without_an_answer_has_left():
+    async def test(world, renewer):
+        token = only(renewer).token
+        world.fault("lose answer")
+        world.fault("refuse", "GetItem")
+        with pytest.raises(UnknownOutcome):
+            await renewer.checkpoint(KEY, token, POSITION)
+        assert only(renewer).lease.checkpoint != POSITION
+        held = await renewer.refresh(KEY, token)
+        assert held == only(renewer)
+        assert held.lease == stored(world)
+        assert held.lease.checkpoint == POSITION
+
+    with_held(test)
+
+
+@pytest.mark.parametrize("how", ["old token", "lapsed", "taken", "slow"])
+def test_a_lost_lease_is_not_refreshed(how):
+    async def test(world, renewer):
+        token = only(renewer).token
+        if how == "old token":
+            token = "other"
+        elif how == "lapsed":
+            await asyncio.sleep(20)
+        elif how == "taken":
+            world.change(KEY, leaseOwner="other", leaseCounter=5)
+        else:
+            world.fault("slow answer", seconds=20)
+        with pytest.raises(LeaseLost):
+            await renewer.refresh(KEY, token)
+        assert len(renewer.held()) == (how == "old token")
+
+    with_held(test)
+
+
 # -- letting go -----------------------------------------------------------------------------------
 
 

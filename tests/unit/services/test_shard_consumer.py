@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from mld.decide.lifecycle import ShutdownReason
-from mld.errors import ChildFailed, ChildTimedOut, InvalidShardEnd, Unreachable
+from mld.errors import (
+    ChildFailed,
+    ChildTimedOut,
+    InvalidShardEnd,
+    LeaseLost,
+    Throttled,
+    UnknownOutcome,
+    Unreachable,
+)
 from mld.model.config import ChildFailurePolicy
 from mld.model.lease import Lease
 from mld.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
@@ -229,6 +237,87 @@ def test_a_child_that_dies_after_checkpointing_the_end_leaves_a_finished_shard()
         assert world.cleanup.queued == (FIRST,)
 
     in_world(test, children=ScriptedChildren(dies), child=RESTART)
+
+
+def hindered(*errors):
+    """A world's renewer whose SHARD_END checkpoints fail, whether they happened or not."""
+
+    def hinder(world):
+        real, left = world.renewer.checkpoint, list(errors)
+
+        async def checkpoint(key, token, position, **rest):
+            if position.is_shard_end and left:
+                error = left.pop(0)
+                if isinstance(error, UnknownOutcome):
+                    row = world.renewer._held.find(key).lease
+                    await world.store.checkpoint(row, position)
+                raise error
+            await real(key, token, position, **rest)
+
+        world.renewer.checkpoint = checkpoint
+
+    return hinder
+
+
+def test_an_end_whose_checkpoint_got_no_answer_is_not_read_again():
+    async def swallows(child):
+        while (message := await child.receive()) is not None:
+            if message["action"] == "shardEnded":
+                assert await child.checkpoint() is not None
+            await child.answer(message)
+        return 0
+
+    async def test(world):
+        world.put(b"one")
+        split(world)
+        await asyncio.sleep(60)
+        hindered(UnknownOutcome("UpdateItem", "ReadTimeoutError"))(world)
+        refresh, troubles = world.renewer.refresh, [Unreachable("UpdateItem", "refused")]
+
+        async def late(key, token):
+            if troubles:
+                raise troubles.pop()
+            return await refresh(key, token)
+
+        world.renewer.refresh = late
+        consumer = world.consumer(await world.hold())
+        assert await consumer.run() is ShutdownReason.SHARD_END
+        assert len(world.children.children) == 1
+        assert (await world.row()).is_finished
+        assert world.cleanup.queued == (FIRST,)
+
+    in_world(test, children=ScriptedChildren(swallows))
+
+
+def test_an_end_of_unknown_outcome_whose_lease_is_lost_is_left_to_the_next_owner():
+    async def test(world):
+        split(world)
+        await asyncio.sleep(60)
+        hindered(UnknownOutcome("UpdateItem", "ReadTimeoutError"))(world)
+        held = await world.hold()
+        consumer = world.consumer(held)
+
+        async def lost(key, token):
+            raise LeaseLost(key, "it is not held any more")
+
+        world.renewer.refresh = lost
+        assert await consumer.run() is ShutdownReason.LEASE_LOST
+        assert len(world.children.children) == 1
+
+    in_world(test)
+
+
+def test_a_table_that_is_throttled_for_minutes_at_the_end_of_a_shard_ends_no_daemon():
+    async def test(world):
+        split(world)
+        await asyncio.sleep(60)
+        hindered(*[Throttled("UpdateItem", "ThrottlingException")] * 200)(world)
+        consumer = world.consumer(await world.hold())
+        assert await consumer.run() is ShutdownReason.SHARD_END
+        assert len(world.children.children) > 4
+        assert (await world.row()).is_finished
+
+    in_world(test)
 
 
 def test_a_lease_that_lapses_during_the_conversion_delivers_nothing():
