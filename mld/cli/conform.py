@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import botocore.session
 import click
 
-from protocol.conform import daemon_cases
+from protocol.conform import baselines, daemon_cases
 from protocol.conform.child import ChildKit
 from protocol.conform.daemon import DaemonKit
 
@@ -172,7 +172,9 @@ def child(
 
 
 @conform.command("daemon")
-@click.option("--implementation", type=click.Choice(["java", "java-2", "kcl-mld"]), default="kcl-mld")
+@click.option(
+    "--implementation", type=click.Choice(["java", "java-2", "kcl-mld"]), default="kcl-mld"
+)
 @click.option("--jobs", type=click.IntRange(min=1), default=1, help="Cases at the same time.")
 @click.option(
     "--kinesis",
@@ -180,6 +182,11 @@ def child(
     help="A Kinesis of your own instead of the embedded one; Java wants HTTP/2 and CBOR.",
 )
 @click.option("--only", multiple=True, help="Run the cases whose name contains this.")
+@click.option(
+    "--baseline",
+    "baseline_name",
+    help=f"Show verdicts beside: {', '.join(baselines.names())}, or the path of a --json report.",
+)
 @_JSON
 @_COMMAND
 @click.pass_context
@@ -189,6 +196,7 @@ def daemon(
     jobs: int,
     kinesis_url: str | None,
     only: tuple[str, ...],
+    baseline_name: str | None,
     json_path: pathlib.Path | None,
     command: tuple[str, ...],
 ) -> None:
@@ -198,13 +206,20 @@ def daemon(
     cases = [
         case for case in daemon_cases.ALL if not only or any(part in case.__name__ for part in only)
     ]
+    if not cases:
+        raise click.UsageError("no case has such a name")
+    try:
+        baseline = baselines.load(baseline_name) if baseline_name else None
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
     with tempfile.TemporaryDirectory() as folder, EmbeddedAws() as embedded:
         cloud = EmbeddedCloud(embedded, kinesis_url)
         try:
             kit = DaemonKit(command, implementation, cloud, pathlib.Path(folder), jobs)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
-        context.exit(_show(kit.run(cases, _progress), json_path))
+        report = kit.run(cases, _progress, baseline=baseline, whole=not only)
+        context.exit(_show(report, json_path))
 
 
 def _progress(name: str) -> None:

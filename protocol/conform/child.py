@@ -147,6 +147,9 @@ def life_of_a_lease(kit: ChildKit) -> Iterator[Finding]:
         peer.close_stdin()
         code = peer.wait_exit(EXIT_S)
         yield judged("CHILD-15", code == 0, _exit_evidence(code))
+        # A second status that came late was taken for a wrong answer to the next action.
+        if twice := peer.surplus_statuses():
+            yield failed("CHILD-13", f"answered more than once: {', '.join(twice)}")
         yield from _checkpoint_lines(bytes(peer.stdout), asked)
 
 

@@ -22,6 +22,7 @@ from protocol.conform.report import Finding, Report, differs, failed, judged, pa
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from protocol.conform.baselines import Baseline
     from protocol.conform.cloud import Cloud
 
 #: ``java``: KCL 3.x; ``java-2``: KCL 2.x, whose credentials have the names of the first AWS SDK.
@@ -141,9 +142,6 @@ class DaemonKit:
         script_path = folder / "script.json"
         script_path.write_text(json.dumps({"record": str(folder), "actions": script or {}}))
         values: dict[str, str | None] = {**self.usual_properties(name, script_path)}
-        if self.is_java:
-            # It sleeps that long before its first lease, and takes leases at twice the other pace.
-            values |= {"shardSyncIntervalMillis": "1000", "failoverTimeMillis": "5000"}
         values |= changes or {}
         kept = {key: value for key, value in values.items() if value is not None}
         path = folder / "app.properties"
@@ -154,7 +152,11 @@ class DaemonKit:
     def usual_properties(self, name: str, script: Path) -> dict[str, str]:
         """What every case starts from: one application and one stream of that name."""
         usual = usual_properties(name, script, self.cloud)
-        return usual | {"AWSCredentialsProvider": self.default_credentials}
+        usual["AWSCredentialsProvider"] = self.default_credentials
+        if self.is_java:
+            # It sleeps that long before its first lease, and takes leases at twice the other pace.
+            usual |= {"shardSyncIntervalMillis": "1000", "failoverTimeMillis": "5000"}
+        return usual
 
     def start_with(self, name: str, *arguments: str, files: Mapping[str, str]) -> DaemonRun:
         """The program with other arguments, in a folder with these files."""
@@ -218,14 +220,20 @@ class DaemonKit:
         self,
         cases: Sequence[Callable[[DaemonKit], Iterator[Finding]]],
         progress: Callable[[str], object] = lambda _: None,
+        *,
+        baseline: Baseline | None = None,
+        whole: bool = True,
     ) -> Report:
         """All cases.
 
         Args:
             cases: e.g. ``daemon_cases.ALL``.
             progress: called with the name of each finished case.
+            baseline: verdicts to show beside the new ones.
+            whole: these are all cases: report every item, not only those they came to.
         """
-        report = Report(item for item in items.load() if item.group not in {"CHILD", "PY"})
+        about = (item for item in items.load() if item.group not in {"CHILD", "PY"})
+        report = Report(about, baseline=baseline, whole=whole)
         with ThreadPoolExecutor(self._jobs) as pool:
             outcomes = [pool.submit(self._findings, case) for case in cases]
             try:

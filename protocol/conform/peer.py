@@ -9,6 +9,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
@@ -21,7 +22,8 @@ from protocol.events import (
     JunkLine,
     StatusReceived,
 )
-from protocol.messages import CheckpointRequest, CheckpointResult, DaemonMessage
+from protocol.jackson import decode_from_child
+from protocol.messages import CheckpointRequest, CheckpointResult, DaemonMessage, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -86,6 +88,7 @@ class Peer:
         )
         self._connection = DaemonConnection("shardId-000000000000")
         self._chunks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._told: Counter[str] = Counter()
         self.stdout = bytearray()
         self.stderr = bytearray()
         assert self._process.stdout is not None
@@ -118,6 +121,7 @@ class Peer:
         deadline = started + self._timeout_s
         try:
             self._write(self._connection.send(message))
+            self._told[message.action] += 1
             while not exchange.answered:
                 self._step(exchange, answer, deadline)
         except (ProtocolError, OSError, TimeoutError) as error:
@@ -164,6 +168,17 @@ class Peer:
             while chunk := self._receive(deadline - time.monotonic()):
                 said += chunk
         return said
+
+    def surplus_statuses(self) -> list[str]:
+        """Actions answered more often than they were told, whenever that came; sorted."""
+        said: Counter[str] = Counter()
+        for line in self.stdout.splitlines():
+            match decode_from_child(bytes(line)):
+                case Status(response_for=str() as action):
+                    said[action] += 1
+                case _:
+                    pass
+        return sorted(action for action in self._told if said[action] > self._told[action])
 
     def _write(self, data: bytes) -> None:
         assert self._process.stdin is not None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from protocol.conform.baselines import Baseline
     from protocol.conform.items import Item
 
 _EVIDENCE_WIDTH = 100
@@ -75,13 +76,19 @@ class Report:
     """Findings in the order of the items; the worst verdict on an item counts.
 
     Args:
-        items: what the run covers; items without a finding are reported as not testable.
+        items: what the run covers.
+        baseline: verdicts to show beside the new ones.
+        whole: items without a finding are reported as not testable; else they are left out.
     """
 
     _ORDER = (Verdict.FAIL, Verdict.DIFFERS, Verdict.PASS, Verdict.NOT_TESTABLE)
 
-    def __init__(self, items: Iterable[Item]) -> None:
+    def __init__(
+        self, items: Iterable[Item], *, baseline: Baseline | None = None, whole: bool = True
+    ) -> None:
         self._items = tuple(items)
+        self._baseline = baseline
+        self._whole = whole
         self._found: dict[str, Finding] = {}
         self._broken: list[str] = []
 
@@ -99,11 +106,12 @@ class Report:
         return self._ORDER.index(finding.verdict)
 
     def findings(self) -> tuple[Finding, ...]:
-        """One finding per item."""
+        """One finding per item, in the order of the items."""
         return tuple(
             self._found.get(item.id)
             or not_testable(item.id, item.reason or "no case of this kit shows it")
             for item in self._items
+            if self._whole or item.id in self._found
         )
 
     @property
@@ -127,15 +135,19 @@ class Report:
             evidence = " ".join(finding.evidence.split())
             if len(evidence) > _EVIDENCE_WIDTH:
                 evidence = evidence[: _EVIDENCE_WIDTH - 1] + "…"
-            lines.append((finding.item_id, verdict, evidence))
-        widths = [max((len(line[column]) for line in lines), default=0) for column in (0, 1)]
-        rows = [
-            f"{item:<{widths[0]}}  {verdict:<{widths[1]}}  {evidence}"
-            for item, verdict, evidence in lines
-        ]
+            lines.append([finding.item_id, verdict, *self._elsewhere(finding), evidence])
+        count = len(lines)
+        if self._baseline is not None:
+            lines.insert(0, ["item", "verdict", self._baseline.name, "evidence"])
         totals = ", ".join(f"{count} {verdict}" for verdict, count in self.totals().items())
         broken = [f"broke off: {why}" for why in self._broken]
-        return "\n".join([*rows, "", *broken, f"{len(rows)} items: {totals}"]) + "\n"
+        return "\n".join([*_aligned(lines), "", *broken, f"{count} items: {totals}"]) + "\n"
+
+    def _elsewhere(self, finding: Finding) -> list[str]:
+        """The baseline's verdict on the same item; nothing without a baseline."""
+        if self._baseline is None:
+            return []
+        return [self._baseline.verdicts.get(finding.item_id, "-")]
 
     def json(self) -> str:
         """The same as one JSON object, for a baseline file."""
@@ -154,3 +166,10 @@ class Report:
             )
             + "\n"
         )
+
+
+def _aligned(lines: list[list[str]]) -> list[str]:
+    """Lines with columns of equal width; the last column ends as it likes."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)][:-1]
+    rows = ([*map(str.ljust, line, widths), line[-1]] for line in lines)
+    return ["  ".join(row) for row in rows]
