@@ -17,6 +17,7 @@ from mld.adapters.system_clock import SystemClock
 from mld.cli.loading import build
 from mld.decide.lease_report import Grouping, group_leases, state_of
 from mld.errors import NotFound, ResourceMissing
+from mld.model.masking import printable
 from mld.model.stream import Stream
 from mld.services.lease_store import LeaseStore
 
@@ -125,14 +126,12 @@ def _print(table: str, groups: dict[str, tuple[Lease, ...]], scan: TableScan) ->
     ]
     for name, owned in rows.items():
         click.echo()
-        click.echo(click.style(f"{_printable(name) or '(nobody)'}: {len(owned)}", bold=True))
+        click.echo(click.style(f"{printable(name) or '(nobody)'}: {len(owned)}", bold=True))
         _print_table(owned, widths)
     if scan.foreign:
-        click.echo(
-            f"\nItems that are no leases: {', '.join(map(_printable, sorted(scan.foreign)))}"
-        )
+        click.echo(f"\nItems that are no leases: {', '.join(map(printable, sorted(scan.foreign)))}")
     for key, why in scan.broken:
-        click.echo(f"\nCan't be read: {_printable(key)}: {_printable(why)}")
+        click.echo(f"\nCan't be read: {printable(key)}: {printable(why)}")
 
 
 def _print_table(rows: Iterable[Sequence[str]], widths: Sequence[int]) -> None:
@@ -149,17 +148,12 @@ def _cells(lease: Lease) -> tuple[str, ...]:
     if lease.checkpoint_owner is not None:
         owner = f"{lease.checkpoint_owner} > {owner}"
     return (
-        _printable(lease.lease_key),
-        _printable(owner),
+        printable(lease.lease_key),
+        printable(owner),
         str(lease.lease_counter),
         str(lease.checkpoint or "-"),
         str(lease.owner_switches_since_checkpoint),
-        _printable(",".join(lease.parent_shard_ids)) or "-",
-        _printable(",".join(lease.child_shard_ids)) or "-",
+        printable(",".join(lease.parent_shard_ids)) or "-",
+        printable(",".join(lease.child_shard_ids)) or "-",
         str(state_of(lease)),
     )
-
-
-def _printable(text: str) -> str:
-    """Control characters and lone surrogates escaped: ids are free texts of others."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

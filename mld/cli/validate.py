@@ -14,7 +14,7 @@ from mld.errors import ConfigError
 from mld.model.config_keys import CREDENTIAL_KEYS, Effect
 from mld.model.credentials import parse_chain
 from mld.model.findings import Finding, Severity
-from mld.model.masking import mask
+from mld.model.masking import mask, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,9 +119,9 @@ def _print_findings(file: str, findings: list[Finding]) -> None:
     for finding in findings:
         severity = click.style(finding.severity, fg=_COLORS[finding.severity])
         subject = f"{finding.key}: " if finding.key is not None else ""
-        click.echo(f"  {finding.place}: {severity}: {_printable(subject + finding.text)}")
+        click.echo(f"  {finding.place}: {severity}: {printable(subject + finding.text)}")
         if finding.suggestion:
-            click.echo(f"      {_printable(finding.suggestion)}")
+            click.echo(f"      {printable(finding.suggestion)}")
     click.echo()
 
 
@@ -130,10 +130,5 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
     value_width = min(48, max(len(row["value"]) for row in rows))
     for row in rows:
         remark = "" if row["effect"] == Effect.EFFECTIVE else f"; {row['effect']}"
-        value = _printable(row["value"])
+        value = printable(row["value"])
         click.echo(f"{row['key']:<{width}}  {value:<{value_width}}  {row['origin']}{remark}")
-
-
-def _printable(text: str) -> str:
-    """Control characters and lone surrogates escaped: a file may hold anything."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

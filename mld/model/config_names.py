@@ -74,6 +74,8 @@ _TRIED = {
     "leaseManagementConfig": "write the property without a prefix",
     "maxLeaseRenewerThreads": "did you mean maxLeaseRenewalThreads?",
 }
+#: Beyond this a name is no slip of the pen, and comparing takes long.
+_LONGEST_NAME = 100
 _INDEX = re.compile(r"\[([^\]]*)\]")
 _FOLDED = {name.lower(): name for name in (*KEYS, *_ALIASES)}
 _FLAT = {name.rpartition(".")[2].lower(): name for name in KEYS}
@@ -124,7 +126,7 @@ def _advice(name: str) -> str:
     stripped = name.strip(" \t\"'\ufeffÿþï»¿")
     flat = stripped.rpartition(".")[2].lower()
     known = _FOLDED.get(stripped.lower()) or _FLAT.get(flat)
-    if known is None:
+    if known is None and len(stripped) <= _LONGEST_NAME:
         close = difflib.get_close_matches(stripped, [*KEYS, *_ALIASES], n=1, cutoff=0.75)
         known = close[0] if close else None
     if known is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from mld.model.masking import printable
+
 
 class Severity(StrEnum):
     """How much a finding matters.
@@ -60,5 +62,5 @@ class Finding:
 
     def __str__(self) -> str:
         subject = f"{self.key}: " if self.key is not None else ""
-        advice = f" ({self.suggestion})" if self.suggestion else ""
-        return f"{self.place}: {self.severity}: {subject}{self.text}{advice}"
+        advice = f" ({printable(self.suggestion)})" if self.suggestion else ""
+        return f"{self.place}: {self.severity}: {printable(subject + self.text)}{advice}"

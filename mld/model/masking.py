@@ -1,4 +1,4 @@
-"""Keep secrets out of whatever is printed or logged.
+"""Keep secrets, and whatever confuses a terminal, out of what is printed or logged.
 
 A ``.properties`` file should hold none, but people paste access keys, tokens and URLs with
 passwords into it. Masking errs on the side of hiding too much.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 
 MASK = "****"
+#: More than this of one text is of use to nobody.
+_MOST_CHARACTERS = 2000
 
 #: AWS access key ids: a four-letter prefix of the kind and 12 or more capitals and digits.
 _KEY_ID = re.compile(r"\b(?:A3T[A-Z0-9]|ABIA|ACCA|AGPA|AIDA|AKIA|AROA|ASCA|ASIA)[A-Z0-9]{12,}\b")
@@ -43,3 +45,14 @@ def mask(text: str) -> str:
 def mask_value(key: str, value: str) -> str:
     """The value of a property as it may be shown; wholly hidden when the key's name says secret."""
     return MASK if value and _SECRET_NAME.search(key) else mask(value)
+
+
+def printable(text: str) -> str:
+    """The text on one line, control characters and lone surrogates escaped, cut where it is endless.
+
+    Names and values in files and tables are free texts of others.
+    """
+    cut = len(text) - _MOST_CHARACTERS
+    if cut > 0:
+        return f"{printable(text[:_MOST_CHARACTERS])}… [{cut} characters more]"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -232,6 +232,7 @@ def test_other_names_of_a_property_are_known(alias, name):
         ("foo.bar", "remove the line"),
         ("foo[0]", "remove the line"),
         ("foo(a)", "remove the line"),
+        ("maxRecords" * 11, "remove the line"),
         ("", "remove the line"),
     ],
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.model.masking import mask, mask_value
+from mld.model.masking import mask, mask_value, printable
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,8 @@ def test_the_name_of_a_property_may_say_that_all_of_it_is_secret():
     assert mask_value("my.accessKey", "x") == "****"
     assert mask_value("token", "") == ""
     assert mask_value("streamName", "x y") == "x y"
+
+
+def test_what_is_printed_stays_on_one_line_and_ends():
+    assert printable("a\x1b[2J\r\nb\ud800é") == r"a\x1b[2J\r\nb\ud800é"
+    assert printable("x" * 5000) == "x" * 2000 + "… [3000 characters more]"
