@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
-from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from mld.decide.backoff import backoff_s
-from mld.errors import AwsError, Denied, LeaseLost, NotFound
-from mld.ports.metrics import Level, Unit
+from mld.errors import AwsError, LeaseLost
 from mld.services.bounded import for_each
-from mld.services.held_leases import HeldLeases, Holding
+from mld.services.held_leases import HeldLeases
+from mld.services.renewal_rounds import RETRY_CAP_S, RETRY_FIRST_S, RenewalRounds
 
 if TYPE_CHECKING:
     import random
@@ -31,48 +29,11 @@ if TYPE_CHECKING:
     from mld.ports.clock import Clock, IdSource
     from mld.ports.metrics import Metrics
     from mld.services.lease_store import LeaseStore
+    from mld.services.renewal_rounds import RenewalRound
 
 log = logging.getLogger(__name__)
 
-_OPERATION = "RenewAllLeases"
-#: First and longest pause before a failed renewal is tried again within its round.
-RETRY_FIRST_S = 0.1
-RETRY_CAP_S = 1.0
 RELEASE_TRIES = 3
-#: So short that belief is not stretched, long enough for the clock to move.
-MIN_SLEEP_S = 0.001
-
-
-class _Try(Enum):
-    """How one try to renew ended."""
-
-    RENEWED = auto()
-    GONE = auto()
-    REPEAT = auto()
-    HOPELESS = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class RenewalRound:
-    """What one round did; ``str()`` is a sentence for the log.
-
-    Attributes:
-        renewed: leases whose counter moved.
-        lost: leases that turned out not to be ours any more, since the round before.
-        unsure: leases that could not be renewed; held ones are believed until their time is up.
-        took_s: length of the round.
-    """
-
-    renewed: int
-    lost: int
-    unsure: int
-    took_s: float
-
-    def __str__(self) -> str:
-        return (
-            f"renewed {self.renewed}, lost {self.lost}, failed to renew {self.unsure} "
-            f"in {self.took_s:.2f} s"
-        )
 
 
 class LeaseRenewer:
@@ -94,15 +55,12 @@ class LeaseRenewer:
         self._worker_id = worker_id
         self._clock = clock
         self._rng = rng
-        self._metrics = metrics
         self._held = HeldLeases(config, clock, ids)
+        self._rounds = RenewalRounds(store, self._held, config, clock, rng, metrics)
         #: Woken at every gain and every loss.
         self.changed = self._held.changed
-        self._reported_lost = 0
         #: Leases that were given up but still name us in the table: nobody else gets them at once.
         self.unreleased = 0
-        #: The last finished round.
-        self.last_round: RenewalRound | None = None
 
     # -- what is held -----------------------------------------------------------------------------
 
@@ -184,6 +142,9 @@ class LeaseRenewer:
                 return False
             try:
                 return await self._evict(holding.lease)
+            except asyncio.CancelledError:
+                self.unreleased += 1
+                raise
             finally:
                 self._held.end(holding)
 
@@ -194,7 +155,9 @@ class LeaseRenewer:
             except AwsError as error:
                 log.warning("Could not release %s: %s", lease.lease_key, error)
                 if attempt + 1 < RELEASE_TRIES:
-                    await asyncio.sleep(self._retry_pause(attempt))
+                    first_s, cap_s = RETRY_FIRST_S, RETRY_CAP_S
+                    pause_s = backoff_s(attempt, self._rng, first_s=first_s, cap_s=cap_s)
+                    await asyncio.sleep(pause_s)
         self.unreleased += 1
         return False
 
@@ -265,120 +228,8 @@ class LeaseRenewer:
 
     async def run(self) -> None:
         """Renew at a fixed rate until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch_expiry())
-            group.create_task(self._run_rounds())
-
-    async def _run_rounds(self) -> None:
-        period_s = self._config.renewal_interval_s
-        due = self._clock.monotonic()
-        while True:
-            late_s = self._clock.monotonic() - due
-            self._add_time("Lateness", max(0.0, late_s), Level.DETAILED)
-            try:
-                await self.renew_once()
-            except Exception:
-                # The heartbeat must outlive any defect: without it every lease is lost.
-                log.exception("A renewal round failed")
-            due = max(due + period_s, self._clock.monotonic())
-            await asyncio.sleep(due - self._clock.monotonic())
+        await self._rounds.run()
 
     async def renew_once(self) -> RenewalRound:
-        """Renew every held lease, trying failed ones again until the next round is due.
-
-        Leases that lapsed are tried after the others: while nobody else took them (the table was
-        out of reach, this process was frozen), writing on top of our own last row regains them.
-        """
-        started_at = self._clock.monotonic()
-        ends_at = started_at + self._config.renewal_interval_s
-        pending = self._held.keys_by_wait() + self._held.lapsed()
-        attempt, renewed, hopeless = 0, 0, 0
-        while pending:
-            tries = await self._try_all(pending)
-            renewed += sum(outcome is _Try.RENEWED for outcome in tries.values())
-            hopeless += sum(outcome is _Try.HOPELESS for outcome in tries.values())
-            pending = [key for key in pending if tries[key] is _Try.REPEAT]
-            pause_s = self._retry_pause(attempt)
-            if not pending or self._clock.monotonic() + pause_s >= ends_at:
-                break
-            await asyncio.sleep(pause_s)
-            attempt += 1
-        took_s = self._clock.monotonic() - started_at
-        return self._report(renewed, len(pending) + hopeless, took_s)
-
-    async def _try_all(self, keys: list[str]) -> dict[str, _Try]:
-        outcomes: dict[str, _Try] = {}
-
-        async def renew(key: str) -> None:
-            async with self.exclusive(key):
-                outcomes[key] = await self._try(key)
-
-        await for_each(keys, self._config.renewal_threads, renew)
-        return outcomes
-
-    async def _try(self, lease_key: str) -> _Try:
-        """One try to renew a held or to regain a lapsed lease, under its lock."""
-        holding = self._held.find(lease_key)
-        if holding is not None and self._held.has_lapsed(holding):
-            holding = None
-        row = self._held.lapsed_row(lease_key) if holding is None else holding.lease
-        if row is None:
-            return _Try.GONE
-        requested_at = self._clock.monotonic()
-        outcome = await self._renew(row, holding, requested_at)
-        success = outcome in (_Try.RENEWED, _Try.GONE)
-        self._add_count("RenewLease.Success", int(success), Level.DETAILED)
-        took_s = self._clock.monotonic() - requested_at
-        self._add_time("RenewLease.Time", took_s, Level.DETAILED)
-        return outcome
-
-    async def _renew(self, row: Lease, holding: Holding | None, requested_at: float) -> _Try:
-        try:
-            lease = await self._store.renew(row)
-        except LeaseLost as lost:
-            self._held.forget(row.lease_key)
-            if holding is not None:
-                self._held.lose(holding, lost.why)
-            return _Try.GONE
-        except AwsError as error:
-            log.warning("Could not renew %s: %s", row.lease_key, error)
-            return _Try.HOPELESS if isinstance(error, NotFound | Denied) else _Try.REPEAT
-        if holding is not None:
-            self._held.succeed(holding, lease, requested_at)
-        elif self._held.lapsed_row(row.lease_key) is not None:
-            self.add(lease, requested_at)
-        return _Try.RENEWED
-
-    # -- details ----------------------------------------------------------------------------------
-
-    async def _watch_expiry(self) -> None:
-        """Tell of leases whose time is up, even while all requests hang."""
-        longest_s = self._config.renewal_interval_s / 4
-        while True:
-            soonest = self._held.lapse_all()
-            left_s = longest_s if soonest is None else soonest - self._clock.monotonic()
-            await asyncio.sleep(min(longest_s, max(MIN_SLEEP_S, left_s)))
-
-    def _retry_pause(self, attempt: int) -> float:
-        return backoff_s(attempt, self._rng, first_s=RETRY_FIRST_S, cap_s=RETRY_CAP_S)
-
-    def _report(self, renewed: int, unsure: int, took_s: float) -> RenewalRound:
-        lost, self._reported_lost = self._held.lost - self._reported_lost, self._held.lost
-        outcome = RenewalRound(renewed, lost, unsure, took_s)
-        if took_s > self._config.failover_s / 2:
-            log.warning("A renewal round took more than half the failover time: %s", outcome)
-            self._add_count("SlowRounds", 1, Level.SUMMARY)
-        self._add_count("LostLeases", lost, Level.SUMMARY)
-        self._add_count("CurrentLeases", len(self._held), Level.SUMMARY)
-        self._add_count("Success", int(unsure == 0), Level.SUMMARY)
-        self._add_time("Time", took_s, Level.SUMMARY)
-        self.last_round = outcome
-        return outcome
-
-    def _add_count(self, name: str, value: int, level: Level) -> None:
-        self._metrics.add(_OPERATION, name, value, level=level, worker=True)
-
-    def _add_time(self, name: str, seconds: float, level: Level) -> None:
-        self._metrics.add(
-            _OPERATION, name, seconds * 1000, unit=Unit.MILLISECONDS, level=level, worker=True
-        )
+        """One round now; see :meth:`RenewalRounds.renew_once`."""
+        return await self._rounds.renew_once()

@@ -230,13 +230,57 @@ def test_a_slow_round_warns_and_counts(caplog):
     with_held(test)
 
 
-def test_a_defect_in_a_round_does_not_end_the_heartbeat(caplog):
+def test_a_defect_in_one_renewal_harms_no_other_lease(caplog):
     async def test(world, renewer):
         world.fault("slow", error=RuntimeError("a defect"), seconds=0.001)
+        outcome = await renewer.renew_once()
+        assert (outcome.renewed, outcome.unsure) == (2, 1)
+        assert "failed unexpectedly" in caplog.text
+        await renewer.renew_once()
+        counters = [stored(world, held.lease.lease_key).lease_counter for held in renewer.held()]
+        assert sorted(counters) == [2, 3, 3]
+
+    with_held(test, 3)
+
+
+def test_a_defect_in_a_round_does_not_end_the_heartbeat(caplog):
+    async def test(world, renewer):
+        order, defects = renewer._held.keys_by_wait, [RuntimeError("a defect")]
+
+        def keys_by_wait():
+            if defects:
+                raise defects.pop()
+            return order()
+
+        renewer._held.keys_by_wait = keys_by_wait
         async with running(renewer):
             await asyncio.sleep(4)
         assert stored(world).lease_counter == 2
         assert "A renewal round failed" in caplog.text
+
+    with_held(test)
+
+
+def test_an_unreachable_table_costs_one_line_of_the_log_a_round(caplog):
+    async def test(world, renewer):
+        world.fault("refuse", times=10**9)
+        async with running(renewer):
+            await asyncio.sleep(30)
+        lines = [record for record in caplog.records if "could not be renewed" in record.message]
+        assert len(lines) <= 10
+        assert "ConnectTimeoutError" in lines[0].message
+
+    with_held(test, 30)
+
+
+def test_a_release_that_is_cancelled_is_counted():
+    async def test(world, renewer):
+        world.fault("slow", seconds=100)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5):
+                await renewer.release(KEY, only(renewer).token)
+        assert renewer.unreleased == 1
+        assert renewer.held() == ()
 
     with_held(test)
 
