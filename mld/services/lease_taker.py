@@ -155,7 +155,12 @@ class LeaseTaker:
         missed: list[str] = []
 
         async def take(lease: Lease) -> None:
-            success = await self._take(lease)
+            try:
+                success = await self._take(lease)
+            except Exception:
+                # A defect in one take must not cut off the others, whose writes may have happened.
+                log.exception("Taking %s failed unexpectedly", lease.lease_key)
+                success = False
             (taken if success else missed).append(lease.lease_key)
 
         await for_each(await self._recheck(plan, scan), self._config.renewal_threads, take)

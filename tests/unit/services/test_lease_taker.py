@@ -288,6 +288,16 @@ def test_after_an_outage_a_lapsed_lease_is_regained_with_the_next_heartbeat():
     on_table(test, lease())
 
 
+def test_a_defect_in_one_take_does_not_cut_off_the_others(caplog):
+    async def test(world, me):
+        world.fault("slow", error=RuntimeError("a defect"), seconds=0.001)
+        outcome = await me.taker.take_once()
+        assert (len(outcome.taken), len(outcome.missed)) == (3, 1)
+        assert "failed unexpectedly" in caplog.text
+
+    on_table(test, *fresh(4))
+
+
 def test_a_defect_in_a_cycle_does_not_end_the_taking(caplog):
     async def test(world, me):
         world.fault("slow", "Scan", error=RuntimeError("a defect"), seconds=0.001)
