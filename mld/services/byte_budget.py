@@ -5,8 +5,8 @@ way, of answers waiting for delivery and of lines being written share one limit.
 
 Fairness: reservations are granted in the order of asking. Liveness: an empty budget grants any
 size, and when nothing has moved for ``STALL_S`` (children that hang, holding what was fetched for
-them) the longest waiting shard is granted beyond the limit, so that one hanging child never stops
-the others.
+them) the longest waiting shard whose child waits for data is granted beyond the limit, so that one
+hanging child never stops the others. Reading ahead is never granted beyond it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mld.ports.clock import Clock
 
 log = logging.getLogger(__name__)
 
-#: After this long without any reservation granted or given back the next one is granted anyway.
+#: After this long without any reservation granted or given back an urgent one is granted anyway.
 STALL_S = 5.0
 #: What an answer is expected to take before any was seen: the largest one there is, 10 MB of data
 #: as base64 text with its field names. It keeps a restart with many full shards within the limit.
@@ -50,6 +53,15 @@ class Reservation:
         self.resize(0)
 
 
+@dataclass(eq=False, slots=True)
+class _Entry:
+    """One who waits for room."""
+
+    size_bytes: int
+    turn: asyncio.Future[None]
+    is_urgent: Callable[[], bool]
+
+
 class ByteBudget:
     """The limit, who holds what, and who waits."""
 
@@ -64,7 +76,7 @@ class ByteBudget:
         self._clock = clock
         self._used = 0
         self._peak = 0
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiting: deque[_Entry] = deque()
         self._moved_at = clock.monotonic()
         self._recent: deque[int] = deque(maxlen=_REMEMBERED)
 
@@ -86,16 +98,19 @@ class ByteBudget:
         """Note the size of an answer."""
         self._recent.append(max(SMALLEST_ANSWER_BYTES, size_bytes))
 
-    async def reserve(self, size_bytes: int) -> Reservation:
+    async def reserve(
+        self, size_bytes: int, *, is_urgent: Callable[[], bool] = lambda: True
+    ) -> Reservation:
         """Wait for room.
 
         Args:
             size_bytes: > 0; more than the limit is granted when nothing else is reserved.
+            is_urgent: asked while waiting; False = only for reading ahead, nobody misses it yet.
 
         Cancellation: nothing is reserved.
         """
         if self._waiting or not self._fits(size_bytes):
-            await self._turn(size_bytes)
+            await self._turn(size_bytes, is_urgent)
         else:
             self.move(size_bytes)
         return Reservation(self, size_bytes)
@@ -105,26 +120,25 @@ class ByteBudget:
         self._used += change_bytes
         self._peak = max(self._peak, self._used)
         self._moved_at = self._clock.monotonic()
-        while self._waiting and self._fits(self._waiting[0][0]):
-            self._let_in()
+        while self._waiting and self._fits(self._waiting[0].size_bytes):
+            self._let_in(self._waiting.popleft())
 
     def _fits(self, size_bytes: int) -> bool:
         return self._used == 0 or self._used + size_bytes <= self._limit
 
-    def _let_in(self) -> None:
-        size_bytes, turn = self._waiting.popleft()
-        self._used += size_bytes
-        self._peak = max(self._peak, self._used)
+    def _let_in(self, entry: _Entry) -> None:
+        """Grant it; it must have left the line."""
+        self._used += entry.size_bytes
         self._moved_at = self._clock.monotonic()
-        turn.set_result(None)
+        entry.turn.set_result(None)
 
-    async def _turn(self, size_bytes: int) -> None:
+    async def _turn(self, size_bytes: int, is_urgent: Callable[[], bool]) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (size_bytes, turn)
+        entry = _Entry(size_bytes, turn, is_urgent)
         self._waiting.append(entry)
         try:
             while not turn.done():
-                await self._wait_or_stall(turn)
+                await self._wait_or_stall(entry)
         except asyncio.CancelledError:
             if turn.done():
                 self.move(-size_bytes)
@@ -133,17 +147,19 @@ class ByteBudget:
                 self.move(0)  # the next in line may fit where this one did not
             raise
 
-    async def _wait_or_stall(self, turn: asyncio.Future[None]) -> None:
+    async def _wait_or_stall(self, entry: _Entry) -> None:
         try:
             async with asyncio.timeout(STALL_S):
-                await asyncio.shield(turn)
+                await asyncio.shield(entry.turn)
         except TimeoutError:
             stalled_s = self._clock.monotonic() - self._moved_at
-            if stalled_s >= STALL_S and self._waiting[0][1] is turn:
+            first_urgent = next((one for one in self._waiting if one.is_urgent()), None)
+            if stalled_s >= STALL_S and first_urgent is entry:
                 log.warning(
                     "Nothing was delivered for %.0f s while %d bytes wait for their children; "
                     "reading on beyond the memory budget",
                     stalled_s,
                     self._used,
                 )
-                self._let_in()
+                self._waiting.remove(entry)
+                self._let_in(entry)

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Throttled calls in a row after which the log says ERROR, as in Java.
-_CALM_THROTTLES = 5
+#: Failures in a row after which throttled and refused calls are an ERROR in the log (throttled ones
+#: as in Java), and only one line in so many seconds is written: an outage meets every shard every
+#: second.
+_CALM_FAILURES = 5
+_LOG_EVERY_S = 30.0
 
 
 class FetchReport:
@@ -32,11 +35,12 @@ class FetchReport:
         self._shard_id = shard_id
         self._clock = clock
         self._metrics = metrics
-        self._throttles = 0
+        self._failures = 0
+        self._logged_at = 0.0
 
     def succeeded(self) -> None:
-        """An answer came: throttling is over."""
-        self._throttles = 0
+        """An answer came: the trouble is over."""
+        self._failures = 0
 
     def failed(self, error: MldError) -> bool:
         """Log a failure.
@@ -44,24 +48,30 @@ class FetchReport:
         Returns:
             True when it is the iterator's fault: get a new one.
         """
-        shard = self._shard_id
+        self._failures += 1
+        shard, count = self._shard_id, self._failures
         match error:
             case ExpiredIterator():
                 log.info("%s: the iterator expired, getting a new one", shard)
                 self._metrics.add("ProcessTask", "ExpiredIterator", 1)
-                return True
             case InvalidArgument():
-                log.info("%s: the iterator was refused, getting a new one: %s", shard, error)
-                return True
+                # Once is an old iterator; again and again it is a position that Kinesis rejects.
+                level = logging.INFO if count <= _CALM_FAILURES else logging.ERROR
+                self._log(level, f"refused {count} times in a row, getting an iterator: {error}")
             case Throttled():
-                self._throttles += 1
-                level = logging.WARNING if self._throttles <= _CALM_THROTTLES else logging.ERROR
-                log.log(level, "%s: throttled %d times in a row", shard, self._throttles)
+                level = logging.WARNING if count <= _CALM_FAILURES else logging.ERROR
+                self._log(level, f"throttled {count} times in a row")
             case MalformedData():
-                log.warning("%s: %s; asking again", shard, error)
+                self._log(logging.WARNING, f"{error}; asking again")
             case _:
-                log.warning("%s: cannot fetch records: %s; trying again", shard, error)
-        return False
+                self._log(logging.WARNING, f"cannot fetch records: {error}; trying again")
+        return isinstance(error, ExpiredIterator | InvalidArgument)
+
+    def _log(self, level: int, what: str) -> None:
+        now = self._clock.monotonic()
+        if self._failures <= _CALM_FAILURES + 1 or now - self._logged_at >= _LOG_EVERY_S:
+            log.log(level, "%s: %s", self._shard_id, what)
+            self._logged_at = now
 
     def measure(self, call: str, began: float, *, succeeded: bool) -> None:
         """Success and time of a call.

@@ -212,6 +212,10 @@ class PollingPublisher:
             is_wanted=self._is_wanted,
         )
 
+    def _is_awaited(self) -> bool:
+        """True while the consumer has nothing and waits."""
+        return self._is_wanted and not self._queue
+
     async def _gate(self) -> None:
         while not self._may_fetch():
             self._taken.clear()
@@ -266,7 +270,9 @@ class PollingPublisher:
             self._delivered = replace(self._delivered, latest_since_s=since_s)
 
     async def _get_records(self, iterator: str, rewinds: int) -> None:
-        reservation = await self._parts.budget.reserve(_READING_FACTOR * self._expectation())
+        reservation = await self._parts.budget.reserve(
+            _READING_FACTOR * self._expectation(), is_urgent=self._is_awaited
+        )
         is_kept = False
         began = self._clock.monotonic()
         succeeded = False

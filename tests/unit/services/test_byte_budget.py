@@ -87,6 +87,25 @@ def test_hanging_children_do_not_stop_the_other_shards():
     in_budget(test)
 
 
+def test_reading_ahead_is_never_granted_beyond_the_limit():
+    async def test(budget):
+        holding = await budget.reserve(100)
+        missed = False
+        async with asyncio.TaskGroup() as group:
+            ahead = group.create_task(budget.reserve(50, is_urgent=lambda: missed))
+            other = group.create_task(budget.reserve(50))
+            await asyncio.sleep(2.5 * STALL_S)
+            assert other.done()  # it came later, but its child waits for data
+            assert not ahead.done()
+            missed = True
+            await asyncio.sleep(1.5 * STALL_S)
+            assert ahead.done()
+        assert budget.used_bytes == 200
+        holding.release()
+
+    in_budget(test)
+
+
 def test_a_slow_but_moving_process_stays_within_the_limit():
     async def test(budget):
         holding = await budget.reserve(100)

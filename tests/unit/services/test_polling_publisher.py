@@ -273,6 +273,36 @@ def test_a_refused_iterator_is_replaced():
 
 
 @pytest.mark.parametrize(
+    ("error", "last_level"),
+    [
+        (InvalidArgument("GetShardIterator", "InvalidArgumentException"), "ERROR"),
+        (ServiceError("GetShardIterator", "InternalFailure"), "WARNING"),
+    ],
+)
+def test_lasting_trouble_is_told_without_flooding_the_log(caplog, error, last_level):
+    caplog.set_level(logging.INFO)
+
+    async def test(world):
+        assert await world.take_numbers(1) == ["8"]
+        lines = [one for one in caplog.records if one.name == "mld.services.fetch_report"]
+        assert 10 <= len(lines) <= 17  # six, and one every half minute
+        assert lines[-1].levelname == last_level
+
+    async def main():
+        world = Fetching(answer(8))
+        world.kinesis.iterator_errors.extend([error] * 200)
+        async with asyncio.TaskGroup() as group:
+            await world.publisher.start(world.position)
+            running = group.create_task(world.publisher.run())
+            await test(world)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await world.publisher.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
     "trouble",
     [
         Throttled("GetRecords", "ProvisionedThroughputExceededException"),
@@ -300,7 +330,7 @@ def test_throttling_is_an_error_in_the_log_from_the_sixth_time_on(caplog):
 
     fetching(test, *[Throttled("GetRecords", "x")] * 7, answer(8))
     levels = [record.levelname for record in caplog.records]
-    assert levels == ["WARNING"] * 5 + ["ERROR"] * 2
+    assert levels == ["WARNING"] * 5 + ["ERROR"]  # the seventh within half a minute is left out
 
 
 def test_a_failed_iterator_request_is_repeated():
@@ -432,6 +462,21 @@ def test_a_rewind_after_the_end_reads_the_end_again():
         assert (await world.take()).is_shard_end
 
     fetching(test, END, END)
+
+
+def test_while_nobody_waits_nothing_is_read_ahead_beyond_the_memory_budget():
+    async def test(world):
+        hanging = await world.budget.reserve(100 * 2**20)
+        first = await world.publisher.next_batch()  # it waits, so it gets one beyond the limit
+        assert first is not None
+        calls = len(world.kinesis.calls)
+        await asyncio.sleep(60)
+        assert len(world.kinesis.calls) == calls
+        first.reservation.release()
+        hanging.release()
+        assert await world.take_numbers(1) == ["2"]
+
+    fetching(test, answer(1), answer(2))
 
 
 def test_large_answers_are_read_away_from_the_loop():
