@@ -1,8 +1,9 @@
 """A worker as Java's 2.x library is one, scripted: what our workers share a table with.
 
 It follows ``leases.md`` sections 2 to 4 in what matters to others: legacy requests, takes by count,
-one victim a cycle, stamps taken after the answer, nothing released at a stop. Its record processor
-is the test's own: it checkpoints after each batch.
+one victim a cycle, stamps taken after the answer, nothing released at a stop. It leads when it is
+elected (:mod:`tests.sim.java_leader`). Its record processor is the test's own: it checkpoints after
+each batch.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from mld.errors import AwsError, ConditionFailed, InUse, NotFound
 from mld.local.kinesis.port import FakeKinesis
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.sim.gate import Gate
+from tests.sim.java_leader import JavaLeader, parents_of
 from tests.sim.judges import text_of
 from tests.sim.loop import OWNER, TaskOwner
 from tests.sim.node import TABLE
@@ -26,6 +28,7 @@ from tests.sim.stream import STREAM
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Mapping
 
     from tests.sim.fleet import Fleet
 
@@ -120,6 +123,9 @@ class JavaPeer(TaskOwner):
             group.create_task(self._forever(self._renew_all, self._renewal_s))
             group.create_task(self._forever(self._take, self._taker_s))
             group.create_task(self._forever(lambda: self._reconcile(group), 1.0))
+            leader = JavaLeader(self)
+            group.create_task(leader.elections())
+            group.create_task(leader.audits())
 
     async def _forever(self, step: Any, pause_s: float) -> None:
         while True:
@@ -158,62 +164,65 @@ class JavaPeer(TaskOwner):
             await asyncio.sleep(1)
 
     async def _first_sync(self) -> None:
-        """On an empty table everybody leads: leases of the shards that have no parents."""
-        for _look in range(self._rng.randint(1, 10)):
-            if await self._scan():
-                return
-            await asyncio.sleep(3)
-        try:
-            listed = await self._kinesis.list_shards(StreamName=STREAM)
-        except AwsError:
-            await self._first_sync()
-            return
-        for shard in listed["Shards"]:
-            if "ParentShardId" not in shard:
-                keys = shard["HashKeyRange"]
-                await self._create_lease(
-                    shard["ShardId"], (), keys["StartingHashKey"], keys["EndingHashKey"]
-                )
+        """On an empty table everybody leads: leases of the shards that have no parents.
 
-    async def _scan(self) -> list[dict[str, Any]]:
+        A write that fails ends it; what is missing then is left to the audit.
+        """
+        while True:
+            with suppress(AwsError):
+                if not await self._stays_empty():
+                    return
+                for shard in await self.list_shards():
+                    if not parents_of(shard):
+                        await self.create_lease(shard)
+                return
+            await asyncio.sleep(1)
+
+    async def _stays_empty(self) -> bool:
+        for _look in range(self._rng.randint(1, 10)):
+            if await self.scan():
+                return False
+            await asyncio.sleep(3)
+        return True
+
+    async def scan(self) -> list[dict[str, Any]]:
+        """All leases."""
         items: list[dict[str, Any]] = []
         request: dict[str, Any] = {"TableName": TABLE}
-        try:
-            while True:
-                page = await self._dynamodb.scan(**request)
-                items += page["Items"]
-                if "LastEvaluatedKey" not in page:
-                    break
-                request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
-        except AwsError:
-            return []
+        while True:
+            page = await self._dynamodb.scan(**request)
+            items += page["Items"]
+            if "LastEvaluatedKey" not in page:
+                break
+            request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
         return [item for item in items if text_of(item, "entityType") in {None, "LEASE"}]
 
-    async def _create_lease(
-        self, shard_id: str, parents: tuple[str, ...], start: str, end: str
-    ) -> None:
+    async def list_shards(self) -> list[dict[str, Any]]:
+        """All shards that are listed."""
+        shards: list[dict[str, Any]] = (await self._kinesis.list_shards(StreamName=STREAM))[
+            "Shards"
+        ]
+        return shards
+
+    async def create_lease(self, shard: Mapping[str, Any]) -> None:
+        """A lease at the horizon, unless there is one."""
+        keys = shard["HashKeyRange"]
+        parents = shard.get("ParentShards", parents_of(shard))  # as a child, or as listed
         item: dict[str, Any] = {
-            "leaseKey": {"S": shard_id},
+            "leaseKey": {"S": shard["ShardId"]},
             "leaseCounter": number(0),
             "ownerSwitchesSinceCheckpoint": number(0),
             "checkpoint": {"S": "TRIM_HORIZON"},
             "checkpointSubSequenceNumber": number(0),
-            "startingHashKey": {"S": start},
-            "endingHashKey": {"S": end},
+            "startingHashKey": {"S": keys["StartingHashKey"]},
+            "endingHashKey": {"S": keys["EndingHashKey"]},
         }
         if parents:
             item["parentShardId"] = {"SS": sorted(parents)}
-        while True:
-            try:
-                await self._dynamodb.put_item(
-                    TableName=TABLE, Item=item, Expected={"leaseKey": {"Exists": False}}
-                )
-            except ConditionFailed:
-                return
-            except AwsError:
-                await asyncio.sleep(1)
-            else:
-                return
+        with suppress(ConditionFailed):
+            await self._dynamodb.put_item(
+                TableName=TABLE, Item=item, Expected={"leaseKey": {"Exists": False}}
+            )
 
     # -- heartbeat -----------------------------------------------------------------------------
 
@@ -275,7 +284,7 @@ class JavaPeer(TaskOwner):
     # -- taking --------------------------------------------------------------------------------
 
     async def _take(self) -> None:
-        items = await self._scan()
+        items = await self.scan()
         now = self._now()
         seen: dict[str, Seen] = {}
         for item in items:
@@ -453,13 +462,7 @@ class JavaPeer(TaskOwner):
         if not self._holds(held):
             return
         for child in children:
-            keys = child["HashKeyRange"]
-            await self._create_lease(
-                child["ShardId"],
-                tuple(child["ParentShards"]),
-                keys["StartingHashKey"],
-                keys["EndingHashKey"],
-            )
+            await self.create_lease(child)
         ids = sorted(child["ShardId"] for child in children)
         more = {"childShardIds": {"Action": "PUT", "Value": {"SS": ids}}} if ids else {}
         while self._holds(held):

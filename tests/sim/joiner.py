@@ -103,7 +103,7 @@ class Joiner3x(JavaPeer):
 
     async def _assign(self) -> None:
         """One run of the assignment."""
-        items = await self._scan()
+        items = await self.scan()
         now = self._now()
         for item in items:
             key = item["leaseKey"]["S"]

@@ -203,6 +203,14 @@ class Judges:
         """Stored leases by key, as of now."""
         return self._items
 
+    def unfinished(self) -> list[str]:
+        """Shards of the stream whose lease is not at SHARD_END."""
+        return [
+            key
+            for key, item in self._items.items()
+            if key in self._stream.shards and not position_of(item).is_shard_end
+        ]
+
     # -- the table -----------------------------------------------------------------------------
 
     def wrote(self, write: Write) -> None:
