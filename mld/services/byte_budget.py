@@ -3,7 +3,8 @@
 Java buffers up to 28 MB a shard, whatever the number of shards. Here the bytes of answers on their
 way, of answers waiting for delivery and of lines being written share one limit.
 
-Fairness: reservations are granted in the order of asking. Liveness: an empty budget grants any
+Fairness: reservations are granted in the order of asking, but nobody who reads ahead keeps those
+waiting whose child waits for data. Liveness: an empty budget grants any
 size, and when nothing has moved for ``STALL_S`` (children that hang, holding what was fetched for
 them) the longest waiting shard whose child waits for data is granted beyond the limit, so that one
 hanging child never stops the others. Reading ahead is never granted beyond it.
@@ -109,10 +110,12 @@ class ByteBudget:
 
         Cancellation: nothing is reserved.
         """
-        if self._waiting or not self._fits(size_bytes):
-            await self._turn(size_bytes, is_urgent)
-        else:
-            self.move(size_bytes)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = _Entry(size_bytes, turn, is_urgent)
+        self._waiting.append(entry)
+        self.look_again()
+        if not turn.done():
+            await self._turn(entry)
         return Reservation(self, size_bytes)
 
     def move(self, change_bytes: int) -> None:
@@ -120,28 +123,36 @@ class ByteBudget:
         self._used += change_bytes
         self._peak = max(self._peak, self._used)
         self._moved_at = self._clock.monotonic()
-        while self._waiting and self._fits(self._waiting[0].size_bytes):
-            self._let_in(self._waiting.popleft())
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Let in whoever fits now; call it when somebody who waits has become urgent."""
+        while (entry := self._next()) is not None and self._fits(entry.size_bytes):
+            self._let_in(entry)
+
+    def _next(self) -> _Entry | None:
+        """Whose turn it is: the first urgent one, else the first."""
+        if not self._waiting:
+            return None
+        return next((one for one in self._waiting if one.is_urgent()), self._waiting[0])
 
     def _fits(self, size_bytes: int) -> bool:
         return self._used == 0 or self._used + size_bytes <= self._limit
 
     def _let_in(self, entry: _Entry) -> None:
-        """Grant it; it must have left the line."""
+        self._waiting.remove(entry)
         self._used += entry.size_bytes
+        self._peak = max(self._peak, self._used)
         self._moved_at = self._clock.monotonic()
         entry.turn.set_result(None)
 
-    async def _turn(self, size_bytes: int, is_urgent: Callable[[], bool]) -> None:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = _Entry(size_bytes, turn, is_urgent)
-        self._waiting.append(entry)
+    async def _turn(self, entry: _Entry) -> None:
         try:
-            while not turn.done():
+            while not entry.turn.done():
                 await self._wait_or_stall(entry)
         except asyncio.CancelledError:
-            if turn.done():
-                self.move(-size_bytes)
+            if entry.turn.done():
+                self.move(-entry.size_bytes)
             else:
                 self._waiting.remove(entry)
                 self.move(0)  # the next in line may fit where this one did not
@@ -153,13 +164,11 @@ class ByteBudget:
                 await asyncio.shield(entry.turn)
         except TimeoutError:
             stalled_s = self._clock.monotonic() - self._moved_at
-            first_urgent = next((one for one in self._waiting if one.is_urgent()), None)
-            if stalled_s >= STALL_S and first_urgent is entry:
+            if stalled_s >= STALL_S and self._next() is entry and entry.is_urgent():
                 log.warning(
                     "Nothing was delivered for %.0f s while %d bytes wait for their children; "
                     "reading on beyond the memory budget",
                     stalled_s,
                     self._used,
                 )
-                self._waiting.remove(entry)
                 self._let_in(entry)

@@ -138,6 +138,8 @@ class PollingPublisher:
         self._is_wanted = True
         self._taken.set()
         self._is_interrupted = False
+        if not self._queue:
+            self._parts.budget.look_again()
         while not self._queue:
             if self._is_interrupted:
                 return None

@@ -106,6 +106,48 @@ def test_reading_ahead_is_never_granted_beyond_the_limit():
     in_budget(test)
 
 
+def test_who_reads_ahead_keeps_nobody_waiting_whose_child_waits_for_data():
+    async def test(budget):
+        holding = await budget.reserve(60)
+        missed = False
+        async with asyncio.TaskGroup() as group:
+            ahead = group.create_task(budget.reserve(50, is_urgent=lambda: missed))
+            assert not await is_granted(ahead)
+            small = group.create_task(budget.reserve(30))
+            assert await is_granted(small)
+            large = group.create_task(budget.reserve(60))
+            assert not await is_granted(large)
+            small.result().release()
+            assert not await is_granted(ahead)
+            missed = True  # now it is its turn again, it came first
+            holding.resize(45)
+            assert await is_granted(ahead)
+            assert not large.done()
+            holding.release()
+            ahead.result().release()
+        assert budget.used_bytes == 60
+
+    in_budget(test)
+
+
+def test_who_becomes_urgent_is_seen_when_told():
+    async def test(budget):
+        holding = await budget.reserve(60)
+        missed = [False, False]
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(budget.reserve(50, is_urgent=lambda: missed[0]))
+            second = group.create_task(budget.reserve(40, is_urgent=lambda: missed[1]))
+            assert not await is_granted(second)
+            missed[1] = True
+            budget.look_again()
+            assert await is_granted(second)
+            assert not first.done()
+            holding.release()
+        assert budget.used_bytes == 90
+
+    in_budget(test)
+
+
 def test_a_slow_but_moving_process_stays_within_the_limit():
     async def test(budget):
         holding = await budget.reserve(100)
