@@ -67,13 +67,13 @@ class SchedulerParts:
     loops: tuple[tuple[str, Callable[[], Coroutine[Any, Any, None]]], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Consuming:
     """A consumer that is running, and the task that runs it."""
 
     held: HeldLease
     consumer: ShardConsumer
-    task: asyncio.Task[None] | None = None
+    task: asyncio.Task[None]
 
 
 class Scheduler:
@@ -122,8 +122,7 @@ class Scheduler:
         self._stop_now = True
         self._stop_requested.set()
         for consuming in self._consuming.values():
-            if consuming.task is not None:
-                consuming.task.cancel()
+            consuming.task.cancel()
 
     def _fail(self, error: BaseException) -> None:
         """Remember the first error that ends the worker, and drain."""
@@ -218,7 +217,9 @@ class Scheduler:
         """Table, fleet check, first shard sync, own leases: up to the configured attempts."""
         shards = self._config.shards
         attempts = max(1, shards.initialization_attempts)
-        for attempt in range(1, attempts + 1):
+        attempt = 0
+        while True:
+            attempt += 1
             try:
                 await self._parts.coordinator.start()
                 await self._parts.syncer.sync_if_empty()
@@ -276,13 +277,11 @@ class Scheduler:
             log.error("Cannot read %s: %s; giving it up", key, error)  # noqa: TRY400
             await self._parts.coordinator.renewer.drop(key, held.token)
             return
-        consuming = _Consuming(held, consumer)
-        self._consuming[key] = consuming
-        self._idle.clear()
-        task = group.create_task(self._consume(key, consuming), name=f"shard {key}")
+        task = group.create_task(self._consume(held, consumer), name=f"shard {key}")
         # Not a `finally` in the coroutine: a task that is cancelled before its first step has none.
         task.add_done_callback(lambda _: self._consumer_ended(key))
-        consuming.task = task
+        self._consuming[key] = _Consuming(held, consumer, task)
+        self._idle.clear()
 
     def _consumer_ended(self, key: str) -> None:
         del self._consuming[key]
@@ -290,12 +289,12 @@ class Scheduler:
             self._idle.set()
         self._parts.coordinator.renewer.changed.wake()
 
-    async def _consume(self, key: str, consuming: _Consuming) -> None:
+    async def _consume(self, held: HeldLease, consumer: ShardConsumer) -> None:
         """Run one consumer to its end and take the consequences."""
         renewer = self._parts.coordinator.renewer
-        token = consuming.held.token
+        key, token = held.lease.lease_key, held.token
         try:
-            reason = await consuming.consumer.run()
+            reason = await consumer.run()
             if reason is ShutdownReason.SHARD_END:
                 self._finished[key] = token
                 self._children_may_start()
