@@ -146,6 +146,7 @@ class ReplayWorld:
         self.exchanges: dict[str, list[bytes]] = {}
         self.unrecorded: list[list[bytes]] = []
         self.before_stop: dict[str, list[dict[str, Any]]] = {}
+        self.after_end: dict[str, list[dict[str, Any]]] = {}
         self.worker: Worker | None = None
         self._waiting: dict[str, str] = {}
         self._left: list[Recording] = []
@@ -218,6 +219,10 @@ class ReplayWorld:
 
     # -- the table -----------------------------------------------------------------------------
 
+    def translate(self, text: str) -> str:
+        """A recorded value with our sequence numbers."""
+        return self.numbers.translate(text.encode()).decode()
+
     def leases(self) -> list[dict[str, Any]]:
         """Items of the lease table that are leases."""
         assert self.worker is not None
@@ -263,6 +268,8 @@ class ReplayWorld:
                 return 0
             heard.append(line)
             pending = json.loads(line)["action"]
+            if number and recording.steps[number - 1].action == "shardEnded":
+                self.after_end[recording.shard_id] = self.leases()
             for reply in step.replies:
                 await child.print(self.numbers.translate(reply))
             following = recording.steps[number + 1 :]
