@@ -39,7 +39,7 @@ def many_checkpoints(kit: DaemonKit) -> Iterator[Finding]:
     steps: list[Sequence[object]] = [["checkpoint", where, sub] for _, where, sub, _ in _POSITIONS]
     script: Script = {
         "initialize": [[["checkpoint", "1", None], ["status"]]],
-        "processRecords": [[["sleep", 0], *steps, ["status"]], [["status"]]],
+        "processRecords": [[*steps, ["status"]], [["status"]]],
         "leaseLost": [[["checkpoint", None, None], ["status"]]],
     }
     with kit.start(name, GRACE, script) as run:
@@ -103,10 +103,11 @@ def a_lost_lease(kit: DaemonKit) -> Iterator[Finding]:
     name = "ckptlost"
     kit.cloud.create_stream(name, 1)
     kit.cloud.put(name, [(b"a", "k")])
-    script: Script = {"processRecords": [[["sleep", 4], ["checkpoint", None, None], ["status"]]]}
+    script: Script = {"processRecords": [[["gate"], ["checkpoint", None, None], ["status"]]]}
     with kit.start(name, None, script) as run:
         run.wait_for_action("processRecords", kit.limits.start_s)
         kit.cloud.change_lease(name, SHARD, {"leaseOwner": "thief", "leaseCounter": 1_000_000})
+        run.open_gate()
         run.wait_for(lambda found: found.results(), kit.limits.step_s)
         result = (run.results() or [{}])[0]
         yield judged("CKPT-12", result.get("error") == errors.SHUTDOWN, json.dumps(result))
@@ -122,13 +123,12 @@ def a_sick_table(kit: DaemonKit) -> Iterator[Finding]:
         name = item_id.lower()
         kit.cloud.create_stream(name, 1)
         kit.cloud.put(name, [(b"a", "k")])
-        script: Script = {
-            "initialize": [[["sleep", 1], ["status"]]],
-            "processRecords": [[["sleep", 1], ["checkpoint", None, None], ["status"]]],
-        }
+        ask: Sequence[Sequence[object]] = [["gate"], ["checkpoint", None, None], ["status"]]
+        script: Script = {"processRecords": [ask]}
         with kit.start(name, None, script) as run:
             run.wait_for_action("processRecords", kit.limits.start_s)
             kit.cloud.fail("UpdateItem", name, code)
+            run.open_gate()
             try:
                 run.wait_for(lambda found: found.results(), kit.limits.step_s)
             finally:

@@ -39,18 +39,20 @@ class Limits:
         start_s: from the process's start to the first message of a child.
         refuse_s: from the process's start to the exit of a daemon that refuses its input.
         step_s: for anything else.
+        give_up_s: from the process's start to the exit of a daemon that cannot reach its table.
     """
 
     start_s: float
     refuse_s: float
     step_s: float
+    give_up_s: float
 
 
 #: Java needs some 90 s to start on an empty table.
 LIMITS: Final[dict[DaemonName, Limits]] = {
-    "java": Limits(150.0, 30.0, 60.0),
-    "java-2": Limits(150.0, 30.0, 60.0),
-    "kcl-mld": Limits(30.0, 15.0, 30.0),
+    "java": Limits(150.0, 30.0, 60.0, 150.0),
+    "java-2": Limits(150.0, 30.0, 60.0, 150.0),
+    "kcl-mld": Limits(60.0, 60.0, 60.0, 150.0),
 }
 
 

@@ -107,6 +107,10 @@ class DaemonRun:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
+    def open_gate(self) -> None:
+        """Let the children go on that wait at a ``gate`` step."""
+        (self.folder / "gate").touch()
+
     def children(self) -> list[list[ChildEntry]]:
         """The record of every child, in the order of their starts."""
         records = []

@@ -12,6 +12,7 @@ action without an entry is answered with its status. ``eof`` is played at the en
 * ``["checkpoint", SEQUENCE, SUB]``: ask and wait for the answer; ``$first`` and ``$last`` stand for
   sequence numbers of the batch, ``$above`` for one more than the last;
 * ``["silence", SECONDS]``: wait that long for a line that must not come;
+* ``["gate"]``: wait until there is a file ``gate`` in the folder;
 * ``["stderr", "text"]``, ``["sleep", SECONDS]``, ``["exit", CODE]``.
 
 Everything read and written goes to ``FOLDER/child-PID.jsonl`` with the time.
@@ -37,6 +38,7 @@ class Child:
         path = os.path.join(script["record"], f"child-{os.getpid()}.jsonl")
         self._log = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open for life
         self._buffer = b""
+        self._gate = os.path.join(script["record"], "gate")
         self._say("start", {"argv": sys.argv, "cwd": os.getcwd()})
 
     def _say(self, direction: str, what: Any) -> None:
@@ -74,6 +76,8 @@ class Child:
                 self._read_line(None)
             elif name == "silence":
                 self._read_line(float(arguments[0]))
+            elif name == "gate":
+                self._wait_at_gate()
             elif name == "stderr":
                 sys.stderr.write(arguments[0] + "\n")
                 sys.stderr.flush()
@@ -84,6 +88,10 @@ class Child:
                 os._exit(arguments[0])
             else:
                 raise ValueError(name)
+
+    def _wait_at_gate(self) -> None:
+        while not os.path.exists(self._gate):
+            time.sleep(0.01)
 
     def _position(self, position: Any) -> Any:
         if position == "$first":

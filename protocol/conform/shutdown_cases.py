@@ -57,7 +57,7 @@ def an_unreachable_table(kit: DaemonKit) -> Iterator[Finding]:
     kit.cloud.create_stream("nodynamo", 1)
     changes: dict[str, str | None] = {"dynamoDBEndpoint": "http://127.0.0.1:9"}
     with kit.start("nodynamo", changes) as run:
-        code = run.exit_code(150.0)
+        code = run.exit_code(kit.limits.give_up_s)
         if code not in {None, 0} and not kit.is_java:
             yield differs("SHUT-06", "init-failure", f"exit {code}")
         else:
