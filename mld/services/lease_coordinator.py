@@ -101,3 +101,7 @@ class LeaseCoordinator:
         """From now on the number of held leases only falls; renewals go on."""
         self.taker.stop()
         self.renewer.stop_adding()
+
+    async def settled(self) -> None:
+        """After :meth:`stop_taking`: wait until it is known what is held."""
+        await self.taker.settled()

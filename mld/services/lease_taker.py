@@ -96,6 +96,7 @@ class LeaseTaker:
         self._seen: dict[str, Sighting] = {}
         self._woken = Signal()
         self._is_stopping = False
+        self._under_way: set[str] = set()
         #: What the last cycle did.
         self.last_outcome: TakeOutcome | None = None
 
@@ -107,6 +108,12 @@ class LeaseTaker:
         """Take nothing more; a take that is under way is undone."""
         self._is_stopping = True
         self._woken.wake()
+
+    async def settled(self) -> None:
+        """After :meth:`stop`: wait until takes that were under way are held or given back."""
+        for lease_key in sorted(self._under_way):
+            async with self._renewer.exclusive(lease_key):
+                pass
 
     async def run(self) -> None:
         """Look at once and then with Java's pause, until stopped or cancelled."""
@@ -193,25 +200,32 @@ class LeaseTaker:
         """Take one lease and hold it."""
         if not self._may_hold():
             return False
-        # The lock keeps a late write of an earlier holding from meeting the new one.
-        async with self._renewer.exclusive(lease.lease_key):
-            requested_at = self._clock.monotonic()
-            try:
-                taken = await self._try_taking(lease)
-            except AwsError as error:
-                log.warning("Could not take %s: %s", lease.lease_key, error)
-                taken = None
-            self._count("TakeLease.Success", int(taken is not None), Level.DETAILED)
-            took_s = self._clock.monotonic() - requested_at
-            self._time("TakeLease.Time", took_s, Level.DETAILED)
-            if taken is None:
-                return False
-            if not self._may_hold():
-                await self._give_back(taken)
-                return False
-            self._seen[taken.lease_key] = Sighting(taken.lease_counter, requested_at + took_s)
-            self._renewer.add(taken, requested_at)
-            return True
+        self._under_way.add(lease.lease_key)
+        try:
+            # The lock keeps a late write of an earlier holding from meeting the new one.
+            async with self._renewer.exclusive(lease.lease_key):
+                return await self._take_alone(lease)
+        finally:
+            self._under_way.discard(lease.lease_key)
+
+    async def _take_alone(self, lease: Lease) -> bool:
+        requested_at = self._clock.monotonic()
+        try:
+            taken = await self._try_taking(lease)
+        except AwsError as error:
+            log.warning("Could not take %s: %s", lease.lease_key, error)
+            taken = None
+        self._count("TakeLease.Success", int(taken is not None), Level.DETAILED)
+        took_s = self._clock.monotonic() - requested_at
+        self._time("TakeLease.Time", took_s, Level.DETAILED)
+        if taken is None:
+            return False
+        if not self._may_hold():
+            await self._give_back(taken)
+            return False
+        self._seen[taken.lease_key] = Sighting(taken.lease_counter, requested_at + took_s)
+        self._renewer.add(taken, requested_at)
+        return True
 
     def _may_hold(self) -> bool:
         return not self._is_stopping
@@ -229,6 +243,7 @@ class LeaseTaker:
             await self._store.evict(lease)
         except AwsError as error:
             log.warning("Could not give %s back: %s", lease.lease_key, error)
+            self._renewer.unreleased += 1
 
     def _pause_after(self, outcome: TakeOutcome) -> float:
         if outcome.plan is None:

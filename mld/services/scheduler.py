@@ -335,6 +335,7 @@ class Scheduler:
                 async with asyncio.timeout(deadline.remaining_s()):
                     await self._idle.wait()
                     if not self._stop_now:
+                        await coordinator.settled()
                         await self._release_held()
             except TimeoutError:
                 log.warning("The grace is over with %d shards unfinished", len(self._consuming))

@@ -266,7 +266,10 @@ def test_a_lease_taken_while_stopping_is_given_back(fault):
             me.stop_taking()
             if fault:
                 world.fault(fault)
+            await me.settled()
+            assert world.owners() == {lease().lease_key: "me" if fault else None}
         assert me.renewer.held() == ()
+        assert me.renewer.unreleased == (1 if fault else 0)
         assert world.owners() == {lease().lease_key: "me" if fault else None}
 
     on_table(test, lease())

@@ -154,6 +154,7 @@ class World:
         }
         self.made: list[Consumer] = []
         self.consumers_obey = True
+        self.arrives_late: str | None = None
         self.refuses_consumers: Exception | None = None
         config = Config(
             application_name="app",
@@ -195,6 +196,11 @@ class World:
 
     def stop_taking(self) -> None:
         self.taking = False
+
+    async def settled(self) -> None:
+        if self.arrives_late:
+            await asyncio.sleep(1)
+            self.renewer.gain(self.arrives_late)
 
     async def working(self, *keys: str) -> asyncio.Task[StopOutcome]:
         """Start the scheduler and give it these leases."""
@@ -426,6 +432,16 @@ async def test_a_stop_asks_every_consumer_and_ends_when_all_are_done():
     assert not world.taking
     assert [one.heard for one in world.made] == [["stop"], ["stop"]]
     assert sorted(world.renewer.released) == [A, B]
+
+
+@simulated
+async def test_a_lease_whose_taking_was_under_way_is_released_too():
+    world = World()
+    task = await world.working(A)
+    world.arrives_late = B
+    world.scheduler.stop()
+    assert await task == StopOutcome(complete=True)
+    assert world.renewer.released == [A, B]
 
 
 @simulated
