@@ -91,6 +91,7 @@ class Scheduler:
         self._finished: dict[str, str] = {}
         self._stop_requested = asyncio.Event()
         self._stop_now = False
+        self._grace: asyncio.Timeout | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self._failure: BaseException | None = None
@@ -121,6 +122,8 @@ class Scheduler:
         """Stop without telling the children more than end of file."""
         self._stop_now = True
         self._stop_requested.set()
+        if self._grace is not None and not self._grace.expired():
+            self._grace.reschedule(asyncio.get_running_loop().time())
         for consuming in self._consuming.values():
             consuming.task.cancel()
 
@@ -332,13 +335,14 @@ class Scheduler:
             for consumer in self.consumers():
                 consumer.request_shutdown()
             try:
-                async with asyncio.timeout(deadline.remaining_s()):
+                async with asyncio.timeout(deadline.remaining_s()) as self._grace:
                     await self._idle.wait()
-                    if not self._stop_now:
-                        await coordinator.settled()
-                        await self._release_held()
+                    await coordinator.settled()
+                    await self._release_held()
             except TimeoutError:
-                log.warning("The grace is over with %d shards unfinished", len(self._consuming))
+                log.warning("No more grace with %d shards unfinished", len(self._consuming))
+            finally:
+                self._grace = None
         left = len(coordinator.renewer.held()) + coordinator.renewer.unreleased
         complete = not self._consuming and left == 0 and not self._stop_now
         if self._consuming:

@@ -525,6 +525,21 @@ async def test_stop_now_cuts_the_stop_short():
 
 
 @simulated
+async def test_stop_now_waits_for_no_release():
+    world = World(grace_s=1000.0)
+    world.renewer.release_takes_s = 500
+    task = await world.working(A)
+    world.made[0].end(ShutdownReason.SHARD_END)
+    await asyncio.sleep(0.1)
+    world.scheduler.stop()
+    await asyncio.sleep(1)
+    world.scheduler.stop_now()
+    world.scheduler.stop_now()
+    assert await task == StopOutcome(complete=False, leases_left=1)
+    assert asyncio.get_running_loop().time() < 2
+
+
+@simulated
 async def test_stop_now_alone_asks_nobody():
     world = World()
     task = await world.working(A)
