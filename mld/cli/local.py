@@ -28,7 +28,19 @@ if TYPE_CHECKING:
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 #: Runs the daemon of this very package: where the user stands, which is the daemon's working
 #: directory too, may be a folder `mld` or a `protocol.py` that is not ours.
-_DAEMON = "import sys; sys.path.insert(0, sys.argv.pop(1)); from mld.cli import main; main()"
+#: Its stdin ends with the process that started it, however that ends; so then does the daemon.
+_DAEMON = """\
+import os, signal, sys, threading
+
+def stop_with_starter():
+    os.read(0, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=stop_with_starter, daemon=True).start()
+sys.path.insert(0, sys.argv.pop(1))
+from mld.cli import main
+main()
+"""
 
 
 @click.command(
@@ -132,7 +144,9 @@ def run_daemon(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[
     The caller passes signals on, so that the daemon sees each of them once.
     """
     command = [sys.executable, "-P", "-c", _DAEMON, str(Path(mld.__file__).parents[1]), *argv]
-    return subprocess.Popen(command, env=dict(env), start_new_session=True)  # noqa: S603
+    return subprocess.Popen(  # noqa: S603 - our own package
+        command, env=dict(env), stdin=subprocess.PIPE, start_new_session=True
+    )
 
 
 class Stopping:
@@ -161,6 +175,8 @@ class Stopping:
             code = daemon.wait()
         finally:
             self._daemon = None
+            if daemon.stdin is not None:
+                daemon.stdin.close()
         return code if code >= 0 else 128 - code
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -52,6 +53,7 @@ class Daemon:
         self.records = 0
         self.shards = 0
         self._exit_code = exit_code
+        self.stdin = None
         monkeypatch.setattr(cli, "run_daemon", self)
 
     def __call__(self, argv: Sequence[str], env: Mapping[str, str]) -> Daemon:
@@ -138,8 +140,18 @@ def test_the_daemon_is_ours_wherever_the_user_stands(
     (tmp_path / "mld" / "__init__.py").write_text("raise SystemExit(99)")
     (tmp_path / "protocol.py").write_text("raise SystemExit(98)")
     monkeypatch.chdir(tmp_path)
-    assert cli.run_daemon(["--version"], {}).wait(30) == 0
-    assert cli.run_daemon(["missing.properties"], {}).wait(30) == 2
+    for argument, code in (("--version", 0), ("missing.properties", 2)):
+        with cli.run_daemon([argument], {}) as daemon:
+            assert daemon.wait(30) == code
+
+
+def test_the_daemon_ends_with_whoever_started_it(tmp_path: Path) -> None:
+    fifo = tmp_path / "slow.properties"  # reading it waits for a writer
+    os.mkfifo(fifo)
+    with cli.run_daemon([str(fifo)], {}) as daemon:
+        assert daemon.stdin is not None
+        daemon.stdin.close()
+        assert daemon.wait(30) == -signal.SIGTERM
 
 
 @pytest.mark.parametrize("name", ["two words", "n" * 129])
