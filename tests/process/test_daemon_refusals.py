@@ -65,7 +65,7 @@ def test_a_table_of_a_3x_fleet_is_refused_and_left_alone(
 def test_a_fleet_that_is_flipped_to_3x_is_left_in_order(
     new_app: Callable[..., Application],
 ) -> None:
-    app = new_app(shards=2, failoverTimeMillis="1000")
+    app = new_app(shards=2, failoverTimeMillis="2000")
     app.put(20)
     run = app.start()
     run.wait_for_actions("processRecords", 2)

@@ -103,7 +103,7 @@ def test_a_stop_while_the_table_is_away_ends_in_time(new_app: Callable[..., Appl
 def test_after_an_outage_of_the_table_the_worker_goes_on(
     new_app: Callable[..., Application],
 ) -> None:
-    app = new_app(failoverTimeMillis="1500")
+    app = new_app(failoverTimeMillis="2500")
     app.put(5, "key")
     run = app.start()
     run.wait_for_actions("checkpoint")
@@ -259,7 +259,7 @@ live(close)
 def test_a_child_that_does_not_read_large_batches_is_no_reason_to_lose_the_lease(
     new_app: Callable[..., Application],
 ) -> None:
-    app = new_app(failoverTimeMillis="1500")
+    app = new_app(failoverTimeMillis="2000")
     for start in range(8):
         app.kinesis.put_records(
             StreamName=app.name,
@@ -272,7 +272,7 @@ def test_a_child_that_does_not_read_large_batches_is_no_reason_to_lose_the_lease
         POLITE
         + """
 answer(json.loads(sys.stdin.readline()))
-time.sleep(4)  # the pipe is full now, and three failover times pass
+time.sleep(5)  # the pipe is full now, and two failover times pass
 live(lambda message: print(len(message["records"]), file=sys.stderr, flush=True))
 """
     )
