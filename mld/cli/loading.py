@@ -12,7 +12,7 @@ from mld.model.config_build import Built, build_config
 from mld.model.findings import Severity
 
 if TYPE_CHECKING:
-    from mld.cli.options import RunOptions
+    from mld.cli.run_options import RunOptions
     from mld.model.config import Config
 
 _log = logging.getLogger("mld.config")

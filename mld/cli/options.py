@@ -6,33 +6,11 @@ those are what they look like, and an unknown option is an error.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """What the command line of the daemon says.
-
-    Attributes:
-        properties_file: path as typed.
-        log_configuration: path for ``-l``, or None.
-        log_level: of :data:`LEVELS`, or None.
-        log_format: ``text``, ``json``, or None = text on a terminal.
-        http: host and port to serve health on, or None.
-        warnings: to be logged once logging is set up.
-    """
-
-    properties_file: str
-    log_configuration: str | None = None
-    log_level: str | None = None
-    log_format: str | None = None
-    http: tuple[str, int] | None = None
-    warnings: tuple[str, ...] = ()
+from mld.cli.run_options import LEVELS, RunOptions
 
 
 class RepeatedOptionError(click.UsageError):

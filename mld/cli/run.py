@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from mld.app import RealWorld, Worker
-    from mld.cli.options import RunOptions
+    from mld.cli.run_options import RunOptions
     from mld.model.config import Config
     from mld.model.stream import Stream
 

@@ -11,7 +11,8 @@ import pytest
 
 import mld.cli.run
 from mld.cli import COMMANDS, dispatch, main
-from mld.cli.options import RunOptions, expand_argument_files
+from mld.cli.options import expand_argument_files
+from mld.cli.run_options import RunOptions
 from mld.errors import ConfigError, ResourceMissing
 
 MORE = "For more information, run: kcl-mld --help\n"

@@ -17,7 +17,7 @@ import pytest
 
 import mld.app
 import protocol
-from mld.cli.options import RunOptions
+from mld.cli.run_options import RunOptions
 from mld.cli.run import check_protocol_package, run
 from mld.errors import (
     ChildFailed,

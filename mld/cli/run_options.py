@@ -1,0 +1,28 @@
+"""What the command line of the daemon may say, apart from how it is read and from what it does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What the command line of the daemon says.
+
+    Attributes:
+        properties_file: path as typed.
+        log_configuration: path for ``-l``, or None.
+        log_level: of :data:`LEVELS`, or None.
+        log_format: ``text``, ``json``, or None = text on a terminal.
+        http: host and port to serve health on, or None.
+        warnings: to be logged once logging is set up.
+    """
+
+    properties_file: str
+    log_configuration: str | None = None
+    log_level: str | None = None
+    log_format: str | None = None
+    http: tuple[str, int] | None = None
+    warnings: tuple[str, ...] = ()
