@@ -17,8 +17,8 @@ import pytest
 
 import mld.app
 import protocol
-from mld.cli.run_options import RunOptions
 from mld.cli.run import check_protocol_package, run
+from mld.cli.run_options import RunOptions
 from mld.errors import (
     ChildFailed,
     ConfigError,
