@@ -341,7 +341,7 @@ class SimChildren:
         self.children.append(child)
         child.begin()
         on_stderr(b"child is up")
-        return _GatedChild(child, self._gate)
+        return _GatedChild(child, self._gate, self._judge)
 
     def running(self) -> list[SimChild]:
         """Processes that exist."""
@@ -354,30 +354,28 @@ class SimChildren:
 
 
 class _GatedChild:
-    """A child seen from a worker that may stand still."""
+    """A child seen from a worker that may be dead."""
 
-    def __init__(self, child: SimChild, gate: Gate) -> None:
+    def __init__(self, child: SimChild, gate: Gate, judge: Any) -> None:
         self._child = child
         self._gate = gate
+        self._judge = judge
 
     @property
     def pid(self) -> int:
         return self._child.pid
 
     async def write(self, data: bytes) -> None:
-        if self._gate.frozen or self._gate.dead:
-            await self._gate.passable()
+        await self._gate.passable()
+        self._judge.said(self._child, data)
         await self._child.write(data)
 
     async def read(self) -> bytes:
         data = await self._child.read()
-        if self._gate.frozen or self._gate.dead:
-            await self._gate.passable()
+        await self._gate.passable()
         return data
 
     async def close_stdin(self) -> None:
-        if self._gate.frozen:
-            await self._gate.passable()
         await self._child.close_stdin()
 
     async def wait(self) -> int:

@@ -2,16 +2,18 @@
 
 A call is a request that travels, an effect at one instant, and an answer that travels back. The
 request is out of the caller's hands once it was sent: a caller that is cancelled or loses patience
-does not take the effect back, which may come long after.
+does not take the effect back, which may come long after, even while the caller stands still.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import ExpiredIterator, ServiceError, Throttled, UnknownOutcome, Unreachable
+from tests.sim.loop import WORLD
 
 if TYPE_CHECKING:
     import random
@@ -73,39 +75,18 @@ class Gate:
         self.rng = rng
         self.weather = Weather()
         self.dead = False
-        self._thaw: asyncio.Event | None = None
-        self._never: asyncio.Future[None] | None = None
         self.calls = 0
         #: Called with the number of the call that is about to be sent.
         self.on_call: Callable[[int], None] | None = None
 
     # -- the process itself --------------------------------------------------------------------
 
-    @property
-    def frozen(self) -> bool:
-        """Whether the process stands still (SIGSTOP, a long pause of the garbage collector)."""
-        return self._thaw is not None
-
-    def freeze(self) -> None:
-        """No call is sent and no answer arrives until :meth:`thaw`."""
-        if self._thaw is None:
-            self._thaw = asyncio.Event()
-
-    def thaw(self) -> None:
-        """Go on."""
-        if self._thaw is not None:
-            self._thaw.set()
-            self._thaw = None
-
     def kill(self) -> None:
         """As ``kill -9``: from now on no call returns."""
         self.dead = True
-        self.thaw()
 
     async def passable(self) -> None:
-        """Return when the process runs; never when it is dead."""
-        while self._thaw is not None:
-            await self._thaw.wait()
+        """Return; never when the process is dead."""
         if self.dead:
             await asyncio.get_running_loop().create_future()
 
@@ -132,29 +113,28 @@ class Gate:
             Throttled: refused, nothing happened.
             AwsError: what the service answered.
         """
-        if self._thaw is not None or self.dead:
-            await self.passable()
+        await self.passable()
         self.calls += 1
         if self.on_call is not None:
             self.on_call(self.calls)
         loop = asyncio.get_running_loop()
+        later = partial(loop.call_later, context=WORLD)
         answer: asyncio.Future[Any] = loop.create_future()
         there_s, back_s = self._way_s(), self._way_s()
         if service in self.weather.partitioned:
             refused = self.rng.random() < 0.5
-            loop.call_later(timeout_s, self._no_answer, answer, operation, refused)
+            later(timeout_s, self._no_answer, answer, operation, refused)
         elif (refusal := self._refusal(operation)) is not None:
-            loop.call_later(there_s + back_s, self._deliver, answer, None, refusal)
+            later(there_s + back_s, self._deliver, answer, None, refusal)
         elif self._happens(self.weather.lost_before):
-            loop.call_later(timeout_s, self._no_answer, answer, operation, False)
+            later(timeout_s, self._no_answer, answer, operation, False)
         else:
             lost = self._happens(self.weather.lost_after)
             if lost or there_s + back_s >= timeout_s:
-                loop.call_later(timeout_s, self._no_answer, answer, operation, False)
-            loop.call_later(there_s, self._effect, answer, effect, None if lost else back_s)
+                later(timeout_s, self._no_answer, answer, operation, False)
+            later(there_s, self._effect, answer, effect, None if lost else back_s)
         result = await answer
-        if self._thaw is not None or self.dead:
-            await self.passable()
+        await self.passable()
         if isinstance(result, Exception):
             raise result
         return result
@@ -189,7 +169,7 @@ class Gate:
             error = raised
         if back_s is not None:
             loop = asyncio.get_running_loop()
-            loop.call_later(back_s, self._deliver, answer, result, error)
+            loop.call_later(back_s, self._deliver, answer, result, error, context=WORLD)
 
     def _no_answer(self, answer: asyncio.Future[Any], operation: str, refused: bool) -> None:
         error = (

@@ -110,6 +110,7 @@ class JavaPeer(TaskOwner):
         """SIGKILL, and what a Java stop amounts to for the table."""
         self.fleet.trace.add(self.worker_id, "KILL")
         self.gate.kill()
+        self.thaw()
         self.alive = False
         while self.running():
             for task in self.running():

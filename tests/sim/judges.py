@@ -8,7 +8,8 @@ S0  nothing fails in a way that nobody foresaw
 S1  no record is skipped: not within a child, not by a checkpoint, not by the end of a shard
 S2  a checkpoint never moves back and is only written by the owner; counters never fall
 S3  a shard's first record comes after its parents' SHARD_END is in the table
-S4  two workers believe in one lease only inside the steal window (see :meth:`Judges.tick`)
+S4  two workers believe in one lease only inside the steal window (see :meth:`Judges.tick`), and
+    who does not believe delivers nothing and checkpoints nothing, however long it stood still
 S5  every stored item is one that a Java worker can read
 S6  no message is illegal for the child's state; nothing is said after the last word
 S7  a worker that has ended leaves no task and no child
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
     Item = Mapping[str, Mapping[str, Any]]
 
+_ACTION = re.compile(rb'"action" *: *"(\w+)"')
+_SETS_CHECKPOINT = re.compile(r"\bcheckpoint = ")
 _INTEGER = re.compile(r"0|[1-9][0-9]*\Z")
 #: Attribute -> type, as Java's DynamoDBLeaseSerializer 3.5.1 reads them.
 _TYPES = {
@@ -385,6 +388,21 @@ class Judges:
                         f"{worker} believes in {key} {now - handover.at_s:.3f} s after it went "
                         f"to {owner}",
                     )
+
+    def said(self, child: SimChild, data: bytes) -> None:
+        """A worker writes to a child: what belongs to the owner needs belief."""
+        match = _ACTION.search(data)
+        if match is not None and match[1] in {b"processRecords", b"shardEnded"}:
+            self._check_belief(child.worker, child.shard_id, match[1].decode())
+
+    def sent(self, worker: str, request: Mapping[str, Any]) -> None:
+        """A request to the lease table leaves a worker."""
+        if _SETS_CHECKPOINT.search(request.get("UpdateExpression", "")):
+            self._check_belief(worker, request["Key"]["leaseKey"]["S"], "a checkpoint")
+
+    def _check_belief(self, worker: str, key: str, what: str) -> None:
+        if key not in self._believers().get(worker, ()):
+            self.convict("S4", f"{worker} sent {what} for {key}, in which it did not believe")
 
     # -- the children --------------------------------------------------------------------------
 

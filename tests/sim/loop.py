@@ -4,6 +4,9 @@ The selector never looks at a file: asked to wait, it moves the clock. Ready cal
 order in which asyncio promises them; what differs between runs is what the ports draw. A loop with
 nothing to do and nobody to wake it is a deadlock, and says so.
 
+A process that stands still is one whose callbacks are held back: its tasks don't run and its timers
+don't fire until it goes on, and then all that was due comes in the order in which it fell due.
+
 Tasks have hashes of their own, counted from 0, because ``asyncio.TaskGroup`` keeps tasks in a set
 and cancels them in its order: with the default hash that would be the order of memory addresses.
 """
@@ -11,16 +14,18 @@ and cancels them in its order: with the default hash that would be the order of 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import selectors
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
 #: Whose tasks are being created: a node, or None for the world itself.
 OWNER: ContextVar[TaskOwner | None] = ContextVar("OWNER", default=None)
-
+#: For callbacks that happen whether the process that began them stands still or not.
+WORLD = Context()
 
 #: What one pass of the loop takes at least: a program that asks again and again whether a moment has
 #: come would otherwise never see it come.
@@ -32,10 +37,32 @@ class Stalled(RuntimeError):
 
 
 class TaskOwner:
-    """Remembers the tasks that were started on its behalf, oldest first."""
+    """A process: remembers the tasks that were started on its behalf, oldest first.
+
+    Attributes:
+        held_back: what is due since it was stopped; None while it runs.
+    """
 
     def __init__(self) -> None:
         self.tasks: dict[SimTask, None] = {}
+        self.held_back: list[asyncio.Handle] | None = None
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the process stands still (SIGSTOP, a long pause of the garbage collector)."""
+        return self.held_back is not None
+
+    def freeze(self) -> None:
+        """Nothing of it runs until :meth:`thaw`, not even its timers."""
+        if self.held_back is None:
+            self.held_back = []
+
+    def thaw(self) -> None:
+        """Go on with everything that fell due meanwhile."""
+        due, self.held_back = self.held_back, None
+        if due:
+            loop: Any = asyncio.get_running_loop()
+            loop._ready.extend(due)
 
     def running(self) -> list[SimTask]:
         """Tasks that have not ended."""
@@ -51,6 +78,28 @@ class SimTask(asyncio.Task[Any]):
 
     def __hash__(self) -> int:
         return self.number
+
+
+def _run(self: Any) -> None:
+    """Run a callback, or keep it while its process stands still."""
+    owner = self._context.get(OWNER)
+    if owner is not None and owner.held_back is not None:
+        owner.held_back.append(self)
+    else:
+        _RUN(self)
+
+
+_RUN: Callable[[asyncio.Handle], None] = asyncio.Handle._run  # type: ignore[attr-defined]
+
+
+class _Handle(asyncio.Handle):
+    __slots__ = ()
+    _run = _run
+
+
+class _Timer(asyncio.TimerHandle):
+    __slots__ = ()
+    _run = _run
 
 
 class _VirtualSelector(selectors.SelectSelector):
@@ -79,6 +128,25 @@ class SimLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._virtual.now_s
+
+    def _call_soon(
+        self, callback: Callable[..., Any], args: Any, context: Context | None
+    ) -> asyncio.Handle:
+        handle = _Handle(callback, args, self, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]
+        return handle
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., Any],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        timer = _Timer(when, callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
 
     def run_in_executor(self, *_args: Any) -> Any:
         raise RuntimeError("a simulation has no threads: go through the Offload port")

@@ -11,7 +11,6 @@ from tests.sim.java_peer import JavaPeer
 
 if TYPE_CHECKING:
     from tests.sim.fleet import Fleet
-    from tests.sim.gate import Gate
 
 #: Workers of ours at most at a time.
 MOST_WORKERS = 5
@@ -52,7 +51,7 @@ class Nemesis:
         self._over = True
         for member in [*fleet.nodes, *fleet.members]:
             member.gate.weather = Weather()
-            member.gate.thaw()
+            member.thaw()
 
     def _begin(self, name: str, coroutine: Any) -> None:
         assert self._group is not None
@@ -95,21 +94,23 @@ class Nemesis:
 
     async def _spell(self, member: Any, fault: str) -> None:
         """One fault that lasts a while."""
+        if self._over or not member.alive:
+            return  # killed at the moment at which it was to happen
         rng, trace = self._rng, self._fleet.trace
         failover_s = self._fleet.plan.failover_s
         lasts_s = rng.choice([rng.uniform(0.1, 2), rng.uniform(1, 3 * failover_s)])
-        what = self._worsen(member.gate, fault)
+        what = self._worsen(member, fault)
         trace.add(member.worker_id, f"{what.upper()} for {lasts_s:.1f} s")
         await asyncio.sleep(lasts_s)
         if not self._over:
-            _mend(member.gate, fault)
+            _mend(member, fault)
             trace.add(member.worker_id, f"{fault} is over")
 
-    def _worsen(self, gate: Gate, fault: str) -> str:
+    def _worsen(self, member: Any, fault: str) -> str:
         """Begin a fault; what it is, for people."""
-        rng = self._rng
+        rng, gate = self._rng, member.gate
         if fault == "freeze":
-            gate.freeze()
+            member.freeze()
         elif fault == "partition":
             services = rng.choice([("dynamodb",), ("kinesis",), ("dynamodb", "kinesis")])
             gate.weather.partitioned.update(services)
@@ -121,10 +122,10 @@ class Nemesis:
         return fault
 
 
-def _mend(gate: Gate, fault: str) -> None:
+def _mend(member: Any, fault: str) -> None:
     if fault == "freeze":
-        gate.thaw()
+        member.thaw()
     elif fault == "partition":
-        gate.weather.partitioned.clear()
+        member.gate.weather.partitioned.clear()
     else:
-        setattr(gate.weather, _ODDS[fault][0], 0.0)
+        setattr(member.gate.weather, _ODDS[fault][0], 0.0)

@@ -95,6 +95,8 @@ class Node(TaskOwner):
         self.children = SimChildren(worker_id, self.gate, rng, lambda: fleet.manners, fleet.judges)
         self._rng = rng
         self._task: asyncio.Task[None] | None = None
+        self._context = contextvars.Context()
+        self._frozen_at_s = 0.0
 
     @property
     def alive(self) -> bool:
@@ -110,10 +112,10 @@ class Node(TaskOwner):
     def start(self) -> None:
         """Let it run."""
         self.fleet.trace.add(self.worker_id, "START")
-        context = contextvars.copy_context()
-        context.run(OWNER.set, self)
+        self._context = contextvars.copy_context()
+        self._context.run(OWNER.set, self)
         loop = asyncio.get_running_loop()
-        self._task = loop.create_task(self._main(), context=context)
+        self._task = loop.create_task(self._main(), context=self._context)
 
     def _ports(self) -> app.Ports:
         fleet, judges = self.fleet, self.fleet.judges
@@ -129,6 +131,7 @@ class Node(TaskOwner):
                 self.gate,
                 leases.request_timeout_s,
                 entered,
+                sent=lambda request: judges.sent(self.worker_id, request),
             ),
             kinesis=ThroughGate(
                 "kinesis",
@@ -172,16 +175,32 @@ class Node(TaskOwner):
             self.fleet.judges.convict("S7", f"{self.worker_id} left the child of {child.shard_id}")
 
     def stop(self) -> None:
-        """SIGTERM."""
-        if self.stop_asked_s is None and self.worker is not None:
+        """SIGTERM; a process that stands still hears of it when it goes on."""
+        asyncio.get_running_loop().call_soon(self._on_sigterm, context=self._context)
+
+    def _on_sigterm(self) -> None:
+        if self.stop_asked_s is None and self.worker is not None and self.alive:
             self.stop_asked_s = self.fleet.now()
             self.fleet.trace.add(self.worker_id, "SIGTERM")
             self.worker.scheduler.stop()
+
+    def freeze(self) -> None:
+        """SIGSTOP."""
+        if not self.frozen:
+            self._frozen_at_s = self.fleet.now()
+        super().freeze()
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        if self.frozen and self.stop_asked_s is not None:
+            self.stop_asked_s += self.fleet.now() - self._frozen_at_s  # it could do nothing
+        super().thaw()
 
     async def kill(self) -> None:
         """SIGKILL; the guardian ends the children."""
         self.fleet.trace.add(self.worker_id, "KILL")
         self.gate.kill()
+        self.thaw()
         self.children.kill_all()
         for _round in range(100):
             left = self.running()

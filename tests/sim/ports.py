@@ -23,7 +23,8 @@ class ThroughGate:
         service: name for faults, ``dynamodb``, ``kinesis`` or ``cloudwatch``.
         shared: the fake that all workers share.
         timeout_s: after which the client gives up on an answer.
-        around: called with the operation's name around each effect; returns what undoes it.
+        entered: called before each effect.
+        sent: called with each request, at the moment when it leaves the process.
     """
 
     def __init__(
@@ -33,14 +34,14 @@ class ThroughGate:
         gate: Gate,
         timeout_s: float,
         entered: Callable[[], None] | None = None,
-        left: Callable[[], None] | None = None,
+        sent: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self._service = service
         self._shared = shared
         self._gate = gate
         self._timeout_s = timeout_s
         self._entered = entered
-        self._left = left
+        self._sent = sent
 
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         method = getattr(self._shared, name)
@@ -50,12 +51,10 @@ class ThroughGate:
             async def effect() -> Any:
                 if self._entered is not None:
                     self._entered()
-                try:
-                    return await method(**request)
-                finally:
-                    if self._left is not None:
-                        self._left()
+                return await method(**request)
 
+            if self._sent is not None:
+                self._sent(request)
             return await self._gate.call(self._service, operation, effect, self._timeout_s)
 
         setattr(self, name, call)

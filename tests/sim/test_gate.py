@@ -14,7 +14,7 @@ from mld.errors import (
     Unreachable,
 )
 from tests.sim.gate import Gate, drive
-from tests.sim.loop import Stalled, run
+from tests.sim.loop import OWNER, Stalled, TaskOwner, run
 
 
 def calling(prepare, operation="UpdateItem", timeout_s=1.0):
@@ -101,14 +101,28 @@ def test_a_partition_is_met_by_waiting():
     assert calling(weather(partitioned={"kinesis"}))[0] == "answer"
 
 
-def test_a_frozen_process_sends_nothing_until_it_thaws():
-    def freeze(gate):
-        gate.freeze()
-        asyncio.get_running_loop().call_later(7, gate.thaw)
+def test_a_request_of_a_process_that_stands_still_has_its_effect_and_its_answer_waits():
+    async def main():
+        loop = asyncio.get_running_loop()
+        gate, owner, effects, answers = Gate(random.Random(1)), TaskOwner(), [], []
 
-    outcome, took_s, (effect_s,) = calling(freeze)
-    assert outcome == "answer"
-    assert 7 <= effect_s < took_s
+        async def effect():
+            effects.append(loop.time())
+
+        async def process():
+            OWNER.set(owner)
+            await gate.call("dynamodb", "UpdateItem", effect, 60.0)
+            answers.append(loop.time())
+
+        task = asyncio.create_task(process())
+        loop.call_later(0.001, owner.freeze)
+        loop.call_later(7, owner.thaw)
+        await task
+        return effects, answers
+
+    (effect_s,), (answer_s,) = run(main())
+    assert effect_s < 1
+    assert answer_s == pytest.approx(7, abs=0.01)
 
 
 def test_a_dead_process_hears_nothing():

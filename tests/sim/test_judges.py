@@ -8,6 +8,7 @@ import pytest
 
 from mld import app
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from mld.services.shard_consumer import ShardConsumer
 from mld.services.shard_end import ShardEnd
 from tests.sim.children import Manners
 from tests.sim.fleet import judge
@@ -155,6 +156,40 @@ def test_a_worker_that_believes_for_too_long_is_noticed():
 
     plan = dataclasses.replace(CALM, shards=6, failover_s=3.0, manners=Manners(checkpoints="late"))
     assert "S4" in convicted_rules(plan, build)
+
+
+FREEZING = dataclasses.replace(
+    CALM,
+    failover_s=2.0,
+    put_every_s=0.2,
+    chaos_s=60,
+    faults=("freeze",),
+    fault_every_s=4.0,
+    manners=Manners((0.0, 2.0)),
+)
+
+
+def unbelieved(build=app.build):
+    """What was sent for leases in which the sender did not believe."""
+    violations = judge(FREEZING, build).violations
+    return [violation.text for violation in violations if "did not believe" in violation.text]
+
+
+def test_a_worker_that_goes_on_delivering_when_it_wakes_up_is_noticed(monkeypatch):
+    monkeypatch.setattr(ShardConsumer, "_current", lambda consumer: consumer._held)
+    monkeypatch.setattr(ShardConsumer, "lease_lost", lambda _consumer: None)
+    assert any("processRecords" in text for text in unbelieved())
+
+
+def test_a_worker_that_checkpoints_when_it_wakes_up_without_a_look_at_the_clock_is_noticed():
+    def forget_time(worker):
+        worker.coordinator.renewer._held.has_lapsed = lambda holding: holding.ended
+
+    assert any("a checkpoint" in text for text in unbelieved(with_worker(forget_time)))
+
+
+def test_a_worker_that_looks_at_the_clock_when_it_wakes_up_is_acquitted():
+    assert not unbelieved()
 
 
 def test_an_item_that_java_cannot_read_is_noticed():

@@ -1,6 +1,7 @@
 """The loop's promises."""
 
 import asyncio
+import contextvars
 
 import pytest
 
@@ -119,3 +120,50 @@ def test_what_nobody_caught_is_kept():
         return [type(context["exception"]) for context in loop.uncaught]
 
     assert run(main()) == [ZeroDivisionError]
+
+
+def test_a_process_that_stands_still_does_nothing_and_then_all_that_fell_due_in_its_order():
+    async def main():
+        loop = asyncio.get_running_loop()
+        owner, done = TaskOwner(), []
+
+        async def process():
+            OWNER.set(owner)
+            async with asyncio.TaskGroup() as group:
+                for delay_s in (3, 1, 2, 9):
+                    group.create_task(sleeper(delay_s))
+
+        async def sleeper(delay_s):
+            await asyncio.sleep(delay_s)
+            done.append((delay_s, loop.time()))
+
+        task = asyncio.create_task(process())
+        await asyncio.sleep(0.5)
+        owner.freeze()
+        await asyncio.sleep(5)
+        assert done == []
+        owner.thaw()
+        await task
+        return [delay_s for delay_s, _ in done], [at_s for _, at_s in done]
+
+    order, times_s = run(main())
+    assert order == [1, 2, 3, 9]
+    assert times_s == pytest.approx([5.5, 5.5, 5.5, 9], abs=0.01)
+
+
+def test_what_was_cancelled_while_its_process_stood_still_does_not_happen():
+    async def main():
+        loop = asyncio.get_running_loop()
+        owner, done = TaskOwner(), []
+        context = contextvars.copy_context()
+        context.run(OWNER.set, owner)
+        owner.freeze()
+        timer = loop.call_later(1, done.append, "timer", context=context)
+        loop.call_later(1, done.append, "other", context=context)
+        await asyncio.sleep(2)
+        timer.cancel()
+        owner.thaw()
+        await asyncio.sleep(1)
+        return done
+
+    assert run(main()) == ["other"]
