@@ -126,6 +126,12 @@ class RecordProcessor:
         """True while the child waits for its next message."""
         return self._connection.state is State.IDLE
 
+    @property
+    def is_unreachable(self) -> bool:
+        """True when it runs but closed a pipe to us, so that it can never answer again."""
+        is_cut_off = self._connection.stream_ended or self._write_error is not None
+        return self._exit_status is None and is_cut_off
+
     # -- actions -------------------------------------------------------------------------------
 
     async def initialize(self, position: ExtendedSequenceNumber) -> None:

@@ -390,8 +390,11 @@ class ShardConsumer:
         """Give the shard another child, or let the failure end the daemon."""
         self._last_error = str(error)
         await self._stop_fetching()
-        if self._lane is not None and isinstance(error, ChildTimedOut):
-            self._lane.processor.terminate()  # it will not notice the end of its input either
+        if self._lane is not None:
+            # Said now, because seeing it off may take a while.
+            log.error("%s", error, extra={"shard_id": self.shard_id})
+            if isinstance(error, ChildTimedOut) or self._lane.processor.is_unreachable:
+                self._lane.processor.terminate()  # it will not notice the end of its input either
         await self._end_child()
         forgot_end = isinstance(error, EndNotCheckpointed)
         # A child that tried is not to blame: it gets as many more chances as the table needs.
@@ -402,13 +405,13 @@ class ShardConsumer:
         if pause_s is None:
             raise error
         if self._reason in {ShutdownReason.REQUESTED, ShutdownReason.LEASE_LOST}:
-            log.error("%s; the shard is given up anyway", error)
+            log.info("%s: the shard is given up anyway", self.shard_id)
             return Outcome.AGAIN
         if self._checkpointer.has_ended:
             # It failed only after its last checkpoint: there is nothing left to read.
-            log.error("%s; its shard is finished nevertheless", error)
+            log.info("%s: the shard is finished nevertheless", self.shard_id)
             return Outcome.AGAIN
-        log.error("%s; a new child starts in %.1f s", error, pause_s)
+        log.warning("%s: a new child starts in %.1f s", self.shard_id, pause_s)
         await self._stirred.wait(pause_s)
         self._checkpointer.start_over()
         return Outcome.RESTART

@@ -523,6 +523,34 @@ def test_a_lapsed_lease_at_latest_goes_on_where_it_began_unless_others_had_it(ot
     in_world(test)
 
 
+@pytest.mark.parametrize("pipe", ["stdin", "stdout"])
+def test_a_child_that_cuts_itself_off_is_told_of_and_ended_at_once(caplog, pipe):
+    async def cuts(child):
+        child.ignores_eof = True
+        await child.answer(await child.receive())
+        if pipe == "stdout":
+            child.stdout.close()
+        else:
+            child.stdin.break_off()
+        await asyncio.Event().wait()
+
+    async def test(world):
+        consumer = world.consumer(await world.hold())
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(consumer.run())
+            await asyncio.sleep(5)
+            world.put(b"one")
+            await asyncio.sleep(3)
+            assert world.children.children[0].signals == ["TERM"]
+            assert "child failed at processRecords" in caplog.text
+            await asyncio.sleep(10)
+            consumer.request_shutdown()
+            await running
+        assert world.payloads(1) == [b"one"]
+
+    in_world(test, children=ScriptedChildren(cuts, polite), child=RESTART)
+
+
 def test_restarts_end_when_nothing_gets_done():
     async def test(world):
         world.put(b"one")
