@@ -182,12 +182,14 @@ def ends_that_are_not_reached(kit: DaemonKit) -> Iterator[Finding]:
     ):
         actions, checkpoint = _ended(kit, item_id.lower(), ending, batch)
         children = actions.count("initialize") - 1
-        stuck = checkpoint not in {"SHARD_END", "deleted"} and children == 0
+        stuck = (
+            "shardEnded" in actions and checkpoint not in {"SHARD_END", "deleted"} and children == 0
+        )
         yield kit.decided(
             item_id,
             as_java=stuck,
             row=row,
-            otherwise=not stuck,
+            otherwise="shardEnded" in actions and not stuck,
             evidence=f"checkpoint {checkpoint}, {children} child shards or repeats started",
         )
 

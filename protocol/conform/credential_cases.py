@@ -29,7 +29,11 @@ def profile_credentials(kit: DaemonKit) -> Iterator[Finding]:
         extra = {"AWS_SHARED_CREDENTIALS_FILE": str(credentials)}
         with kit.start(name, {"AWSCredentialsProvider": value}, without=keys, extra=extra) as run:
             finding = kit.started(item_id, run, f"only profile {wanted} exists")
-            refused = not kit.is_java and run.exit_code(0) == 2
+            refused = (
+                not kit.is_java
+                and run.exit_code(0) == 2
+                and "ProfileCredentialsProvider" in run.output
+            )
             if item_id == "CRED-04":
                 evidence = (
                     "DynamoDB was called with the Kinesis provider: no other credentials exist"

@@ -79,7 +79,7 @@ class DaemonKit:
             raise ValueError(f"the command needs an argument {_PLACEHOLDER}")
         # Every run has a folder of its own, so a relative path to the program must not stay one.
         program = Path(command[0])
-        found = str(program.absolute()) if len(program.parts) > 1 else command[0]
+        found = str(program.absolute()) if os.sep in command[0] else command[0]
         self._command = (found, *command[1:])
         self.implementation = implementation
         self.cloud = cloud

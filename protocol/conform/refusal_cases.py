@@ -77,8 +77,8 @@ _REFUSED: Final[tuple[tuple[str, dict[str, str | None], str, str], ...]] = (
     ),
     ("CFG-37", {"maxActiveThreads": "abc"}, 'For input string: "abc"', "maxActiveThreads"),
     ("CFG-37", {"maxActiveThreads": ""}, 'For input string: ""', "maxActiveThreads"),
-    ("CFG-38", {"shardPrioritization": "x"}, "", "shardPrioritization"),
-    ("CFG-39", {"workerId": ""}, "", "workerId"),
+    ("CFG-38", {"shardPrioritization": "x"}, "ShardPrioritization", "shardPrioritization"),
+    ("CFG-39", {"workerId": ""}, "WorkerID is required", "workerId"),
     (
         "CRED-03",
         {"AWSCredentialsProvider": "DefaultAWSCredentialsProviderChain"},

@@ -40,8 +40,8 @@ def a_whole_life(kit: DaemonKit) -> Iterator[Finding]:
         yield stopped(kit, "SHUT-03", code, ends and eof, " ".join(actions))
         yield judged("WIRE-09", '{"action":"leaseLost"}' in lines, "leaseLost")
         yield judged("WIRE-11", '{"action":"shutdownRequested"}' in lines, "shutdownRequested")
-        yield judged("WIRE-12", all(lines), f"{len(lines)} lines, none empty")
-        yield judged("WIRE-13", in_turn(run), "each action waited for the last status")
+        yield judged("WIRE-12", lines and all(lines), f"{len(lines)} lines, none empty")
+        yield judged("WIRE-13", lines and in_turn(run), "each action waited for the last status")
         yield judged("LIFE-06", eof, "stdin was closed after leaseLost")
         results = run.results()
         stored = results and results[-1]["error"] is None
@@ -107,7 +107,8 @@ def noise_between_messages(kit: DaemonKit) -> Iterator[Finding]:
         oops = [line for line in run.stderr.splitlines() if "oops" in line]
         yield judged("LIFE-08", oops, (oops or ["nothing on the daemon's stderr"])[0])
         drained = not kit.is_java or "Drained line for shard" in run.output
-        yield judged("LIFE-07", drained and code in STOPPED, f"exit {code}, drained")
+        spoke = drained and "leaseLost" in run.actions()
+        yield judged("LIFE-07", spoke and code in STOPPED, f"exit {code}, drained: {spoke}")
 
 
 def a_bare_null(kit: DaemonKit) -> Iterator[Finding]:
@@ -115,13 +116,17 @@ def a_bare_null(kit: DaemonKit) -> Iterator[Finding]:
     prepare(kit, "null")
     script: Script = {"processRecords": [[["write", "null\n"], ["status"]], [["status"]]]}
     with kit.start("null", None, script) as run:
-        run.wait_for_action("processRecords", kit.limits.start_s)
+        read = run.wait_for_action("processRecords", kit.limits.start_s)
         kit.cloud.put("null", [(b"x", "k")])
         went_on = run.wait_for_action("processRecords", kit.limits.step_s, 2)
         code = run.exit_code(kit.limits.step_s if kit.is_java else 0)
         evidence = "the line was skipped" if went_on else f"exit {code}"
         yield kit.decided(
-            "WIRE-18", as_java=code == 1, row="null-line", otherwise=went_on, evidence=evidence
+            "WIRE-18",
+            as_java=read and code == 1,
+            row="null-line",
+            otherwise=went_on,
+            evidence=evidence,
         )
 
 
