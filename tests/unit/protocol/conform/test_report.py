@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from importlib import resources
 
 import pytest
 
-from protocol.conform import items
+from protocol.conform import baselines, items
 from protocol.conform.report import (
     Report,
     Verdict,
@@ -88,10 +89,14 @@ def test_the_baseline_file_has_the_whole_evidence():
     assert "row" not in baseline["findings"][1]
 
 
-def test_the_shipped_baseline_of_java_covers_every_item_of_daemons():
-    path = resources.files("protocol.conform").joinpath("baseline-java-3.1.3.json")
+@pytest.mark.parametrize("name", baselines.names())
+def test_a_shipped_baseline_covers_every_item_of_daemons_and_explains_failures(name):
+    path = resources.files("protocol.conform").joinpath(f"baseline-{name}.json")
     baseline = json.loads(path.read_text("utf-8"))
     wanted = [item.id for item in items.load() if item.group not in {"CHILD", "PY"}]
     assert [finding["item"] for finding in baseline["findings"]] == wanted
     failing = {f["item"] for f in baseline["findings"] if f["verdict"] == "fail"}
-    assert failing <= set(baseline["explained"])
+    assert failing == set(baseline["explained"])
+    assert baseline["note"]
+    counted = Counter(finding["verdict"] for finding in baseline["findings"])
+    assert {verdict: count for verdict, count in baseline["totals"].items() if count} == counted
