@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 #: How long a child whose stdout ended or whose stdin broke may take to end, so that its exit
 #: status can be told.
 _EXIT_STATUS_S = 0.5
+#: A time-out that is noticed so much too late tells of us, not of the child.
+_FROZEN_S = 1.0
 #: Actions whose checkpoint requests can be served, as in Java.
 _CARRY_CHECKPOINTER = frozenset(
     {Action.PROCESS_RECORDS, Action.SHARD_ENDED, Action.SHUTDOWN_REQUESTED}
@@ -240,16 +242,18 @@ class RecordProcessor:
 
     async def _await_status(self, action: Action) -> None:
         while True:
-            limit_s = self._config.answer_timeout_s
+            limit_s = _EXIT_STATUS_S if self._write_error else self._config.answer_timeout_s
+            limit = self._answer_limit = asyncio.timeout(limit_s)
             try:
-                async with asyncio.timeout(
-                    _EXIT_STATUS_S if self._write_error else limit_s
-                ) as limit:
-                    self._answer_limit = limit
+                async with limit:
                     event = await self._next_message()
             except TimeoutError:
                 if self._write_error is not None:
                     raise self._unwritable(action, self._write_error) from None
+                late_s = asyncio.get_running_loop().time() - (limit.when() or 0.0)
+                if late_s > _FROZEN_S:
+                    log.warning("%s: this process stood still for %.0f s", self._shard_id, late_s)
+                    continue  # the answer may be there, only nobody has read it
                 raise self._timed_out(action) from None
             except RemoteProtocolError as error:
                 raise await self._broken(action, error) from error

@@ -336,6 +336,20 @@ def test_junk_does_not_extend_the_time_to_answer_but_messages_do():
     talking(test, answering(processRecords=busy, shardEnded=babbles), answer_timeout_s=5.0)
 
 
+def test_a_daemon_that_stood_still_does_not_blame_the_child(caplog):
+    async def while_we_stand_still(child, message):
+        asyncio.get_running_loop()._virtual.now_s += 100
+        await asyncio.sleep(0.01)
+
+    async def test(world):
+        await world.processor.initialize(TRIM_HORIZON)
+        await world.process()
+        assert "stood still for 90 s" in caplog.text
+
+    script = answering(processRecords=while_we_stand_still)
+    talking(test, script, answer_timeout_s=10.0)
+
+
 def test_a_line_that_nobody_reads_times_out_even_if_it_was_answered():
     async def answers_blindly(child):
         await child.answer(await child.receive())
