@@ -91,6 +91,10 @@ class LeaseCleanup:
             except MldError as error:
                 log.warning("Lease %s is not cleaned up yet: %s", key, error)
                 result = _Result.WAITS
+            except Exception:
+                # Old rows cost little; a worker that stops for one would cost all.
+                log.exception("Lease %s cannot be cleaned up", key)
+                result = _Result.WAITS
             if result is not _Result.WAITS:
                 del self._queue[key]
             results[result].append(key)

@@ -171,6 +171,9 @@ class ShardSyncer:
                 await self.audit()
             except MldError as error:
                 log.warning("The audit of %s failed: %s", self._stream.name, error)
+            except Exception:
+                # Reading goes on without audits; a worker that stops for one would not.
+                log.exception("The audit of %s failed unexpectedly", self._stream.name)
             await asyncio.sleep(self._config.audit_interval_s)
 
     async def audit(self) -> SyncOutcome:

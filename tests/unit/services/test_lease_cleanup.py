@@ -212,18 +212,25 @@ async def test_a_row_that_is_reset_meanwhile_is_not_deleted(is_garbage):
     assert world.checkpoints()["0"] == "TRIM_HORIZON"
 
 
-@simulated
-async def test_one_failing_lease_does_not_stop_the_others():
-    world = await split()
-    world.at(1, "SHARD_END")
-    world.cleanup._queue.clear()
-    world.cleanup.enqueue(await world.read(1))
-    world.cleanup.enqueue(await world.read(0))
-    world.fail("GetShardIterator", Unreachable("GetShardIterator", "ConnectTimeoutError"))
-    await asyncio.sleep(300)
-    outcome = await world.cleanup.clean_once()
-    assert outcome.waiting == (shard_id(1),)
-    assert outcome.completed == (shard_id(0),)
+@pytest.mark.parametrize(
+    "error",
+    [Unreachable("GetShardIterator", "ConnectTimeoutError"), RuntimeError("a defect")],
+)
+def test_one_failing_lease_does_not_stop_the_others(error):
+    @simulated
+    async def main():
+        world = await split()
+        world.at(1, "SHARD_END")
+        world.cleanup._queue.clear()
+        world.cleanup.enqueue(await world.read(1))
+        world.cleanup.enqueue(await world.read(0))
+        world.fail("GetShardIterator", error)
+        await asyncio.sleep(300)
+        outcome = await world.cleanup.clean_once()
+        assert outcome.waiting == (shard_id(1),)
+        assert outcome.completed == (shard_id(0),)
+
+    main()
 
 
 @simulated

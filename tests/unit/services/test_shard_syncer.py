@@ -493,17 +493,21 @@ async def test_a_hash_range_that_cannot_be_written_is_used_nevertheless():
     assert str(await world.syncer.audit()) == "no shard sync: nothing is missing"
 
 
-@simulated
-async def test_a_failing_audit_is_repeated():
-    world = ShardWorld(1)
-    world.fault("refuse", "Scan")
-    task = asyncio.get_running_loop().create_task(world.syncer.run())
-    await asyncio.sleep(62)
-    assert world.checkpoints() == {}
-    assert world.metrics.values["PeriodicShardSyncManager", "Success"] == [0]
-    await asyncio.sleep(120)
-    assert world.checkpoints() == {"0": "TRIM_HORIZON"}
-    task.cancel()
+@pytest.mark.parametrize("error", [None, RuntimeError("a defect")])
+def test_a_failing_audit_is_repeated(error):
+    @simulated
+    async def main():
+        world = ShardWorld(1)
+        world.fault("refuse", "Scan", error=error)
+        task = asyncio.get_running_loop().create_task(world.syncer.run())
+        await asyncio.sleep(62)
+        assert world.checkpoints() == {}
+        assert world.metrics.values["PeriodicShardSyncManager", "Success"] == [0]
+        await asyncio.sleep(120)
+        assert world.checkpoints() == {"0": "TRIM_HORIZON"}
+        task.cancel()
+
+    main()
 
 
 @simulated
