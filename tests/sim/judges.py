@@ -190,6 +190,8 @@ class Judges:
         self._items: dict[str, Item] = {}
         self._written_s: dict[str, float] = {}
         self._handovers: dict[str, _Handover] = {}
+        #: (worker, lease key) -> the position that it last sent.
+        self._sent: dict[tuple[str, str], str] = {}
 
     # -- verdicts ------------------------------------------------------------------------------
 
@@ -396,9 +398,18 @@ class Judges:
             self._check_belief(child.worker, child.shard_id, match[1].decode())
 
     def sent(self, worker: str, request: Mapping[str, Any]) -> None:
-        """A request to the lease table leaves a worker."""
-        if _SETS_CHECKPOINT.search(request.get("UpdateExpression", "")):
-            self._check_belief(worker, request["Key"]["leaseKey"]["S"], "a checkpoint")
+        """A request to the lease table leaves a worker.
+
+        A checkpoint that was first sent in belief may be sent again without: the repeat has the
+        same owner and counter in its condition, so it cannot touch what became another's.
+        """
+        if not _SETS_CHECKPOINT.search(request.get("UpdateExpression", "")):
+            return
+        key = request["Key"]["leaseKey"]["S"]
+        position = request["ExpressionAttributeValues"][":checkpoint"]["S"]
+        if self._sent.get((worker, key)) != position:
+            self._check_belief(worker, key, "a checkpoint")
+            self._sent[worker, key] = position
 
     def _check_belief(self, worker: str, key: str, what: str) -> None:
         if key not in self._believers().get(worker, ()):
