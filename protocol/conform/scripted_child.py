@@ -31,7 +31,8 @@ from typing import Any
 class Child:
     """The script, its log and the two pipes."""
 
-    def __init__(self, script: dict[str, Any]) -> None:
+    def __init__(self, script: dict[str, Any], stdin: int = 0, stdout: int = 1) -> None:
+        self._stdin, self._stdout = stdin, stdout
         self._actions: dict[str, list[list[list[Any]]]] = script["actions"]
         self._seen: dict[str, int] = {}
         self._sequence_numbers: list[str] = []
@@ -104,15 +105,15 @@ class Child:
 
     def _write(self, text: str) -> None:
         self._say("out", text)
-        os.write(1, text.encode())
+        os.write(self._stdout, text.encode())
 
     def _read_line(self, timeout_s: float | None) -> str | None:
         while b"\n" not in self._buffer:
-            ready, _, _ = select.select([0], [], [], timeout_s)
+            ready, _, _ = select.select([self._stdin], [], [], timeout_s)
             if not ready:
                 self._say("silence", timeout_s)
                 return None
-            chunk = os.read(0, 1 << 16)
+            chunk = os.read(self._stdin, 1 << 16)
             if not chunk:
                 self._say("eof", None)
                 return None
