@@ -5,13 +5,17 @@ from __future__ import annotations
 import time
 import uuid
 
+#: Counts while the machine is suspended, where there is such a clock: a lease must not be believed
+#: after a night's sleep because CLOCK_MONOTONIC stood still.
+_AGES = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 
 class SystemClock:
     """Both clocks of this machine; satisfies :class:`mld.ports.clock.Clock`."""
 
     def monotonic(self) -> float:
-        """Seconds of CLOCK_MONOTONIC, the same that the event loop waits by."""
-        return time.monotonic()
+        """Seconds that never step and go on during suspension; not the event loop's zero."""
+        return time.clock_gettime(_AGES)
 
     def wall(self) -> float:
         """Epoch seconds."""
