@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -43,9 +45,14 @@ _POLITE = Manners()
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of one seed."""
+    """What came of one seed, or of a plan that was written by hand.
+
+    Attributes:
+        drawn: the seed alone says what the plan was.
+    """
 
     seed: int
+    drawn: bool
     violations: tuple[Violation, ...]
     digest: str
     table: str
@@ -57,10 +64,11 @@ class Verdict:
     def report(self) -> str:
         """For people: what was wrong, what happened last, how to see it again."""
         wrong = "\n".join(f"  {violation}" for violation in self.violations)
-        return (
-            f"seed {self.seed}:\n{wrong}\n{self.table}\n"
-            f"replay: python -m tests.sim.run --seeds 1 --first-seed {self.seed} --trace"
-        )
+        if not self.drawn:
+            return f"a plan of its own, seed {self.seed}:\n{wrong}\n{self.table}"
+        command = f"-m tests.sim.run --seeds 1 --first-seed {self.seed} --trace"
+        python = os.path.relpath(sys.executable)
+        return f"seed {self.seed}:\n{wrong}\n{self.table}\nreplay: {python} {command}"
 
 
 class _LogJudge(logging.Handler):
@@ -424,6 +432,7 @@ def judge(seed: int | Plan, build: Build = app.build, rows: int = 40) -> Verdict
     fleet = fleets[0]
     return Verdict(
         plan.seed,
+        isinstance(seed, int),
         tuple(fleet.judges.violations),
         fleet.trace.digest(),
         fleet.trace.table(rows),

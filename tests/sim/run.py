@@ -8,10 +8,11 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from os import cpu_count
 
+from tqdm import tqdm
+
 from tests.sim.fleet import Verdict, judge
 
 REGRESSIONS = pathlib.Path(__file__).with_name("regressions.txt")
-_CHUNK = 8
 
 
 def regressions() -> list[int]:
@@ -48,34 +49,31 @@ def _trace(seeds: range) -> int:
 
 def _run_all(seeds: list[int], jobs: int, *, keep_going: bool) -> int:
     failed: list[int] = []
-    records = duplicates = 0
+    ran = records = duplicates = 0
     virtual_s = 0.0
     with ProcessPoolExecutor(jobs) as pool:
-        for verdict in _bar(pool.map(judge, seeds, chunksize=_CHUNK), len(seeds)):
+        bar = tqdm(total=len(seeds), unit="seed", file=sys.stderr, disable=None)
+        for verdict in pool.map(judge, seeds):
+            bar.update()
+            ran += 1
             records += verdict.records
             duplicates += verdict.duplicates
             virtual_s += verdict.virtual_s
             if verdict.violations:
                 failed.append(verdict.seed)
+                bar.set_postfix(failed=len(failed))
+                bar.clear()
                 print(verdict.report(), flush=True)
                 if not keep_going:
                     pool.shutdown(wait=False, cancel_futures=True)
                     break
+        bar.close()
     print(
-        f"{len(seeds)} seeds, {virtual_s / 3600:.1f} virtual hours, {records} records, "
+        f"{ran} seeds, {virtual_s / 3600:.1f} virtual hours, {records} records, "
         f"{duplicates} processed more than once, {len(failed)} failed"
         + (f": {failed}" if failed else "")
     )
     return 1 if failed else 0
-
-
-def _bar(verdicts, total):  # type: ignore[no-untyped-def]
-    """Show progress on stderr where somebody looks."""
-    try:
-        from tqdm import tqdm  # noqa: PLC0415 - a convenience
-    except ImportError:
-        return verdicts
-    return tqdm(verdicts, total=total, unit="seed", file=sys.stderr, disable=None)
 
 
 __all__ = ["Verdict", "main", "regressions"]
