@@ -353,6 +353,8 @@ class ShardConsumer:
         except (BlockedOnParent, AwsError) as error:
             return await self._repeat_end(error)
         if not self._checkpointer.has_ended:
+            if self._current() is None:
+                return Outcome.AGAIN  # it lapsed meanwhile: the next owner's child is told
             await self._tell_end()
         await self._end_child()
         if not self._checkpointer.has_ended:

@@ -1,4 +1,4 @@
-"""A worker is stopped, killed or cut off at every single call of its life, once each."""
+"""A worker is stopped, killed or frozen at every single call of its life, once each."""
 
 import asyncio
 
@@ -73,3 +73,38 @@ def test_a_hard_stop_at_any_call_leaves_no_task_and_no_child(deed):
         assert fleet.judges.violations == [], f"at call {at_call}"
         assert not node.running(), f"at call {at_call}"
         assert not node.children.running(), f"at call {at_call}"
+
+
+async def frozen_life(at_call):
+    """Two workers; one of them stands still from one call on until the other has its leases."""
+    fleet = Fleet(PLAN)
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(fleet.produce()),
+            group.create_task(fleet.reshard()),
+            group.create_task(fleet.watch()),
+        ]
+        struck = asyncio.Event()
+        node = fleet.new_node()
+        node.gate.on_call = lambda number: struck.set() if number == at_call else None
+        await struck.wait()
+        node.freeze()
+        other = fleet.new_node()
+        await asyncio.sleep(4 * PLAN.failover_s)
+        node.thaw()
+        await asyncio.sleep(2 * PLAN.failover_s)
+        for each in (node, other):
+            each.stop()
+            await each.ended.wait()
+        fleet.producing = False
+        for task in tasks:
+            task.cancel()
+    return fleet
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_a_freeze_at_any_call_is_noticed_before_anything_is_said(first):
+    for at_call in range(first, CALLS, 2):
+        fleet = run(frozen_life(at_call))
+        assert fleet.judges.violations == [], f"at call {at_call}"
+        assert owners(fleet) <= {None}, f"at call {at_call}"
