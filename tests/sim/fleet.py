@@ -241,11 +241,18 @@ class Fleet:
         joiner.start()
 
     def drop_lease(self, rng: random.Random) -> None:
-        """An operator deletes a row of an open shard; the audit has to find the hole."""
-        shards = self.stream.model.stream(STREAM).open_shards
-        keys = [shard.shard_id for shard in shards if shard.shard_id in self.judges.leases()]
-        if not keys or self.plan.peers or self.plan.flip_at_s is not None or self._at_latest:
-            return  # scripted workers do not audit; a row made anew at LATEST skips records
+        """An operator deletes a row of an open shard; the audit has to find the hole.
+
+        A Java leader never fills it while a row of an ancestor is there; a row that is made anew at
+        LATEST skips records; and the scripted 3.x worker does not audit.
+        """
+        keys = [
+            shard.shard_id
+            for shard in self.stream.model.stream(STREAM).open_shards
+            if shard.shard_id in self.judges.leases() and not (self.plan.peers and shard.parents)
+        ]
+        if not keys or self.plan.flip_at_s is not None or self._at_latest:
+            return
         key = rng.choice(keys)
         self.judges.actor = "operator"
         self.judges.foreigners.add("operator")

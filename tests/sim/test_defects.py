@@ -63,3 +63,22 @@ def test_a_child_that_forgets_the_last_checkpoint_does_not_block_its_children_fo
     )
     verdict = judge(plan)
     assert not verdict.violations, verdict.report()
+
+
+@pytest.mark.parametrize(("workers", "peers"), [(0, 1), (1, 1), (1, 2)])
+def test_a_row_that_an_operator_deleted_comes_back_whoever_leads(workers, peers):
+    """Nobody filled the hole while a scripted Java-like worker was the one elected."""
+    for seed in range(3):
+        plan = Plan(
+            seed=seed,
+            workers=workers,
+            peers=peers,
+            shards=4,
+            failover_s=2.0,
+            faults=("drop lease",),
+            fault_every_s=6.0,
+            chaos_s=60,
+        )
+        verdict = judge(plan)
+        assert not verdict.violations, verdict.report()
+        assert verdict.counts["create"] > plan.shards
