@@ -17,8 +17,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.lifecycle import ShutdownReason
-from mld.errors import AwsError, ChildFailed, LeaseLost, MldError, NotFound, ResourceMissing
+from mld.errors import ChildFailed, LeaseLost, MldError
 from mld.services.deadline import Deadline
+from mld.services.scheduler_parts import SchedulerParts, StopOutcome
+from mld.services.worker_start import WorkerStart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -27,44 +29,14 @@ if TYPE_CHECKING:
     from mld.model.lease import HeldLease
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
-    from mld.services.lease_cleanup import LeaseCleanup
-    from mld.services.lease_coordinator import LeaseCoordinator
     from mld.services.shard_consumer import ShardConsumer
-    from mld.services.shard_syncer import ShardSyncer
+
+__all__ = ["RECONCILE_S", "Scheduler", "SchedulerParts", "StopOutcome"]
 
 log = logging.getLogger(__name__)
 
 #: Upper bound between two comparisons of held leases and consumers; every change wakes it earlier.
 RECONCILE_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class StopOutcome:
-    """How the worker ended.
-
-    Attributes:
-        complete: every child was told and every lease released within the grace.
-        leases_left: leases that still name us in the table.
-    """
-
-    complete: bool
-    leases_left: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerParts:
-    """What a Scheduler runs; built by ``mld.app``.
-
-    Attributes:
-        loops: name and coroutine function of every further service loop.
-        new_consumer: makes the consumer of a lease that was just gained.
-    """
-
-    coordinator: LeaseCoordinator
-    syncer: ShardSyncer
-    cleanup: LeaseCleanup
-    new_consumer: Callable[[HeldLease], ShardConsumer]
-    loops: tuple[tuple[str, Callable[[], Coroutine[Any, Any, None]]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +119,10 @@ class Scheduler:
             ResourceMissing: stream or table do not exist after all attempts to start.
             MldError: initialization failed for another reason.
         """
-        if not await self._initialize_or_stop():
+        start = WorkerStart(
+            self._config, self._parts.coordinator, self._parts.syncer, self._metrics
+        )
+        if not await start.run_unless(self._stop_requested):
             # Rows that named us from the start on are released like any other.
             held = self._parts.coordinator.renewer.held()
             outcome = await self._drain() if held else StopOutcome(complete=True)
@@ -188,62 +163,6 @@ class Scheduler:
         except Exception as error:
             log.exception("%s ends the worker with an unexpected error", name)
             self._fail(error)
-
-    # -- initialization ------------------------------------------------------------------------
-
-    async def _initialize_or_stop(self) -> bool:
-        """Initialize unless a stop comes first; False when it did.
-
-        Raises:
-            MldError: why there is nothing to run.
-        """
-        async with asyncio.TaskGroup() as group:
-            initialize = group.create_task(self._try_initialize(), name="initialize")
-            watch = group.create_task(self._cancel_on_stop(initialize), name="stop-watch")
-            initialize.add_done_callback(lambda _: watch.cancel())
-        if self._failure is not None:
-            raise self._failure
-        return not initialize.cancelled()
-
-    async def _try_initialize(self) -> None:
-        """Keep the error instead of letting a TaskGroup wrap it."""
-        try:
-            await self._initialize()
-        except Exception as error:  # noqa: BLE001 - raised by the caller
-            self._failure = error
-
-    async def _cancel_on_stop(self, task: asyncio.Task[None]) -> None:
-        await self._stop_requested.wait()
-        task.cancel()
-
-    async def _initialize(self) -> None:
-        """Table, fleet check, first shard sync, own leases: up to the configured attempts."""
-        shards = self._config.shards
-        attempts = max(1, shards.initialization_attempts)
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                await self._parts.coordinator.start()
-                await self._parts.syncer.sync_if_empty()
-            except AwsError as error:
-                self._metrics.add("Scheduler:Initialize", "Initialize.Success", 0)
-                log.warning("Start attempt %d of %d failed: %s", attempt, attempts, error)
-                if attempt == attempts:
-                    raise self._gave_up(error, attempts) from error
-                await asyncio.sleep(shards.initialization_backoff_s)
-            else:
-                self._metrics.add("Scheduler:Initialize", "Initialize.Success", 1)
-                log.info("Initialized as worker %s", self._config.worker_id)
-                return
-
-    def _gave_up(self, error: AwsError, attempts: int) -> MldError:
-        if isinstance(error, NotFound):
-            return ResourceMissing(
-                f"stream {self._config.stream.name} or table {self._config.leases.table_name} "
-                f"does not exist after {attempts} attempts ({error}); create it or correct the name"
-            )
-        return MldError(f"unable to initialize after {attempts} attempts: {error}")
 
     # -- one consumer per held lease -----------------------------------------------------------
 

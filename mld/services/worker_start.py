@@ -1,0 +1,101 @@
+"""The start of a worker: table, fleet check, first shard sync, own leases.
+
+It is tried as often as configured, and a stop ends it at once. It never starts a consumer or a
+service loop, and it never releases what it adopted: that is the Scheduler's.
+
+Source: Scheduler.initialize (KCL 3.5.1), without its pauses that wait for nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from mld.errors import AwsError, MldError, NotFound, ResourceMissing
+
+if TYPE_CHECKING:
+    from mld.model.config import Config
+    from mld.ports.metrics import Metrics
+    from mld.services.lease_coordinator import LeaseCoordinator
+    from mld.services.shard_syncer import ShardSyncer
+
+log = logging.getLogger(__name__)
+
+
+class WorkerStart:
+    """One start. Use: ``started = await WorkerStart(...).run_unless(stop_requested)``."""
+
+    def __init__(
+        self,
+        config: Config,
+        coordinator: LeaseCoordinator,
+        syncer: ShardSyncer,
+        metrics: Metrics,
+    ) -> None:
+        """Nothing happens before :meth:`run_unless`."""
+        self._config = config
+        self._coordinator = coordinator
+        self._syncer = syncer
+        self._metrics = metrics
+        self._failure: Exception | None = None
+
+    async def run_unless(self, stop_requested: asyncio.Event) -> bool:
+        """Initialize unless a stop comes first.
+
+        Returns:
+            False when the stop came first; leases may be held nevertheless.
+
+        Raises:
+            ResourceMissing: stream or table do not exist after all attempts.
+            UnservableFleet: the lease table is one that this version cannot serve.
+            MldError: initialization failed for another reason.
+        """
+        async with asyncio.TaskGroup() as group:
+            initialize = group.create_task(self._try_initialize(), name="initialize")
+            watch = group.create_task(_cancel_on(stop_requested, initialize), name="stop-watch")
+            initialize.add_done_callback(lambda _: watch.cancel())
+        if self._failure is not None:
+            raise self._failure
+        return not initialize.cancelled()
+
+    async def _try_initialize(self) -> None:
+        """Keep the error instead of letting a TaskGroup wrap it."""
+        try:
+            await self._initialize()
+        except Exception as error:  # noqa: BLE001 - raised by the caller
+            self._failure = error
+
+    async def _initialize(self) -> None:
+        """All steps, up to the configured attempts."""
+        shards = self._config.shards
+        attempts = max(1, shards.initialization_attempts)
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                await self._coordinator.start()
+                await self._syncer.sync_if_empty()
+            except AwsError as error:
+                self._metrics.add("Scheduler:Initialize", "Initialize.Success", 0)
+                log.warning("Start attempt %d of %d failed: %s", attempt, attempts, error)
+                if attempt == attempts:
+                    raise self._gave_up(error, attempts) from error
+                await asyncio.sleep(shards.initialization_backoff_s)
+            else:
+                self._metrics.add("Scheduler:Initialize", "Initialize.Success", 1)
+                log.info("Initialized as worker %s", self._config.worker_id)
+                return
+
+    def _gave_up(self, error: AwsError, attempts: int) -> MldError:
+        if isinstance(error, NotFound):
+            return ResourceMissing(
+                f"stream {self._config.stream.name} or table {self._config.leases.table_name} "
+                f"does not exist after {attempts} attempts ({error}); create it or correct the name"
+            )
+        return MldError(f"unable to initialize after {attempts} attempts: {error}")
+
+
+async def _cancel_on(stop_requested: asyncio.Event, task: asyncio.Task[None]) -> None:
+    await stop_requested.wait()
+    task.cancel()
