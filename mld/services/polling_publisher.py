@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mld.decide.polling import (
@@ -29,17 +29,14 @@ from mld.model.sequence import Sentinel
 from mld.model.wire import read_batch
 from mld.services.byte_budget import LARGEST_ANSWER_BYTES, SMALLEST_ANSWER_BYTES
 from mld.services.fetch_report import FetchReport
+from mld.services.polling_parts import FetchedBatch, PollingParts
 
 if TYPE_CHECKING:
-    from mld.model.config import RetrievalConfig
     from mld.model.record import Batch
     from mld.model.sequence import ExtendedSequenceNumber
-    from mld.model.stream import Stream
-    from mld.ports.aws import Kinesis
-    from mld.ports.clock import Clock
-    from mld.ports.metrics import Metrics
-    from mld.ports.offload import Offload
-    from mld.services.byte_budget import ByteBudget, Reservation
+    from mld.services.byte_budget import Reservation
+
+__all__ = ["FetchedBatch", "PollingParts", "PollingPublisher"]
 
 log = logging.getLogger(__name__)
 
@@ -51,39 +48,6 @@ _GROWTH = 2
 _READING_FACTOR = 2
 #: A shard that is less than this behind has no large answer in store.
 _NEAR_TIP_S = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PollingParts:
-    """What all publishers of a process share.
-
-    Attributes:
-        initial_timestamp_s: of an AT_TIMESTAMP start, else None.
-    """
-
-    kinesis: Kinesis
-    stream: Stream
-    config: RetrievalConfig
-    budget: ByteBudget
-    offload: Offload
-    clock: Clock
-    metrics: Metrics
-    initial_timestamp_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FetchedBatch:
-    """A batch on its way to the consumer.
-
-    Attributes:
-        batch: the answer.
-        reservation: its bytes; the consumer releases them when the line is written.
-        fetched_at: reading of the monotonic clock when it came.
-    """
-
-    batch: Batch
-    reservation: Reservation
-    fetched_at: float
 
 
 class PollingPublisher:
