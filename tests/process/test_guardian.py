@@ -100,7 +100,7 @@ def test_nothing_is_left_in_a_childs_session_after_kill_9_of_the_daemon(code: st
 def test_a_child_that_forks_all_the_time_is_ended_as_well() -> None:
     code = (
         DEAF + "print(os.getpid(), flush=True)\n"
-        "while True:\n"
+        "for _ in range(600):\n"  # half a minute: it must not outlive a test that fails
         "    time.sleep(0.05)\n"
         "    if os.fork(): os._exit(0)\n"
         "    os.setpgid(0, 0)\n"
