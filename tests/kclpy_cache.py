@@ -91,7 +91,7 @@ def _fetch_aws_kcl(scratch: Path) -> Path:
 
 
 def _run(command: list[str]) -> None:
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=300)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=120)
 
 
 if __name__ == "__main__":
