@@ -24,7 +24,7 @@ CACHE = Path(__file__).resolve().parents[1] / ".cache" / "emulators"
 _START_TIMEOUT_S = 30
 _KINESIS_LOCAL = "kinesis-local@0.6.2"
 _DYNAMODB_LOCAL = ("com.amazonaws", "DynamoDBLocal", "2.6.1")
-_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+_POM = """<project>
 <modelVersion>4.0.0</modelVersion><groupId>x</groupId><artifactId>x</artifactId><version>1</version>
 <dependencies><dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
 </dependency></dependencies></project>
