@@ -1,0 +1,54 @@
+"""A stream's records through Spark, exactly once: what an app imports.
+
+An app is a program that ends in :func:`run`; the daemon starts it with
+``executableName = kcl-mld-spark app.py``::
+
+    from mld.spark import run
+
+    def process(df, ctx):
+        return df.where("amount > 0")
+
+    run(process, schema="user string, amount double", decoder="json")
+
+Names are loaded when they are asked for: the relay stub of a shard imports this package too, and
+must stay small.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mld.spark.model import BatchContext, Position
+    from mld.spark.pipeline import SparkRecordProcessor, run
+    from mld.spark.reading import compact, read_chain
+
+__all__ = [
+    "BatchContext",
+    "Position",
+    "SparkRecordProcessor",
+    "compact",
+    "read_chain",
+    "run",
+]
+
+_HOMES = {
+    "BatchContext": "mld.spark.model",
+    "Position": "mld.spark.model",
+    "SparkRecordProcessor": "mld.spark.pipeline",
+    "compact": "mld.spark.reading",
+    "read_chain": "mld.spark.reading",
+    "run": "mld.spark.pipeline",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its module.
+
+    Raises:
+        AttributeError: there is no such name.
+    """
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

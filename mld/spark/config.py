@@ -1,0 +1,170 @@
+"""The ``spark.*`` properties as values, and where they come from.
+
+kcl-mld hands them to its children in ``KCL_MLD_SPARK`` (JSON, key to text). Under the Java daemon,
+which drops them, ``kcl-mld-spark --properties FILE app.py`` reads the same file itself.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mld.spark.errors import ConfigError
+from mld.spark.keys import (
+    BY_NAME,
+    FREE_PREFIXES,
+    check,
+    duration_s,
+    is_known,
+    size_bytes,
+    whole_number,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Environment variable with the ``spark.*`` properties as a JSON object.
+PROPERTIES_VARIABLE = "KCL_MLD_SPARK"
+_CONF_PREFIX, _OPTIONS_PREFIX = FREE_PREFIXES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkConfig:
+    """Effective values; see ``mld.spark.keys`` for what each means. Sizes in bytes, times in s."""
+
+    mode: str
+    remote: str | None
+    token_variable: str | None
+    master: str
+    java_home: str | None
+    driver_memory_bytes: int
+    jvm_options: str | None
+    start_timeout_s: float
+    max_records: int
+    max_bytes: int
+    max_delay_s: float
+    coalesce_window_s: float
+    max_in_flight: int
+    batch_timeout_s: float
+    attempts: int
+    sink: str
+    sink_path: str | None
+    sink_table: str | None
+    sink_key: tuple[str, ...]
+    sink_mode: str
+    sink_url: str | None
+    sink_connection: str | None
+    epoch: str
+    intent_store: str
+    intent_path: str | None
+    intent_table: str | None
+    decoder: str
+    decoder_schema: str | None
+    on_error: str
+    deadletter_path: str | None
+    linger_s: float
+    log_level: str
+    conf: Mapping[str, str] = field(default_factory=dict)
+    sink_options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_embedded(self) -> bool:
+        """True if we launch the server ourselves."""
+        return self.remote is None
+
+
+def read_properties(properties: Mapping[str, str]) -> SparkConfig:
+    """Turn texts into values.
+
+    Args:
+        properties: keys that begin with ``spark.``; others are not looked at.
+
+    Raises:
+        ConfigError: a key is unknown, a value is wrong, or two keys exclude each other.
+    """
+    ours = {name: text for name, text in properties.items() if name.startswith("spark.")}
+    for name, text in ours.items():
+        if not is_known(name):
+            raise ConfigError(f"{name}: no such property")
+        if (why := check(name, text)) is not None:
+            raise ConfigError(f"{name}: {why}")
+    if "spark.remote" in ours and "spark.master" in ours:
+        raise ConfigError("spark.remote and spark.master exclude each other: name one of them")
+    return _config(_Texts(ours))
+
+
+class _Texts:
+    """The texts by short name, defaults included."""
+
+    def __init__(self, ours: Mapping[str, str]) -> None:
+        self._ours = ours
+
+    def optional(self, name: str) -> str | None:
+        full = f"spark.{name}"
+        text = self._ours.get(full, BY_NAME[full].default)
+        return None if text is None else text.strip() or None
+
+    def text(self, name: str) -> str:
+        return self.optional(name) or ""
+
+    def below(self, prefix: str) -> dict[str, str]:
+        return {
+            name.removeprefix(prefix): text
+            for name, text in self._ours.items()
+            if name.startswith(prefix)
+        }
+
+
+def _config(texts: _Texts) -> SparkConfig:
+    return SparkConfig(
+        mode=texts.text("processor.mode"),
+        remote=texts.optional("remote"),
+        token_variable=texts.optional("remote.token.env"),
+        master=texts.text("master"),
+        java_home=texts.optional("java.home"),
+        driver_memory_bytes=size_bytes(texts.text("driver.memory")),
+        jvm_options=texts.optional("jvm.options"),
+        start_timeout_s=duration_s(texts.text("start.timeout")),
+        max_records=whole_number(texts.text("batch.maxRecords")),
+        max_bytes=size_bytes(texts.text("batch.maxBytes")),
+        max_delay_s=duration_s(texts.text("batch.maxDelay")),
+        coalesce_window_s=duration_s(texts.text("batch.coalesceWindow")),
+        max_in_flight=whole_number(texts.text("batch.maxInFlight")),
+        batch_timeout_s=duration_s(texts.text("batch.timeout")),
+        attempts=whole_number(texts.text("retry.attempts")),
+        sink=texts.text("sink"),
+        sink_path=texts.optional("sink.path"),
+        sink_table=texts.optional("sink.table"),
+        sink_key=tuple(word.strip() for word in texts.text("sink.key").split(",") if word.strip()),
+        sink_mode=texts.text("sink.mode"),
+        sink_url=texts.optional("sink.url"),
+        sink_connection=texts.optional("sink.connection"),
+        epoch=texts.text("sink.epoch"),
+        intent_store=texts.text("intent.store"),
+        intent_path=texts.optional("intent.path"),
+        intent_table=texts.optional("intent.table"),
+        decoder=texts.text("decoder"),
+        decoder_schema=texts.optional("decoder.schema"),
+        on_error=texts.text("decoder.onError"),
+        deadletter_path=texts.optional("deadletter.path"),
+        linger_s=duration_s(texts.text("host.linger")),
+        log_level=texts.text("log.level"),
+        conf=texts.below(_CONF_PREFIX),
+        sink_options=texts.below(_OPTIONS_PREFIX),
+    )
+
+
+def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The properties that the daemon handed over; empty if it handed none.
+
+    Raises:
+        ConfigError: the variable is not a JSON object of texts.
+    """
+    try:
+        found = json.loads(environ.get(PROPERTIES_VARIABLE, "{}"))
+    except ValueError as error:
+        raise ConfigError(f"{PROPERTIES_VARIABLE} is not JSON: {error}") from error
+    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
+        raise ConfigError(f"{PROPERTIES_VARIABLE} is not a JSON object of texts")
+    return found

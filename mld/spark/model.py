@@ -1,0 +1,172 @@
+"""The values that travel through the Spark child. Pure: no Spark, no I/O.
+
+Positions compare as two integers, never as text: a sequence number has up to 56 digits, and the
+records of one KPL aggregate share it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: How the beginning of a shard's history is written where a position is expected.
+START = "start"
+#: The column that tells the batches of one job apart; its values are batch ids.
+BATCH_COLUMN = "_kcl_batch"
+#: Columns of a decoded frame that the function may drop: they order the rows of a key.
+SEQUENCE_COLUMN = "sequence_number"
+SUB_SEQUENCE_COLUMN = "sub_sequence_number"
+
+
+class Position(NamedTuple):
+    """A record's place in its shard; ordered as Kinesis orders."""
+
+    sequence: int
+    sub: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.sequence}.{self.sub}"
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        """The inverse of ``str``.
+
+        Raises:
+            ValueError: it is not two decimal numbers with a dot between.
+        """
+        sequence, dot, sub = text.partition(".")
+        if not dot or not (sequence.isascii() and sequence.isdigit()):
+            raise ValueError(f"not a position: {text!r}")
+        if not (sub.isascii() and sub.isdigit()):
+            raise ValueError(f"not a position: {text!r}")
+        return cls(int(sequence), int(sub))
+
+    @classmethod
+    def of_checkpoint(cls, sequence: str | None, sub: int | None) -> Position | None:
+        """The position of a stored checkpoint; None for the sentinels (TRIM_HORIZON and so on)."""
+        if sequence is None or not (sequence.isascii() and sequence.isdigit()):
+            return None
+        return cls(int(sequence), sub or 0)
+
+
+def position_text(position: Position | None) -> str:
+    """A position, or ``start`` for None."""
+    return START if position is None else str(position)
+
+
+def parse_position(text: str) -> Position | None:
+    """The inverse of :func:`position_text`.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    return None if text == START else Position.parse(text)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ShardKey:
+    """Whose records these are, in the sink's eyes.
+
+    Attributes:
+        application: name of the KCL application.
+        stream: name of the stream.
+        shard_id: Kinesis shard id.
+        epoch: of the output; a new one starts every shard's history again (``spark.sink.epoch``).
+    """
+
+    application: str
+    stream: str
+    shard_id: str
+    epoch: str = "0"
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A batch that may have been written: what a restart must repeat exactly.
+
+    Attributes:
+        number: >= 1, one more than that of the batch before; never goes back.
+        after: position that the batch follows; None = the beginning.
+        to: position of its last record.
+        app_id: under which the sink knows the numbers; changes when the counting starts again.
+    """
+
+    number: int
+    after: Position | None
+    to: Position
+    app_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One user record as the child received it; ``data`` is decoded from base64."""
+
+    position: Position
+    partition_key: str
+    data: bytes
+    arrival_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Consecutive records of one shard that are written and committed together.
+
+    Attributes:
+        shard: whose.
+        after: the position that the batch follows: the sink's mark when it was cut.
+        to: position of its last record. A replay may be empty of rows and still have one.
+        rows: in order; all positions in (after, to].
+        number: of its intent; None where the sink needs none.
+        app_id: of its intent; "" where the sink needs none.
+        is_replay: True when an earlier process may have written it already.
+        millis_behind_latest: of the last delivery in it; None if unknown.
+    """
+
+    shard: ShardKey
+    after: Position | None
+    to: Position
+    rows: tuple[Row, ...] = field(repr=False)
+    number: int | None = None
+    app_id: str = ""
+    is_replay: bool = False
+    millis_behind_latest: int | None = None
+
+    @property
+    def batch_id(self) -> str:
+        """The same for every attempt at this batch by this cut: ``<shard>@<after>``."""
+        return f"{self.shard.shard_id}@{position_text(self.after)}"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchContext:
+    """What the user's function is told about the batch it plans.
+
+    Attributes:
+        spark: the session; the function must not stop it.
+        application: name of the KCL application.
+        stream_name: name of the stream.
+        shard_id: Kinesis shard id.
+        batch_id: names the batch; the same when it is repeated after a failure in this process,
+            and, with an intent store, also after a crash.
+        batch_number: counts this shard's batches from 1; None where the sink needs no intents.
+        after: position that the batch follows; None = the beginning.
+        to: position of its last record.
+        count: of records, >= 0.
+        is_replay: True when an earlier process may have written it already.
+        millis_behind_latest: distance to the tip of the shard in ms; None if unknown.
+    """
+
+    spark: SparkSession
+    application: str
+    stream_name: str
+    shard_id: str
+    batch_id: str
+    batch_number: int | None
+    after: Position | None
+    to: Position
+    count: int
+    is_replay: bool
+    millis_behind_latest: int | None
