@@ -8,8 +8,8 @@ import pytest
 
 from mld import app
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.services.shard_consumer import ShardConsumer
 from mld.services.shard_end import ShardEnd
+from mld.services.shard_hold import ShardHold
 from tests.sim.children import Manners
 from tests.sim.fleet import judge
 from tests.sim.plan import Plan
@@ -176,8 +176,8 @@ def unbelieved(build=app.build):
 
 
 def test_a_worker_that_goes_on_delivering_when_it_wakes_up_is_noticed(monkeypatch):
-    monkeypatch.setattr(ShardConsumer, "_current", lambda consumer: consumer._held)
-    monkeypatch.setattr(ShardConsumer, "lease_lost", lambda _consumer: None)
+    monkeypatch.setattr(ShardHold, "current", lambda hold: hold.held)
+    monkeypatch.setattr(ShardHold, "lease_lost", lambda _hold: None)
     assert any("processRecords" in text for text in unbelieved())
 
 

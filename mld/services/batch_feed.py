@@ -1,0 +1,104 @@
+"""What the child of a shard is fed: one fetched batch after the other.
+
+Source: ProcessTask (KCL 3.5.1).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from mld.decide.lifecycle import Outcome, ShutdownReason
+from mld.errors import MalformedData
+from mld.services.record_processor import OutgoingLine
+
+if TYPE_CHECKING:
+    from mld.services.polling_publisher import FetchedBatch
+    from mld.services.shard_closing import ShardClosing
+    from mld.services.shard_hold import ShardHold
+
+log = logging.getLogger(__name__)
+
+
+class BatchFeed:
+    """Takes batches of one hold from its publisher to its child.
+
+    Attributes:
+        behind_ms: of the last batch; None before the first.
+        last_batch_at: reading of ``Clock.monotonic`` when it was fetched; None before the first.
+    """
+
+    def __init__(self, hold: ShardHold, closing: ShardClosing) -> None:
+        """Nothing happens before :meth:`process`.
+
+        Args:
+            hold: whose child and publisher.
+            closing: told of the shard's children when its last batch is delivered.
+        """
+        self._hold = hold
+        self._closing = closing
+        self._parts = hold.parts
+        self.behind_ms: int | None = None
+        self.last_batch_at: float | None = None
+
+    async def process(self) -> Outcome:
+        """Wait for one batch and deliver it."""
+        hold = self._hold
+        if hold.lane is None or not hold.may_go_on():
+            return Outcome.AGAIN
+        publisher = hold.lane.publisher
+        before = publisher.delivered
+        fetched = await publisher.next_batch()
+        if fetched is None:
+            return Outcome.AGAIN
+        try:
+            if hold.may_go_on():
+                await self._deliver(fetched)
+        except MalformedData as error:
+            # Never drop what cannot be read: fetch it again, for ever if need be.
+            hold.last_error = str(error)
+            log.error("%s: a batch cannot be delivered, reading it again: %s", hold.shard_id, error)  # noqa: TRY400
+            publisher.rewind(before)
+            await hold.stirred.wait(self._parts.config.retrieval.task_backoff_s)
+            return Outcome.AGAIN
+        finally:
+            fetched.reservation.release()
+        return Outcome.DONE
+
+    async def _deliver(self, fetched: FetchedBatch) -> None:
+        """One batch to the child; the last one of the shard is the reason to stop."""
+        batch = fetched.batch
+        self.last_batch_at = fetched.fetched_at
+        self.behind_ms = batch.millis_behind_latest
+        with self._hold.metrics.process_task(batch.millis_behind_latest):
+            if not batch.is_empty or (
+                self._parts.config.retrieval.call_even_if_empty and not batch.is_shard_end
+            ):
+                await self._hand_over(fetched)
+        if batch.is_shard_end:
+            self._closing.children = batch.child_shards
+            self._hold.stop_for(ShutdownReason.SHARD_END)
+
+    async def _hand_over(self, fetched: FetchedBatch) -> None:
+        hold = self._hold
+        current = hold.current()
+        lease = hold.held.lease if current is None else current.lease
+        has_filter = not self._parts.config.shards.skip_sync_if_leases_exist
+        delivery = await self._parts.lines.write(
+            fetched, hold.checkpointer.last, lease.hash_range if has_filter else None
+        )
+        for problem in delivery.problems:
+            log.error("%s: %s", hold.shard_id, problem)
+        if hold.current() is None:
+            return  # it lapsed while other shards were converted, or this process was frozen
+        hold.metrics.delivered(delivery.records, delivery.data_bytes)
+        hold.checkpointer.delivered(delivery.largest)
+        line = delivery.take_line()
+        if line is None or hold.lane is None:
+            return
+        outgoing = OutgoingLine(line, fetched.reservation.release)
+        del line
+        with hold.metrics.timed(
+            "ProcessTask", "RecordProcessor.processRecords.Time", of_shard=True
+        ):
+            await hold.lane.processor.process(outgoing)
