@@ -1,0 +1,159 @@
+"""``python -m benchmarks.spark [--quick] [throughput sweep memory aggregate]``: tables and a plot."""
+
+import argparse
+import pathlib
+import sys
+
+from benchmarks.measure import workspace
+from benchmarks.spark import pipeline, structured
+
+HERE = pathlib.Path(__file__).parent
+SHARDS = 16
+BATCHES = (250, 500, 1000, 2500, 5000)
+CASES = ("throughput", "sweep", "aggregate", "memory")
+
+
+def table(rows):
+    """Rows as Markdown."""
+    names = list(rows[0])
+    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+    lines += ["| " + " | ".join(str(row[name]) for name in names) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def row(case, outcome):
+    """One run for the table."""
+    return {
+        "case": case,
+        "records/s": f"{outcome.records_s:,.0f}",
+        "commit p50 s": f"{outcome.latency_p50_s:.2f}",
+        "first commit after s": f"{outcome.ready_s:.1f}",
+        "all in s": f"{outcome.whole_s:.1f}",
+        "commits": outcome.batches,
+        "CPU s daemon/stubs/host/JVM": "/".join(
+            f"{outcome.cpu_s[part]:.0f}" for part in ("daemon", "stubs", "host", "jvm")
+        ),
+        "PSS MiB": f"{sum(outcome.pss_mib.values()):.0f}",
+    }
+
+
+def yardstick(folder, count, per_file, files_per_batch):
+    """Structured Streaming in a server that is launched as the host launches its own."""
+    from mld.spark.config import read_properties  # noqa: PLC0415 (pyspark is slow to import)
+    from mld.spark.launcher import EmbeddedServer  # noqa: PLC0415
+    from mld.spark.sessions import ConnectSessions  # noqa: PLC0415
+
+    config = read_properties({"spark.driver.memory": "1g"})
+    server = EmbeddedServer.launch(config, folder / "server")
+    try:
+        server.wait_ready(120)
+        sessions = ConnectSessions(server.url, server.token, config, "yardstick")
+        try:
+            return structured.run(
+                sessions.get(),
+                folder / "structured",
+                count,
+                per_file=per_file,
+                files_per_batch=files_per_batch,
+            )
+        finally:
+            sessions.close()
+    finally:
+        server.stop()
+
+
+def throughput(aws, folder, quick):
+    """Ours beside the yardstick, the same number of records in a job."""
+    count = 40_000 if quick else 200_000
+    pipeline.fill(aws, "typed", SHARDS, count)
+    ours = pipeline.run(aws, folder, "typed", count)
+    speed, p50, batches = yardstick(folder, count, 1000, SHARDS)
+    theirs = {
+        "case": "Structured Streaming over files, 16 x 1000",
+        "records/s": f"{speed:,.0f}",
+        "commit p50 s": f"{p50:.2f}",
+        "commits": batches,
+    }
+    first = row(f"kcl-mld, {SHARDS} shards, batches of 1000", ours)
+    yield first
+    yield {name: theirs.get(name, "") for name in first}
+    yield dict.fromkeys(first, "") | {
+        "case": "ratio",
+        "records/s": f"{ours.records_s / speed:.2f}",
+    }
+
+
+def sweep(aws, folder, quick):
+    """Batch sizes; draws the plot beside this module."""
+    count = 40_000 if quick else 120_000
+    pipeline.fill(aws, "sweep", SHARDS, count)
+    points = []
+    for batch in BATCHES:
+        outcome = pipeline.run(aws, folder, "sweep", count, batch=batch)
+        points.append((batch, outcome.records_s, outcome.latency_p50_s))
+        yield row(f"batches of {batch}", outcome)
+    plot(points)
+
+
+def aggregate(aws, folder, quick):
+    """One row a user, shard and batch."""
+    count = 40_000 if quick else 120_000
+    pipeline.fill(aws, "users", SHARDS, count)
+    yield row(
+        "groupBy(user) per shard and batch of 1000",
+        pipeline.run(aws, folder, "users", count, function="per_user"),
+    )
+
+
+def memory(aws, folder, quick):
+    """64 shards, 1 GB heap."""
+    count = 64_000 if quick else 128_000
+    pipeline.fill(aws, "wide", 64, count)
+    outcome = pipeline.run(aws, folder, "wide", count)
+    yield row("64 shards, batches of 1000", outcome)
+    print({part: round(mib) for part, mib in outcome.pss_mib.items()}, file=sys.stderr)
+
+
+def plot(points):
+    """Throughput and latency by batch size."""
+    import matplotlib as mpl  # noqa: PLC0415 (only here)
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt  # noqa: PLC0415
+
+    sizes, speeds, latencies = zip(*points, strict=True)
+    figure, left = plt.subplots(figsize=(7, 4), layout="constrained")
+    left.plot(sizes, [speed / 1000 for speed in speeds], "o-", color="tab:blue")
+    left.set_xscale("log")
+    left.set_xticks(sizes, [f"{size}" for size in sizes])
+    left.minorticks_off()
+    left.set_xlabel("records in a batch of one shard (spark.batch.maxRecords)")
+    left.set_ylabel("thousand records/s", color="tab:blue")
+    left.set_ylim(bottom=0)
+    right = left.twinx()
+    right.plot(sizes, latencies, "s--", color="tab:red")
+    right.set_ylabel("median time to commit, s", color="tab:red")
+    right.set_ylim(bottom=0)
+    left.set_title("16 shards, 1 KB JSON records, 2 cores")
+    figure.savefig(HERE / "batch_size.png", dpi=110)
+    plt.close(figure)
+
+
+def main():
+    """Print one table a case."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("cases", nargs="*", default=list(CASES))
+    options = parser.parse_args()
+    from mld.local.embedded import EmbeddedAws  # noqa: PLC0415 (slow to import)
+
+    runs = {"throughput": throughput, "sweep": sweep, "aggregate": aggregate, "memory": memory}
+    for case in options.cases:
+        with workspace() as folder, EmbeddedAws() as aws:
+            print(f"\n### {case}\n")
+            print(table(list(runs[case](aws, folder, options.quick))), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,382 @@
+"""A fleet with Spark children under kill -9, judged by what lies in the sink.
+
+Two workers share a stream of four shards; while records are put, and a shard is split and two are
+merged, stubs, hosts, JVMs and daemons are killed at drawn moments. Daemons come back with another
+``maxRecords`` and another batch size, so that redelivered records are cut anew. At the end every
+(shard, sequence number, sub-sequence number) that Kinesis gave out must be in the sink once.
+
+``python -m tests.spark.chaos --sink parquet --seeds 3 --first-seed 7``
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.fakes.aggregate import aggregate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mld.local.embedded import EmbeddedAws
+    from tests.spark.chaos_sinks import Sink
+
+APP = Path(__file__).with_name("chaos_app.py")
+MARKER = "KCL_MLD_CHAOS"
+SHARDS = 4
+ROUNDS = 40
+PER_ROUND = 150
+ROUND_S = 0.6
+KILLS = 8
+VICTIMS = ("stub", "stub", "stub", "host", "jvm", "daemon", "daemon")
+#: The fleet must have settled after the last kill within this.
+SETTLE_S = 150.0
+
+Key = tuple[str, int, int]
+
+
+def processes(run_id: str) -> dict[int, str]:
+    """Command lines of the living processes that carry the marker of a run."""
+    found = {}
+    wanted = f"{MARKER}={run_id}".encode()
+    for path in Path("/proc").iterdir():
+        if not path.name.isdecimal():
+            continue
+        with contextlib.suppress(OSError):
+            if wanted in (path / "environ").read_bytes().split(b"\0"):
+                state = (path / "stat").read_text().rpartition(")")[2].split()[0]
+                command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                if state != "Z" and command:
+                    found[int(path.name)] = command
+    return found
+
+
+def kind_of(command: str) -> str:
+    """Which part of the fleet a command line belongs to."""
+    if "SparkConnectServer" in command:
+        return "jvm"
+    if "mld.spark.host" in command:
+        return "host"
+    if "mld.spark.stub" in command or "kcl-mld-spark" in command:
+        return "stub"
+    return "daemon" if "-m mld --properties" in command else "other"
+
+
+@dataclass
+class Worker:
+    """One place in the fleet: a daemon that is started again whenever it has ended."""
+
+    name: str
+    folder: Path
+    process: subprocess.Popen[bytes] | None = None
+    starts: int = 0
+    codes: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Verdict:
+    """What a run showed."""
+
+    seed: int
+    put: int
+    rows: int
+    lost: int
+    doubled: int
+    foreign: int
+    kills: Counter[str]
+    starts: int
+    left_over: dict[int, str]
+    unfinished: dict[str, Any]
+    seconds: float
+
+    @property
+    def is_clean(self) -> bool:
+        """True if the promise was kept."""
+        bad = self.lost or self.doubled or self.foreign or self.left_over or self.unfinished
+        return not bad and self.put > 0
+
+    def __str__(self) -> str:
+        kills = ", ".join(f"{kind} {count}" for kind, count in sorted(self.kills.items()))
+        return (
+            f"seed {self.seed}: put {self.put}, rows {self.rows}, lost {self.lost}, doubled "
+            f"{self.doubled}, foreign {self.foreign}; kills: {kills}; {self.starts} daemon starts, "
+            f"{self.seconds:.0f} s; left over {self.left_over}; unfinished {self.unfinished}"
+        )
+
+
+class Chaos:
+    """One run; use :meth:`run`."""
+
+    def __init__(self, aws: EmbeddedAws, sink: Sink, seed: int, folder: Path) -> None:
+        self.aws, self.sink, self.seed, self.folder = aws, sink, seed, folder
+        self.rng = random.Random(seed)
+        self.name = f"chaos-{sink.name}-{seed}-{os.getpid()}"
+        self.kinesis = aws.client("kinesis")
+        self.dynamodb = aws.client("dynamodb")
+        self.put: Counter[Key] = Counter()
+        self.kills: Counter[str] = Counter()
+        self.workers = [Worker(name, folder / name) for name in ("wa", "wb")]
+
+    # -- fleet ---------------------------------------------------------------------------------
+
+    def properties(self, worker: Worker) -> dict[str, str]:
+        """Of the next start of a worker: cut sizes and policy are drawn anew."""
+        return {
+            "executableName": f"{sys.executable} -m mld.spark.stub {APP}",
+            "applicationName": self.name,
+            "streamName": self.name,
+            "workerId": f"{worker.name}-{worker.starts}",
+            "AwsCredentialsProvider": "DefaultCredentialsProvider",
+            "regionName": self.aws.region,
+            "initialPositionInStream": "TRIM_HORIZON",
+            "idleTimeBetweenReadsInMillis": "200",
+            "failoverTimeMillis": "3000",
+            "shardSyncIntervalMillis": "1000",
+            "metricsLevel": "NONE",
+            "maxRecords": str(self.rng.randint(50, 400)),
+            "childFailurePolicy": self.rng.choice(("exit", "restart")),
+            "childRestartBackoffMillis": "500",
+            "shutdownGraceMillis": "20000",
+            "spark.batch.maxRecords": str(self.rng.randint(60, 900)),
+            "spark.batch.maxDelay": self.rng.choice(("500ms", "1s", "2s")),
+            "spark.driver.memory": "512m",
+            "spark.jvm.options": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "spark.host.linger": "5s",
+            "spark.conf.spark.sql.shuffle.partitions": "1",
+            **self.sink.properties(),
+        }
+
+    def start(self, worker: Worker) -> None:
+        """Start a worker's daemon."""
+        worker.starts += 1
+        worker.folder.mkdir(exist_ok=True, parents=True)
+        file = worker.folder / f"app-{worker.starts}.properties"
+        file.write_text("".join(f"{k} = {v}\n" for k, v in self.properties(worker).items()))
+        env = self.aws.environment_for_child() | {MARKER: self.name} | self.sink.environment()
+        with (worker.folder / "log").open("ab") as log:
+            worker.process = subprocess.Popen(
+                [sys.executable, "-m", "mld", "--properties", str(file)],
+                env=env,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+            )
+
+    def tend(self) -> None:
+        """Start again what has ended."""
+        for worker in self.workers:
+            if worker.process is not None and (code := worker.process.poll()) is not None:
+                worker.codes.append(code)
+                worker.process = None
+            if worker.process is None:
+                self.start(worker)
+
+    def kill_one(self) -> None:
+        """kill -9 of one process of a drawn kind."""
+        kind = self.rng.choice(VICTIMS)
+        victims = [pid for pid, cmd in sorted(processes(self.name).items()) if kind_of(cmd) == kind]
+        if not victims:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.rng.choice(victims), signal.SIGKILL)
+            self.kills[kind] += 1
+
+    # -- stream --------------------------------------------------------------------------------
+
+    def put_round(self, number: int) -> None:
+        """Put some records; now and then an aggregate of three."""
+        records, subs = [], []
+        for more in range(PER_ROUND):
+            key = f"key-{self.rng.randrange(1000)}"
+            body = json.dumps({"id": number * PER_ROUND + more, "pad": "x" * 40}).encode()
+            is_aggregate = self.rng.random() < 0.05
+            data = aggregate(*[(key, body)] * 3) if is_aggregate else body
+            records.append({"Data": data, "PartitionKey": key})
+            subs.append(3 if is_aggregate else 1)
+        answer = self.kinesis.put_records(StreamName=self.name, Records=records)
+        assert answer["FailedRecordCount"] == 0
+        for taken, count in zip(answer["Records"], subs, strict=True):
+            for sub in range(count):
+                self.put[taken["ShardId"], int(taken["SequenceNumber"]), sub] += 1
+
+    def open_shards(self) -> list[Any]:
+        """In the order of their hash keys."""
+        shards = self.kinesis.list_shards(StreamName=self.name)["Shards"]
+        still = [one for one in shards if "EndingSequenceNumber" not in one["SequenceNumberRange"]]
+        return sorted(still, key=lambda one: int(one["HashKeyRange"]["StartingHashKey"]))
+
+    def wait_active(self) -> None:
+        """Until the stream takes the next change."""
+        while (
+            self.kinesis.describe_stream_summary(StreamName=self.name)["StreamDescriptionSummary"][
+                "StreamStatus"
+            ]
+            != "ACTIVE"
+        ):
+            time.sleep(0.05)
+
+    def split(self) -> None:
+        """The first open shard, in the middle."""
+        shard = self.open_shards()[0]
+        keys = shard["HashKeyRange"]
+        middle = (int(keys["StartingHashKey"]) + int(keys["EndingHashKey"])) // 2
+        self.kinesis.split_shard(
+            StreamName=self.name, ShardToSplit=shard["ShardId"], NewStartingHashKey=str(middle)
+        )
+        self.wait_active()
+
+    def merge(self) -> None:
+        """The last two open shards."""
+        left, right = self.open_shards()[-2:]
+        self.kinesis.merge_shards(
+            StreamName=self.name,
+            ShardToMerge=left["ShardId"],
+            AdjacentShardToMerge=right["ShardId"],
+        )
+        self.wait_active()
+
+    # -- the run -------------------------------------------------------------------------------
+
+    def run(self) -> Verdict:
+        """Put, kill, settle, stop, judge."""
+        began = time.monotonic()
+        self.kinesis.create_stream(StreamName=self.name, ShardCount=SHARDS)
+        self.wait_active()
+        try:
+            self._storm()
+            self._settle()
+            self._stop()
+            left_over = self._left_over()
+        finally:
+            for pid in processes(self.name):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        seen = self.sink.keys()
+        return Verdict(
+            self.seed,
+            put=len(self.put),
+            rows=sum(seen.values()),
+            lost=len(self.put.keys() - seen.keys()),
+            doubled=sum(count - 1 for count in seen.values()),
+            foreign=len(seen.keys() - self.put.keys()),
+            kills=self.kills,
+            starts=sum(worker.starts for worker in self.workers),
+            left_over=left_over,
+            unfinished=self._unfinished(),
+            seconds=time.monotonic() - began,
+        )
+
+    def _storm(self) -> None:
+        kill_rounds = sorted(self.rng.sample(range(12, ROUNDS), KILLS))
+        for number in range(ROUNDS):
+            self.tend()
+            self.put_round(number)
+            if number == ROUNDS // 3:
+                self.split()
+            if number == 2 * ROUNDS // 3:
+                self.merge()
+            if number in kill_rounds:
+                self.kill_one()
+            time.sleep(ROUND_S)
+
+    def _settle(self) -> None:
+        """Until everything is in the sink and checkpointed, or time is up."""
+        deadline = time.monotonic() + SETTLE_S
+        while time.monotonic() < deadline:
+            self.tend()
+            if self.sink.count() >= len(self.put) and not self._unfinished():
+                return
+            time.sleep(1)
+
+    def _unfinished(self) -> dict[str, Any]:
+        """Leases whose checkpoint is not at the last record of their shard."""
+        last: dict[str, tuple[int, int]] = {}
+        for shard, sequence, sub in self.put:
+            last[shard] = max(last.get(shard, (0, 0)), (sequence, sub))
+        try:
+            items = self.dynamodb.scan(TableName=self.name, ConsistentRead=True)["Items"]
+        except self.dynamodb.exceptions.ResourceNotFoundException:
+            return {"table": "missing"}
+        at = {}
+        for item in items:
+            at[item["leaseKey"]["S"]] = (
+                item["checkpoint"]["S"],
+                int(item.get("checkpointSubSequenceNumber", {"N": "0"})["N"]),
+            )
+        # A finished shard's row may be gone already; its records are judged by the sink.
+        return {
+            shard: at[shard]
+            for shard, position in last.items()
+            if shard in at
+            and at[shard][0] != "SHARD_END"
+            and (not at[shard][0].isdigit() or (int(at[shard][0]), at[shard][1]) != position)
+        }
+
+    def _stop(self) -> None:
+        for worker in self.workers:
+            if worker.process is not None:
+                worker.process.send_signal(signal.SIGTERM)
+        for worker in self.workers:
+            if worker.process is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    worker.codes.append(worker.process.wait(40))
+
+    def _left_over(self) -> dict[int, str]:
+        """What lives on 8 s after the end of the fleet (the hosts linger for 5)."""
+        deadline = time.monotonic() + 8
+        while (left := processes(self.name)) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return {pid: command[:120] for pid, command in left.items()}
+
+
+@contextlib.contextmanager
+def cloud() -> Iterator[EmbeddedAws]:
+    """An embedded AWS whose reshards are quick."""
+    from mld.local.embedded import EmbeddedAws  # noqa: PLC0415 (slow to import)
+
+    with EmbeddedAws(options=("--create-s", "0.1", "--reshard-s", "0.1")) as aws:
+        yield aws
+
+
+def main(arguments: list[str]) -> int:
+    """Run seeds; exit code 1 if one is convicted."""
+    import argparse  # noqa: PLC0415
+    import tempfile  # noqa: PLC0415
+
+    from tests.spark.chaos_sinks import make  # noqa: PLC0415
+
+    parser = argparse.ArgumentParser(prog="python -m tests.spark.chaos", description=__doc__)
+    parser.add_argument("--sink", action="append", default=[])
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--keep", help="folder for logs and output; the default is thrown away")
+    options = parser.parse_args(arguments)
+    guilty = 0
+    with tempfile.TemporaryDirectory(prefix="kcl-mld-chaos-") as scratch, cloud() as aws:
+        for name in options.sink or ["parquet"]:
+            for seed in range(options.first_seed, options.first_seed + options.seeds):
+                folder = Path(options.keep or scratch) / f"{name}-{seed}"
+                with make(name, folder) as sink:
+                    if sink is None:
+                        print(f"{name}: not here", flush=True)
+                        break
+                    verdict = Chaos(aws, sink, seed, folder).run()
+                print(name, verdict, flush=True)
+                if not verdict.is_clean:
+                    guilty += 1
+                    print(f"replay: python -m tests.spark.chaos --sink {name} --first-seed {seed}")
+    return 1 if guilty else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,141 @@
+"""The sinks of the chaos runs, and how each is counted without the code that wrote it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+Key = tuple[str, int, int]
+
+
+class Sink(Protocol):
+    """A sink under test."""
+
+    name: str
+
+    def properties(self) -> Mapping[str, str]:
+        """``spark.*`` keys that choose it."""
+
+    def environment(self) -> Mapping[str, str]:
+        """Of the program."""
+
+    def count(self) -> int:
+        """Rows now."""
+
+    def keys(self) -> Counter[Key]:
+        """How often each record is in it."""
+
+
+def parquet_keys(files: list[Path]) -> Counter[Key]:
+    """Of Parquet files with the rows of the chaos program."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 (slow to import)
+
+    seen: Counter[Key] = Counter()
+    for file in files:
+        table = pq.ParquetFile(file).read(
+            columns=["shard_id", "sequence_number", "sub_sequence_number"]
+        )
+        columns = [table.column(name).to_pylist() for name in table.column_names]
+        for shard, sequence, sub in zip(*columns, strict=True):
+            seen[shard, int(sequence), int(sub)] += 1
+    return seen
+
+
+class Files:
+    """Parquet files of which the committed ones are told by a rule."""
+
+    def __init__(self, name: str, path: Path, properties: Mapping[str, str]) -> None:
+        self.name, self.path, self._properties = name, path, properties
+
+    def properties(self) -> Mapping[str, str]:
+        return self._properties
+
+    def environment(self) -> Mapping[str, str]:
+        return {}
+
+    def files(self) -> list[Path]:
+        return sorted(
+            file
+            for file in self.path.rglob("part-*.parquet")
+            if not any(part.startswith("_") for part in file.relative_to(self.path).parts)
+        )
+
+    def count(self) -> int:
+        return sum(self.keys().values())
+
+    def keys(self) -> Counter[Key]:
+        for _ in range(3):
+            # A directory may be renamed while it is listed.
+            with contextlib.suppress(FileNotFoundError):
+                return parquet_keys(self.files())
+        return Counter()
+
+
+class Foreach(Files):
+    """What the program wrote itself; a directory without ``_SUCCESS`` is half written."""
+
+    def environment(self) -> Mapping[str, str]:
+        return {"CHAOS_FOREACH": str(self.path)}
+
+    def files(self) -> list[Path]:
+        return [file for file in super().files() if (file.parent / "_SUCCESS").exists()]
+
+
+class DeltaLog(Files):
+    """A Delta table, read through its log."""
+
+    def files(self) -> list[Path]:
+        live: dict[str, None] = {}
+        for commit in sorted((self.path / "_delta_log").glob("*.json")):
+            for line in commit.read_text().splitlines():
+                action = json.loads(line)
+                if "add" in action:
+                    live[action["add"]["path"]] = None
+                if "remove" in action:
+                    live.pop(action["remove"]["path"], None)
+        return [self.path / name for name in live]
+
+
+class Postgres:
+    """A table in PostgreSQL."""
+
+    name = "jdbc"
+
+    def __init__(self, url: str, dsn: str, properties: Mapping[str, str]) -> None:
+        self._dsn = dsn
+        self._properties = {
+            "spark.sink": "jdbc",
+            "spark.sink.url": url,
+            "spark.sink.table": "chaos_rows",
+            **properties,
+        }
+
+    def properties(self) -> Mapping[str, str]:
+        return self._properties
+
+    def environment(self) -> Mapping[str, str]:
+        return {}
+
+    def count(self) -> int:
+        return sum(self.keys().values())
+
+    def keys(self) -> Counter[Key]:
+        import psycopg  # noqa: PLC0415 (an extra)
+
+        seen: Counter[Key] = Counter()
+        with psycopg.connect(self._dsn) as connection:
+            try:
+                rows = connection.execute(
+                    "select shard_id, sequence_number, sub_sequence_number from chaos_rows"
+                ).fetchall()
+            except psycopg.errors.UndefinedTable:
+                return seen
+        for shard, sequence, sub in rows:
+            seen[shard, int(sequence), int(sub)] += 1
+        return seen
