@@ -3,8 +3,11 @@
 import pathlib
 import re
 
-from mld.decide import lifecycle
-from protocol import state
+import pytest
+
+from mld import spark
+from mld.spark import errors, keys
+from tests import readme
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -15,17 +18,29 @@ def section(name):
     return README.partition(f"<!-- {name} -->")[2].partition(f"<!-- /{name} -->")[0].strip()
 
 
-def diagram(text):
-    """A Mermaid diagram as README holds it."""
-    return f"```mermaid\n{text.strip()}\n```"
+@pytest.mark.parametrize(("name", "body"), readme.sections().items())
+def test_a_generated_section_is_what_the_code_says(name, body):
+    assert section(name) == body
 
 
-def test_the_diagram_of_a_shards_life_is_drawn_from_the_table_in_the_code():
-    assert section("lifecycle") == diagram(lifecycle.mermaid())
+def test_every_key_of_the_spark_pipeline_is_a_row_of_its_table():
+    rows = re.findall(r"^\| `(spark\.[a-zA-Z.]+)` \|", section("spark-keys"), re.MULTILINE)
+    assert rows == [key.name for key in keys.KEYS]
 
 
-def test_the_diagram_of_the_conversation_is_drawn_from_the_table_in_the_code():
-    assert section("protocol") == diagram(state.mermaid(state.Role.DAEMON))
+def test_every_error_of_a_spark_child_is_a_row_with_its_exit_code():
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", section("spark-exits"), re.MULTILINE)
+    codes = {name: int(code) for code, name in rows}
+    assert codes["ConfigError"] == errors.ConfigError.exit_code
+    assert all(getattr(errors, name).exit_code == code for name, code in codes.items())
+
+
+def test_what_the_guide_imports_can_be_imported():
+    guide = README.partition("## The PySpark pipeline")[2].partition("\n## ")[0]
+    imported = re.findall(r"from mld\.spark import ([\w, ]+)", guide)
+    names = {name.strip() for line in imported for name in line.split(",")}
+    assert names
+    assert names <= set(spark.__all__)
 
 
 def test_every_difference_that_the_conformance_kit_names_is_a_row_of_the_table():
