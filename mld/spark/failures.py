@@ -1,0 +1,87 @@
+"""What a failed Spark call means, and how to tell people in a few lines.
+
+Works on exceptions of pyspark without importing it: a stub of a shard has none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import TYPE_CHECKING
+
+from mld.spark.errors import SparkUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LOST = (
+    *("INVALID_HANDLE.SESSION_CLOSED", "INVALID_HANDLE.SESSION_NOT_FOUND"),
+    *("INVALID_HANDLE.SESSION_CHANGED", "NO_ACTIVE_SESSION"),
+    "Received incorrect server side session identifier",
+)
+_MOST_CHARACTERS = 600
+#: Parameters of Spark's messages that hold values of the data.
+_DATA_PARAMETERS = ("expression", "badRecord", "value", "input", "inputRow", "row", "field")
+_JVM_TRACE = re.compile(r"\n\s*(JVM stacktrace:|at [\w.$]+\(|Caused by: |Driver stacktrace:)")
+
+
+def is_session_lost(error: BaseException) -> bool:
+    """True if the server no longer knows the session: ``renew``, then repeat what may be."""
+    return any(mark in f"{_condition(error)} {error}" for mark in _LOST)
+
+
+def is_server_gone(error: BaseException) -> bool:
+    """True if nobody answers, after the retries."""
+    return isinstance(error, SparkUnreachable) or status_name(error) == "UNAVAILABLE"
+
+
+def describe(error: BaseException) -> str:
+    """An error of Spark in a few lines: condition, message, the user's own line; no JVM stack.
+
+    Values of the data that Spark puts into its messages are left out. The text of an exception
+    that the user's function raised is shown, cut after 600 characters.
+    """
+    text = str(error)
+    if (worker := _worker_error(text)) is not None:
+        return worker
+    for name, value in _parameters(error).items():
+        if name in _DATA_PARAMETERS and value:
+            text = text.replace(value, "…")
+    text = _JVM_TRACE.split(text, maxsplit=1)[0].strip()
+    return _shortened(text) or type(error).__name__
+
+
+def _worker_error(text: str) -> str | None:
+    """The last frame and the exception of a Python worker's traceback."""
+    begin = text.rfind("Traceback (most recent call last):")
+    if begin < 0:
+        return None
+    trace = _JVM_TRACE.split(text[begin:], maxsplit=1)[0].strip()
+    frames = re.findall(r'^ *File "([^"]+)", line (\d+), in (.+)$', trace, re.MULTILINE)
+    own = [frame for frame in frames if "/pyspark/" not in frame[0]] or frames
+    where = f' (File "{own[-1][0]}", line {own[-1][1]}, in {own[-1][2]})' if own else ""
+    what = re.split(r"^(?=\S)", trace, flags=re.MULTILINE)[-1].strip()
+    return _shortened(f"a Python worker failed: {what}") + where
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
+
+
+def _condition(error: BaseException) -> str:
+    getter = getattr(error, "getCondition", None) or getattr(error, "getErrorClass", None)
+    return (getter() or "") if callable(getter) else ""
+
+
+def _parameters(error: BaseException) -> Mapping[str, str]:
+    getter = getattr(error, "getMessageParameters", None)
+    with contextlib.suppress(Exception):
+        return (getter() or {}) if callable(getter) else {}
+    return {}
+
+
+def status_name(error: BaseException) -> str:
+    """Name of the gRPC status, e.g. ``UNAVAILABLE``; "" if there is none."""
+    getter = getattr(error, "getGrpcStatusCode", None)
+    status = getter() if callable(getter) else None
+    return getattr(status, "name", "")

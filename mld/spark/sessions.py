@@ -1,0 +1,266 @@
+"""Sessions with a Spark Connect server: made anew when lost, quick to say that nobody answers.
+
+What pyspark does by itself, and what is done about it here:
+
+* Its client retries for more than ten minutes, even while the interpreter exits: four retries
+  within about three seconds here, and no calls at exit.
+* It speaks plain text with a token only if the host is literally ``localhost``. With any other
+  name a token means TLS, so a cluster that wants a token must offer TLS.
+* Made from the Connect class directly, ``pyspark.sql.functions`` stays in classic mode: the
+  session comes from ``pyspark.sql.SparkSession.builder``.
+* A server drops a session that was idle for an hour, and a restarted one knows none.
+
+A call that failed because its session was lost is not repeated here: whether a write may be
+repeated is for the sink to know.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import socket
+import threading
+import urllib.parse
+from typing import TYPE_CHECKING, Any
+
+from mld.spark.errors import ConfigError, SparkUnreachable
+from mld.spark.failures import describe, is_server_gone, is_session_lost, status_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from mld.spark.config import SparkConfig
+
+__all__ = ["ConnectSessions", "describe", "is_server_gone", "is_session_lost", "remote_token"]
+
+_log = logging.getLogger(__name__)
+
+_PROBE_TIMEOUT_S = 3.0
+_CLOSE_TIMEOUT_S = 3.0
+_DEFAULT_PORT = 15002
+
+
+def remote_token(config: SparkConfig, environ: Mapping[str, str]) -> str | None:
+    """The token for ``spark.remote``; None if no variable is named.
+
+    Raises:
+        ConfigError: ``spark.remote.token.env`` names a variable that is not set.
+    """
+    if config.token_variable is None:
+        return None
+    if not (token := environ.get(config.token_variable)):
+        raise ConfigError(
+            f"spark.remote.token.env names {config.token_variable}, which is not set: set it"
+        )
+    return token
+
+
+class ConnectSessions:
+    """The session of this process with one server; implements ``ports.Sessions``."""
+
+    def __init__(self, url: str, token: str | None, config: SparkConfig, app_name: str) -> None:
+        """Nothing is opened before the first :meth:`get`.
+
+        Args:
+            url: ``sc://host:port``, perhaps with parameters (``/;use_ssl=true``).
+            token: what the server wants to see; None = nothing, or what the URL holds.
+            config: with a server that is not ours its ``conf`` is set in every session.
+            app_name: shown by the server beside our calls.
+        """
+        self._host, self._port = _address(url)
+        self._url = _complete_url(url, token, app_name)
+        self._conf = {"spark.sql.session.timeZone": "UTC"} if not config.is_embedded else {}
+        self._conf |= config.conf if not config.is_embedded else {}
+        self._lock = threading.RLock()
+        self._session: SparkSession | None = None
+        self._is_closed = False
+
+    def get(self) -> SparkSession:
+        """The live session; a new one if the old one was given up or is closed.
+
+        Raises:
+            SparkUnreachable: nobody answers, or we are refused; after less than 10 s.
+            ConfigError: the server does not take something of ``spark.conf.*``.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise SparkUnreachable("the Spark sessions of this process are closed")
+            if self._session is not None and _client(self._session).is_closed:
+                self.renew(self._session)
+            if self._session is None:
+                self._session = self._open()
+            return self._session
+
+    def renew(self, lost: SparkSession | None = None) -> None:
+        """Give a session up, so that the next :meth:`get` makes a new one.
+
+        Args:
+            lost: the session that a call failed with. If somebody has renewed it already, nothing
+                happens; so each of several threads may say so. None = whichever there is.
+        """
+        with self._lock:
+            session = self._session
+            if session is None or (lost is not None and lost is not session):
+                return
+            self._session = None
+        _log.info("the session with Spark is given up; a new one follows")
+        _end(session, release=False)
+
+    @contextlib.contextmanager
+    def tagged(self, tag: str) -> Iterator[SparkSession]:
+        """The session, its calls of this thread tagged, so that :meth:`interrupt` finds them.
+
+        Args:
+            tag: not empty, without commas.
+        """
+        session = self.get()
+        session.addTag(tag)
+        try:
+            yield session
+        finally:
+            session.removeTag(tag)
+
+    def interrupt(self, tag: str) -> None:
+        """End the operations that carry a tag, of any thread; quiet if that is not possible."""
+        with self._lock:
+            session = self._session
+        if session is None:
+            return
+        try:
+            session.interruptTag(tag)
+        except Exception as error:  # noqa: BLE001 - whoever waits has a deadline of his own
+            _log.info("interrupting %s failed: %s", tag, describe(error))
+
+    def close(self) -> None:
+        """Let go of the server within three seconds, whatever its state; for good."""
+        with self._lock:
+            session, self._session = self._session, None
+            self._is_closed = True
+        if session is not None:
+            _end(session, release=True)
+
+    def _open(self) -> SparkSession:
+        """A session that has answered once."""
+        self._probe()
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - takes half a second
+
+        session = SparkSession.builder.remote(self._url).create()
+        try:
+            _retry_shortly(session)
+            # The first call of a session is the one that a wrong token fails.
+            session.conf.get("spark.sql.session.timeZone")
+            for key, text in self._conf.items():
+                _configure(session, key, text)
+        except ConfigError:
+            _end(session, release=True)
+            raise
+        except Exception as error:
+            _end(session, release=False)
+            raise self._refusal(error) from error
+        return session
+
+    def _refusal(self, error: Exception) -> SparkUnreachable:
+        where = f"the Spark server at {self._host}:{self._port}"
+        if status_name(error) == "UNAUTHENTICATED":
+            return SparkUnreachable(
+                f"{where} refuses our token: see the variable that spark.remote.token.env names"
+            )
+        if is_server_gone(error):
+            return SparkUnreachable(f"{where} does not speak Spark Connect: {describe(error)}")
+        return SparkUnreachable(f"{where} gives us no session: {describe(error)}")
+
+    def _probe(self) -> None:
+        """See at once what gRPC would find out after 20 s: nobody is there."""
+        try:
+            with socket.create_connection((self._host, self._port), _PROBE_TIMEOUT_S):
+                pass
+        except OSError as error:
+            raise SparkUnreachable(
+                f"no Spark server answers at {self._host}:{self._port}: {error}"
+            ) from error
+
+
+def _address(url: str) -> tuple[str, int]:
+    """Host and port of a Connect URL.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not url.startswith("sc://"):
+        raise ConfigError(f"spark.remote must begin with sc://, like sc://host:{_DEFAULT_PORT}")
+    try:
+        parsed = urllib.parse.urlparse("http" + url[2:])
+        host, port = parsed.hostname, parsed.port
+    except ValueError as error:
+        raise ConfigError(f"spark.remote is no URL: {error}") from error
+    if not host or parsed.path not in ("", "/"):
+        raise ConfigError(f"spark.remote must look like sc://host:{_DEFAULT_PORT}/;name=value")
+    return host, port or _DEFAULT_PORT
+
+
+def _complete_url(url: str, token: str | None, app_name: str) -> str:
+    base, _, given = url.partition(";")
+    parameters = [given] if given else []
+    if token is not None:
+        parameters.append("token=" + urllib.parse.quote(token, safe=""))
+    if "user_agent=" not in given:
+        parameters.append("user_agent=" + urllib.parse.quote(f"kcl-mld {app_name}", safe=""))
+    return f"{base.rstrip('/')}/;" + ";".join(parameters)
+
+
+def _configure(session: SparkSession, key: str, text: str) -> None:
+    try:
+        session.conf.set(key, text)
+    except Exception as error:
+        if is_server_gone(error) or is_session_lost(error):
+            raise
+        raise ConfigError(
+            f"spark.conf.{key}: a session cannot change it on this server, so set it there: "
+            f"{describe(error)}"
+        ) from error
+
+
+def _client(session: SparkSession) -> Any:
+    return session.client
+
+
+def _retry_shortly(session: SparkSession, retries: int = 4) -> None:
+    """Four retries end after about 3 s: 0.05 + 0.2 + 0.8 + 2 and some jitter."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - as above
+
+    policy = DefaultPolicy(max_retries=retries, max_backoff=2000)
+    if hasattr(policy, "max_server_retry_delay"):  # since 4.1; up to ten minutes by default
+        policy.max_server_retry_delay = 2000
+    client = _client(session)
+    client.set_retry_policies([policy])
+    atexit.unregister(getattr(client, "_on_exit", _nothing))
+
+
+def _nothing() -> None:
+    """Stands for an exit handler that this version of pyspark does not have."""
+
+
+def _end(session: SparkSession, *, release: bool) -> None:
+    """Close a session in at most three seconds; what takes longer goes on behind our back.
+
+    Args:
+        session: not used afterwards.
+        release: tell the server too; False if it no longer knows the session.
+    """
+    with contextlib.suppress(Exception):
+        _retry_shortly(session, retries=1)
+        if not release:
+            session.release_session_on_close = False  # type: ignore[attr-defined]
+    thread = threading.Thread(target=_stop, args=(session,), name="spark-close", daemon=True)
+    thread.start()
+    thread.join(_CLOSE_TIMEOUT_S)
+
+
+def _stop(session: SparkSession) -> None:
+    try:
+        session.stop()
+    except Exception as error:  # noqa: BLE001 - there is nobody left to tell but the log
+        _log.info("closing the session with Spark failed: %s", describe(error))

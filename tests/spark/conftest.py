@@ -1,0 +1,69 @@
+"""One Spark server and one session for all tests that need a real one."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+import pytest
+
+from mld.spark.config import SparkConfig, read_properties
+from mld.spark.launcher import EmbeddedServer
+from mld.spark.sessions import ConnectSessions
+
+#: Starts fastest and needs least; slower in the long run.
+SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss1m"
+
+
+def spark_config(**more: str) -> SparkConfig:
+    """A small server's configuration; ``more`` has keys with ``__`` for a dot, without ``spark``.
+
+    ``spark_config(sink="delta", conf__spark__ui__enabled="true")``
+    """
+    properties = {
+        "spark.driver.memory": "512m",
+        "spark.master": "local[2]",
+        "spark.jvm.options": SMALL_JVM,
+        "spark.conf.spark.sql.shuffle.partitions": "1",
+        "spark.conf.spark.default.parallelism": "1",
+        **{"spark." + name.replace("__", "."): text for name, text in more.items()},
+    }
+    return read_properties(properties)
+
+
+@pytest.fixture(scope="session")
+def spark_server(tmp_path_factory):
+    """A running ``EmbeddedServer``: ``url``, ``token``, ``pid``; shared, so don't stop it."""
+    directory: Path = tmp_path_factory.mktemp("server")
+    server = EmbeddedServer.launch(spark_config(), directory, os.environ)
+    try:
+        server.wait_ready(60)
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_sessions(spark_server):
+    """``ConnectSessions`` with the shared server."""
+    sessions = ConnectSessions(spark_server.url, spark_server.token, spark_config(), "tests")
+    yield sessions
+    sessions.close()
+
+
+@pytest.fixture(scope="session")
+def spark(spark_sessions):
+    """A session with the shared server."""
+    return spark_sessions.get()
+
+
+@pytest.fixture
+def retries_may_run_out():
+    """For tests in which a server dies: pyspark warns then, and warnings are errors here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r".*RETRIES_EXCEEDED")
+        yield
+
+
+__all__ = ["SMALL_JVM", "spark_config"]
