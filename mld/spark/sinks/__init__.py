@@ -1,0 +1,44 @@
+"""Where the function's rows become durable.
+
+Each sink is loaded when it is named: the JDBC sink needs a driver that others do without.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+from mld.spark.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mld.spark.config import SparkConfig
+    from mld.spark.ports import Sink
+
+_HOMES = {
+    "delta": ("mld.spark.sinks.delta", "DeltaSink"),
+    "merge": ("mld.spark.sinks.table_merge", "MergeSink"),
+    "jdbc": ("mld.spark.sinks.jdbc", "JdbcSink"),
+    "foreach": ("mld.spark.sinks.foreach", "ForeachSink"),
+}
+
+
+def make_sink(config: SparkConfig, application: str) -> Sink:
+    """The sink that ``spark.sink`` names.
+
+    Args:
+        config: effective values.
+        application: name of the KCL application, whose output it is.
+
+    Raises:
+        ConfigError: a property that the sink needs is missing or wrong.
+        SinkRefused: the sink can't keep its promise at that place.
+        MissingPart: a library that the sink needs is not installed.
+    """
+    if config.sink == "parquet":
+        from mld.spark.sinks.parquet_chain import ParquetChainSink  # noqa: PLC0415
+
+        return ParquetChainSink(config, application)
+    if config.sink not in _HOMES:
+        raise ConfigError(f"spark.sink={config.sink}: no such sink")
+    home, name = _HOMES[config.sink]
+    return cast("Sink", getattr(import_module(home), name)(config))

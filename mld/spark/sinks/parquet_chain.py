@@ -1,0 +1,240 @@
+"""Parquet files on a shared file system, appended batch by batch with one rename each.
+
+Exactly once whatever the cut: a batch's directory is named by the position that it follows, so a
+second batch after the same position collides, whoever writes it. See :mod:`mld.spark.chain`.
+
+Promises: each record's rows once, over crashes of any process, lease moves and redeliveries; a
+batch is durable on the disk of the file system before it is checkpointed. Needs: a POSIX file
+system that the Spark host and all executors see under the same path.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import threading
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from mld.spark import chain, chain_files
+from mld.spark.errors import BatchFailed, ConfigError, Fenced, SinkRefused
+from mld.spark.model import BATCH_COLUMN, position_text
+from mld.spark.sinks.staging import Staging
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from mld.spark.config import SparkConfig
+    from mld.spark.model import Batch, Position, ShardKey
+
+#: Commits of a shard between two hints: the longest walk of a restart.
+HINT_EVERY = 256
+#: Files that one task holds open instead of sorting its rows by batch.
+_OPEN_WRITERS = "64"
+_FILES_OPTION = "filesPerBatch"
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+
+
+@dataclass(frozen=True, slots=True)
+class StagedJob:
+    """What a job left in staging.
+
+    Attributes:
+        directory: the job's own.
+        rows: directory of each batch that has rows, by batch id.
+    """
+
+    directory: Path
+    rows: Mapping[str, Path] = field(default_factory=dict)
+
+
+class ParquetChainSink:
+    """See the module. One instance a process; all methods may be called from any thread.
+
+    Args:
+        config: ``spark.sink.path`` is required; ``spark.sink.options.filesPerBatch`` (1; 0 = as
+            many as Spark makes) is ours, other options go to Spark's writer.
+        application: whose output it is.
+
+    Raises:
+        ConfigError: a property is missing or wrong.
+        SinkRefused: the path is on no file system of this kind.
+    """
+
+    coalesces = True
+    uses_intents = False
+
+    def __init__(self, config: SparkConfig, application: str) -> None:
+        if config.sink_path is None:
+            raise ConfigError("spark.sink.path is missing: the parquet sink writes there")
+        self.root = chain_files.local_root(config.sink_path)
+        self._application = application
+        self._options = dict(config.sink_options)
+        self._files_per_batch = _whole(self._options.pop(_FILES_OPTION, "1"))
+        self._is_far = config.remote is not None or not config.master.startswith("local")
+        self._writer = uuid.uuid4().hex
+        self._staging = Staging(self.root)
+        self._lock = threading.Lock()
+        self._ends: dict[ShardKey, tuple[Position | None, str | None]] = {}
+        self._commits: dict[ShardKey, int] = {}
+        self._tuned: SparkSession | None = None
+
+    def prepare(self, spark: SparkSession) -> None:
+        """Claim the directory, sweep what dead writers left, and probe what the sink rests on.
+
+        Raises:
+            SinkRefused: not writable, not shared with the executors, or without a rename that
+                refuses to overwrite; or the output of another application.
+        """
+        try:
+            chain_files.make_directories(self.root)
+            chain_files.claim(self.root, self._application)
+            self._staging.open()
+            self._staging.sweep()
+            self._staging.probe_rename()
+        except OSError as error:
+            raise SinkRefused(f"spark.sink.path={self.root} can't be written: {error}") from error
+        if self._is_far:
+            self._staging.probe_shared(spark)
+
+    def mark(self, shard: ShardKey) -> Position | None:
+        """The end of the shard's chain; None = it has none in this epoch."""
+        directory = self.root / chain.shard_path(shard)
+        last = chain_files.find_last(directory)
+        with self._lock:
+            self._ends[shard] = (None, None) if last is None else (last.to, last.name)
+        return None if last is None else last.to
+
+    def write(self, frame: DataFrame | None, batches: Sequence[Batch]) -> StagedJob:
+        """Write the rows of all batches into staging, one directory a batch, with one Spark job.
+
+        Raises:
+            BatchFailed: the batches or the frame can't be told apart, or the disk is full.
+        """
+        wanted = {each.batch_id for each in batches}
+        if len(wanted) != len(batches):
+            raise BatchFailed("two batches of one job have the same name; nothing was written")
+        job = self._staging.new_job()
+        try:
+            rows = {} if frame is None else self._write_rows(frame, len(batches), job)
+            _refuse_strangers(set(rows) - wanted)
+        except BaseException as error:
+            shutil.rmtree(job, ignore_errors=True)
+            if "No space left on device" in str(error):
+                raise BatchFailed(
+                    f"{self.root}: the disk is full; nothing was committed"
+                ) from error
+            raise
+        return StagedJob(job, rows)
+
+    def commit(self, staged: StagedJob, batch: Batch) -> None:
+        """Append one batch to its shard's chain.
+
+        Raises:
+            Fenced: another writer has extended the same position.
+            BatchFailed: the disk refuses, or the chain was removed; nothing was committed.
+        """
+        shard = self.root / chain.shard_path(batch.shard)
+        name = chain.link_name(batch.after)
+        marker = chain.Marker(batch.to, len(batch.rows), writer=self._writer)
+        try:
+            if not self._is_ours(shard / name, marker):
+                self._require_predecessor(shard, batch)
+                self._append(staged, batch, shard / name, marker)
+        except OSError as error:
+            what = "the disk is full" if error.errno in _NO_ROOM else str(error)
+            raise BatchFailed(
+                f"{shard}: {what}; the batch after {position_text(batch.after)} is not committed"
+            ) from error
+        self._advance(shard, batch, chain.Link(batch.after, batch.to, name, marker))
+
+    def discard(self, staged: StagedJob) -> None:
+        """Remove what is left of a job."""
+        shutil.rmtree(staged.directory, ignore_errors=True)
+
+    def _write_rows(self, frame: DataFrame, batches: int, job: Path) -> dict[str, Path]:
+        session = frame.sparkSession
+        if session is not self._tuned:
+            session.conf.set("spark.sql.maxConcurrentOutputFileWriters", _OPEN_WRITERS)
+            self._tuned = session
+        if self._files_per_batch:
+            frame = frame.coalesce(self._files_per_batch * batches)
+        target = job / "rows"
+        writer = frame.write.partitionBy(BATCH_COLUMN).options(**self._options)
+        writer.parquet(chain_files.spark_url(target))
+        return dict(_batch_directories(target))
+
+    def _is_ours(self, target: Path, marker: chain.Marker) -> bool:
+        """True if this very commit happened before; False if the name is free."""
+        text = chain_files.read_marker(target)
+        if text is None:
+            return False
+        found = chain.Marker.decode(text)
+        if found.writer == self._writer and found.to == marker.to:
+            chain_files.sync_directory(target.parent)
+            return True
+        raise Fenced(
+            f"{target}: another writer has appended there up to {found.to}; this process has lost "
+            f"the shard"
+        )
+
+    def _append(self, staged: StagedJob, batch: Batch, target: Path, marker: chain.Marker) -> None:
+        source = staged.rows.get(batch.batch_id)
+        if source is None:
+            source = staged.directory / f"empty-{chain.escape(batch.batch_id)}"
+            source.mkdir(exist_ok=True)
+        chain_files.seal(source, marker)
+        try:
+            chain_files.publish(source, target)
+        except chain_files.Taken:
+            if not self._is_ours(target, marker):
+                raise BatchFailed(f"{target} is taken, but has no marker; look at it") from None
+
+    def _require_predecessor(self, shard: Path, batch: Batch) -> None:
+        """A link that nothing leads to would never be read."""
+        with self._lock:
+            end, name = self._ends.get(batch.shard, (None, None))
+        if end != batch.after or (name and chain_files.read_marker(shard / name) is None):
+            last = chain_files.find_last(shard)
+            end = None if last is None else last.to
+        if end != batch.after:
+            raise BatchFailed(
+                f"{shard} ends at {position_text(end)}, but the batch follows "
+                f"{position_text(batch.after)}: the output was changed under this process"
+            )
+
+    def _advance(self, shard: Path, batch: Batch, link: chain.Link) -> None:
+        with self._lock:
+            self._ends[batch.shard] = (link.to, link.name)
+            count = self._commits[batch.shard] = self._commits.get(batch.shard, 0) + 1
+        if count % HINT_EVERY == 0:
+            chain_files.write_hint(shard, link, self._writer)
+
+
+def _refuse_strangers(found: set[str]) -> None:
+    if found:
+        raise BatchFailed(
+            f"the function's rows carry {BATCH_COLUMN} values that no batch has: "
+            f"{sorted(found)[:3]}; nothing was committed"
+        )
+
+
+def _batch_directories(target: Path) -> Iterator[tuple[str, Path]]:
+    """Batch ids and directories that Spark made of the batch column; names are escaped by it."""
+    prefix = f"{BATCH_COLUMN}="
+    with os.scandir(target) as entries:
+        for entry in entries:
+            if entry.name.startswith(prefix):
+                yield unquote(entry.name.removeprefix(prefix)), Path(entry.path)
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise ConfigError(f"spark.sink.options.{_FILES_OPTION}: {text!r} is no whole number")
+    return int(text)
