@@ -10,6 +10,13 @@ Nothing here imports the daemon, and nothing but the standard library is needed.
 
 from __future__ import annotations
 
+from protocol.additions import (
+    CAPABILITIES,
+    CAPABILITIES_VARIABLE,
+    capabilities,
+    intent_extras,
+    intent_in,
+)
 from protocol.codec import decode_from_daemon, encode
 from protocol.connection import ChildConnection, DaemonConnection
 from protocol.errors import LineTooLong, LocalProtocolError, ProtocolError, RemoteProtocolError
@@ -20,9 +27,11 @@ from protocol.events import (
     DaemonEvent,
     EndOfStream,
     IgnoredMessage,
+    IntentRequested,
     JunkLine,
     NeedData,
     StatusReceived,
+    TickRequested,
 )
 from protocol.jackson import Foreign, Junk, decode_from_child
 from protocol.linebuffer import LineBuffer
@@ -33,6 +42,8 @@ from protocol.messages import (
     ChildMessage,
     DaemonMessage,
     Initialize,
+    Intent,
+    IntentResult,
     LeaseLost,
     Message,
     ProcessRecords,
@@ -41,10 +52,13 @@ from protocol.messages import (
     Shutdown,
     ShutdownRequested,
     Status,
+    Tick,
 )
 from protocol.state import Role, Signal, State, mermaid
 
 __all__ = [
+    "CAPABILITIES",
+    "CAPABILITIES_VARIABLE",
     "NEED_DATA",
     "Action",
     "CheckpointRequest",
@@ -60,6 +74,9 @@ __all__ = [
     "Foreign",
     "IgnoredMessage",
     "Initialize",
+    "Intent",
+    "IntentRequested",
+    "IntentResult",
     "Junk",
     "JunkLine",
     "LeaseLost",
@@ -80,8 +97,13 @@ __all__ = [
     "State",
     "Status",
     "StatusReceived",
+    "Tick",
+    "TickRequested",
+    "capabilities",
     "decode_from_child",
     "decode_from_daemon",
     "encode",
+    "intent_extras",
+    "intent_in",
     "mermaid",
 ]

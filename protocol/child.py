@@ -18,23 +18,35 @@ from __future__ import annotations
 import io
 import os
 import sys
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, assert_never
 
-from protocol.connection import ChildConnection
+from protocol.additions import capabilities, intent_in
+from protocol.child_connection import ChildConnection
 from protocol.events import NEED_DATA, ChildEvent, EndOfStream
 from protocol.messages import (
     CheckpointRequest,
     CheckpointResult,
+    ChildMessage,
     Initialize,
+    Intent,
+    IntentResult,
     LeaseLost,
     ProcessRecords,
     Record,
-    Scalar,
     ShardEnded,
     ShutdownRequested,
     Status,
+    Tick,
+)
+from protocol.processor import (
+    Checkpointer,
+    CheckpointError,
+    InitializeInput,
+    LeaseLostInput,
+    ProcessRecordsInput,
+    RecordProcessor,
+    ShardEndedInput,
+    ShutdownRequestedInput,
 )
 
 if TYPE_CHECKING:
@@ -50,122 +62,9 @@ __all__ = [
     "RecordProcessor",
     "ShardEndedInput",
     "ShutdownRequestedInput",
+    "capabilities",
     "run",
 ]
-
-
-class CheckpointError(Exception):
-    """The daemon refused or failed to store a checkpoint.
-
-    Attributes:
-        value: name of the error, see ``protocol.errors``. ``ThrottlingException``: wait and retry.
-            ``ShutdownException``: the lease is gone, stop trying. ``IllegalArgumentException``:
-            the position is wrong, do not retry it.
-    """
-
-    def __init__(self, value: str) -> None:
-        self.value = value
-        super().__init__(value)
-
-
-class Checkpointer:
-    """Stores how far the shard is processed; only usable inside the callback that received it."""
-
-    def __init__(self, wire: _Wire) -> None:
-        self._wire = wire
-
-    def checkpoint(
-        self, sequence_number: str | None = None, sub_sequence_number: int | None = None
-    ) -> None:
-        """Store a position; returns once the daemon has stored it.
-
-        Args:
-            sequence_number: of the last processed record; None = everything handed out so far, and
-                in ``shard_ended`` the end of the shard.
-            sub_sequence_number: index within a KPL aggregate, >= 0; None = 0.
-
-        Raises:
-            CheckpointError: it was not stored; its ``value`` says why.
-            LocalProtocolError: called outside the callback that the checkpointer was made for.
-            RemoteProtocolError: the daemon went away or answered with something else.
-        """
-        result = self._wire.ask(CheckpointRequest(sequence_number, sub_sequence_number))
-        if result.error is not None:
-            raise CheckpointError(result.error)
-
-
-@dataclass(frozen=True, slots=True)
-class InitializeInput:
-    """Which shard this process serves, and the checkpoint that reading starts behind.
-
-    Attributes:
-        shard_id: Kinesis shard id.
-        sequence_number: decimal digits, or ``TRIM_HORIZON``, ``LATEST``, ``AT_TIMESTAMP``.
-        sub_sequence_number: >= 0.
-        extras: further keys that the daemon sent, e.g. the stream of a multi-stream daemon.
-    """
-
-    shard_id: str | None
-    sequence_number: str | None
-    sub_sequence_number: int | None
-    extras: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessRecordsInput:
-    """A batch.
-
-    Attributes:
-        records: in order; empty only if the daemon is told to deliver empty batches.
-        millis_behind_latest: distance to the tip of the shard in ms; None if unknown.
-        checkpointer: stores positions up to the last record of this batch.
-    """
-
-    records: tuple[Record, ...]
-    millis_behind_latest: int | None
-    checkpointer: Checkpointer
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseLostInput:
-    """Nothing to know: another worker has the shard."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShardEndedInput:
-    """Carries the checkpointer that must be called."""
-
-    checkpointer: Checkpointer
-
-
-@dataclass(frozen=True, slots=True)
-class ShutdownRequestedInput:
-    """Carries the checkpointer for the last checkpoint."""
-
-    checkpointer: Checkpointer
-
-
-class RecordProcessor(ABC):
-    """What a program does with one shard. One instance, one process, one shard."""
-
-    def initialize(self, initialize_input: InitializeInput) -> None:  # noqa: B027 - optional
-        """Called once, first. No checkpoint is possible here."""
-
-    @abstractmethod
-    def process_records(self, process_records_input: ProcessRecordsInput) -> None:
-        """Process a batch. The next one comes only after this returns."""
-
-    def lease_lost(self, lease_lost_input: LeaseLostInput) -> None:  # noqa: B027 - optional
-        """Another worker has the shard: drop what is not checkpointed. The process ends next."""
-
-    def shard_ended(self, shard_ended_input: ShardEndedInput) -> None:
-        """The shard is finished; it must be checkpointed, or its children never start."""
-        shard_ended_input.checkpointer.checkpoint()
-
-    def shutdown_requested(  # noqa: B027 - optional
-        self, shutdown_requested_input: ShutdownRequestedInput
-    ) -> None:
-        """The worker stops soon: checkpoint what is processed. ``lease_lost`` follows."""
 
 
 class Readable(Protocol):
@@ -188,8 +87,9 @@ class Writable(Protocol):
 class _Wire:
     """A child connection with its two files."""
 
-    def __init__(self, stdin: Readable, stdout: Writable) -> None:
-        self._connection = ChildConnection()
+    def __init__(self, stdin: Readable, stdout: Writable, announced: frozenset[str]) -> None:
+        self.announced = announced
+        self._connection = ChildConnection(announced=announced)
         self._stdin = stdin
         self._stdout = stdout
 
@@ -199,21 +99,26 @@ class _Wire:
             self._connection.receive_data(self._stdin.readline())
         return event
 
-    def say(self, message: Status | CheckpointRequest) -> None:
+    def say(self, message: ChildMessage) -> None:
         """Write one line."""
         self._stdout.write(self._connection.send(message))
         self._stdout.flush()
 
-    def ask(self, request: CheckpointRequest) -> CheckpointResult:
-        """Write a checkpoint request and block until its result is there."""
+    def ask(self, request: CheckpointRequest | Intent) -> CheckpointResult | IntentResult:
+        """Write a request and block until its result is there."""
         self.say(request)
         result = self.next_message()
-        assert isinstance(result, CheckpointResult)  # the table lets nothing else through
+        assert isinstance(
+            result, CheckpointResult | IntentResult
+        )  # the table lets no other through
         return result
 
 
 def run(
-    processor: RecordProcessor, stdin: Readable | None = None, stdout: Writable | None = None
+    processor: RecordProcessor,
+    stdin: Readable | None = None,
+    stdout: Writable | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> None:
     """Serve the daemon until it closes stdin.
 
@@ -223,6 +128,7 @@ def run(
             then reads as empty for everybody else.
         stdout: binary file to write to; None = take over file descriptor 1, which from then on
             leads to standard error for everybody else, for the rest of the process's life.
+        environ: says what the daemon announces; None = the environment of the process.
 
     Raises:
         RemoteProtocolError: the daemon broke the protocol.
@@ -230,12 +136,18 @@ def run(
             daemon's log and exit code 1 tells it that the batch has failed.
     """
     wire = _Wire(
-        _own_stdin() if stdin is None else stdin, _own_stdout() if stdout is None else stdout
+        _own_stdin() if stdin is None else stdin,
+        _own_stdout() if stdout is None else stdout,
+        capabilities(environ),
     )
     checkpointer = Checkpointer(wire)
     while not isinstance(message := wire.next_message(), EndOfStream):
-        assert not isinstance(message, CheckpointResult)  # the table knows none outside a request
+        # The table knows no result outside a request.
+        assert not isinstance(message, CheckpointResult | IntentResult)
         _call(processor, message, checkpointer)
+        may_ask = isinstance(message, Initialize) and "tick" in wire.announced
+        if may_ask and processor.tick_s is not None:
+            wire.say(Tick(processor.tick_s))
         wire.say(Status(message.action))
 
 
@@ -247,7 +159,9 @@ def _call(
     match message:
         case Initialize(shard_id, sequence_number, sub_sequence_number, extras):
             processor.initialize(
-                InitializeInput(shard_id, sequence_number, sub_sequence_number, extras)
+                InitializeInput(
+                    shard_id, sequence_number, sub_sequence_number, extras, intent_in(extras)
+                )
             )
         case ProcessRecords(records, millis_behind_latest):
             processor.process_records(

@@ -22,6 +22,8 @@ from protocol.messages import (
     CheckpointRequest,
     CheckpointResult,
     Initialize,
+    Intent,
+    IntentResult,
     LeaseLost,
     Message,
     ProcessRecords,
@@ -30,10 +32,13 @@ from protocol.messages import (
     Shutdown,
     ShutdownRequested,
     Status,
+    Tick,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from protocol.messages import ChildMessage
 
 __all__ = ["Junk", "decode_from_child", "decode_from_daemon", "encode", "json_string"]
 
@@ -88,14 +93,31 @@ def _fields(message: Message) -> str:
             return f',"records":[{records}],"millisBehindLatest":{behind}'
         case CheckpointResult():
             return f'{_position(message)},"error":{json_string(message.error)}'
-        case CheckpointRequest():
-            return _position(message)
-        case Status():
-            return f',"responseFor":{json_string(message.response_for)}'
+        case IntentResult():
+            return f',"number":{message.number},"error":{json_string(message.error)}'
+        case CheckpointRequest() | Status() | Tick() | Intent():
+            return _child_fields(message)
         case LeaseLost() | ShardEnded() | ShutdownRequested():
             return ""
         case Shutdown():
             raise LocalProtocolError("the legacy shutdown message is never sent")
+        case _ as never:
+            assert_never(never)
+
+
+def _child_fields(message: ChildMessage) -> str:
+    match message:
+        case CheckpointRequest():
+            return _position(message)
+        case Status():
+            return f',"responseFor":{json_string(message.response_for)}'
+        case Tick():
+            return f',"seconds":{_scalar(message.seconds)}'
+        case Intent():
+            return (
+                f',"number":{message.number},"after":{json_string(message.after)}'
+                f',"to":{json_string(message.to)},"appId":{json_string(message.app_id)}'
+            )
         case _ as never:
             assert_never(never)
 
@@ -189,6 +211,13 @@ def _checkpoint_result_in(fields: dict[str, Any]) -> CheckpointResult:
     )
 
 
+def _intent_result_in(fields: dict[str, Any]) -> IntentResult:
+    number = _long_in(fields, "number")
+    if number is None:
+        raise _Refused("field 'number' is null")
+    return IntentResult(number, _string_in({"error": None} | fields, "error"))
+
+
 _DaemonLine: TypeAlias = (
     Initialize
     | ProcessRecords
@@ -196,12 +225,14 @@ _DaemonLine: TypeAlias = (
     | ShardEnded
     | ShutdownRequested
     | CheckpointResult
+    | IntentResult
     | Shutdown
 )
 _DAEMON_MESSAGES: Final[dict[str, Callable[[dict[str, Any]], _DaemonLine]]] = {
     Action.INITIALIZE: _initialize_in,
     Action.PROCESS_RECORDS: _process_records_in,
     Action.CHECKPOINT: _checkpoint_result_in,
+    Action.INTENT: _intent_result_in,
     Action.LEASE_LOST: lambda _: LeaseLost(),
     Action.SHARD_ENDED: lambda _: ShardEnded(),
     Action.SHUTDOWN_REQUESTED: lambda _: ShutdownRequested(),

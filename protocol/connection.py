@@ -5,27 +5,29 @@ A connection holds a line buffer and a state. The caller owns the pipes: it hand
 :meth:`send` returns. Bytes are only stored on arrival and only read while somebody waits for them,
 as in Java: a surplus status that a child printed while idle answers the *next* action.
 
-Which order is legal is decided by ``protocol.state`` alone.
+Which order is legal is decided by ``protocol.state`` alone. The child's end has a module of its own,
+``protocol.child_connection``.
 """
 
 from __future__ import annotations
 
-from typing import Final, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
-from protocol.codec import decode_from_daemon, encode
+from protocol.child_connection import ChildConnection
+from protocol.codec import encode
 from protocol.errors import LineTooLong, LocalProtocolError, RemoteProtocolError
 from protocol.events import (
     NEED_DATA,
-    SENT_BY_CHILD,
     SENT_BY_DAEMON,
     CheckpointRequested,
-    ChildEvent,
     DaemonEvent,
     EndOfStream,
     IgnoredMessage,
+    IntentRequested,
     JunkLine,
     NeedData,
     StatusReceived,
+    TickRequested,
 )
 from protocol.jackson import Foreign, Junk, decode_from_child
 from protocol.linebuffer import LineBuffer
@@ -34,10 +36,16 @@ from protocol.messages import (
     Action,
     CheckpointRequest,
     DaemonMessage,
-    Shutdown,
+    Intent,
     Status,
+    Tick,
 )
 from protocol.state import ACTION_OF, TABLE, Role, Signal, State, next_state
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+__all__ = ["MAX_CHILD_LINE_BYTES", "NEED_DATA", "ChildConnection", "DaemonConnection"]
 
 #: A line of a child's stdout that is longer than this is reported as junk and dropped. Java has no
 #: limit; the longest legal line is some 200 bytes, so this only bounds memory.
@@ -46,7 +54,8 @@ MAX_CHILD_LINE_BYTES: Final = 1_048_576
 #: Reason of every line that nobody waits for any more.
 _DRAINED: Final = "after the last status"
 _SIGNAL_OF_ACTION: Final[dict[Action, Signal]] = {action: Signal(action) for action in REQUESTS} | {
-    Action.CHECKPOINT: Signal.CHECKPOINT_RESULT
+    Action.CHECKPOINT: Signal.CHECKPOINT_RESULT,
+    Action.INTENT: Signal.INTENT_RESULT,
 }
 
 
@@ -56,10 +65,19 @@ class DaemonConnection:
     Args:
         shard_id: the Kinesis shard that the child serves; only used in messages.
         max_line_bytes: longest line of the child that is looked at, > 0; None = no limit.
+        announced: additions that were announced to the child, see ``protocol.additions``; the
+            messages of others are junk.
     """
 
-    def __init__(self, shard_id: str, *, max_line_bytes: int | None = MAX_CHILD_LINE_BYTES) -> None:
+    def __init__(
+        self,
+        shard_id: str,
+        *,
+        max_line_bytes: int | None = MAX_CHILD_LINE_BYTES,
+        announced: Collection[str] = (),
+    ) -> None:
         self.shard_id = shard_id
+        self._announced = frozenset(announced)
         self._state = State.START
         self._lines = LineBuffer(max_line_bytes)
 
@@ -101,7 +119,7 @@ class DaemonConnection:
         """Like :meth:`send` for a line that was encoded elsewhere; no byte of it is read.
 
         Args:
-            action: what the line is; ``checkpoint`` means a checkpoint result.
+            action: what the line is; ``checkpoint`` and ``intent`` mean their results.
             line: the whole line with its newline.
 
         Returns:
@@ -137,14 +155,14 @@ class DaemonConnection:
             RemoteProtocolError: the child answered another action, or its stdout ended while a
                 status was due. The action has failed. After ``shutdownRequested`` the
                 conversation may go on with ``leaseLost``, else drain.
-            LocalProtocolError: a checkpoint request has not been answered yet.
+            LocalProtocolError: a checkpoint or intent request has not been answered yet.
         """
         if self._state in {State.DRAINING, State.CLOSED, State.ERROR}:
             return self._drain()
         if self._state in {State.START, State.IDLE}:
             return NEED_DATA
-        if Signal.CHECKPOINT_RESULT in _expected(Role.DAEMON, self._state):
-            raise LocalProtocolError("answer the checkpoint request first")
+        if Signal.STATUS not in TABLE[Role.DAEMON][self._state]:
+            raise LocalProtocolError("answer the checkpoint or intent request first")
         while True:
             try:
                 line = self._lines.next_line()
@@ -157,7 +175,7 @@ class DaemonConnection:
 
     def _event(self, line: bytes) -> DaemonEvent:
         action = ACTION_OF[self._state]
-        match decode_from_child(line):
+        match decode_from_child(line, self._announced):
             case Status(response_for=response_for):
                 if response_for != action:
                     self._move(Signal.MISMATCHED_STATUS)
@@ -169,6 +187,12 @@ class DaemonConnection:
             case CheckpointRequest() as request:
                 self._move(Signal.CHECKPOINT_REQUEST)
                 return CheckpointRequested(request, action)
+            case Intent() as request:
+                self._move(Signal.INTENT_REQUEST)
+                return IntentRequested(request, action)
+            case Tick(seconds=seconds):
+                self._move(Signal.TICK)
+                return TickRequested(seconds)
             case Foreign(action=foreign):
                 return IgnoredMessage(foreign)
             case Junk(reason=reason):
@@ -199,99 +223,3 @@ class DaemonConnection:
 
     def _move(self, signal: Signal) -> None:
         self._state = next_state(Role.DAEMON, self._state, signal)
-
-
-class ChildConnection:
-    """The child's end of its own stdin and stdout.
-
-    Args:
-        max_line_bytes: longest line of the daemon that is accepted, > 0; None = no limit (a batch
-            of 10 MB is a line of some 14 MB).
-    """
-
-    def __init__(self, *, max_line_bytes: int | None = None) -> None:
-        self._state = State.START
-        self._lines = LineBuffer(max_line_bytes)
-
-    @property
-    def state(self) -> State:
-        """Where the conversation stands."""
-        return self._state
-
-    @property
-    def handling(self) -> Action | None:
-        """The action that the daemon is waiting for; None when it is the daemon's turn."""
-        return ACTION_OF.get(self._state)
-
-    def send(self, message: Status | CheckpointRequest) -> bytes:
-        """The bytes to write to stdout for this message.
-
-        Raises:
-            LocalProtocolError: not possible now, or a status for another action than the one in
-                progress; nothing was changed.
-        """
-        signal = SENT_BY_CHILD.get(type(message))
-        if signal is None:
-            raise LocalProtocolError(f"a child never sends {type(message).__name__}")
-        state = next_state(Role.CHILD, self._state, signal)
-        if isinstance(message, Status) and message.response_for != self.handling:
-            raise LocalProtocolError(
-                f"the daemon awaits a status for {self.handling}, not {message.response_for}"
-            )
-        data = encode(message)
-        self._state = state
-        return data
-
-    def receive_data(self, data: bytes | bytearray | memoryview) -> None:
-        """Store what was read from stdin; an empty value is the end of it."""
-        self._lines.feed(data)
-
-    def next_event(self) -> ChildEvent | NeedData:
-        """The next message of the daemon, or :data:`NEED_DATA`.
-
-        While an action is being handled nothing is looked at: answer it first.
-
-        Raises:
-            RemoteProtocolError: a line that is no message or none that is possible now, or the end
-                of stdin inside a checkpoint request. Nothing useful can follow: end the process.
-        """
-        if self._state is State.ERROR:
-            raise LocalProtocolError("the conversation has failed")
-        if Signal.STATUS in _expected(Role.CHILD, self._state):
-            return NEED_DATA
-        try:
-            line = self._lines.next_line()
-        except LineTooLong:
-            self._move(Signal.BROKEN_LINE)
-            raise
-        if line is None:
-            if not self._lines.ended:
-                return NEED_DATA
-            asking = Signal.CHECKPOINT_RESULT in _expected(Role.CHILD, self._state)
-            self._move(Signal.END_OF_STREAM)
-            if asking:
-                raise RemoteProtocolError("stdin ended before the checkpoint result came")
-            return EndOfStream()
-        return self._message(line)
-
-    def _message(self, line: bytes) -> DaemonMessage:
-        message = decode_from_daemon(line)
-        if isinstance(message, Junk):
-            self._move(Signal.BROKEN_LINE)
-            raise RemoteProtocolError(
-                f"cannot read the daemon's line {line!r:.200}: {message.reason}"
-            )
-        signal = SENT_BY_DAEMON.get(type(message))
-        if isinstance(message, Shutdown) or signal not in _expected(Role.CHILD, self._state):
-            before = self._state
-            self._move(Signal.BROKEN_LINE)
-            raise RemoteProtocolError(f"the daemon sent {message.action} in state {before}")
-        self._move(signal)
-        return message
-
-    def _move(self, signal: Signal) -> None:
-        self._state = next_state(Role.CHILD, self._state, signal)
-
-
-def _expected(role: Role, state: State) -> dict[Signal, State]:
-    return TABLE[role][state]

@@ -12,11 +12,14 @@ from protocol.messages import (
     CheckpointResult,
     DaemonMessage,
     Initialize,
+    Intent,
+    IntentResult,
     LeaseLost,
     ProcessRecords,
     ShardEnded,
     ShutdownRequested,
     Status,
+    Tick,
 )
 from protocol.state import Signal
 
@@ -57,6 +60,31 @@ class CheckpointRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class IntentRequested:
+    """The child asks to remember a batch; answer with ``send(IntentResult(...))`` before all else.
+
+    Attributes:
+        request: what it asked for; echo the number in the result.
+        during: the action in progress. In ``initialize`` and ``leaseLost`` nothing can be stored:
+            answer ``InvalidStateException``.
+    """
+
+    request: Intent
+    during: Action
+
+
+@dataclass(frozen=True, slots=True)
+class TickRequested:
+    """The child asks for ticks from now on; no answer.
+
+    Attributes:
+        seconds: as asked; see ``protocol.additions.is_tick``.
+    """
+
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class JunkLine:
     """A line that is not a message (often a stray print); log it and go on.
 
@@ -82,7 +110,13 @@ class EndOfStream:
 
 
 DaemonEvent: TypeAlias = (
-    StatusReceived | CheckpointRequested | JunkLine | IgnoredMessage | EndOfStream
+    StatusReceived
+    | CheckpointRequested
+    | IntentRequested
+    | TickRequested
+    | JunkLine
+    | IgnoredMessage
+    | EndOfStream
 )
 ChildEvent: TypeAlias = DaemonMessage | EndOfStream
 
@@ -93,8 +127,11 @@ SENT_BY_DAEMON: Final[dict[type, Signal]] = {
     ShardEnded: Signal.SHARD_ENDED,
     ShutdownRequested: Signal.SHUTDOWN_REQUESTED,
     CheckpointResult: Signal.CHECKPOINT_RESULT,
+    IntentResult: Signal.INTENT_RESULT,
 }
 SENT_BY_CHILD: Final[dict[type, Signal]] = {
     CheckpointRequest: Signal.CHECKPOINT_REQUEST,
     Status: Signal.STATUS,
+    Intent: Signal.INTENT_REQUEST,
+    Tick: Signal.TICK,
 }

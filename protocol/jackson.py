@@ -4,7 +4,8 @@ A line is a message only if the Java daemon would take it as one; everything els
 with the reason. Known actions in exact case, only known fields, coercions of scalars, the
 array-wrapped form, anything behind the first JSON value ignored. Two decisions: a bare ``null`` is
 skipped (Java dies of it), and a message glued behind other text is skipped as in Java, with a
-reason that lets the daemon log a hint.
+reason that lets the daemon log a hint. The additions of kcl-mld are messages only where they were
+announced to the child.
 
 Source: KCL 3.5.1 ``GetNextMessageTask`` and ``multilang.messages`` under Jackson's defaults.
 """
@@ -13,11 +14,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from protocol.messages import Action, CheckpointRequest, Status
+from protocol.messages import Action, CheckpointRequest, Intent, Status, Tick
 
 _LONG_MIN: Final = -(2**63)
 _LONG_MAX: Final = 2**63 - 1
@@ -149,6 +150,11 @@ def _long_of_literal(literal: str) -> int:
     return min(int(number), _LONG_MAX)  # a Java cast saturates
 
 
+def _as_seconds(value: object) -> float | None:
+    """A number; whatever else it is counts as none, and the daemon complains."""
+    return float(value) if isinstance(value, _Literal) else None
+
+
 def _as_records(value: object) -> None:
     """Accept what Jackson would take as the records of a (pointless) processRecords."""
     if value is None:
@@ -188,6 +194,12 @@ _FIELDS: Final[dict[str, dict[str, _Coercion]]] = {
     Action.LEASE_LOST: {},
     Action.SHARD_ENDED: {},
     Action.SHUTDOWN_REQUESTED: {},
+}
+
+#: The additions of kcl-mld, by the action that announces them.
+_ADDED_FIELDS: Final[dict[str, dict[str, _Coercion]]] = {
+    Action.TICK: {"seconds": _as_seconds},
+    Action.INTENT: {"number": _as_long, "after": _as_string, "to": _as_string, "appId": _as_string},
 }
 
 
@@ -233,11 +245,14 @@ def _is_glued(text: str) -> bool:
     return brace > 0 and '"action"' in text[brace:] and bool(text[:brace].strip(_JSON_SPACE))
 
 
-def decode_from_child(line: bytes) -> Status | CheckpointRequest | Foreign | Junk:
+def decode_from_child(
+    line: bytes, announced: Collection[str] = ()
+) -> Status | CheckpointRequest | Tick | Intent | Foreign | Junk:
     """What the Java daemon would make of a line on a child's stdout.
 
     Args:
         line: without its line end; not empty (empty lines are nobody's business).
+        announced: additions that the child may use, see ``protocol.additions``.
 
     Returns:
         the message; :class:`Foreign` for a valid message of the other direction; :class:`Junk`
@@ -250,16 +265,20 @@ def decode_from_child(line: bytes) -> Status | CheckpointRequest | Foreign | Jun
     except (ValueError, RecursionError):
         return Junk(line, _GLUED if _is_glued(text) else "not JSON")
     try:
-        return _message(value)
+        return _message(value, announced)
     except _Refused as refused:
         return Junk(line, str(refused))
 
 
-def _message(value: object) -> Status | CheckpointRequest | Foreign:
+def _message(
+    value: object, announced: Collection[str]
+) -> Status | CheckpointRequest | Tick | Intent | Foreign:
     if value is None:
         raise _Refused("a bare null")
     action, pairs = _split_action(value)
     known = _FIELDS.get(action) if type(action) is str else None
+    if known is None and action in announced and type(action) is str:
+        return _addition(action, _take(pairs, _ADDED_FIELDS[action]))
     if known is None:
         raise _Refused(f"unknown action {action!r:.100}")
     fields = _take(pairs, known)
@@ -268,3 +287,10 @@ def _message(value: object) -> Status | CheckpointRequest | Foreign:
     if action == Action.CHECKPOINT:
         return CheckpointRequest(fields.get("sequenceNumber"), fields.get("subSequenceNumber"))
     return Foreign(Action(str(action)))
+
+
+def _addition(action: str, fields: dict[str, Any]) -> Tick | Intent:
+    if action == Action.TICK:
+        return Tick(fields.get("seconds"))
+    texts = (fields.get(name) or "" for name in ("after", "to", "appId"))
+    return Intent(fields.get("number") or 0, *texts)  # 0 is refused with an answer

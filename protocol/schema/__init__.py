@@ -18,8 +18,9 @@ DAEMON_NAMES = (
     "shardEnded",
     "shutdownRequested",
     "checkpointResult",
+    "intentResult",
 )
-CHILD_NAMES = ("status", "checkpointRequest")
+CHILD_NAMES = ("status", "checkpointRequest", "tick", "intent")
 NAMES = DAEMON_NAMES + CHILD_NAMES
 
 

@@ -35,7 +35,7 @@ from protocol import (
 from protocol.transcripts import Direction
 
 if TYPE_CHECKING:
-    from protocol.connection import DaemonEvent
+    from protocol.events import DaemonEvent
 
 NAMES = transcripts.names()
 

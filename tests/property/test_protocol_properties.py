@@ -8,6 +8,7 @@ import json
 from hypothesis import given, settings, strategies as st
 
 from protocol import (
+    CAPABILITIES,
     NEED_DATA,
     CheckpointRequest,
     CheckpointRequested,
@@ -17,6 +18,9 @@ from protocol import (
     EndOfStream,
     Foreign,
     Initialize,
+    Intent,
+    IntentRequested,
+    IntentResult,
     Junk,
     LeaseLost,
     LineBuffer,
@@ -27,6 +31,8 @@ from protocol import (
     ShardEnded,
     ShutdownRequested,
     Status,
+    Tick,
+    TickRequested,
     decode_from_child,
     decode_from_daemon,
     encode,
@@ -49,9 +55,16 @@ ACTIONS = st.one_of(
     st.builds(ProcessRecords, st.lists(RECORDS, max_size=4).map(tuple), MAYBE_LONGS),
     st.sampled_from([LeaseLost(), ShardEnded(), ShutdownRequested()]),
 )
-DAEMON_MESSAGES = ACTIONS | st.builds(CheckpointResult, MAYBE_TEXTS, MAYBE_LONGS, MAYBE_TEXTS)
-CHILD_MESSAGES = st.builds(Status, MAYBE_TEXTS) | st.builds(
-    CheckpointRequest, MAYBE_TEXTS, MAYBE_LONGS
+DAEMON_MESSAGES = (
+    ACTIONS
+    | st.builds(CheckpointResult, MAYBE_TEXTS, MAYBE_LONGS, MAYBE_TEXTS)
+    | st.builds(IntentResult, LONGS, MAYBE_TEXTS)
+)
+CHILD_MESSAGES = st.one_of(
+    st.builds(Status, MAYBE_TEXTS),
+    st.builds(CheckpointRequest, MAYBE_TEXTS, MAYBE_LONGS),
+    st.builds(Tick, st.none() | st.floats(allow_nan=False, allow_infinity=False)),
+    st.builds(Intent, LONGS, TEXTS, TEXTS, TEXTS),
 )
 #: Bytes that come close to being a message.
 FRAGMENTS = st.lists(
@@ -74,6 +87,7 @@ FRAGMENTS = st.lists(
             ),
             *(b'"action"', b'"status"', b'"checkpoint"', b'"responseFor"', b'"initialize"'),
             *(b'{"action":"status","responseFor":"initialize"}\n', b'{"action":"checkpoint"}\n'),
+            *(b'{"action":"tick","seconds":', b'{"action":"intent"}\n', b'"number"', b"1"),
             *(
                 b'{"action":"leaseLost"}\n',
                 b"-0",
@@ -107,12 +121,16 @@ def test_a_message_of_the_daemon_is_one_line_and_comes_back(message):
 
 @given(CHILD_MESSAGES)
 def test_a_message_of_a_child_comes_back(message):
-    assert decode_from_child(encode(message)[:-1]) == message
+    assert decode_from_child(encode(message)[:-1], CAPABILITIES) == message
 
 
 @given(BYTES)
 def test_no_bytes_make_a_decoder_raise(line):
     assert isinstance(decode_from_child(line), Status | CheckpointRequest | Foreign | Junk)
+    assert isinstance(
+        decode_from_child(line, CAPABILITIES),
+        Status | CheckpointRequest | Tick | Intent | Foreign | Junk,
+    )
     decode_from_daemon(line)
 
 
@@ -157,7 +175,7 @@ def test_a_limit_never_hands_out_more_and_loses_no_short_line(data, points, limi
 
 @given(ACTIONS, st.lists(BYTES))
 def test_a_daemon_connection_raises_only_protocol_errors(action, chunks):
-    daemon = DaemonConnection("s")
+    daemon = DaemonConnection("s", announced=CAPABILITIES)
     try:
         daemon.send(Initialize("s", "LATEST", 0))
         daemon.receive_data(b'{"action":"status","responseFor":"initialize"}\n')
@@ -169,6 +187,8 @@ def test_a_daemon_connection_raises_only_protocol_errors(action, chunks):
             while (event := daemon.next_event()) is not NEED_DATA:
                 if isinstance(event, CheckpointRequested):
                     daemon.send(CheckpointResult(None, None))
+                if isinstance(event, IntentRequested):
+                    daemon.send(IntentResult(event.request.number))
                 if isinstance(event, EndOfStream):
                     break
     except ProtocolError:
@@ -182,7 +202,7 @@ def test_a_child_connection_raises_only_protocol_errors(chunks):
         for chunk in [*filter(None, chunks), b""]:
             child.receive_data(chunk)
             while (event := child.next_event()) not in {NEED_DATA, EndOfStream()}:
-                if not isinstance(event, CheckpointResult):
+                if not isinstance(event, CheckpointResult | IntentResult):
                     child.send(Status(event.action))
     except ProtocolError:
         pass
@@ -191,7 +211,8 @@ def test_a_child_connection_raises_only_protocol_errors(chunks):
 @settings(max_examples=50)
 @given(st.lists(st.tuples(ACTIONS, st.lists(CHILD_MESSAGES, max_size=2)), max_size=5))
 def test_two_ends_agree_on_every_conversation(script):
-    daemon, child = DaemonConnection("s"), ChildConnection()
+    daemon = DaemonConnection("s", announced=CAPABILITIES)
+    child = ChildConnection(announced=CAPABILITIES)
 
     def tell(message):
         child.receive_data(daemon.send(message))
@@ -211,5 +232,10 @@ def test_two_ends_agree_on_every_conversation(script):
             if isinstance(request, CheckpointRequest):
                 assert answer(request) == CheckpointRequested(request, action.action)
                 tell(CheckpointResult(request.sequence_number, request.sub_sequence_number))
+            elif isinstance(request, Intent):
+                assert answer(request) == IntentRequested(request, action.action)
+                tell(IntentResult(request.number))
+            elif isinstance(request, Tick):
+                assert answer(request) == TickRequested(request.seconds)
         answer(Status(action.action))
         assert child.handling is None

@@ -11,12 +11,15 @@ from protocol import (
     CheckpointRequest,
     CheckpointResult,
     Initialize,
+    Intent,
+    IntentResult,
     LeaseLost,
     ProcessRecords,
     Record,
     ShardEnded,
     ShutdownRequested,
     Status,
+    Tick,
     encode,
     schema,
     transcripts,
@@ -32,6 +35,9 @@ EXAMPLES = {
     "checkpointResult": CheckpointResult("x", -1, "IllegalArgumentException"),
     "status": Status("shardEnded"),
     "checkpointRequest": CheckpointRequest(),
+    "tick": Tick(0.5),
+    "intent": Intent(1, "a", "b", "c"),
+    "intentResult": IntentResult(1, "ShutdownException"),
 }
 
 
@@ -55,6 +61,8 @@ def test_a_schema_accepts_its_own_message_and_no_other(name):
         ("status", '{"action":"status","responseFor":"initialize","extra":1}'),
         ("status", '{"action":"status","responseFor":"bogus"}'),
         ("checkpointRequest", '{"action":"checkpoint","checkpoint":"1"}'),
+        ("tick", '{"action":"tick","seconds":0}'),
+        ("intent", '{"action":"intent","number":0,"after":"","to":"","appId":""}'),
         (
             "initialize",
             '{"action":"initialize","shardId":"s","sequenceNumber":"x","subSequenceNumber":0}',
