@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import warnings
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from mld.spark.config import SparkConfig, read_properties
 from mld.spark.launcher import EmbeddedServer
 from mld.spark.sessions import ConnectSessions
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 #: Starts fastest and needs least; slower in the long run.
 SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss1m"

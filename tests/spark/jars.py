@@ -16,7 +16,6 @@ from pathlib import Path
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "spark-jars"
 WHY_NOT = "its jar is not in .cache/spark-jars and Maven cannot fetch it"
 
-SPARK = "4.2.1"
 DELTA = (
     "io.delta:delta-spark_4.2_2.13:4.4.0",
     "io.delta:delta-storage:4.4.0",
@@ -25,7 +24,8 @@ DELTA = (
     "io.delta:delta-kernel-unitycatalog:4.4.0",
 )
 POSTGRES = ("org.postgresql:postgresql:42.7.7",)
-AVRO = (f"org.apache.spark:spark-avro_2.13:{SPARK}",)
+#: Of 4.2.0, the newest one that Maven Central had when pyspark 4.2.1 was out; works with it.
+AVRO = ("org.apache.spark:spark-avro_2.13:4.2.0",)
 
 #: What a session needs beside the jars so that ``format("delta")`` and ``DeltaTable`` work.
 DELTA_CONF = {
