@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from mld.spark.model import BatchContext
+    from mld.spark.model import BatchContext, ShardKey
 
 #: Decoders and policies that :func:`run` takes; the table of keys has the same words.
 DECODERS = ("raw", "json", "csv", "avro")
@@ -135,13 +135,13 @@ class Pipeline:
     schema: str | None = None
     decoder: str | None = None
     on_error: str | None = None
-    _open: dict[str, SparkRecordProcessor] = field(default_factory=dict, repr=False)
+    _open: dict[tuple[str, str], SparkRecordProcessor] = field(default_factory=dict, repr=False)
 
-    def open(self, shard_id: str, feed: ShardFeed) -> SparkRecordProcessor:
+    def open(self, shard: ShardKey, feed: ShardFeed) -> SparkRecordProcessor:
         """Make the processor of a shard; the session calls its methods for the daemon's messages.
 
         Args:
-            shard_id: whose; a shard is open once at a time.
+            shard: whose; a shard is open once at a time.
             feed: what the processor's own methods do, normally the session.
 
         Raises:
@@ -154,12 +154,12 @@ class Pipeline:
                 f"it must make a SparkRecordProcessor"
             )
         processor._feed = feed  # noqa: SLF001 - set here and nowhere else
-        self._open[shard_id] = processor
+        self._open[shard.stream, shard.shard_id] = processor
         return processor
 
-    def close(self, shard_id: str) -> None:
+    def close(self, shard: ShardKey) -> None:
         """Forget the processor of a shard; quiet if there is none."""
-        self._open.pop(shard_id, None)
+        self._open.pop((shard.stream, shard.shard_id), None)
 
     def process(self, df: DataFrame, ctx: BatchContext) -> DataFrame | None:
         """Plan a batch by the processor of its shard.
@@ -168,7 +168,7 @@ class Pipeline:
             KeyError: the shard is not open.
             Exception: whatever the user's function raised.
         """
-        return self._open[ctx.shard_id].process(df, ctx)
+        return self._open[ctx.stream_name, ctx.shard_id].process(df, ctx)
 
 
 class _Registered(BaseException):

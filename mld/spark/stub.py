@@ -1,0 +1,149 @@
+"""The process that the daemon starts for a shard: hands its pipes to the Spark host and waits.
+
+``kcl-mld-spark [--properties FILE] app.py [args…]``. It never reads or writes a byte of the
+protocol: the host serves descriptors 0 and 1 itself, and each end sees the other's death by the
+socket between them. Its exit code and its last line are what the host said last.
+
+Standard library only: one of these lives per shard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from mld.spark import rendezvous
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+USAGE = "usage: kcl-mld-spark [--properties FILE] app.py [args…]"
+#: Our module that serves the shards; tests put theirs in its place.
+HOST_MODULE = "mld.spark.host"
+#: What the environments of one worker's children differ in.
+OWN_FACTS = ("KCL_SHARD_ID", "KCL_STREAM_NAME")
+_MODE_KEY = "spark.processor.mode"
+#: As in ``mld.spark.errors``: an error of usage, and one of the software.
+_WRONG, _BROKEN = 2, 70
+
+
+def main(argv: Sequence[str] | None = None, *, host_module: str = HOST_MODULE) -> NoReturn:
+    """Run the stub; ends the process.
+
+    Args:
+        argv: arguments; None = those of the process.
+        host_module: what to start if there is no host.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback for Ctrl-C
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] in (["--help"], ["-h"]):
+        sys.stderr.write(f"{USAGE}\n")
+        sys.exit(0)
+    properties, app, args = _parse(arguments)
+    if mode(os.environ, properties) == "isolated":
+        own = ["--properties", properties] if properties else []
+        argv = [*_python("mld.spark.isolated"), "--host", host_module, *own, app, *args]
+        os.execv(sys.executable, argv)  # noqa: S606
+    _end(
+        *serve(
+            host_command(host_module, properties, app, args),
+            ["shared", properties or "", app, *args],
+        )
+    )
+
+
+def serve(command: Sequence[str], words: Sequence[str]) -> tuple[int, str]:
+    """Hand descriptors 0, 1 and 2 to the host and wait for its last word.
+
+    Args:
+        command: starts a host.
+        words: tell this worker's hosts apart.
+
+    Returns:
+        exit code and a message, which may be empty.
+    """
+    own = {name: os.environ[name] for name in OWN_FACTS if name in os.environ}
+    hello = {"pid": os.getpid(), "wants": "shard", "environ": own}
+    try:
+        place = rendezvous.place_of(os.environ, os.getppid(), [sys.executable, *words])
+        line = json.dumps(hello).encode() + b"\n"
+        connection = rendezvous.attach(place, command, line, (0, 1, 2))
+    except OSError as error:
+        return _BROKEN, f"the Spark host can't be reached: {error}"
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)  # from here on the protocol is the host's alone
+    os.dup2(null, 1)
+    host, last = "", b""
+    with contextlib.suppress(OSError), connection.makefile("rb") as words_of_host:
+        for line in words_of_host:
+            host = host or f" (pid {json.loads(line).get('host')})"
+            last = line
+    found = json.loads(last or b"{}")
+    if "exit" not in found:
+        return _BROKEN, f"the Spark host{host} went away"
+    return found["exit"], found["message"]
+
+
+def host_command(module: str, properties: str | None, app: str, args: Sequence[str]) -> list[str]:
+    """How a host is started."""
+    return [*_python(module), *(["--properties", properties] if properties else []), app, *args]
+
+
+def command(app: str, args: Sequence[str]) -> list[str]:
+    """How an app's own process becomes its stub."""
+    return [*_python("mld.spark.stub"), app, *args]
+
+
+def mode(environ: Mapping[str, str], properties: str | None) -> str:
+    """``spark.processor.mode``, read as cheaply as it can be; the host reads it properly."""
+    with contextlib.suppress(ValueError):
+        given = json.loads(environ.get("KCL_MLD_SPARK", "{}"))
+        if isinstance(given, dict) and _MODE_KEY in given:
+            return str(given[_MODE_KEY]).strip()
+    found = "shared"
+    if properties is not None:
+        with open(properties, encoding="iso-8859-1") as file:
+            for line in map(str.strip, file):
+                if line.startswith(_MODE_KEY):
+                    found = line[len(_MODE_KEY) :].lstrip(" \t=:")
+    return found
+
+
+def _parse(arguments: list[str]) -> tuple[str | None, str, list[str]]:
+    properties = None
+    if arguments[:1] == ["--properties"]:
+        if len(arguments) < 2:
+            _end(_WRONG, USAGE)
+        properties = os.path.abspath(arguments[1])
+        if not os.access(properties, os.R_OK):
+            _end(_WRONG, f"the properties file {properties} can't be read")
+        del arguments[:2]
+    if not arguments or arguments[0].startswith("-"):
+        _end(_WRONG, USAGE)
+    app = os.path.abspath(arguments[0])
+    if not (os.path.isfile(app) and os.access(app, os.R_OK)):
+        _end(_WRONG, f"the app {app} is not there or can't be read")
+    return properties, app, arguments[1:]
+
+
+def _python(module: str) -> list[str]:
+    """A Python that runs a module; the working directory must not hide a package of ours."""
+    ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    safe_path = [] if os.getcwd() == ours else ["-P"]
+    return [sys.executable, *safe_path, "-m", module]
+
+
+def _end(code: int, message: str) -> NoReturn:
+    """Say the last line, if there is one, and go; whoever read it may be gone."""
+    if message:
+        with contextlib.suppress(OSError):
+            os.write(2, f"kcl-mld-spark: {message}\n".encode(errors="replace"))
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()
