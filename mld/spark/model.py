@@ -136,8 +136,8 @@ class Batch:
 
     @property
     def batch_id(self) -> str:
-        """The same for every attempt at this batch by this cut: ``<shard>@<after>``."""
-        return f"{self.shard.shard_id}@{position_text(self.after)}"
+        """The same for every attempt at this batch by this cut: ``<stream>.<shard>@<after>``."""
+        return f"{self.shard.stream}.{self.shard.shard_id}@{position_text(self.after)}"
 
 
 @dataclass(frozen=True, slots=True)
