@@ -4,12 +4,19 @@
 carrier and day; ``delay_by_carrier.png`` shows the latter.
 """
 
+import contextlib
 import csv
+import os
+import pathlib
+import tempfile
 
 import demo_plot
 from pyspark.sql import functions as F
 
 from mld.spark import read_chain
+from mld.spark.config import read_properties
+from mld.spark.launcher import EmbeddedServer
+from mld.spark.sessions import ConnectSessions
 
 #: Hours of the table: outside of them nothing is scheduled.
 HOURS = range(5, 24)
@@ -58,10 +65,28 @@ def write_csv(path, rows):
         writer.writerows(rows)
 
 
-def run(spark, chain, folder):
+@contextlib.contextmanager
+def spark_session():
+    """A session on an embedded server, started as the worker starts its own."""
+    config = read_properties({"spark.master": "local[2]"})
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        server = EmbeddedServer.launch(config, pathlib.Path(folder), os.environ)
+        try:
+            server.wait_ready(config.start_timeout_s)
+            sessions = ConnectSessions(server.url, server.token, config, "flights-report")
+            try:
+                yield sessions.get()
+            finally:
+                sessions.close()
+        finally:
+            server.stop()
+
+
+def run(chain, folder):
     """Query the chain, write two tables and the plot; what to print."""
-    flights = read_chain(spark, str(chain))
-    hours, days = by_hour(flights).collect(), by_day(flights).collect()
+    with spark_session() as spark:
+        flights = read_chain(spark, str(chain))
+        hours, days = by_hour(flights).collect(), by_day(flights).collect()
     write_csv(folder / "delay_by_hour.csv", hours)
     write_csv(folder / "delay_by_day.csv", days)
     demo_plot.draw(days, folder / "delay_by_carrier.png")
