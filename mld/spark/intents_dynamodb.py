@@ -1,0 +1,209 @@
+"""Intents as items of a DynamoDB table, one per shard, each written under a condition.
+
+Credentials, region and endpoint come from where every AWS client finds them (environment,
+``~/.aws``, instance metadata).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from mld.spark.errors import BatchFailed, ConfigError, Fenced
+from mld.spark.model import Intent, Position, parse_position, position_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mld.spark.model import ShardKey
+
+_KEY = "shard"
+_TRIES = 5
+_CREATION_TRIES = 120
+#: Codes after which the same request cannot succeed.
+_FINAL = frozenset(
+    {
+        "AccessDeniedException",
+        "UnrecognizedClientException",
+        "InvalidSignatureException",
+        "MissingAuthenticationTokenException",
+        "ValidationException",
+        "ExpiredTokenException",
+    }
+)
+
+
+class DynamoIntentStore:
+    """An ``IntentStore`` in a table of DynamoDB; safe from several threads."""
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        client: Any = None,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Name the table; it is made at the first use if it is missing.
+
+        Args:
+            table: ``spark.intent.table``.
+            client: a botocore client for DynamoDB; None = from the environment.
+            pause: waits the given number of seconds.
+
+        Raises:
+            ConfigError: no region is configured.
+        """
+        self._table = table
+        self._client = client or _client()
+        self._pause = pause
+        self._lock = threading.Lock()
+        self._is_ready = False
+
+    def load(self, shard: ShardKey) -> Intent | None:
+        """The newest intent, read consistently.
+
+        Raises:
+            BatchFailed: the table cannot be read, or the item is no intent.
+        """
+        self._make_ready()
+        found = self._repeat(f"read of the intent of {shard.shard_id}", lambda: self._get(shard))
+        return None if found is None else self._decode(shard, found)
+
+    def store(self, shard: ShardKey, intent: Intent) -> None:
+        """Keep an intent under the condition that its number is higher than the stored one.
+
+        Raises:
+            Fenced: somebody else has stored this number or a higher one.
+            BatchFailed: it could not be stored, or nobody knows.
+        """
+        self._make_ready()
+        what = f"batch {intent.number} of {shard.shard_id}"
+        if self._repeat(f"intent for {what}", lambda: self._put(shard, intent)):
+            return
+        # Either another worker was first, or it was us and the answer got lost.
+        if (found := self.load(shard)) != intent:
+            number = found.number if found else "an intent and removed it again"
+            raise Fenced(
+                f"{shard.shard_id}: batch {intent.number} was planned, but another worker has "
+                f"stored {number}: this one has lost the shard"
+            )
+
+    def _get(self, shard: ShardKey) -> dict[str, Any] | None:
+        answer = self._client.get_item(
+            TableName=self._table, Key={_KEY: {"S": _key(shard)}}, ConsistentRead=True
+        )
+        found: dict[str, Any] | None = answer.get("Item")
+        return found
+
+    def _put(self, shard: ShardKey, intent: Intent) -> bool:
+        """True if it was stored; False if the condition did not hold."""
+        item = {
+            _KEY: {"S": _key(shard)},
+            "number": {"N": str(intent.number)},
+            "after": {"S": position_text(intent.after)},
+            "to": {"S": str(intent.to)},
+            "appId": {"S": intent.app_id},
+        }
+        try:
+            self._client.put_item(
+                TableName=self._table,
+                Item=item,
+                ConditionExpression="attribute_not_exists(#shard) OR #number < :number",
+                ExpressionAttributeNames={"#shard": _KEY, "#number": "number"},
+                ExpressionAttributeValues={":number": {"N": str(intent.number)}},
+            )
+        except self._client.exceptions.ConditionalCheckFailedException:
+            return False
+        return True
+
+    def _repeat(self, what: str, call: Callable[[], Any]) -> Any:
+        """Repeat a request whose outcome is unknown; each of ours may be repeated."""
+        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
+
+        last: Exception | None = None
+        for attempt in range(_TRIES):
+            try:
+                return call()
+            except (BotoCoreError, ClientError) as error:
+                last = error
+                if _code(error) in _FINAL:
+                    break
+                self._pause(min(2.0, 0.1 * 2**attempt))
+        raise BatchFailed(f"{what}: DynamoDB table {self._table}: {last}") from last
+
+    def _make_ready(self) -> None:
+        with self._lock:
+            if not self._is_ready:
+                self._create_and_wait()
+                self._is_ready = True
+
+    def _create_and_wait(self) -> None:
+        for _ in range(_CREATION_TRIES):
+            if (status := self._repeat("look at the intents", self._status)) == "ACTIVE":
+                return
+            if status is None:
+                self._repeat("creation of the table of intents", self._create)
+            else:
+                self._pause(0.5)
+        raise BatchFailed(f"DynamoDB table {self._table} is not active; look at it in the console")
+
+    def _status(self) -> str | None:
+        try:
+            answer = self._client.describe_table(TableName=self._table)
+        except self._client.exceptions.ResourceNotFoundException:
+            return None
+        return str(answer["Table"]["TableStatus"])
+
+    def _create(self) -> None:
+        try:
+            self._client.create_table(
+                TableName=self._table,
+                AttributeDefinitions=[{"AttributeName": _KEY, "AttributeType": "S"}],
+                KeySchema=[{"AttributeName": _KEY, "KeyType": "HASH"}],
+                BillingMode="PAY_PER_REQUEST",
+            )
+        except self._client.exceptions.ResourceInUseException:
+            return
+
+    def _decode(self, shard: ShardKey, item: dict[str, Any]) -> Intent:
+        try:
+            to = Position.parse(item["to"]["S"])
+            after = parse_position(item["after"]["S"])
+            return Intent(int(item["number"]["N"]), after, to, item["appId"]["S"])
+        except (KeyError, ValueError) as error:
+            raise BatchFailed(
+                f"{self._table}, item {_key(shard)}: no intent ({error}); name another "
+                "spark.intent.table, or begin a new spark.sink.epoch"
+            ) from error
+
+
+def _key(shard: ShardKey) -> str:
+    parts = (shard.application, shard.stream, shard.shard_id, shard.epoch)
+    return "/".join(quote(part, safe="") for part in parts)
+
+
+def _code(error: Exception) -> str:
+    response = getattr(error, "response", {})
+    return str(response.get("Error", {}).get("Code", ""))
+
+
+def _client() -> Any:
+    """A client with few tries of its own: a failed one is judged here."""
+    import botocore.session  # noqa: PLC0415
+    from botocore.config import Config  # noqa: PLC0415
+    from botocore.exceptions import BotoCoreError  # noqa: PLC0415
+
+    config = Config(
+        connect_timeout=5, read_timeout=10, retries={"mode": "standard", "max_attempts": 2}
+    )
+    region = os.environ.get("AWS_REGION") or None
+    try:
+        session = botocore.session.get_session()
+        return session.create_client("dynamodb", region_name=region, config=config)
+    except BotoCoreError as error:
+        raise ConfigError(
+            f"spark.intent.store=dynamodb: {error}; set AWS_REGION as for the daemon"
+        ) from error

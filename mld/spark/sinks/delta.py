@@ -1,0 +1,128 @@
+"""Append to a Delta table; each batch once, by the number that its intent gave it.
+
+A commit carries ``txnAppId`` and ``txnVersion``; Delta keeps the highest version per id in its log
+and skips a write that is not above it. The number and the range of the batch are durable before
+the write (``IntentStore``), so a repeat has the same number and the same records, whatever the
+redelivery looks like. Source: Delta's "Idempotent table writes in foreachBatch"; an empty write
+records its number too (measured with 4.4.0).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from mld.spark.errors import BatchFailed
+from mld.spark.model import BATCH_COLUMN
+from mld.spark.sinks.delta_table import DeltaTarget
+from mld.spark.sinks.spark_errors import condition, first_line, retry_conflicts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from mld.spark.config import SparkConfig
+    from mld.spark.model import Batch, Position, ShardKey
+
+_SCHEMA_CONDITIONS = (
+    "DELTA_METADATA_MISMATCH",
+    "DELTA_FAILED_TO_MERGE_FIELDS",
+    "DELTA_MERGE_INCOMPATIBLE",
+    "DELTA_SCHEMA_CHANGED",
+    "DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
+    "DELTA_MISSING_NOT_NULL_COLUMN_VALUE",
+    "DELTA_UNSUPPORTED_NULL_DATATYPE",
+    "DELTA_CANNOT_CREATE_FILE_WITH_NULL",
+    "INCOMPATIBLE_DATA_FOR_TABLE",
+    "CANNOT_WRITE_INCOMPATIBLE",
+    "INSERT_COLUMN_ARITY_MISMATCH",
+)
+
+
+class DeltaSink:
+    """The ``delta`` sink: ``spark.sink.path`` or ``spark.sink.table``."""
+
+    coalesces = False
+    uses_intents = True
+
+    def __init__(
+        self,
+        config: SparkConfig,
+        application: str,
+        *,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Read the configuration; nothing is touched before ``prepare``.
+
+        Args:
+            config: with ``spark.sink.path`` or ``spark.sink.table``.
+            application: name of the KCL application.
+            pause: waits the given number of seconds.
+
+        Raises:
+            ConfigError: neither or both are named.
+        """
+        self._target = DeltaTarget(config)
+        self._application = application
+        self._pause = pause
+        self._lock = threading.Lock()
+        self._exists = False
+
+    def prepare(self, spark: SparkSession) -> None:
+        """Look whether Delta is there and whether an existing target is a Delta table.
+
+        Raises:
+            MissingPart: Delta's jar or its session extension is missing.
+            SinkRefused: the target exists and is no Delta table.
+        """
+        self._exists = self._target.look(spark)
+
+    def mark(self, shard: ShardKey) -> Position | None:
+        """None: what is durable is told by the intent, not by the table."""
+        del shard
+        return None
+
+    def write(self, frame: DataFrame | None, batches: Sequence[Batch]) -> Any:
+        """Append the batch, or let Delta skip it if its number is known.
+
+        Raises:
+            BatchFailed: the rows do not fit the table, or others came between too often.
+        """
+        (batch,) = batches
+        if frame is None:
+            raise BatchFailed(self._target.explain_none(batch.shard.shard_id))
+        if batch.number is None or not batch.app_id:
+            raise BatchFailed(f"{batch.batch_id}: the delta sink needs a batch with a number")
+        rows = frame.drop(BATCH_COLUMN)
+        self._create(rows)
+        what = f"{self._target}, batch {batch.number} of {batch.shard.shard_id}"
+        try:
+            retry_conflicts(what, lambda: self._append(rows, batch), self._pause)
+        except Exception as error:
+            if condition(error).startswith(_SCHEMA_CONDITIONS):
+                raise BatchFailed(
+                    f"{what}: the function's rows do not fit the table: {first_line(error)}; change"
+                    " the function, or set spark.sink.options.mergeSchema=true to let new columns"
+                    " in"
+                ) from error
+            raise
+
+    def commit(self, staged: Any, batch: Batch) -> None:
+        """Nothing: Delta's own commit was part of ``write``."""
+
+    def discard(self, staged: Any) -> None:
+        """Nothing: files of a failed write are not part of the table (VACUUM removes them)."""
+
+    def _append(self, rows: DataFrame, batch: Batch) -> None:
+        writer = self._target.writer(rows)
+        writer = writer.option("txnAppId", batch.app_id).option("txnVersion", str(batch.number))
+        self._target.save(writer)
+
+    def _create(self, rows: DataFrame) -> None:
+        """Create the table ahead, so that the first batches of many shards do not collide."""
+        with self._lock:
+            if not self._exists:
+                self._target.create(rows, self._pause)
+                self._exists = True

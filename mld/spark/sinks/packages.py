@@ -1,0 +1,70 @@
+"""Which jars and settings a sink needs in a server that we launch. Pure.
+
+Only for the embedded server: a cluster behind ``spark.remote`` is configured by its owner.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mld.spark.config import SparkConfig
+
+#: Newest release with jars for Spark 4.0 to 4.2; the Scala version is the one Spark 4 is built with.
+DELTA_VERSION = "4.4.0"
+POSTGRES_COORDINATE = "org.postgresql:postgresql:42.7.7"
+DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+
+_PACKAGES = "spark.jars.packages"
+_EXTENSIONS = "spark.sql.extensions"
+_CATALOG = "spark.sql.catalog.spark_catalog"
+#: Delta computes a table's state with 50 tasks by default: seconds per commit on two cores.
+_SNAPSHOT_PARTITIONS = "spark.databricks.delta.snapshotPartitions"
+_PLACES_OF_JARS = (_PACKAGES, "spark.jars", "spark.driver.extraClassPath")
+
+
+def delta_coordinate(spark_version: str) -> str:
+    """The Maven coordinate of Delta for a version of Spark (``4.2.1``)."""
+    minor = ".".join(spark_version.split(".")[:2])
+    return f"io.delta:delta-spark_{minor}_2.13:{DELTA_VERSION}"
+
+
+def sinks_conf(config: SparkConfig, spark_version: str) -> dict[str, str]:
+    """What the launcher adds to Spark's configuration for the configured sink.
+
+    Args:
+        config: with the user's own ``spark.conf.*``, which always win.
+        spark_version: of the server, e.g. ``4.2.1``.
+
+    Returns:
+        settings that replace those of the same name in ``config.conf``; empty if nothing is
+        needed, or if ``spark.remote`` names a server that is not ours.
+    """
+    if not config.is_embedded:
+        return {}
+    if config.sink in {"delta", "merge"}:
+        return _delta(config, spark_version)
+    if config.sink == "jdbc" and (config.sink_url or "").startswith("jdbc:postgresql:"):
+        return _packages(config, POSTGRES_COORDINATE, "postgresql")
+    return {}
+
+
+def _delta(config: SparkConfig, spark_version: str) -> dict[str, str]:
+    conf = _packages(config, delta_coordinate(spark_version), "delta-spark")
+    named = config.conf.get(_EXTENSIONS, "")
+    if DELTA_EXTENSION not in named:
+        conf[_EXTENSIONS] = ",".join(filter(None, (named, DELTA_EXTENSION)))
+    if _CATALOG not in config.conf:
+        conf[_CATALOG] = DELTA_CATALOG
+    if config.master.startswith("local") and _SNAPSHOT_PARTITIONS not in config.conf:
+        conf[_SNAPSHOT_PARTITIONS] = "2"
+    return conf
+
+
+def _packages(config: SparkConfig, coordinate: str, word: str) -> dict[str, str]:
+    """The coordinate beside the user's packages, unless a jar with the word is named already."""
+    if any(word in config.conf.get(place, "") for place in _PLACES_OF_JARS):
+        return {}
+    named = config.conf.get(_PACKAGES, "")
+    return {_PACKAGES: ",".join(filter(None, (named, coordinate)))}
