@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import AwsError, InUse
+from tests.sim.java_leader import JavaLeader
 from tests.sim.java_peer import Held, JavaPeer, Seen, number
 from tests.sim.judges import text_of
 from tests.sim.node import TABLE
@@ -50,6 +51,10 @@ class Joiner3x(JavaPeer):
             group.create_task(self._forever(self._renew_all, self._renewal_s))
             group.create_task(self._forever(self._assign, 2 * self._failover_s))
             group.create_task(self._forever(lambda: self._reconcile(group), 1.0))
+            # Who flips a half-made table is left with its holes: 3.x leaders audit, too.
+            leader = JavaLeader(self)
+            group.create_task(leader.elections())
+            group.create_task(leader.audits())
 
     async def _flip(self) -> None:
         """Write the state of the fleet where all will find it."""
