@@ -20,9 +20,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mld.spark.compaction import compact
     from mld.spark.model import BatchContext, Position
     from mld.spark.pipeline import SparkRecordProcessor, run
-    from mld.spark.reading import compact, read_chain
+    from mld.spark.reading import read_chain
 
 __all__ = [
     "BatchContext",
@@ -37,7 +38,7 @@ _HOMES = {
     "BatchContext": "mld.spark.model",
     "Position": "mld.spark.model",
     "SparkRecordProcessor": "mld.spark.pipeline",
-    "compact": "mld.spark.reading",
+    "compact": "mld.spark.compaction",
     "read_chain": "mld.spark.reading",
     "run": "mld.spark.pipeline",
 }

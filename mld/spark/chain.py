@@ -20,6 +20,7 @@ that the walk may take it in their place.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -50,17 +51,17 @@ class Marker:
     Attributes:
         to: position of its last record.
         count: records of the batch, >= 0; a function may have made any number of rows of them.
-        rows: rows in its files; None = not counted.
+        files: parquet files that it was committed with; 0 = it has no rows.
+        rows: rows in the files of a segment; 0 in a link, where nobody counts them.
         writer: who committed it: the same for one process, and no other.
-        schema: key of its rows' schema; None = it has no rows.
         published_s: wall time of a segment's publication in s since 1970; 0 in a link.
     """
 
     to: Position
     count: int
-    rows: int | None = None
+    files: int = 0
+    rows: int = 0
     writer: str = ""
-    schema: str | None = None
     published_s: float = 0.0
 
     def encode(self) -> str:
@@ -70,9 +71,9 @@ class Marker:
                 "format": FORMAT,
                 "to": str(self.to),
                 "count": self.count,
+                "files": self.files,
                 "rows": self.rows,
                 "writer": self.writer,
-                "schema": self.schema,
                 "published": self.published_s,
             }
         )
@@ -90,9 +91,9 @@ class Marker:
         return cls(
             to=Position.parse(str(found.get("to"))),
             count=int(found.get("count", 0)),
-            rows=found.get("rows"),
+            files=int(found.get("files", 0)),
+            rows=int(found.get("rows", 0)),
             writer=str(found.get("writer", "")),
-            schema=found.get("schema"),
             published_s=float(found.get("published") or 0.0),
         )
 
@@ -183,15 +184,20 @@ def longest_segments(names: Iterable[str]) -> dict[Position | None, Position]:
         names: in the directory of the segments; what is no segment is skipped.
     """
     ends: dict[Position | None, Position] = {}
-    for name in names:
-        begin, tilde, end = name.partition("~")
-        try:
-            after, to = parse_position(begin), Position.parse(end)
-        except ValueError:
-            continue
-        if tilde and is_after(to, after) and is_after(to, ends.get(after)):
+    for after, to in parse_segments(names):
+        if is_after(to, ends.get(after)):
             ends[after] = to
     return ends
+
+
+def parse_segments(names: Iterable[str]) -> Iterator[tuple[Position | None, Position]]:
+    """Where segments begin and end; names that are none are skipped."""
+    for name in names:
+        begin, _, end = name.partition("~")
+        with suppress(ValueError):
+            after, to = parse_position(begin), Position.parse(end)
+            if is_after(to, after):
+                yield after, to
 
 
 def is_after(to: Position, after: Position | None) -> bool:
@@ -280,35 +286,35 @@ def run_to_merge(links: list[Link], min_links: int, full_rows: int) -> list[Link
     """
     begin = 0
     for index, link in enumerate(links):
-        if link.is_segment and (link.marker.rows or 0) >= full_rows:
+        if link.is_segment and link.marker.rows >= full_rows:
             begin = index + 1
     run = links[begin:]
     return run if len(run) >= max(2, min_links) else []
 
 
-def covered_segments(
-    names: Iterable[str], links: Iterable[Link]
-) -> list[tuple[str, Position | None]]:
-    """Segments that the walk no longer takes, with the beginning of what covers each.
+def superseded(
+    links: Iterable[str], segments: Iterable[str], taken: Iterable[Link]
+) -> Iterator[str]:
+    """Directories whose rows the walk gets from a segment instead.
 
     Args:
-        names: in the directory of the segments.
-        links: the walk.
+        links: names in the shard's directory; what is no link is skipped.
+        segments: names in its directory of segments.
+        taken: segments of the walk that are old enough for every reader to know them.
     """
-    taken = {link.name: link for link in links if link.is_segment}
-    covered: list[tuple[str, Position | None]] = []
-    for name in names:
-        begin, tilde, end = name.partition("~")
-        try:
-            after, to = parse_position(begin), Position.parse(end)
-        except ValueError:
-            continue
-        for link in taken.values():
-            if tilde and f"{SEGMENTS}/{name}" not in taken and _covers(link, after, to):
-                covered.append((name, link.after))
-    return covered
+    spans = [(link.after, link.to, link.name) for link in taken]
+    for name in links:
+        after = link_of(name)
+        if after and any(_begins_in(after[0], begin, end) for begin, end, _ in spans):
+            yield name
+    names = {name for _, _, name in spans}
+    for begin, to in parse_segments(segments):
+        name = segment_name(begin, to)
+        if name not in names and any(_begins_in(begin, left, right) for left, right, _ in spans):
+            yield name
 
 
-def _covers(link: Link, after: Position | None, to: Position) -> bool:
-    begins = link.after is None or (after is not None and after >= link.after)
-    return begins and to <= link.to
+def _begins_in(after: Position | None, begin: Position | None, end: Position) -> bool:
+    """True if what follows ``after`` is a part of what lies between the two others."""
+    begins = begin is None or (after is not None and after >= begin)
+    return begins and (after is None or after < end)

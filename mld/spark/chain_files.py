@@ -10,6 +10,7 @@ import contextlib
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -154,12 +155,18 @@ def make_directories(directory: Path) -> None:
 
 
 def seal(directory: Path, marker: chain.Marker) -> None:
-    """Write the marker into a directory in staging and make all of it durable."""
+    """Write the marker into a directory in staging and make all of it durable.
+
+    Args:
+        directory: with the rows, or empty.
+        marker: without the number of files, which is counted here.
+    """
+    paths = data_files(directory)
     with (directory / chain.MARKER).open("w", encoding="utf-8") as file:
-        file.write(marker.encode())
+        file.write(replace(marker, files=len(paths)).encode())
         file.flush()
         sync_file(file.fileno())
-    for path in data_files(directory):
+    for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             sync_file(descriptor)
