@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ class Ports:
 
     Attributes:
         cloudwatch: None with ``metricsLevel=NONE``: then no client exists at all.
+        pid: process id of the daemon.
         release_memory: gives free memory back to the system, if there is a way.
     """
 
@@ -69,6 +71,7 @@ class Ports:
     ids: IdSource
     rng: random.Random
     offload: Offload
+    pid: int
     release_memory: Callable[[], object] = _keep_memory
 
 
@@ -169,6 +172,7 @@ def build(config: Config, ports: Ports, stream: Stream) -> Worker:
         cleanup=cleanup,
         launcher=ports.children,
         rng=rng,
+        pid=ports.pid,
     )
     watchdog = LoopWatchdog(clock, metrics)
 
@@ -261,6 +265,7 @@ def real_ports(config: Config) -> Iterator[RealWorld]:
             ids=RandomIds(),
             rng=random.Random(),
             offload=pool("convert", 1),
+            pid=os.getpid(),
             release_memory=return_free_memory,
         )
         yield RealWorld(ports, region, account)

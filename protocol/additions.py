@@ -10,7 +10,6 @@ daemon that did not announce one takes its messages for junk, as Java does.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Final
 
 from protocol.errors import RemoteProtocolError
@@ -33,13 +32,13 @@ MAX_INTENT_TEXT: Final = 256
 INTENT_KEYS: Final = ("intentNumber", "intentAfter", "intentTo", "intentAppId")
 
 
-def capabilities(environ: Mapping[str, str] | None = None) -> frozenset[str]:
+def capabilities(environ: Mapping[str, str]) -> frozenset[str]:
     """What the daemon has announced; unknown names are left out.
 
     Args:
-        environ: environment of the child; None = of this process.
+        environ: environment of the child, ``os.environ`` in itself.
     """
-    text = (os.environ if environ is None else environ).get(CAPABILITIES_VARIABLE, "")
+    text = environ.get(CAPABILITIES_VARIABLE, "")
     return CAPABILITIES & {name.strip() for name in text.split(",")}
 
 

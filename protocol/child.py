@@ -138,7 +138,7 @@ def run(
     wire = _Wire(
         _own_stdin() if stdin is None else stdin,
         _own_stdout() if stdout is None else stdout,
-        capabilities(environ),
+        capabilities(os.environ if environ is None else environ),
     )
     checkpointer = Checkpointer(wire)
     while not isinstance(message := wire.next_message(), EndOfStream):

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from mld.model.sequence import InitialPosition, Sentinel
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mld.model.credentials import CredentialChain
 
 _LATEST_POSITION = InitialPosition(Sentinel.LATEST)
@@ -242,6 +244,8 @@ class Config:
         shutdown_grace_s: time for a graceful stop; 0 = none.
         client_version_config: ``clientVersionConfig`` verbatim; only logged in this profile.
         processing_language: goes into the user agent.
+        spark: the file's ``spark.*`` keys with their texts, for children that run Spark; may hold
+            secrets.
     """
 
     application_name: str
@@ -256,3 +260,4 @@ class Config:
     shutdown_grace_s: float = 20.0
     client_version_config: str = "CLIENT_VERSION_CONFIG_3X"
     processing_language: str | None = None
+    spark: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from mld.model.intent import BrokenIntent, Intent
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.shard import HashRange
 
@@ -28,6 +29,7 @@ class Lease:
         child_shard_ids: bare ids, sorted; known from shard end on.
         hash_range: None in rows of old versions until somebody fills it in.
         checkpoint_owner: 3.x hand-off only: the old owner that may still checkpoint.
+        intent: what a child was about to write (attribute ``kclMldIntent``, ours alone).
     """
 
     lease_key: str
@@ -42,6 +44,7 @@ class Lease:
     child_shard_ids: tuple[str, ...] = ()
     hash_range: HashRange | None = None
     checkpoint_owner: str | None = None
+    intent: Intent | BrokenIntent | None = None
 
     @property
     def is_finished(self) -> bool:

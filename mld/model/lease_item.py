@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mld.errors import MalformedData
+from mld.model.intent import INTENT, Intent, intent_attribute, intent_from
 from mld.model.lease import Lease
 from mld.model.sequence import ExtendedSequenceNumber
 from mld.model.shard import HashRange
@@ -73,6 +74,7 @@ def lease_from_item(item: Item) -> Lease:
         child_shard_ids=_texts(item, "childShardIds"),
         hash_range=_hash_range(item),
         checkpoint_owner=_text(item, "checkpointOwner"),
+        intent=intent_from(item.get(INTENT)),
     )
 
 
@@ -95,6 +97,8 @@ def lease_to_item(lease: Lease) -> dict[str, dict[str, Any]]:
         item["parentShardId"] = {"SS": list(lease.parent_shard_ids)}
     if lease.child_shard_ids:
         item["childShardIds"] = {"SS": list(lease.child_shard_ids)}
+    if isinstance(lease.intent, Intent):
+        item[INTENT] = intent_attribute(lease.intent)
     return item | hash_range_attributes(lease.hash_range) | stream_attributes(lease)
 
 

@@ -1,10 +1,11 @@
-"""What the child of a shard is fed: one fetched batch after the other.
+"""What the child of a shard is fed: one fetched batch after the other, and ticks while none comes.
 
 Source: ProcessTask (KCL 3.5.1).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from mld.errors import MalformedData
 from mld.services.record_processor import OutgoingLine
 
 if TYPE_CHECKING:
-    from mld.services.polling_publisher import FetchedBatch
+    from mld.services.polling_publisher import FetchedBatch, PollingPublisher
     from mld.services.shard_closing import ShardClosing
     from mld.services.shard_hold import ShardHold
 
@@ -38,17 +39,22 @@ class BatchFeed:
         self._hold = hold
         self._closing = closing
         self._parts = hold.parts
+        self._clock = hold.parts.polling.clock
         self.behind_ms: int | None = None
         self.last_batch_at: float | None = None
 
     async def process(self) -> Outcome:
-        """Wait for one batch and deliver it."""
+        """Wait for one batch and deliver it, or for the moment at which the child wants a tick."""
         hold = self._hold
         if hold.lane is None or not hold.may_go_on():
             return Outcome.AGAIN
         publisher = hold.lane.publisher
         before = publisher.delivered
-        fetched = await publisher.next_batch()
+        try:
+            fetched = await self._next_batch(publisher)
+        except TimeoutError:
+            await self._tick()
+            return Outcome.AGAIN
         if fetched is None:
             return Outcome.AGAIN
         try:
@@ -60,10 +66,33 @@ class BatchFeed:
             log.error("%s: a batch cannot be delivered, reading it again: %s", hold.shard_id, error)  # noqa: TRY400
             publisher.rewind(before)
             await hold.stirred.wait(self._parts.config.retrieval.task_backoff_s)
+            if self._until_tick_s() == 0:
+                await self._tick()  # what can't be delivered is always there: it never times out
             return Outcome.AGAIN
         finally:
             fetched.reservation.release()
         return Outcome.DONE
+
+    async def _next_batch(self, publisher: PollingPublisher) -> FetchedBatch | None:
+        """The next batch; one that is there is taken even when a tick is overdue.
+
+        Raises:
+            TimeoutError: the child has waited long enough; no batch is lost.
+        """
+        async with asyncio.timeout(self._until_tick_s()):
+            return await publisher.next_batch()
+
+    def _until_tick_s(self) -> float | None:
+        """Seconds until the child wants to be told something; None = it never does."""
+        lane = self._hold.lane
+        due_at = None if lane is None else lane.processor.tick_due_at
+        return None if due_at is None else max(0.0, due_at - self._clock.monotonic())
+
+    async def _tick(self) -> None:
+        """An empty batch; no metric counts it, because nothing was read."""
+        lane = self._hold.lane
+        if lane is not None and self._hold.may_go_on():
+            await lane.processor.tick(self.behind_ms)
 
     async def _deliver(self, fetched: FetchedBatch) -> None:
         """One batch to the child; the last one of the shard is the reason to stop."""

@@ -1,4 +1,4 @@
-"""Checkpoint requests of a child -> conditional writes to the lease -> error names.
+"""Checkpoints and intents of a child -> conditional writes to the lease -> error names.
 
 One request at a time. Throttling is tried again for up to two seconds before the child hears of it
 (Java answers at once and leaves it to the application); everything else is answered as in Java,
@@ -17,18 +17,21 @@ from typing import TYPE_CHECKING
 from mld.decide.backoff import backoff_s
 from mld.decide.checkpointing import CheckpointState, position_to_store
 from mld.errors import CheckpointRefused, LeaseLost, MldError, NotFound, Throttled, UnknownOutcome
+from mld.model.intent import Intent
 from mld.ports.metrics import Level, Unit
-from protocol.errors import DEPENDENCY, INVALID_STATE, SHUTDOWN, THROTTLING
+from protocol.additions import intent_fault
+from protocol.errors import DEPENDENCY, ILLEGAL_ARGUMENT, INVALID_STATE, SHUTDOWN, THROTTLING
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from mld.model.lease import HeldLease
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
     from mld.services.lease_renewer import LeaseRenewer
+    from protocol import Intent as AskedIntent
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +79,7 @@ class Checkpointer:
         self._lock = asyncio.Lock()
         self._state = CheckpointState.starting_at(held.lease.checkpoint)
         self._child_shard_ids: tuple[str, ...] = ()
-        #: True when the last write got no answer: the table may be ahead of :attr:`last`.
+        #: True when the last write got no answer: the table may be ahead of what we know.
         self.is_unsure = False
         #: True when the child wanted to checkpoint the shard's end, and the table did not let it.
         self.was_hindered_at_end = False
@@ -133,29 +136,58 @@ class Checkpointer:
                 return None
             return await self._store(position)
 
+    async def intend(self, asked: AskedIntent) -> str | None:
+        """Store what the child is about to write.
+
+        Returns:
+            None when it is stored, else the error name for the child.
+        """
+        async with self._lock:
+            if (fault := intent_fault(asked)) is not None:
+                log.info("%s: intent refused: %s", self._shard_id, fault)
+                return ILLEGAL_ARGUMENT
+            intent = Intent(asked.number, asked.after, asked.to, asked.app_id)
+            return await self._attempt(
+                lambda: self._renewer.intend(self._key, self._token, intent),
+                f"intent {intent.number}",
+            )
+
     async def _store(self, position: ExtendedSequenceNumber) -> str | None:
-        began = self._clock.monotonic()
-        try:
-            await self._write(position, began)
-        except MldError as error:
-            self._measure(began, succeeded=False)
-            self.is_unsure |= isinstance(error, UnknownOutcome)
+        error = await self._attempt(
+            lambda: self._renewer.checkpoint(
+                self._key, self._token, position, child_shard_ids=self._child_shard_ids
+            ),
+            f"checkpoint at {position}",
+        )
+        if error is not None:
             self.was_hindered_at_end = self._state.at_end is not None
-            return self._name_of(error, position)
-        self._measure(began, succeeded=True)
-        self.is_unsure = False
+            return error
         self._state = self._state.stored(position)
         self._on_stored()
         return None
 
-    async def _write(self, position: ExtendedSequenceNumber, began: float) -> None:
+    async def _attempt(self, write: Callable[[], Awaitable[None]], what: str) -> str | None:
+        """One write, measured; the error name when it failed."""
+        began = self._clock.monotonic()
+        try:
+            await self._repeat(write, began)
+        except CheckpointRefused as refused:
+            log.warning("%s: %s refused: %s", self._shard_id, what, refused)
+            return refused.error_name
+        except MldError as error:
+            self._measure(began, succeeded=False)
+            self.is_unsure |= isinstance(error, UnknownOutcome)
+            return self._name_of(error, what)
+        self._measure(began, succeeded=True)
+        self.is_unsure = False
+        return None
+
+    async def _repeat(self, write: Callable[[], Awaitable[None]], began: float) -> None:
         """One conditional write; throttled ones are repeated for a while."""
         attempt = 0
         while True:
             try:
-                await self._renewer.checkpoint(
-                    self._key, self._token, position, child_shard_ids=self._child_shard_ids
-                )
+                await write()
             except Throttled:
                 pause_s = backoff_s(
                     attempt, self._rng, first_s=_FIRST_PAUSE_S, cap_s=_LONGEST_PAUSE_S
@@ -167,8 +199,8 @@ class Checkpointer:
             else:
                 return
 
-    def _name_of(self, error: MldError, position: ExtendedSequenceNumber) -> str:
-        log.warning("%s: checkpoint at %s failed: %s", self._shard_id, position, error)
+    def _name_of(self, error: MldError, what: str) -> str:
+        log.warning("%s: %s failed: %s", self._shard_id, what, error)
         match error:
             case LeaseLost():
                 self._on_lost()

@@ -1,4 +1,4 @@
-"""One child's exchanges: a line to it, its checkpoint requests answered, and its status.
+"""One child's exchanges: a line to it, its requests answered, and its status.
 
 The line is written while stdout is read already, and the exchange ends with the status of that
 very action or fails the child. The pipes are bytes here; what may be said when is decided by
@@ -15,16 +15,22 @@ from typing import TYPE_CHECKING
 
 from mld.errors import ChildFailed, ChildTimedOut
 from protocol import (
+    NEED_DATA,
     Action,
     CheckpointRequest,
     CheckpointRequested,
     CheckpointResult,
     DaemonConnection,
-    IgnoredMessage,
+    DaemonEvent,
+    Intent,
+    IntentRequested,
+    IntentResult,
     JunkLine,
     RemoteProtocolError,
     StatusReceived,
+    TickRequested,
 )
+from protocol.additions import TICK_RANGE_S, is_tick
 from protocol.errors import INVALID_STATE
 
 if TYPE_CHECKING:
@@ -43,7 +49,7 @@ log = logging.getLogger(__name__)
 _EXIT_STATUS_S = 0.5
 #: A time-out that is noticed so much too late tells of us, not of the child.
 _FROZEN_S = 1.0
-#: Actions whose checkpoint requests can be served, as in Java.
+#: Actions whose checkpoint requests can be served, as in Java, and intents likewise.
 _CARRY_CHECKPOINTER = frozenset(
     {Action.PROCESS_RECORDS, Action.SHARD_ENDED, Action.SHUTDOWN_REQUESTED}
 )
@@ -69,7 +75,7 @@ class ChildExchange:
             config: time-outs and graces.
             checkpointer: answers its requests.
             child_log: gets its lines that are no messages.
-            clock: for warnings.
+            clock: for warnings, and for how long the child has been idle.
         """
         self._child = child
         self._connection = connection
@@ -80,6 +86,11 @@ class ChildExchange:
         self._clock = clock
         self._write_error: OSError | None = None
         self._answer_limit: asyncio.Timeout | None = None
+        self._has_complained = False
+        #: How often it wants to hear from us while there is nothing to tell; None = never.
+        self.tick_s: float | None = None
+        #: Reading of ``Clock.monotonic`` at the end of the last exchange.
+        self.idle_since = clock.monotonic()
         #: Of a child that ended in the middle of an exchange.
         self.exit_status: int | None = None
 
@@ -94,7 +105,7 @@ class ChildExchange:
         contents: list[bytes],
         on_written: Callable[[], None] | None = None,
     ) -> None:
-        """Write a line, answer checkpoint requests, and wait for the status.
+        """Write a line, answer requests, and wait for the status.
 
         Args:
             action: what the line is.
@@ -117,6 +128,7 @@ class ChildExchange:
             finally:
                 writing.cancel()
                 warning.cancel()
+                self.idle_since = self._clock.monotonic()
         if failure is not None:
             raise failure
 
@@ -168,24 +180,30 @@ class ChildExchange:
                 raise await self._broken(action, error) from error
             finally:
                 self._answer_limit = None
-            match event:
-                case StatusReceived():
-                    return
-                case CheckpointRequested(request=request):
-                    await self._answer(action, request)
-                case IgnoredMessage(action=ignored):
-                    log.debug("%s: ignored a %s message of the child", self._shard_id, ignored)
+            if isinstance(event, StatusReceived):
+                return
+            await self._serve(action, event)
 
-    async def _next_message(self) -> StatusReceived | CheckpointRequested | IgnoredMessage:
+    async def _serve(self, action: Action, event: DaemonEvent) -> None:
+        """Do what a child asks for while it owes a status."""
+        match event:
+            case CheckpointRequested(request=request):
+                await self._answer(action, request)
+            case IntentRequested(request=intent):
+                await self._answer_intent(action, intent)
+            case TickRequested(seconds=seconds):
+                self._note_tick(seconds)
+            case _:  # keep-alives, perhaps: each has started the time-out again
+                log.debug("%s: ignored a message of the child: %s", self._shard_id, event)
+
+    async def _next_message(self) -> DaemonEvent:
         """The next line that is a message; everything else goes to the log."""
-        while True:
-            match self._connection.next_event():
-                case JunkLine(line=line, reason=reason):
-                    self._log.stdout(line, reason)
-                case StatusReceived() | CheckpointRequested() | IgnoredMessage() as message:
-                    return message
-                case _:
-                    await self._read_more()
+        while (event := self._connection.next_event()) is NEED_DATA or isinstance(event, JunkLine):
+            if isinstance(event, JunkLine):
+                self._log.stdout(event.line, event.reason)
+            else:
+                await self._read_more()
+        return event
 
     async def _read_more(self) -> None:
         self._connection.receive_data(await self._child.read())
@@ -207,10 +225,35 @@ class ChildExchange:
             )
             error = INVALID_STATE
         result = CheckpointResult(request.sequence_number, request.sub_sequence_number, error)
+        await self._reply(action, result)
+
+    async def _answer_intent(self, action: Action, intent: Intent) -> None:
+        """Store an intent and write the result, echoing its number."""
+        if action in _CARRY_CHECKPOINTER:
+            error = await self._checkpointer.intend(intent)
+        else:
+            log.error("%s: the child said an intent during %s", self._shard_id, action)
+            error = INVALID_STATE
+        await self._reply(action, IntentResult(intent.number, error))
+
+    async def _reply(self, action: Action, result: CheckpointResult | IntentResult) -> None:
         try:
             await self._child.write(self._connection.send(result))
         except OSError as why:
-            raise self._failure(action, f"the checkpoint result cannot be written: {why}") from why
+            what = f"the {result.action} result cannot be written: {why}"
+            raise self._failure(action, what) from why
+
+    def _note_tick(self, seconds: float | None) -> None:
+        if is_tick(seconds):
+            self.tick_s = seconds
+        elif not self._has_complained:
+            self._has_complained = True
+            log.error(
+                "%s: the child asked for a tick every %s s, which is ignored: write %g to %g",
+                self._shard_id,
+                seconds,
+                *TICK_RANGE_S,
+            )
 
     async def _warn(self, action: Action) -> None:
         """Say again and again that the child takes long, where that is configured."""

@@ -31,6 +31,7 @@ class ConsumerParts:
     """What all consumers of a process share; make it once.
 
     Attributes:
+        pid: process id of the daemon, for children that outlive it if they don't look.
         lines: made here, because large conversions of all shards wait for each other in it.
         latest_starts: by lease key, the row's count of owner switches and when this process began
             to read at LATEST (epoch seconds). A child that is started again, or a lapsed lease that
@@ -45,6 +46,7 @@ class ConsumerParts:
     cleanup: LeaseCleanup
     launcher: ChildLauncher
     rng: random.Random
+    pid: int
     lines: LineWriter = field(init=False)
     latest_starts: dict[str, tuple[int, float]] = field(default_factory=dict)
 

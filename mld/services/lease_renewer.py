@@ -21,9 +21,10 @@ from mld.services.renewal_rounds import RETRY_CAP_S, RETRY_FIRST_S, RenewalRound
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from mld.model.config import LeaseConfig
+    from mld.model.intent import Intent
     from mld.model.lease import HeldLease, Lease
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.ports.clock import Clock, IdSource
@@ -189,6 +190,23 @@ class LeaseRenewer:
             UnknownOutcome: it may be stored; repeating it is safe.
             AwsError: nothing was written.
         """
+        await self._write(
+            lease_key,
+            token,
+            lambda lease: self._store.checkpoint(lease, position, child_shard_ids=child_shard_ids),
+        )
+
+    async def intend(self, lease_key: str, token: str, intent: Intent) -> None:
+        """Store what a child is about to write; otherwise like :meth:`checkpoint`.
+
+        Raises:
+            CheckpointRefused: the stored intent is a later one, or another of the same number.
+        """
+        await self._write(lease_key, token, lambda lease: self._store.intend(lease, intent))
+
+    async def _write(
+        self, lease_key: str, token: str, write: Callable[[Lease], Awaitable[Lease]]
+    ) -> None:
         async with self.exclusive(lease_key):
             holding = self._held.find(lease_key, token)
             if holding is None:
@@ -197,9 +215,7 @@ class LeaseRenewer:
             if self._held.has_lapsed(holding):
                 raise LeaseLost(lease_key, "it was not renewed in time")
             try:
-                lease = await self._store.checkpoint(
-                    holding.lease, position, child_shard_ids=child_shard_ids
-                )
+                lease = await write(holding.lease)
             except LeaseLost as lost:
                 self._held.lose(holding, lost.why)
                 raise

@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from mld.decide.intending import check_intent
 from mld.decide.renewal import Finding, judge_row, judge_taking
 from mld.errors import ConditionFailed, LeaseLost, UnknownOutcome
-from mld.model.lease_writes import checkpointing, releasing, renewal, taking
+from mld.model.lease_writes import checkpointing, intending, releasing, renewal, taking
 from mld.services.lease_rows import WRITE_TRIES, LeaseRows
 from mld.services.lease_scan import TableScan, TableScanner
 from mld.services.lease_table import LeaseTable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.model.config import LeaseConfig
+    from mld.model.intent import Intent
     from mld.model.lease import Lease
     from mld.model.lease_writes import LeaseWrite
     from mld.model.sequence import ExtendedSequenceNumber
@@ -99,6 +101,20 @@ class LeaseStore(LeaseRows):
         return await self._write_as_holder(
             lease, lambda row: checkpointing(row, position, child_shard_ids)
         )
+
+    async def intend(self, lease: Lease, intent: Intent) -> Lease:
+        """Store what a child is about to write; otherwise like :meth:`checkpoint`.
+
+        Raises:
+            CheckpointRefused: the stored intent is a later one, or another of the same number.
+        """
+
+        def make(row: Lease) -> LeaseWrite:
+            # Judged on the row that the condition names: what we remember may be behind it.
+            check_intent(row.intent, intent)
+            return intending(row, intent)
+
+        return await self._write_as_holder(lease, make)
 
     async def evict(self, lease: Lease) -> bool:
         """Release a lease that we hold, so that another worker can take it at once.

@@ -104,12 +104,14 @@ class PollingPublisher:
         self._is_interrupted = False
         if not self._queue:
             self._parts.budget.look_again()
-        while not self._queue:
-            if self._is_interrupted:
-                return None
-            self._arrived.clear()
-            await self._arrived.wait()
-        self._is_wanted = False
+        try:
+            while not self._queue:
+                if self._is_interrupted:
+                    return None
+                self._arrived.clear()
+                await self._arrived.wait()
+        finally:
+            self._is_wanted = False
         fetched = self._queue.popleft()
         self._taken.set()
         self._note_delivered(fetched.batch)

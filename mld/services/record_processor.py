@@ -19,23 +19,29 @@ from mld.services.child_end import end_child
 from mld.services.child_exchange import ChildExchange
 from mld.services.child_log import ChildLog
 from protocol import (
+    CAPABILITIES,
     Action,
     DaemonConnection,
     Initialize,
+    Intent as ToldIntent,
     LeaseLost,
+    ProcessRecords,
     ShardEnded,
     ShutdownRequested,
     State,
+    intent_extras,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from mld.model.config import ChildConfig
+    from mld.model.intent import Intent
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.ports.children import Child, ChildLauncher
     from mld.ports.clock import Clock
     from mld.services.checkpointer import Checkpointer
+    from protocol.messages import Scalar
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +98,7 @@ class RecordProcessor:
         self._checkpointer = checkpointer
         self._clock = clock
         self._env = env
-        self._connection = DaemonConnection(shard_id)
+        self._connection = DaemonConnection(shard_id, announced=CAPABILITIES)
         self._log = ChildLog(shard_id, clock)
         self._child: Child | None = None
         self._exchanges: ChildExchange | None = None
@@ -109,6 +115,14 @@ class RecordProcessor:
         return self._connection.state is State.IDLE
 
     @property
+    def tick_due_at(self) -> float | None:
+        """Reading of ``Clock.monotonic`` when an idle child wants an empty batch; None = never."""
+        exchanges = self._exchanges
+        if exchanges is None or exchanges.tick_s is None:
+            return None
+        return exchanges.idle_since + exchanges.tick_s
+
+    @property
     def is_unreachable(self) -> bool:
         """True when it runs but closed a pipe to us, so that it can never answer again."""
         return self._exchanges is not None and self._exchanges.is_cut_off and not self._is_over
@@ -120,8 +134,10 @@ class RecordProcessor:
 
     # -- actions -------------------------------------------------------------------------------
 
-    async def initialize(self, position: ExtendedSequenceNumber) -> None:
-        """Start the child and tell it shard and position."""
+    async def initialize(
+        self, position: ExtendedSequenceNumber, intent: Intent | None = None
+    ) -> None:
+        """Start the child and tell it shard, position and what was intended last."""
         try:
             self._child = await self._launcher.start(self._config.argv, self._env, self._log.stderr)
         except OSError as error:
@@ -145,7 +161,10 @@ class RecordProcessor:
             extra={"shard_id": self._shard_id},
         )
         message = Initialize(
-            self._shard_id, str(position.sequence_number), position.sub_sequence_number
+            self._shard_id,
+            str(position.sequence_number),
+            position.sub_sequence_number,
+            {} if intent is None else _extras(intent),
         )
         await self._exchange(Action.INITIALIZE, self._connection.send(message))
 
@@ -155,6 +174,11 @@ class RecordProcessor:
         box = [line]
         del line
         await self._running().run(Action.PROCESS_RECORDS, box, outgoing.on_written)
+
+    async def tick(self, millis_behind_latest: int | None) -> None:
+        """Deliver an empty batch to a child that has waited for so long."""
+        line = self._connection.send(ProcessRecords((), millis_behind_latest))
+        await self._exchange(Action.PROCESS_RECORDS, line)
 
     async def lease_lost(self) -> None:
         """Tell it that the shard belongs to another worker now."""
@@ -213,3 +237,7 @@ class RecordProcessor:
         """End it now, without a word."""
         if self._child is not None:
             self._child.kill()
+
+
+def _extras(intent: Intent) -> dict[str, Scalar]:
+    return intent_extras(ToldIntent(intent.number, intent.after, intent.to, intent.app_id))

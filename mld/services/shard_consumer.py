@@ -21,6 +21,7 @@ from mld.errors import (
     ChildTimedOut,
     LeaseLost,
 )
+from mld.model.intent import BrokenIntent
 from mld.services.batch_feed import BatchFeed
 from mld.services.consumer_parts import ConsumerParts, ConsumerStatus, EndNotCheckpointed
 from mld.services.shard_closing import ShardClosing
@@ -180,14 +181,28 @@ class ShardConsumer:
         if position.is_shard_end:
             hold.stop_for(ShutdownReason.SHARD_END)
             return Outcome.DONE
+        held = hold.current()
+        if held is None:
+            return Outcome.AGAIN
         lane = hold.lane = ShardLane(hold.held.lease, self._parts, hold.checkpointer)
+        intent = held.lease.intent
+        if isinstance(intent, BrokenIntent):
+            raise self._unreadable(intent)
         await lane.start_fetching(self._group, position, hold.latest_since_s())
         with hold.metrics.timed("InitializeTask", "RecordProcessor.initialize.Time"):
-            await lane.processor.initialize(position)
+            await lane.processor.initialize(position, intent)
         return Outcome.DONE
 
+    def _unreadable(self, intent: BrokenIntent) -> ChildFailed:
+        """A child that is told of no intent could skip a batch or write one twice."""
+        why = (
+            f"no child is started, because {intent.why}; repair or remove the attribute in the row"
+            f" {self.lease_key} of {self._parts.config.leases.table_name}, then start the worker"
+        )
+        return ChildFailed(self.shard_id, "initialize", why)
+
     async def _find_out(self) -> bool:
-        """After a checkpoint of unknown outcome: where the next child must begin.
+        """After a write of unknown outcome: where the next child must begin, and what it intended.
 
         Reading from before a SHARD_END that is stored would deliver this shard's records after
         those of its children, which start as soon as they see it.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING
 
 from mld.services.polling_publisher import PollingPublisher
 from mld.services.record_processor import RecordProcessor
+from protocol import CAPABILITIES, CAPABILITIES_VARIABLE
 
 if TYPE_CHECKING:
     from mld.model.lease import Lease
@@ -27,13 +29,7 @@ class ShardLane:
             parts.launcher,
             checkpointer,
             parts.polling.clock,
-            # For the child; nothing reads them but the user's program, if it likes.
-            {
-                "KCL_SHARD_ID": lease.shard_id,
-                "KCL_LEASE_KEY": lease.lease_key,
-                "KCL_STREAM_NAME": parts.polling.stream.name,
-                "KCL_APPLICATION_NAME": parts.config.application_name,
-            },
+            _environment(lease, parts),
         )
         self._name = f"fetch {lease.lease_key}"
         self._fetching: asyncio.Task[None] | None = None
@@ -55,3 +51,19 @@ class ShardLane:
             fetching.cancel()
             await asyncio.gather(fetching, return_exceptions=True)
         await self.publisher.close()
+
+
+def _environment(lease: Lease, parts: ConsumerParts) -> dict[str, str]:
+    """For the child; nothing reads it but the user's program, if it likes."""
+    config = parts.config
+    spark = {"KCL_MLD_SPARK": json.dumps(dict(config.spark))} if config.spark else {}
+    return {
+        "KCL_SHARD_ID": lease.shard_id,
+        "KCL_LEASE_KEY": lease.lease_key,
+        "KCL_STREAM_NAME": parts.polling.stream.name,
+        "KCL_APPLICATION_NAME": config.application_name,
+        "KCL_WORKER_ID": config.worker_id,
+        "KCL_MLD_PID": str(parts.pid),
+        CAPABILITIES_VARIABLE: ",".join(sorted(CAPABILITIES)),
+        **spark,
+    }

@@ -344,6 +344,7 @@ class ReplayWorld:
             ids=CountingIds(name),
             rng=random.Random(name),
             offload=Inline(),
+            pid=4711,
             release_memory=lambda: None,
         )
         self.worker = app.build(config, ports, Stream(config.stream.name))

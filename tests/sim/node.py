@@ -144,6 +144,7 @@ class Node(TaskOwner):
             clock=self.clock,
             ids=SimIds(self.worker_id),
             rng=self._rng,
+            pid=1,
             offload=InlineOffload(self._rng),
         )
 

@@ -65,6 +65,7 @@ class World:
             ids=CountingIds(),
             rng=random.Random(2),
             offload=Inline(),
+            pid=4711,
             release_memory=lambda: None,
         )
         self.worker = app.build(settings, ports, Stream("orders"))

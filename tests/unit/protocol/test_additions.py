@@ -78,10 +78,8 @@ def test_the_environment_says_what_the_daemon_can_do(text, found):
     assert capabilities({"KCL_MLD_CAPABILITIES": text}) == found
 
 
-def test_a_daemon_that_announces_nothing_can_do_nothing(monkeypatch):
+def test_a_daemon_that_announces_nothing_can_do_nothing():
     assert capabilities({}) == set()
-    monkeypatch.setenv("KCL_MLD_CAPABILITIES", "tick")
-    assert capabilities() == {"tick"}
 
 
 # -- lines -------------------------------------------------------------------------------------
@@ -294,6 +292,13 @@ def test_the_runner_asks_for_ticks_and_waits_for_the_intents_result():
         b'{"action":"status","responseFor":"processRecords"}',
     ]
     assert writer.start.intent == INTENT
+
+
+def test_the_announcement_is_found_in_the_environment_of_the_process(monkeypatch):
+    monkeypatch.setenv("KCL_MLD_CAPABILITIES", "tick")
+    out = io.BytesIO()
+    child.run(Writer(), io.BytesIO(encode(START)), out)
+    assert out.getvalue().startswith(encode(Tick(2.0)))
 
 
 def test_a_refused_intent_raises_its_name():

@@ -128,6 +128,7 @@ class World:
             cleanup=self.cleanup,
             launcher=self.children,
             rng=self.rng,
+            pid=4711,
         )
 
     async def open(self) -> None:

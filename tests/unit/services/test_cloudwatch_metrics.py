@@ -224,6 +224,7 @@ def test_a_shard_publishes_what_the_java_daemon_publishes():
             cleanup=world.cleanup,
             launcher=world.children,
             rng=world.rng,
+            pid=4711,
         )
         await world.open()
         world.put(b"one")

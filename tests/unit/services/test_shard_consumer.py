@@ -127,6 +127,9 @@ def test_the_child_learns_shard_and_position_and_gets_variables():
             "KCL_LEASE_KEY": FIRST,
             "KCL_STREAM_NAME": "orders",
             "KCL_APPLICATION_NAME": "app",
+            "KCL_WORKER_ID": "w1",
+            "KCL_MLD_PID": "4711",
+            "KCL_MLD_CAPABILITIES": "intent,tick",
         }
 
     in_world(test)

@@ -1,0 +1,75 @@
+"""What a child has said that it is about to write: an attribute of ours in the lease's row.
+
+Java knows nothing of the attribute and never removes it, because it updates rows and never puts
+them; so do we. It is in a map of its own, because ``pendingCheckpoint`` would be removed by every
+checkpoint of Java and of ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Name of the attribute.
+INTENT = "kclMldIntent"
+_TEXTS = ("after", "to", "appId")
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """One batch that a child wanted to write; only the number means something to the daemon.
+
+    Attributes:
+        number: >= 1; it never goes back in a row, and one number has one content.
+        after: position that the batch follows, at most 256 characters, as the other texts.
+        to: position that it ends with.
+        app_id: who writes.
+    """
+
+    number: int
+    after: str
+    to: str
+    app_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenIntent:
+    """The attribute is there, and it is no intent of ours.
+
+    Attributes:
+        why: what is wrong with it, without its content.
+    """
+
+    why: str
+
+
+def intent_attribute(intent: Intent) -> dict[str, Any]:
+    """The value of the attribute."""
+    return {
+        "M": {
+            "n": {"N": str(intent.number)},
+            "after": {"S": intent.after},
+            "to": {"S": intent.to},
+            "appId": {"S": intent.app_id},
+        }
+    }
+
+
+def intent_from(attribute: Mapping[str, Any] | None) -> Intent | BrokenIntent | None:
+    """The intent of a row; a broken one must not hide the rest of the lease."""
+    if attribute is None:
+        return None
+    content = attribute.get("M")
+    if content is None:
+        return BrokenIntent(f"{INTENT} is of type {'/'.join(attribute)}, not M")
+    number = str(content.get("n", {}).get("N", ""))
+    texts = [content.get(name, {}).get("S") for name in _TEXTS]
+    if not (number.isascii() and number.isdigit()) or int(number) < 1:
+        return BrokenIntent(f"{INTENT}.n is no whole number from 1 on")
+    for name, text in zip(_TEXTS, texts, strict=True):
+        if not isinstance(text, str):
+            return BrokenIntent(f"{INTENT}.{name} is no text")
+    return Intent(int(number), *texts)
