@@ -1,0 +1,225 @@
+"""Where the records of one shard are cut into batches. Pure: time is handed in.
+
+A batch ends at whichever comes first: enough records, enough bytes, or the age of its oldest
+record. A cut never changes what was cut before, and nothing here is kept over a restart: records
+are delivered again and are cut anew, so nobody may name a batch by its range.
+
+The one exception is a *forced* cut: a batch that an earlier process may have written is cut once
+more at exactly the position where it ended (``Intent.to``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mld.spark.model import Position, Row
+
+
+class Moment(Enum):
+    """What is known about records to come when a cut is considered."""
+
+    FLOWING = auto()
+    """Records have just arrived."""
+    IDLE = auto()
+    """An empty delivery: the tail waits for nobody."""
+    STOPPING = auto()
+    """Nothing more will be handed to this process: whatever is there is a batch."""
+    SHARD_ENDED = auto()
+    """Nothing more will ever come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a batch is full.
+
+    Attributes:
+        max_records: >= 1.
+        max_bytes: payload bytes, >= 1; one record may be bigger and is then a batch of its own.
+        max_delay_s: age of the oldest record, in s, > 0.
+        tick_s: how often an idle child is asked, in s; 0 = never (no ticks).
+    """
+
+    max_records: int
+    max_bytes: int
+    max_delay_s: float
+    tick_s: float = 0.0
+
+    @property
+    def flowing_s(self) -> float:
+        """Age that ends a batch while records flow: the next chance to cut is a tick away."""
+        return max(self.max_delay_s / 2, self.max_delay_s - self.tick_s)
+
+    @property
+    def idle_s(self) -> float:
+        """Age that ends an idle tail: the other half of the delay is left to commit it."""
+        return self.max_delay_s / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The records of a batch.
+
+    Attributes:
+        after: position that the batch follows; None = the beginning.
+        to: position where it ends.
+        rows: in order, all in (after, to]; empty only in a forced cut.
+        is_forced: True for the repetition of an earlier cut.
+        millis_behind_latest: of the newest delivery seen when it was cut; None if unknown.
+    """
+
+    after: Position | None
+    to: Position
+    rows: tuple[Row, ...] = field(repr=False)
+    is_forced: bool
+    millis_behind_latest: int | None
+
+
+class ShardBuffer:
+    """The records of a shard that are in no batch yet.
+
+    Args:
+        limits: when a batch is full.
+        after: position that the first batch follows; None = the beginning.
+        drop_through: records up to here are durable already and are dropped; None = none are.
+        forced_to: where the first batch has to end; None = anywhere.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        after: Position | None = None,
+        drop_through: Position | None = None,
+        forced_to: Position | None = None,
+    ) -> None:
+        self._limits = limits
+        self._after = after
+        self._last = drop_through
+        self._forced_to = forced_to
+        self._rows: deque[Row] = deque()
+        self._bytes = 0
+        self._ages: deque[tuple[Position, float]] = deque()
+        self._millis_behind: int | None = None
+        self.dropped = 0
+        self.delivered: Position | None = None
+
+    def __len__(self) -> int:
+        """Records that are buffered."""
+        return len(self._rows)
+
+    @property
+    def payload_bytes(self) -> int:
+        """Payload that is buffered, in bytes."""
+        return self._bytes
+
+    @property
+    def forced_to(self) -> Position | None:
+        """Where the next batch has to end; None = anywhere."""
+        return self._forced_to
+
+    @property
+    def is_full(self) -> bool:
+        """True if what is buffered makes a batch by size, and a forced cut is not pending."""
+        return self._forced_to is None and self._has_enough
+
+    def add(self, rows: Iterable[Row], now: float, millis_behind: int | None = None) -> None:
+        """Take a delivery.
+
+        Args:
+            rows: in the order of the shard; what is not beyond the last one known is dropped.
+            now: monotonic time in s.
+            millis_behind: distance of the delivery to the tip of the shard in ms; None if unknown.
+        """
+        self._millis_behind = millis_behind
+        last = self._last
+        before = len(self._rows)
+        for row in rows:
+            position = row.position
+            if self.delivered is None or position > self.delivered:
+                self.delivered = position
+            if last is not None and position <= last:
+                self.dropped += 1
+                continue
+            last = position
+            self._rows.append(row)
+            self._bytes += len(row.data)
+        self._last = last
+        if len(self._rows) > before:
+            self._ages.append((self._rows[-1].position, now))
+
+    def void_forced(self) -> Position | None:
+        """Forget a forced cut whose records are gone: the first record lies beyond its end.
+
+        Only right where reading began at a sentinel such as ``LATEST``, which moves.
+
+        Returns:
+            position of that first record if the cut was forgotten.
+        """
+        if self._forced_to is None or not self._rows or self._rows[0].position <= self._forced_to:
+            return None
+        self._forced_to = None
+        return self._rows[0].position
+
+    def cut(self, now: float, moment: Moment = Moment.FLOWING) -> Cut | None:
+        """The next batch, or None if none is due.
+
+        Args:
+            now: monotonic time in s.
+            moment: what is known about records to come.
+        """
+        if self._forced_to is not None:
+            return self._forced_cut(self._forced_to, moment)
+        if not self._rows or not self._is_due(now, moment):
+            return None
+        return self._take(self._prefix(), None)
+
+    def discard(self) -> None:
+        """Forget everything that is buffered."""
+        self._rows.clear()
+        self._ages.clear()
+        self._bytes = 0
+
+    @property
+    def _has_enough(self) -> bool:
+        return len(self._rows) >= self._limits.max_records or self._bytes >= self._limits.max_bytes
+
+    def _is_due(self, now: float, moment: Moment) -> bool:
+        if self._has_enough or moment in (Moment.STOPPING, Moment.SHARD_ENDED):
+            return True
+        limits = self._limits
+        patience = limits.idle_s if moment is Moment.IDLE else limits.flowing_s
+        return now - self._ages[0][1] >= patience
+
+    def _forced_cut(self, to: Position, moment: Moment) -> Cut | None:
+        """All records up to ``to``, once the shard has been read that far."""
+        is_there = self._last is not None and self._last >= to
+        if not is_there and moment is not Moment.SHARD_ENDED:
+            return None
+        self._forced_to = None
+        return self._take(sum(1 for row in self._rows if row.position <= to), to)
+
+    def _prefix(self) -> int:
+        """How many records fit: at least one, at most ``max_records``, within ``max_bytes``."""
+        count = size = 0
+        for row in self._rows:
+            size += len(row.data)
+            if count == self._limits.max_records or (count and size > self._limits.max_bytes):
+                break
+            count += 1
+        return count
+
+    def _take(self, count: int, forced_to: Position | None) -> Cut:
+        rows = tuple(self._rows.popleft() for _ in range(count))
+        self._bytes -= sum(len(row.data) for row in rows)
+        to = rows[-1].position if forced_to is None else forced_to
+        while self._ages and self._ages[0][0] <= to:
+            self._ages.popleft()
+        cut = Cut(self._after, to, rows, forced_to is not None, self._millis_behind)
+        self._after = to
+        return cut

@@ -1,0 +1,211 @@
+"""How ``data`` becomes columns, and what a record does that cannot become columns.
+
+Every decoder adds its columns beside the raw ones. Where a decoded column has the name of a raw one
+(Spark compares names without case), the decoded one wins. What happens to a bad record is the
+policy's: ``fail`` stops the shard and names the record, ``null`` keeps a row of nulls whose
+``_corrupt`` is true, ``deadletter`` writes it elsewhere (``mld.spark.deadletter``).
+
+``fail`` costs no second pass: the check is a filter of the plan itself. It has to be
+*nondeterministic* in Spark's eyes, else the optimizer may put the function's own filter, or the
+null checks that it derives from it, before the check, and a bad record would pass in silence.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mld.spark.errors import ConfigError
+from mld.spark.model import BATCH_COLUMN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+#: Column of the policy ``null``: true where the decoder failed.
+CORRUPT_COLUMN = "_corrupt"
+#: Begins the message that a bad record raises inside Spark; shard and position follow.
+BAD_RECORD = "kcl-mld: bad record"
+#: Names that no schema may use.
+RESERVED = frozenset({BATCH_COLUMN, CORRUPT_COLUMN})
+
+_RAW_NAMES = (
+    "data",
+    "partition_key",
+    "sequence_number",
+    "sub_sequence_number",
+    "approximate_arrival_timestamp",
+    "shard_id",
+    "stream_name",
+)
+_BAD_TEXT = "_kcl_bad_text"
+_DECODED = "_kcl_decoded"
+_BAD = "_kcl_bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """What to do with ``data``.
+
+    Attributes:
+        kind: raw, json, csv or avro.
+        schema: as Spark's function takes it; None for raw.
+        on_error: fail, null or deadletter.
+        names: of the decoded columns, in order; empty for raw.
+    """
+
+    kind: str
+    schema: str | None
+    on_error: str
+    names: tuple[str, ...] = ()
+
+    def apply(self, frame: DataFrame, *, carried: Sequence[str] = ()) -> DataFrame:
+        """The frame that the function sees: bad records are dealt with as the policy says.
+
+        Args:
+            frame: with the raw columns.
+            carried: further columns of it that are kept as they are.
+        """
+        if self.kind == "raw":
+            return frame
+        marked = self._marked(frame)
+        if self.on_error == "deadletter":
+            marked = marked.where(~_column(_BAD))
+        elif self.on_error == "fail":
+            marked = marked.where(_refusal())
+        taken = {name.lower() for name in self.names}
+        raw = [_column(name) for name in _RAW_NAMES if name not in taken]
+        decoded = [_column(f"{_DECODED}.{_quoted(name)}").alias(name) for name in self.names]
+        flag = [_column(_BAD).alias(CORRUPT_COLUMN)] if self.on_error == "null" else []
+        return marked.select(*raw, *decoded, *flag, *map(_column, carried))
+
+    def bad_rows(self, frame: DataFrame, *, carried: Sequence[str] = ()) -> DataFrame:
+        """The raw rows that cannot be decoded; none for raw."""
+        columns = [_column(name) for name in (*_RAW_NAMES, *carried)]
+        if self.kind == "raw":
+            return frame.where("false").select(*columns)
+        return self._marked(frame).where(_column(_BAD)).select(*columns)
+
+    def _marked(self, frame: DataFrame) -> DataFrame:
+        """With the decoded struct, and whether it is bad."""
+        decoded = frame.withColumn(_DECODED, self._struct())
+        bad = _column(_DECODED).isNull()
+        if self.kind != "avro":
+            bad = bad | _column(f"{_DECODED}.{_BAD_TEXT}").isNotNull()
+        return decoded.withColumn(_BAD, bad)
+
+    def _struct(self) -> Column:
+        functions = _functions()
+        schema = self.schema or ""
+        if self.kind == "avro":
+            from pyspark.sql.avro.functions import from_avro  # noqa: PLC0415 - needs a jar
+
+            return from_avro(_column("data"), schema, {"mode": "PERMISSIVE"})
+        read = functions.from_json if self.kind == "json" else functions.from_csv
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD_TEXT}
+        found: Column = read(_column("data").cast("string"), schema, options)
+        return found
+
+
+def make_decoder(kind: str, schema: str | None, on_error: str, spark: SparkSession) -> Decoder:
+    """Check a schema once and learn its column names.
+
+    Args:
+        kind: raw, json, csv or avro.
+        schema: DDL for json and csv, an Avro schema in JSON for avro; not looked at for raw.
+        on_error: fail, null or deadletter.
+        spark: parses the DDL.
+
+    Raises:
+        ConfigError: there is no schema, it cannot be read, or it uses a reserved name.
+    """
+    if kind == "raw":
+        return Decoder(kind, None, on_error)
+    if not schema or not schema.strip():
+        raise ConfigError(
+            f"the {kind} decoder needs a schema: run(..., schema=...) or spark.decoder.schema"
+        )
+    names = _avro_names(schema) if kind == "avro" else _ddl_names(schema, spark)
+    lowered = [name.lower() for name in names]
+    if reserved := sorted(RESERVED & set(lowered)):
+        raise ConfigError(f"the schema uses the reserved name {reserved[0]!r}: choose another")
+    if len(set(lowered)) < len(lowered):
+        raise ConfigError("the schema has a name twice (Spark compares names without case)")
+    if kind != "avro":
+        schema = f"{_inner(schema)}, {_BAD_TEXT} string"
+    return Decoder(kind, schema, on_error, names)
+
+
+def bad_record_in(text: str) -> str | None:
+    """``<shard> at <position>`` if a failure of Spark was raised by the policy ``fail``."""
+    _, found, rest = text.partition(f"{BAD_RECORD} <")
+    return rest.partition(">")[0] if found else None
+
+
+def _refusal() -> Column:
+    """A filter that lets good rows through and ends the job at a bad one.
+
+    ``rand()`` is at least 0, always: it is there because it makes the filter nondeterministic, and
+    such a filter is neither moved nor merged with others.
+    """
+    functions = _functions()
+    message = functions.concat(
+        functions.lit(f"{BAD_RECORD} <"),
+        _column("shard_id"),
+        functions.lit(" at "),
+        _column("sequence_number"),
+        functions.lit("."),
+        _column("sub_sequence_number").cast("string"),
+        functions.lit(">"),
+    )
+    refused = functions.raise_error(message).cast("boolean")
+    good: Column = functions.when(_column(_BAD) & (functions.rand(0) >= 0), refused).otherwise(
+        functions.lit(True)  # noqa: FBT003 - a literal of Spark
+    )
+    return good
+
+
+def _functions() -> Any:
+    """Spark's functions; imported late, because that decides between classic and Connect."""
+    from pyspark.sql import functions  # noqa: PLC0415
+
+    return functions
+
+
+def _column(name: str) -> Column:
+    column: Column = _functions().col(name)
+    return column
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _inner(ddl: str) -> str:
+    """``struct<a: int>`` -> ``a: int``; other text as it is."""
+    text = ddl.strip().rstrip(",")
+    if text.lower().startswith("struct<") and text.endswith(">"):
+        return text[len("struct<") : -1]
+    return text
+
+
+def _ddl_names(ddl: str, spark: SparkSession) -> tuple[str, ...]:
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - see _functions
+
+    try:
+        return tuple(spark.createDataFrame([], schema=ddl).schema.names)
+    except (PySparkException, ValueError, TypeError, AttributeError) as error:
+        first = str(error).strip().partition("\n")[0]
+        raise ConfigError(f"the decoder's schema {ddl!r} is no DDL: {first}") from error
+
+
+def _avro_names(schema: str) -> tuple[str, ...]:
+    try:
+        found = json.loads(schema)
+        return tuple(str(entry["name"]) for entry in found["fields"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            "the decoder's schema is no Avro record schema in JSON with its fields"
+        ) from error

@@ -1,0 +1,171 @@
+"""Batches of many shards through few Spark jobs, each committed and answered by itself.
+
+A job's fixed price dominates small batches, so whatever is ready is run together: at most one
+batch per shard, over all jobs that run. Runners are threads; while they are busy, batches queue,
+and the next job is larger.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from mld.spark.calls import SystemClock
+from mld.spark.errors import BatchFailed
+from mld.spark.job import Planner
+from mld.spark.job_run import JobRun, Ticket
+from mld.spark.progress import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mld.spark.config import SparkConfig
+    from mld.spark.model import Batch, ShardKey
+    from mld.spark.pipeline import Pipeline
+    from mld.spark.ports import Clock, Sessions, Sink
+
+#: Payload of one job, in bytes: a job of 64 full batches would not fit into a heap of 1 GB.
+MAX_JOB_BYTES = 64 * 1024 * 1024
+
+
+class Engine:
+    """Where batches are handed in; safe to call from any thread.
+
+    Args:
+        sessions: where a Spark session comes from.
+        sink: where the rows go; already prepared.
+        pipeline: what the app registered.
+        config: batch limits, attempts and times.
+        clock: for the coalescing window and for deadlines.
+        pause_s: before the second attempt at a batch, in s; doubles with each further one.
+    """
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        sink: Sink,
+        pipeline: Pipeline,
+        config: SparkConfig,
+        *,
+        clock: Clock | None = None,
+        pause_s: float = 0.5,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._window_s = config.coalesce_window_s if sink.coalesces else 0.0
+        self._coalesces = sink.coalesces
+        self._sessions = sessions
+        self._max_in_flight = config.max_in_flight
+        self._changed = threading.Condition()
+        self._queue: list[Ticket] = []
+        self._running: list[JobRun] = []
+        self._runners: list[threading.Thread] = []
+        self._closed = threading.Event()
+        progress = Progress(self._clock)
+        planner = Planner(pipeline, config)
+        self._new_run: Callable[[list[Ticket]], JobRun] = lambda tickets: JobRun(
+            tickets,
+            sessions=sessions,
+            sink=sink,
+            planner=planner,
+            config=config,
+            clock=self._clock,
+            progress=progress,
+            stop=self._closed,
+            pause_s=pause_s,
+        )
+
+    def submit(self, batch: Batch, fence: Callable[[], bool]) -> Future[None]:
+        """Hand in a batch; batches of one shard are run in this order.
+
+        Args:
+            batch: what to write.
+            fence: asked right before every write and commit; False = the shard is lost.
+
+        Returns:
+            done when the batch is durable, or failed with a ``SparkChildError``.
+        """
+        ticket = Ticket(batch, fence, Future(), self._clock.monotonic())
+        with self._changed:
+            if self._closed.is_set():
+                ticket.fail(BatchFailed(f"{batch.shard.shard_id}: this process is ending"))
+                return ticket.future
+            self._queue.append(ticket)
+            if len(self._runners) < self._max_in_flight:
+                name = f"spark-job-{len(self._runners) + 1}"
+                runner = threading.Thread(target=self._serve, name=name, daemon=True)
+                self._runners.append(runner)
+                runner.start()
+            self._changed.notify_all()
+        return ticket.future
+
+    def abandon(self, shard: ShardKey) -> None:
+        """Nobody wants the batches of a shard any more: forget them, end a job of theirs.
+
+        A job that serves other shards too goes on; the shard's fence keeps it from committing.
+        """
+        with self._changed:
+            gone = [ticket for ticket in self._queue if ticket.shard == shard]
+            self._queue = [ticket for ticket in self._queue if ticket.shard != shard]
+            runs = [run for run in self._running if run.serves_only(shard)]
+        for ticket in gone:
+            ticket.fail(BatchFailed(f"{shard.shard_id}: given up before it was written"))
+        for run in runs:
+            self._sessions.interrupt(run.tag)
+
+    def close(self) -> None:
+        """Take no more, forget what waits, and interrupt what runs."""
+        with self._changed:
+            self._closed.set()
+            gone, self._queue = self._queue, []
+            runs = list(self._running)
+            self._changed.notify_all()
+        for ticket in gone:
+            ticket.fail(BatchFailed(f"{ticket.shard_id}: this process is ending"))
+        for run in runs:
+            self._sessions.interrupt(run.tag)
+
+    def _serve(self) -> None:
+        """A runner's life."""
+        while (run := self._next()) is not None:
+            try:
+                run.run()
+            finally:
+                with self._changed:
+                    self._running.remove(run)
+                    self._changed.notify_all()
+
+    def _next(self) -> JobRun | None:
+        """Wait for the next job; None at the end."""
+        with self._changed:
+            while not self._closed.is_set():
+                ready = self._ready()
+                if not ready:
+                    self._changed.wait()
+                    continue
+                patience = self._window_s - (self._clock.monotonic() - ready[0].submitted_at)
+                if patience > 0:
+                    self._changed.wait(patience)
+                    continue
+                run = self._new_run(ready)
+                self._queue = [ticket for ticket in self._queue if ticket not in ready]
+                self._running.append(run)
+                return run
+        return None
+
+    def _ready(self) -> list[Ticket]:
+        """The oldest batch of each shard that is in no job, as many as one job may hold."""
+        busy = {ticket.shard for run in self._running for ticket in run.tickets}
+        names: set[str] = set()
+        ready: list[Ticket] = []
+        size = 0
+        for ticket in self._queue:
+            if ticket.shard in busy or ticket.batch.batch_id in names:
+                continue
+            size += ticket.payload_bytes
+            if ready and (size > MAX_JOB_BYTES or not self._coalesces):
+                break
+            busy.add(ticket.shard)
+            names.add(ticket.batch.batch_id)
+            ready.append(ticket)
+        return ready

@@ -1,0 +1,59 @@
+"""What the engine has done, in one line of the log every ten seconds at most."""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mld.spark.model import Batch
+    from mld.spark.ports import Clock
+
+_log = logging.getLogger(__name__)
+_EVERY_S = 10.0
+
+
+class Progress:
+    """Counts what was committed since the last line. Safe to call from any thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._since = clock.monotonic()
+        self._latencies: list[float] = []
+        self._records = 0
+        self._jobs = 0
+        self._shards: set[str] = set()
+
+    def committed(self, batch: Batch, latency_s: float) -> None:
+        """A batch is durable.
+
+        Args:
+            batch: which.
+            latency_s: time since it was handed to the engine, in s.
+        """
+        with self._lock:
+            self._latencies.append(latency_s)
+            self._records += len(batch.rows)
+            self._shards.add(batch.shard.shard_id)
+
+    def job_ended(self) -> None:
+        """A Spark job is over: time for a line, perhaps."""
+        with self._lock:
+            self._jobs += 1
+            now = self._clock.monotonic()
+            elapsed = now - self._since
+            if elapsed < _EVERY_S or not self._latencies:
+                return
+            line = (
+                f"{len(self._latencies)} batches of {len(self._shards)} shards in {self._jobs} "
+                f"jobs, {self._records} records, {self._records / elapsed:.0f} records/s, "
+                f"commit p50 {statistics.median(self._latencies):.2f} s"
+            )
+            self._since = now
+            self._latencies.clear()
+            self._shards.clear()
+            self._records = self._jobs = 0
+        _log.info("%s", line)

@@ -1,0 +1,141 @@
+"""Records of the daemon's line -> rows -> an Arrow table with the raw columns. No pandas.
+
+A shard takes up to 1,000 records a second and a worker serves many shards in one process, so this
+is written for speed: one pass over the records, columns built from lists.
+"""
+
+from __future__ import annotations
+
+import binascii
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+
+from mld.spark.errors import BatchFailed
+from mld.spark.model import BATCH_COLUMN, Position, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mld.spark.model import Batch
+    from protocol import Record
+
+#: Columns that every function sees, before what the decoder adds.
+RAW_SCHEMA = pa.schema(
+    [
+        pa.field("data", pa.binary(), nullable=False),
+        pa.field("partition_key", pa.string()),
+        pa.field("sequence_number", pa.string(), nullable=False),
+        pa.field("sub_sequence_number", pa.int64(), nullable=False),
+        pa.field("approximate_arrival_timestamp", pa.timestamp("us", "UTC")),
+        pa.field("shard_id", pa.string(), nullable=False),
+        pa.field("stream_name", pa.string(), nullable=False),
+    ]
+)
+#: The same with the batch of each row, for a table that holds several batches.
+BATCHED_SCHEMA = RAW_SCHEMA.append(pa.field(BATCH_COLUMN, pa.string(), nullable=False))
+
+_US_PER_MS = 1000
+#: How a delivery begins as every daemon writes it.
+_DELIVERY = b'{"action":"processRecords"'
+
+
+class _WireRecord(msgspec.Struct, gc=False):
+    """A record of a line; ``bytes`` makes the parser decode the base64 text in place."""
+
+    sequenceNumber: str  # noqa: N815 - the wire's name
+    data: bytes | None = None
+    partitionKey: str | None = None  # noqa: N815 - the wire's name
+    approximateArrivalTimestamp: int | None = None  # noqa: N815 - the wire's name
+    subSequenceNumber: int | None = None  # noqa: N815 - the wire's name
+
+
+class _WireDelivery(msgspec.Struct):
+    """A ``processRecords`` line."""
+
+    records: list[_WireRecord]
+    millisBehindLatest: int | None = None  # noqa: N815 - the wire's name
+
+
+_decoder = msgspec.json.Decoder(_WireDelivery)
+
+
+def read_delivery(line: bytes) -> tuple[list[Row], bytes] | None:
+    """Take the records out of a ``processRecords`` line, some ten times faster than field by field.
+
+    Returns:
+        the rows, and the same line without records, for the connection that minds the order of
+        messages; None if the line is another message, or one that has to be looked at closely.
+    """
+    if not line.startswith(_DELIVERY):
+        return None
+    try:
+        found = _decoder.decode(line)
+        rows = [
+            Row(
+                Position(int(record.sequenceNumber), record.subSequenceNumber or 0),
+                record.partitionKey or "",
+                record.data or b"",
+                record.approximateArrivalTimestamp,
+            )
+            for record in found.records
+        ]
+    except (msgspec.DecodeError, ValueError):
+        return None
+    behind = "null" if found.millisBehindLatest is None else str(found.millisBehindLatest)
+    return rows, b'%b,"records":[],"millisBehindLatest":%b}\n' % (_DELIVERY, behind.encode())
+
+
+def rows_of(records: Iterable[Record]) -> list[Row]:
+    """The records of one delivery.
+
+    Raises:
+        BatchFailed: a record has no sequence number, or its data is not base64: the line was not
+            written by a daemon.
+    """
+    decode = binascii.a2b_base64
+    try:
+        return [
+            Row(
+                Position(int(record.sequence_number or ""), record.sub_sequence_number or 0),
+                record.partition_key or "",
+                decode(record.data or ""),
+                record.approximate_arrival_timestamp_ms,
+            )
+            for record in records
+        ]
+    except ValueError as error:
+        raise BatchFailed(f"a record of the daemon cannot be read: {error}") from error
+
+
+def table_of(batch: Batch) -> pa.Table:
+    """The rows of one batch in the raw schema; a batch without rows gives an empty table."""
+    return pa.Table.from_arrays(_columns(batch), schema=RAW_SCHEMA)
+
+
+def united_table(batches: Sequence[Batch]) -> pa.Table:
+    """The rows of several batches, each row with the id of its batch."""
+    return pa.concat_tables(
+        [
+            pa.Table.from_arrays(
+                [*_columns(batch), pa.repeat(batch.batch_id, len(batch.rows))],
+                schema=BATCHED_SCHEMA,
+            )
+            for batch in batches
+        ]
+    ).combine_chunks()
+
+
+def _columns(batch: Batch) -> list[pa.Array]:
+    rows = batch.rows
+    arrivals = [None if row.arrival_ms is None else row.arrival_ms * _US_PER_MS for row in rows]
+    return [
+        pa.array([row.data for row in rows], pa.binary()),
+        pa.array([row.partition_key for row in rows], pa.string()),
+        pa.array([str(row.position.sequence) for row in rows], pa.string()),
+        pa.array([row.position.sub for row in rows], pa.int64()),
+        pa.array(arrivals, pa.int64()).cast(pa.timestamp("us", "UTC")),
+        pa.repeat(batch.shard.shard_id, len(rows)),
+        pa.repeat(batch.shard.stream, len(rows)),
+    ]

@@ -1,0 +1,250 @@
+"""A daemon's end of a shard's pipes, and a sink and a pipeline without Spark."""
+
+from __future__ import annotations
+
+import base64
+import json
+import queue
+import threading
+
+from mld.spark.config import read_properties
+from mld.spark.engine import Engine
+from mld.spark.facts import Facts, ShardGate
+from mld.spark.model import Position
+from mld.spark.shard_session import ShardSession
+from protocol import (
+    CheckpointResult,
+    Initialize,
+    IntentResult,
+    LeaseLost,
+    ProcessRecords,
+    Record,
+    ShardEnded,
+    ShutdownRequested,
+    encode,
+)
+
+WAIT_S = 20.0
+
+
+def settings(**more):
+    """A configuration; ``more`` has keys with ``__`` for a dot, without ``spark``."""
+    given = {
+        "spark.sink.path": "/nowhere",
+        "spark.batch.coalesceWindow": "0ms",
+        **{"spark." + name.replace("__", "."): text for name, text in more.items()},
+    }
+    return read_properties(given)
+
+
+def record(sequence, sub=0, data=b"x"):
+    return Record(base64.b64encode(data).decode(), "key", str(sequence), 1_700_000_000_000, sub)
+
+
+class Daemon:
+    """Speaks with one session; answers its requests by itself."""
+
+    def __init__(self):
+        self._to_child = queue.Queue()
+        self._rest = b""
+        self.lines = []
+        self.checkpoints = []
+        self.intents = []
+        self.ticks = []
+        self.keep_alives = 0
+        self.refuse_checkpoint = []
+        self.refuse_intent = []
+        self.changed = threading.Condition()
+        self.statuses = 0
+        self.is_broken = False
+
+    # --- the files of the child ---
+
+    def readline(self):
+        return self._to_child.get()
+
+    def write(self, data):
+        if self.is_broken:
+            raise BrokenPipeError
+        with self.changed:
+            self._heard(json.loads(data))
+            self.changed.notify_all()
+
+    def flush(self):
+        pass
+
+    # --- what the test does ---
+
+    def say(self, message):
+        self._to_child.put(encode(message))
+
+    def close(self):
+        self._to_child.put(b"")
+
+    def await_statuses(self, count):
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.statuses >= count, WAIT_S), self.lines
+
+    def tell(self, message):
+        """Say it and wait for the status."""
+        before = self.statuses
+        self.say(message)
+        self.await_statuses(before + 1)
+
+    def initialize(self, checkpoint="TRIM_HORIZON", sub=0, **extras):
+        self.tell(Initialize("shardId-0", checkpoint, sub, extras))
+
+    def deliver(self, *records):
+        self.tell(ProcessRecords(tuple(records), 7))
+
+    def lease_lost(self):
+        self.tell(LeaseLost())
+
+    def shard_ended(self):
+        self.tell(ShardEnded())
+
+    def shutdown(self):
+        self.tell(ShutdownRequested())
+
+    def _heard(self, line):
+        self.lines.append(line)
+        match line["action"]:
+            case "status":
+                self.statuses += 1
+            case "checkpoint":
+                error = self.refuse_checkpoint.pop(0) if self.refuse_checkpoint else None
+                sequence, sub = line["sequenceNumber"], line["subSequenceNumber"]
+                if error is None:
+                    self.checkpoints.append(
+                        "END" if sequence is None else Position(int(sequence), sub)
+                    )
+                self.say(CheckpointResult(sequence, sub, error))
+            case "intent":
+                error = self.refuse_intent.pop(0) if self.refuse_intent else None
+                if error is None:
+                    self.intents.append(line)
+                self.say(IntentResult(line["number"], error))
+            case "tick":
+                self.ticks.append(line["seconds"])
+            case "leaseLost":
+                self.keep_alives += 1
+
+
+class Frame:
+    """Rows with the few methods that a plan needs here."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def withColumn(self, *_):  # noqa: N802 - Spark's name
+        return self
+
+
+class FakeSession:
+    def addTag(self, tag):  # noqa: N802 - Spark's name
+        pass
+
+
+class FakeSessions:
+    def __init__(self):
+        self.interrupted = []
+        self.renewed = 0
+        self.session = FakeSession()
+
+    def get(self):
+        return self.session
+
+    def renew(self, lost=None):
+        self.renewed += 1
+
+    def interrupt(self, tag):
+        self.interrupted.append(tag)
+
+    def close(self):
+        pass
+
+
+class MemorySink:
+    """Keeps committed rows; can be told to fail and to wait."""
+
+    def __init__(self, *, coalesces=True, uses_intents=False):
+        self.coalesces = coalesces
+        self.uses_intents = uses_intents
+        self.marks = {}
+        self.rows = []
+        self.jobs = []
+        self.committed = []
+        self.write_errors = []
+        self.commit_errors = []
+        self.discarded = 0
+        self.gate = threading.Event()
+        self.gate.set()
+        self.writing = threading.Event()
+
+    def prepare(self, spark):
+        pass
+
+    def mark(self, shard):
+        return self.marks.get(shard.shard_id)
+
+    def write(self, frame, batches):
+        self.writing.set()
+        assert self.gate.wait(WAIT_S)
+        self.jobs.append([batch.shard.shard_id for batch in batches])
+        if self.write_errors and (error := self.write_errors.pop(0)) is not None:
+            raise error
+        return list(batches)
+
+    def commit(self, staged, batch):
+        if self.commit_errors and (error := self.commit_errors.pop(0)) is not None:
+            raise error
+        assert batch in staged
+        self.committed.append(batch)
+        self.rows.extend((batch.shard.shard_id, *row.position) for row in batch.rows)
+        self.marks[batch.shard.shard_id] = batch.to
+
+    def discard(self, staged):
+        self.discarded += 1
+
+
+class Session:
+    """A session in a thread of its own, with its daemon."""
+
+    def __init__(self, engine, sink, pipeline, config, *, capabilities=("intent", "tick"), **more):
+        self.daemon = Daemon()
+        self.error = None
+        facts = Facts("app", "stream", "worker", frozenset(capabilities), "shardId-0")
+        more.setdefault("gate", ShardGate())
+        self.session = ShardSession(
+            facts,
+            self.daemon,
+            self.daemon,
+            engine=engine,
+            sink=sink,
+            pipeline=pipeline,
+            config=config,
+            pause_s=0.001,
+            **more,
+        )
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self):
+        try:
+            self.session.serve()
+        except Exception as error:  # noqa: BLE001 - for the test
+            self.error = error
+            with self.daemon.changed:
+                self.daemon.changed.notify_all()
+
+    def end(self):
+        self.daemon.close()
+        return self.ended()
+
+    def ended(self):
+        self._thread.join(WAIT_S)
+        assert not self._thread.is_alive()
+        return self.error
+
+
+__all__ = ["Daemon", "Engine", "FakeSessions", "MemorySink", "Session", "record", "settings"]
