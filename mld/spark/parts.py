@@ -1,0 +1,181 @@
+"""The one place of the Spark child that puts its parts together."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from mld.spark.errors import MissingPart
+from mld.spark.facts import ShardGate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mld.spark.config import SparkConfig
+    from mld.spark.facts import Facts
+    from mld.spark.pipeline import Pipeline
+    from mld.spark.shard_pipes import ShardInput, ShardOutput
+
+
+class Server(Protocol):
+    """An embedded server as the host sees it; see ``mld.spark.launcher.EmbeddedServer``."""
+
+    @property
+    def pid(self) -> int:
+        """Of the JVM."""
+
+    @property
+    def url(self) -> str:
+        """Where clients connect, once it is ready."""
+
+    @property
+    def token(self) -> str:
+        """What a client must present."""
+
+    def wait_ready(self, timeout_s: float) -> None:
+        """Return once it accepts calls."""
+
+    def poll(self) -> int | None:
+        """Exit code; None while it runs."""
+
+    def stop(self) -> None:
+        """End it, within a few seconds."""
+
+
+class Session(Protocol):
+    """One shard's conversation."""
+
+    def serve(self) -> None:
+        """Until its input ends; raises ``SparkChildError`` if the shard has failed."""
+
+    def abandon(self) -> None:
+        """From another thread: nobody listens any more, so come to an end."""
+
+
+class Service(Protocol):
+    """What serves the shards of a worker once all is ready."""
+
+    def session(self, facts: Facts, stdin: ShardInput, stdout: ShardOutput) -> Session:
+        """A shard's session; not started."""
+
+    def close(self) -> None:
+        """Interrupt what runs and let go of the server."""
+
+
+class Parts(Protocol):
+    """How a host comes to its server and its service."""
+
+    def launch(self, config: SparkConfig, directory: Path) -> Server | None:
+        """Start the server; None if there is one elsewhere. From the main thread, before others."""
+
+    def open(
+        self, config: SparkConfig, facts: Facts, pipeline: Pipeline, address: tuple[str, str | None]
+    ) -> Service:
+        """Put together what serves the shards.
+
+        Args:
+            config: effective values.
+            facts: of the worker.
+            pipeline: of the app.
+            address: URL and token of the server, which is ready.
+        """
+
+
+def address_of(config: SparkConfig, server: Server | None) -> tuple[str, str | None]:
+    """URL and token of the worker's server; waits until an embedded one is ready.
+
+    Raises:
+        SparkUnreachable: it ended or is too slow.
+        ConfigError: the token of a remote one is missing.
+    """
+    if server is None:
+        from mld.spark.sessions import remote_token  # noqa: PLC0415 - see below
+
+        assert config.remote is not None  # or there was a server
+        return config.remote, remote_token(config, os.environ)
+    server.wait_ready(config.start_timeout_s)
+    return server.url, server.token
+
+
+class SparkParts:
+    """The real ones. What imports pyspark is imported late: its absence must be a clear line."""
+
+    def launch(self, config: SparkConfig, directory: Path) -> Server | None:
+        """Start the JVM unless ``spark.remote`` names a server."""
+        if importlib.util.find_spec("pyspark") is None:
+            raise MissingPart("pyspark is missing: pip install 'kcl-mld[spark]'")
+        if not config.is_embedded:
+            return None
+        from mld.spark.launcher import EmbeddedServer  # noqa: PLC0415
+        from mld.spark.sinks.packages import sinks_conf  # noqa: PLC0415
+
+        conf = {**config.conf, **sinks_conf(config, _spark_version())}
+        application = os.environ.get("KCL_APPLICATION_NAME") or "kcl-mld"
+        with_jars = replace(config, conf=conf)
+        return EmbeddedServer.launch(with_jars, directory, os.environ, app_name=application)
+
+    def open(
+        self, config: SparkConfig, facts: Facts, pipeline: Pipeline, address: tuple[str, str | None]
+    ) -> Service:
+        """Sink and engine over one session.
+
+        Raises:
+            SparkChildError: a part is missing, wrong, or refuses.
+        """
+        return SparkService(config, facts, pipeline, address)
+
+
+def _spark_version() -> str:
+    """Of the installed package, whichever of its names it has."""
+    for name in ("pyspark", "pyspark-client", "pyspark-connect"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(name)
+    return "4.2"
+
+
+class SparkService:
+    """Sessions, sink and engine of a process."""
+
+    def __init__(
+        self, config: SparkConfig, facts: Facts, pipeline: Pipeline, address: tuple[str, str | None]
+    ) -> None:
+        from mld.spark.engine import Engine  # noqa: PLC0415 - Arrow, Spark: only when needed
+        from mld.spark.intents import make_intent_store  # noqa: PLC0415
+        from mld.spark.sessions import ConnectSessions  # noqa: PLC0415
+        from mld.spark.sinks import make_sink  # noqa: PLC0415
+
+        self._config = config
+        self._pipeline = pipeline
+        self._gate = ShardGate()
+        url, token = address
+        self._sessions = ConnectSessions(url, token, config, facts.application)
+        self._sink = make_sink(config, facts.application)
+        self._sink.prepare(self._sessions.get())
+        uses_store = self._sink.uses_intents
+        self._intents = make_intent_store(config, facts.application) if uses_store else None
+        self._engine = Engine(self._sessions, self._sink, pipeline, config)
+
+    def session(self, facts: Facts, stdin: ShardInput, stdout: ShardOutput) -> Session:
+        """A shard's session over the one engine."""
+        from mld.spark.shard_session import ShardSession  # noqa: PLC0415
+
+        return ShardSession(
+            facts,
+            stdin,
+            stdout,
+            engine=self._engine,
+            sink=self._sink,
+            pipeline=self._pipeline,
+            config=self._config,
+            gate=self._gate,
+            intents=self._intents,
+        )
+
+    def close(self) -> None:
+        """Interrupt what runs and let go of the server."""
+        self._engine.close()
+        self._sessions.close()
