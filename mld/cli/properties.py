@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from mld.model.config_keys import KEYS, Effect, Key
+from mld.spark.keys import FREE_PREFIXES, KEYS as SPARK_KEYS, SparkKey
 
 _HEAD = """# Properties
 
@@ -15,6 +16,16 @@ leaves the default. Names are case-sensitive; everything else in a file is ignor
 | property | read as | default | effect | meaning |
 |---|---|---|---|---|"""
 
+_SPARK_HEAD = f"""
+## For children that run Spark
+
+kcl-mld checks these and hands them to its children in `KCL_MLD_SPARK`; the Java daemon ignores them.
+Keys below {" and ".join(f"`{prefix}`" for prefix in FREE_PREFIXES)} are handed on as they are, others
+with a warning.
+
+| property | read as | default | meaning |
+|---|---|---|---|"""
+
 
 @click.command("properties")
 def properties() -> None:
@@ -22,6 +33,9 @@ def properties() -> None:
     click.echo(_HEAD)
     for key in KEYS.values():
         click.echo(_row(key))
+    click.echo(_SPARK_HEAD)
+    for spark_key in SPARK_KEYS:
+        click.echo(_spark_row(spark_key))
 
 
 def _row(key: Key) -> str:
@@ -31,3 +45,10 @@ def _row(key: Key) -> str:
     default = default.replace("False", "false")
     effect = "effective; kcl-mld only" if key.own and key.effect is Effect.EFFECTIVE else key.effect
     return f"| `{key.name}` | {kind}{limit} | {default} | {effect} | {key.doc} |"
+
+
+def _spark_row(key: SparkKey) -> str:
+    kind = ", ".join(f"`{word}`" for word in key.choices) or str(key.kind)
+    limit = f", at least {key.least:g}" if key.least else ""
+    default = "" if key.default is None else f"`{key.default}`"
+    return f"| `{key.name}` | {kind}{limit} | {default} | {key.doc} |"

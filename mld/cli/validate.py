@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from mld.model.config_build import Built
     from mld.model.settings import Setting
+    from mld.model.spark_settings import SparkSetting
 
 #: Properties that an environment variable stands in for, and the variables in their order.
 _FROM_ENVIRONMENT = {
@@ -49,6 +50,7 @@ def validate(file: str, *, as_json: bool, show_all: bool) -> int:
         click.echo(json.dumps({"file": file, "valid": False, "error": mask(str(error))}))
         return error.exit_code
     rows = [_row(setting, os.environ) for setting in built.settings]
+    rows += [_spark_row(setting) for setting in built.spark]
     findings = [*built.findings, *_check_region(built, file, rows)]
     suspicious = any(finding.severity is not Severity.INFO for finding in findings)
     if as_json:
@@ -75,6 +77,16 @@ def _row(setting: Setting, environ: Mapping[str, str]) -> dict[str, Any]:
         "origin": origin,
         "effect": str(key.effect),
         "shown": setting.text is not None or (used and shown != ""),
+    }
+
+
+def _spark_row(setting: SparkSetting) -> dict[str, Any]:
+    return {
+        "key": setting.name,
+        "value": setting.shown,
+        "origin": setting.origin,
+        "effect": Effect.EFFECTIVE.value,
+        "shown": setting.text is not None,
     }
 
 

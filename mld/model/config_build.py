@@ -26,6 +26,7 @@ from mld.model.findings import Finding, Severity
 from mld.model.properties import parse
 from mld.model.sequence import InitialPosition, Sentinel
 from mld.model.settings import Setting, Settings, read_settings
+from mld.model.spark_settings import SparkSetting, spark_settings
 
 _NO_CHAIN = CredentialChain(())
 
@@ -38,11 +39,13 @@ class Built:
         config: None when there is an error among the findings.
         settings: every property with its effective value and origin, in the order of the table.
         findings: in file order, then what concerns the file as a whole.
+        spark: ``spark.*`` properties; none unless the file has one.
     """
 
     config: Config | None
     settings: tuple[Setting, ...]
     findings: tuple[Finding, ...]
+    spark: tuple[SparkSetting, ...] = ()
 
     def require(self) -> Config:
         """The configuration.
@@ -72,7 +75,8 @@ def build_config(data: bytes, source: str, *, worker_id: str) -> Built:
     findings = sorted(settings.findings, key=lambda f: (f.line is None, f.line or 0))
     failed = any(finding.severity is Severity.ERROR for finding in findings)
     in_order = tuple(settings[name] for name in KEYS)
-    return Built(None if failed else config, in_order, tuple(findings))
+    spark = spark_settings(settings.spark)
+    return Built(None if failed else config, in_order, tuple(findings), spark)
 
 
 def _assemble(settings: Settings, worker_id: str) -> Config:
@@ -93,6 +97,7 @@ def _assemble(settings: Settings, worker_id: str) -> Config:
         shutdown_grace_s=settings.seconds("shutdownGraceMillis"),
         client_version_config=str(settings.value("clientVersionConfig")),
         processing_language=settings.text("processingLanguage") or None,
+        spark={name: one.text or "" for name, one in settings.spark.items()},
     )
 
 

@@ -14,6 +14,7 @@ from mld.model.config_names import resolve
 from mld.model.findings import Finding, Problem, Severity
 from mld.model.masking import mask, mask_value
 from mld.model.properties import Entry, last_of_each
+from mld.model.spark_settings import PREFIX, SparkSetting, problem_of
 from mld.model.values import Value, convert
 
 if TYPE_CHECKING:
@@ -62,11 +63,13 @@ class Settings:
     Attributes:
         source: file as the user named it.
         by_name: canonical name -> setting; complete: absent ones hold their default.
+        spark: name -> line that counts, of the ``spark.*`` properties.
         findings: in file order.
     """
 
     source: str
     by_name: dict[str, Setting] = field(default_factory=dict)
+    spark: dict[str, SparkSetting] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
     def __getitem__(self, name: str) -> Setting:
@@ -133,6 +136,8 @@ def read_settings(entries: Sequence[Entry], source: str) -> Settings:
                 "keep one of the lines",
             )
             settings.report(mask(entry.key), overridden, entry.line)
+        elif entry.key.startswith(PREFIX):
+            _read_spark(settings, entry)
         else:
             _read_entry(settings, entry)
     for name, key in KEYS.items():
@@ -165,6 +170,14 @@ def _read_entry(settings: Settings, entry: Entry) -> None:
         is_set=is_set,
     )
     _report_effect(settings, settings.by_name[key.name], shown_name)
+
+
+def _read_spark(settings: Settings, entry: Entry) -> None:
+    _report_mojibake(settings, entry)
+    if (problem := problem_of(entry)) is not None:
+        settings.report(mask(entry.key), problem, entry.line)
+    origin = f"{settings.source}:{entry.line}"
+    settings.spark[entry.key] = SparkSetting(entry.key, entry.value, origin)
 
 
 def _report_second_name(settings: Settings, earlier: Setting, entry: Entry) -> None:

@@ -165,3 +165,18 @@ def test_every_commented_line_of_the_sample_is_good_too(validate):
     ]
     code, out = validate("\n".join(lines))
     assert code == 0, out
+
+
+def test_the_keys_of_spark_are_shown_with_masked_secrets(validate):
+    code, out = validate(f"{GOOD}spark.sink = delta\nspark.sink.options.password = hunter2\n")
+    assert code == 0
+    assert "hunter2" not in out
+    assert line_of(out, "spark.sink").split() == ["delta", "f:7"]
+    assert line_of(out, "spark.sink.options.password").split() == ["****", "f:8"]
+    assert line_of(out, "spark.master").split() == ["local[*]", "default"]
+
+
+def test_a_bad_value_for_spark_is_an_error(validate):
+    code, out = validate(f"{GOOD}spark.sink = delt\n")
+    assert code == 2
+    assert "f:7: error: spark.sink: 'delt' is not one of" in out
