@@ -20,7 +20,6 @@ that the walk may take it in their place.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -194,10 +193,12 @@ def parse_segments(names: Iterable[str]) -> Iterator[tuple[Position | None, Posi
     """Where segments begin and end; names that are none are skipped."""
     for name in names:
         begin, _, end = name.partition("~")
-        with suppress(ValueError):
+        try:
             after, to = parse_position(begin), Position.parse(end)
-            if is_after(to, after):
-                yield after, to
+        except ValueError:
+            continue
+        if is_after(to, after):
+            yield after, to
 
 
 def is_after(to: Position, after: Position | None) -> bool:
