@@ -22,6 +22,7 @@ _LOST = (
 _MOST_CHARACTERS = 600
 #: Parameters of Spark's messages that hold values of the data.
 _DATA_PARAMETERS = ("expression", "badRecord", "value", "input", "inputRow", "row", "field")
+_SQL_STATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
 _JVM_TRACE = re.compile(r"\n\s*(JVM stacktrace:|at [\w.$]+\(|Caused by: |Driver stacktrace:)")
 
 
@@ -60,7 +61,7 @@ def _worker_error(text: str) -> str | None:
     frames = re.findall(r'^ *File "([^"]+)", line (\d+), in (.+)$', trace, re.MULTILINE)
     own = [frame for frame in frames if "/pyspark/" not in frame[0]] or frames
     where = f' (File "{own[-1][0]}", line {own[-1][1]}, in {own[-1][2]})' if own else ""
-    what = re.split(r"^(?=\S)", trace, flags=re.MULTILINE)[-1].strip()
+    what = _SQL_STATE.sub("", re.split(r"^(?=\S)", trace, flags=re.MULTILINE)[-1]).strip()
     return _shortened(f"a Python worker failed: {what}") + where
 
 

@@ -53,16 +53,18 @@ class EmbeddedServer:
     Attributes:
         token: what a client must present.
         java: the Java it runs on.
+        directory: where its files are.
     """
 
     def __init__(
-        self, process: subprocess.Popen[bytes], token: str, java: JavaHome, files: ServerFiles
+        self, process: subprocess.Popen[bytes], token: str, java: JavaHome, directory: Path
     ) -> None:
         """Take over a process that :meth:`launch` has started."""
         self._process = process
+        self.directory = directory
         self.token = token
         self.java = java
-        self._files = files
+        self._files = ServerFiles.below(directory)
         self._port: int | None = None
         self._has_news = threading.Condition()
         self._is_silent = False
@@ -130,7 +132,7 @@ class EmbeddedServer:
         }
         if is_local_master(config.master):
             ours["SPARK_LOCAL_IP"] = "127.0.0.1"  # where Spark's web pages listen, if enabled
-        return cls(_start(command, server_environment(environ, **ours)), token, java, files)
+        return cls(_start(command, server_environment(environ, **ours)), token, java, directory)
 
     @property
     def pid(self) -> int:

@@ -66,9 +66,16 @@ _LOG4J = """\
     <Logger name="{server_class}" level="INFO"/>
     <Logger name="org.apache.hadoop.util.NativeCodeLoader" level="ERROR"/>
     <Logger name="org.apache.spark.util.Utils" level="ERROR"/>
+{silenced}
   </Loggers>
 </Configuration>
 """
+#: Loggers that repeat the errors that clients get anyway, with values of the data in them.
+_TALKATIVE = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.connect.utils.ErrorUtils",
+)
 _IVY = """\
 <ivysettings>
   <settings defaultResolver="named"/>
@@ -225,10 +232,15 @@ def _escaped(text: str) -> str:
 def log4j_text(level: str) -> str:
     """A log configuration that writes to the standard error only.
 
+    Failed tasks and calls are not logged, except with ``DEBUG``: their messages quote the data.
+    The client gets them, and says what is fit for a log (``mld.spark.failures.describe``).
+
     Args:
         level: of ``spark.log.level``.
     """
-    return _LOG4J.format(level=level, server_class=SERVER_CLASS)
+    names = () if level == "DEBUG" else _TALKATIVE
+    silenced = "\n".join(f'    <Logger name="{name}" level="OFF"/>' for name in names)
+    return _LOG4J.format(level=level, server_class=SERVER_CLASS, silenced=silenced)
 
 
 def ivy_text(repository: str) -> str:

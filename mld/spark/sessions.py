@@ -38,6 +38,8 @@ __all__ = ["ConnectSessions", "describe", "is_server_gone", "is_session_lost", "
 
 _log = logging.getLogger(__name__)
 
+#: pyspark writes every failed query there, on standard error, with the values that it failed on.
+_LOGGERS_OF_DATA = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _PROBE_TIMEOUT_S = 3.0
 _CLOSE_TIMEOUT_S = 3.0
 _DEFAULT_PORT = 15002
@@ -145,8 +147,11 @@ class ConnectSessions:
     def _open(self) -> SparkSession:
         """A session that has answered once."""
         self._probe()
-        from pyspark.sql import SparkSession  # noqa: PLC0415 - takes half a second
+        from pyspark.logger import PySparkLogger  # noqa: PLC0415 - takes half a second
+        from pyspark.sql import SparkSession  # noqa: PLC0415
 
+        for name in _LOGGERS_OF_DATA:  # made here by pyspark's own class, or it would stumble
+            PySparkLogger.getLogger(name).disabled = True
         session = SparkSession.builder.remote(self._url).create()
         try:
             _retry_shortly(session)

@@ -24,8 +24,8 @@ DELTA = (
     "io.delta:delta-kernel-unitycatalog:4.4.0",
 )
 POSTGRES = ("org.postgresql:postgresql:42.7.7",)
-#: Of 4.2.0, the newest one that Maven Central had when pyspark 4.2.1 was out; works with it.
-AVRO = ("org.apache.spark:spark-avro_2.13:4.2.0",)
+#: The newest that Maven Central has; Spark 4.2 reads and writes Avro with it.
+AVRO = ("org.apache.spark:spark-avro_2.13:4.1.1",)
 
 #: What a session needs beside the jars so that ``format("delta")`` and ``DeltaTable`` work.
 DELTA_CONF = {
