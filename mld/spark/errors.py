@@ -37,6 +37,12 @@ class SinkRefused(SparkChildError):
     exit_code = 2
 
 
+class SinkUnavailable(SparkChildError):
+    """What the sink writes to cannot be reached, or refuses us; look at its address and password."""
+
+    exit_code = 69
+
+
 class BatchFailed(SparkChildError):
     """A batch of a shard could not be made durable; nothing after it is checkpointed."""
 

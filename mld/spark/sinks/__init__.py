@@ -41,4 +41,4 @@ def make_sink(config: SparkConfig, application: str) -> Sink:
     if config.sink not in _HOMES:
         raise ConfigError(f"spark.sink={config.sink}: no such sink")
     home, name = _HOMES[config.sink]
-    return cast("Sink", getattr(import_module(home), name)(config))
+    return cast("Sink", getattr(import_module(home), name)(config, application))
