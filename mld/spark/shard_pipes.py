@@ -17,15 +17,17 @@ class ShardInput:
 
     Args:
         descriptor: reading end of the child's stdin.
-        connection: to the stub; it only ever ends, which ends this file too.
+        connection: to stub or host; what comes there is an end, which ends this file too. None
+            where there is neither.
     """
 
-    def __init__(self, descriptor: int, connection: socket.socket) -> None:
+    def __init__(self, descriptor: int, connection: socket.socket | None) -> None:
         self._descriptor = descriptor
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
-        self._connection = connection.fileno()
-        self._poll.register(connection, select.POLLIN)
+        self._connection = None if connection is None else connection.fileno()
+        if connection is not None:
+            self._poll.register(connection, select.POLLIN)
         self._chunks: list[bytes] = []
 
     def readline(self) -> bytes:

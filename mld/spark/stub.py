@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 from mld.spark import rendezvous
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Mapping, Sequence
 
 USAGE = "usage: kcl-mld-spark [--properties FILE] app.py [args…]"
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None, *, host_module: str = HOST_MODULE) -
         own = ["--properties", properties] if properties else []
         argv = [*_python("mld.spark.isolated"), "--host", host_module, *own, app, *args]
         os.execv(sys.executable, argv)  # noqa: S606
-    _end(
+    end(
         *serve(
             host_command(host_module, properties, app, args),
             ["shared", properties or "", app, *args],
@@ -66,20 +67,16 @@ def serve(command: Sequence[str], words: Sequence[str]) -> tuple[int, str]:
     Returns:
         exit code and a message, which may be empty.
     """
-    own = {name: os.environ[name] for name in OWN_FACTS if name in os.environ}
-    hello = {"pid": os.getpid(), "wants": "shard", "environ": own}
     try:
-        place = rendezvous.place_of(os.environ, os.getppid(), [sys.executable, *words])
-        line = json.dumps(hello).encode() + b"\n"
-        connection = rendezvous.attach(place, command, line, (0, 1, 2))
+        connection = connect(command, words, "shard", (0, 1, 2))
     except OSError as error:
         return _BROKEN, f"the Spark host can't be reached: {error}"
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)  # from here on the protocol is the host's alone
     os.dup2(null, 1)
     host, last = "", b""
-    with contextlib.suppress(OSError), connection.makefile("rb") as words_of_host:
-        for line in words_of_host:
+    with contextlib.suppress(OSError), connection.makefile("rb") as lines:
+        for line in lines:
             host = host or f" (pid {json.loads(line).get('host')})"
             last = line
     found = json.loads(last or b"{}")
@@ -88,9 +85,39 @@ def serve(command: Sequence[str], words: Sequence[str]) -> tuple[int, str]:
     return found["exit"], found["message"]
 
 
-def host_command(module: str, properties: str | None, app: str, args: Sequence[str]) -> list[str]:
+def connect(
+    command: Sequence[str], words: Sequence[str], wants: str, descriptors: Sequence[int]
+) -> socket.socket:
+    """Find or start the worker's host and say hello.
+
+    Args:
+        command: starts a host.
+        words: tell this worker's hosts apart.
+        wants: ``shard``, or ``server`` for URL and token only.
+        descriptors: the child's 0, 1, 2, or 2 alone.
+
+    Raises:
+        OSError: the host can't be started or reached.
+    """
+    own = {name: os.environ[name] for name in OWN_FACTS if name in os.environ}
+    hello = {"pid": os.getpid(), "wants": wants, "environ": own}
+    place = rendezvous.place_of(os.environ, os.getppid(), [sys.executable, *words])
+    line = json.dumps(hello).encode() + b"\n"
+    return rendezvous.attach(place, command, line, descriptors)
+
+
+def host_command(
+    module: str,
+    properties: str | None,
+    app: str,
+    args: Sequence[str],
+    *,
+    server_only: bool = False,
+) -> list[str]:
     """How a host is started."""
-    return [*_python(module), *(["--properties", properties] if properties else []), app, *args]
+    options = ["--properties", properties] if properties else []
+    options += ["--server-only"] if server_only else []
+    return [*_python(module), *options, app, *args]
 
 
 def command(app: str, args: Sequence[str]) -> list[str]:
@@ -117,16 +144,16 @@ def _parse(arguments: list[str]) -> tuple[str | None, str, list[str]]:
     properties = None
     if arguments[:1] == ["--properties"]:
         if len(arguments) < 2:
-            _end(_WRONG, USAGE)
+            end(_WRONG, USAGE)
         properties = os.path.abspath(arguments[1])
         if not os.access(properties, os.R_OK):
-            _end(_WRONG, f"the properties file {properties} can't be read")
+            end(_WRONG, f"the properties file {properties} can't be read")
         del arguments[:2]
     if not arguments or arguments[0].startswith("-"):
-        _end(_WRONG, USAGE)
+        end(_WRONG, USAGE)
     app = os.path.abspath(arguments[0])
     if not (os.path.isfile(app) and os.access(app, os.R_OK)):
-        _end(_WRONG, f"the app {app} is not there or can't be read")
+        end(_WRONG, f"the app {app} is not there or can't be read")
     return properties, app, arguments[1:]
 
 
@@ -137,7 +164,7 @@ def _python(module: str) -> list[str]:
     return [sys.executable, *safe_path, "-m", module]
 
 
-def _end(code: int, message: str) -> NoReturn:
+def end(code: int, message: str) -> NoReturn:
     """Say the last line, if there is one, and go; whoever read it may be gone."""
     if message:
         with contextlib.suppress(OSError):
