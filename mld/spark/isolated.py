@@ -20,9 +20,10 @@ from mld.spark import stub
 from mld.spark.config import SparkConfig, read_properties
 from mld.spark.errors import ConfigError, SparkChildError, SparkUnreachable
 from mld.spark.facts import Facts, gather_properties
+from mld.spark.host import check_packages
 from mld.spark.host_stubs import start_thread
 from mld.spark.parts import SparkParts, address_of
-from mld.spark.pipeline import check_packages, load_app
+from mld.spark.pipeline import load_app
 from mld.spark.shard_pipes import ShardInput, ShardOutput
 
 if TYPE_CHECKING:

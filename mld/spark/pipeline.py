@@ -14,8 +14,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-import mld
-import protocol
 from mld.spark.errors import ConfigError
 from protocol.child import (
     InitializeInput,
@@ -281,8 +279,8 @@ def load_app(path: str | Path, args: Sequence[str] = ()) -> Pipeline:
         args: what follows it on the command line.
 
     Raises:
-        ConfigError: there is no such file, it does not end in ``run()``, it called it twice or with
-            wrong arguments, or its folder hides a package of ours.
+        ConfigError: there is no such file, it does not end in ``run()``, or it called it twice or
+            with wrong arguments.
         Exception: whatever the app raised before.
     """
     global _loading  # noqa: PLW0603 - run() has no other way to know who executes the app
@@ -293,7 +291,6 @@ def load_app(path: str | Path, args: Sequence[str] = ()) -> Pipeline:
         raise ConfigError(f"the app {path} can't be read: {error.strerror}") from error
     except (SyntaxError, ValueError) as error:
         raise ConfigError(f"the app {path} is no Python program: {error}") from error
-    check_packages()
     main = ModuleType("__main__")
     main.__dict__.update(__file__=str(file), __builtins__=__builtins__)
     sys.modules["__main__"] = main
@@ -311,18 +308,3 @@ def load_app(path: str | Path, args: Sequence[str] = ()) -> Pipeline:
     if loading.registered is not None:
         raise ConfigError(f"the app {path} went on after run(): call it last, outside any try")
     raise ConfigError(f"the app {path} did not call run()")
-
-
-def check_packages() -> None:
-    """Look whether ``protocol`` is the one that belongs to ``mld``.
-
-    Raises:
-        ConfigError: another package of that name is first in ``sys.path``.
-    """
-    ours = Path(mld.__file__).resolve().parent.parent / "protocol"
-    found = Path(protocol.__file__).resolve()
-    if found.parent != ours:
-        raise ConfigError(
-            f"the package 'protocol' is loaded from {found}, not from {ours}: rename that file or "
-            f"take its folder out of PYTHONPATH"
-        )

@@ -1,0 +1,174 @@
+"""The process that serves a worker's shards: launches the server, imports the app, ends in time.
+
+It goes when the daemon ends, when its server dies, when its last shard has been gone for
+``spark.host.linger``, and on SIGTERM.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from mld.spark.config import SparkConfig, read_properties
+from mld.spark.daemon_watch import DaemonWatch
+from mld.spark.errors import ConfigError, SparkChildError
+from mld.spark.facts import Facts, gather_properties
+from mld.spark.host_log import LinePump, ShardLogHandler
+from mld.spark.host_stubs import Ready, Start, Word, start_thread
+from mld.spark.parts import address_of
+from mld.spark.pipeline import load_app
+from mld.spark.reception import End, Reception
+
+if TYPE_CHECKING:
+    import argparse
+    import socket
+    from collections.abc import Callable
+
+    from mld.spark.parts import Parts, Server, Service
+
+_log = logging.getLogger("mld.spark.host")
+
+_T = TypeVar("_T")
+
+_TELL_S = 1.0
+_CLOSE_S = 1.5
+_PUMP_S = 0.5
+_DEFAULT_LINGER_S = 30.0
+
+
+class Host:
+    """The process.
+
+    Args:
+        options: of the command line, see :mod:`mld.spark.host`.
+        listener: bound, listening.
+        parts: what it is made of.
+    """
+
+    def __init__(self, options: argparse.Namespace, listener: socket.socket, parts: Parts) -> None:
+        self._options = options
+        self._listener = listener
+        self._parts = parts
+        self._pump = LinePump.take_over()
+        self._log = ShardLogHandler(self._pump)
+        self._start = Start()
+        self._server: Server | None = None
+        self._service: Service | None = None
+        self._directory = Path(tempfile.mkdtemp(prefix="kcl-mld-spark-"))
+        logging.basicConfig(level=logging.INFO, handlers=[self._log], force=True)
+        logging.getLogger("py4j").setLevel(logging.WARNING)
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr] # it is a text file
+
+    def run(self) -> NoReturn:
+        """Start, serve, end.
+
+        The server is launched before there is another thread: its parent-death signal is tied to
+        this one, and a fork beside threads is not safe.
+        """
+        known = self._try(self._launch)
+        reception = self._reception(known[0].linger_s if known else _DEFAULT_LINGER_S)
+        reception.watch_server(self._server)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: reception.request_end(_TERMINATED))
+        self._pump.start()
+        start_thread(lambda: self._watch(reception), "reception")
+        if known is not None and (ready := self._try(lambda: self._open(*known))) is not None:
+            self._start.decide(ready)
+            _log.info("the Spark host is ready (pid %d)", os.getpid())
+        while True:  # the reception ends the process; signals arrive here
+            threading.Event().wait()
+
+    def _try(self, step: Callable[[], _T]) -> _T | None:
+        """A step of the start; its failure is what every stub is told."""
+        try:
+            return step()
+        except SparkChildError as error:
+            self._start.decide(Word.of(error))
+        except Exception as error:  # noqa: BLE001 - every stub is told, and the log
+            _log.exception("the start failed")
+            text = f"the start of the Spark host failed: {type(error).__name__}: {error}"
+            self._start.decide(Word(SparkChildError.exit_code, text))
+        return None
+
+    def _launch(self) -> tuple[SparkConfig, Facts]:
+        """Read what is known without Spark, and start the server."""
+        properties = gather_properties(os.environ, self._options.properties)
+        config = read_properties(properties)
+        wanted = "isolated" if self._options.server_only else "shared"
+        if config.mode != wanted:
+            raise ConfigError(
+                f"spark.processor.mode={config.mode} was read as {wanted} when the process was "
+                f"started: write the key and its value on one line, without escapes"
+            )
+        facts = Facts.gather(os.environ, properties)
+        self._server = self._parts.launch(config, self._directory)
+        return config, facts
+
+    def _open(self, config: SparkConfig, facts: Facts) -> Ready:
+        """Import the app while the server starts, then put all together."""
+        if self._options.server_only:
+            return Ready(None, facts, address_of(config, self._server))
+        try:
+            pipeline = load_app(self._options.app, self._options.args)
+        except SparkChildError:
+            raise
+        except Exception as error:
+            _log.exception("the app %s failed before run()", self._options.app)
+            text = f"the app {self._options.app} failed: {type(error).__name__}: {error}"
+            raise ConfigError(text) from error
+        address = address_of(config, self._server)
+        self._service = self._parts.open(config, facts, pipeline, address)
+        return Ready(self._service, facts, address)
+
+    def _reception(self, linger_s: float) -> Reception:
+        return Reception(
+            self._listener,
+            self._options.lock,
+            DaemonWatch(self._options.daemon),
+            self._start,
+            self._pump,
+            self._log,
+            linger_s,
+        )
+
+    def _watch(self, reception: Reception) -> NoReturn:
+        """The other thread: watch until the end, then end everything."""
+        try:
+            end = reception.run()
+            if end.why:
+                _log.log(logging.INFO if end.is_urgent else logging.ERROR, "%s", end.why)
+            if end.is_urgent:
+                self._close()
+                reception.farewell(end, _TELL_S)
+            else:
+                reception.farewell(end, _TELL_S)
+                self._close()
+            self._pump.close(_PUMP_S)
+        except BaseException:  # noqa: BLE001 - the process ends below, whatever it was
+            _log.exception("the Spark host failed")
+            self._pump.close(_PUMP_S)
+        finally:
+            os._exit(0)
+
+    def _close(self) -> None:
+        """Let go of the server: our own by its end, another's by closing the session."""
+        if self._server is not None:
+            self._server.stop()
+        elif (service := self._service) is not None:
+            closing = threading.Thread(target=service.close, daemon=True)
+            closing.start()
+            closing.join(_CLOSE_S)
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+_TERMINATED = End(
+    "the Spark host was told to end",
+    Word(SparkChildError.exit_code, "the Spark host was told to end"),
+)
