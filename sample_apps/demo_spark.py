@@ -5,6 +5,7 @@ is counted from the files, by the row number of each flight, without asking anyb
 """
 
 import collections
+import os
 import pathlib
 import sys
 import time
@@ -36,12 +37,21 @@ spark.batch.maxDelay = 1s
 """
 
 
-class Committed:
-    """The rows in the files of the chain that are visible to a reader.
+def visible_files(folder):
+    """The Parquet files below a folder that a reader sees.
 
     Names that begin with ``_`` or ``.`` are invisible to every reader of Parquet: there lies what
     is being written, or what a killed job has left.
     """
+    for path, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name[0] not in "_."]
+        for name in files:
+            if name.endswith(".parquet") and name[0] not in "_.":
+                yield pathlib.Path(path, name)
+
+
+class Committed:
+    """The rows in the visible files of the chain."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -50,9 +60,8 @@ class Committed:
 
     def refresh(self):
         """Look at new files; distinct rows so far."""
-        for path in self.folder.rglob("*.parquet"):
-            parts = path.relative_to(self.folder).parts
-            if path not in self.files and not any(one[0] in "_." for one in parts):
+        for path in visible_files(self.folder):
+            if path not in self.files:
                 self.files.add(path)
                 column = pq.ParquetFile(path).read(columns=["row"]).column("row")
                 self.times.update(column.to_pylist())

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mld.local.embedded import EmbeddedAws
-from tests.process.daemon import Application, alive, wait_until
+from tests.process.daemon import Application, alive, shard_id, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 
@@ -46,11 +46,18 @@ def app(tmp_path):
 def ids(output):
     """How often each id is in the files that a reader sees."""
     found = collections.Counter()
-    for path in output.rglob("*.parquet"):
-        if not any(part[0] in "_." for part in path.relative_to(output).parts):
-            table = pq.ParquetFile(path).read(columns=["id"])
-            found.update(table.column("id").to_pylist())
+    for path, folders, files in os.walk(output):
+        folders[:] = [name for name in folders if name[0] not in "_."]
+        for name in files:
+            if name.endswith(".parquet"):
+                table = pq.ParquetFile(os.path.join(path, name)).read(columns=["id"])
+                found.update(table.column("id").to_pylist())
     return found
+
+
+def has_ended(app, shard):
+    """Whether a shard's end is in the table."""
+    return app.items()[shard_id(shard)]["checkpoint"] == "SHARD_END"
 
 
 def processes():
@@ -84,18 +91,11 @@ def test_every_record_is_one_row_through_a_split_and_nothing_stays_behind(app, t
             "spark.batch.maxRecords": "150",
         },
     )
-    wait_until(lambda: ids(output), "a first batch is in the files", 60)
+    assert run.wait_for(lambda _: ids(output), 60), run.output
     app.split(0)
     app.put(400)
-    try:
-        wait_until(lambda: len(ids(output)) == 800, "every record is in the files", 60)
-        wait_until(
-            lambda: app.items()["shardId-000000000000"]["checkpoint"] == "SHARD_END",
-            "the shard that was split has ended",
-        )
-        code = run.stop()
-    except AssertionError as error:
-        raise AssertionError(f"{error}\n{run.output}") from error
-    assert code == 0, run.output
+    assert run.wait_for(lambda _: len(ids(output)) == 800, 60), run.output
+    assert run.wait_for(lambda _: has_ended(app, 0), 60), run.output
+    assert run.stop() == 0, run.output
     assert ids(output) == collections.Counter(range(800)), run.output
     wait_until(lambda: not processes(), "host and server are gone")
