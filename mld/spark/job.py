@@ -1,30 +1,34 @@
-"""The plan of a Spark job: the user's function once per batch, united into one frame.
+"""The plan of a Spark job: the user's function once per batch, made one frame.
 
-The function sees the rows of its own batch only, so it may aggregate, join or sort as it likes.
-Its plan gets the batch column, and the plans of several shards are united by column names, because
-a job has a fixed price that a small batch alone does not repay.
+The function sees the rows of its own batch only, so it may aggregate, join or sort as it likes. A
+job has a fixed price that a small batch alone does not repay, so the plans of several shards become
+one frame with a batch column: merged if they are the same (``mld.spark.plans``), else united by
+column names.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mld.spark.decode import Decoder, make_decoder
 from mld.spark.errors import BatchFailed
 from mld.spark.failures import is_server_gone, is_session_lost
 from mld.spark.model import BATCH_COLUMN, BatchContext
-from mld.spark.records import table_of
+from mld.spark.records import BATCHED_SCHEMA, RAW_SCHEMA, table_of, united_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.config import SparkConfig
     from mld.spark.model import Batch
     from mld.spark.pipeline import Pipeline
+    from mld.spark.plans import Seam
 
 _log = logging.getLogger(__name__)
 
@@ -32,12 +36,27 @@ _log = logging.getLogger(__name__)
 _TASKS = 4
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A batch and what the function made of it.
+
+    Attributes:
+        batch: which.
+        frame: the function's answer; None if it wrote itself.
+        seam: where the answer meets the batch's rows; None if plans are not merged.
+    """
+
+    batch: Batch
+    frame: DataFrame | None
+    seam: Seam | None = None
+
+
 class FunctionFailed(BatchFailed):
     """The user's function raised, or returned what is no answer."""
 
 
 class Planner:
-    """Asks the user's function for plans. Safe to call from any thread.
+    """Asks the user's function for plans and makes them one. Safe to call from any thread.
 
     Args:
         pipeline: what the app registered; it wins over the properties.
@@ -50,6 +69,7 @@ class Planner:
         self._writes_itself = config.sink == "foreach"
         self._lock = threading.Lock()
         self._decoder: Decoder | None = None
+        self._merges = True
 
     def decoder(self, spark: SparkSession) -> Decoder:
         """The app's decoder; its schema is read once.
@@ -67,37 +87,90 @@ class Planner:
                 )
             return self._decoder
 
-    def plan(self, spark: SparkSession, batch: Batch) -> DataFrame | None:
-        """The function's plan for one batch; None if it wrote itself.
+    def plan(self, spark: SparkSession, batch: Batch) -> Planned:
+        """The function's plan for one batch.
 
         Raises:
             FunctionFailed: the function raised, or returned something else.
         """
-        frame = self.decoder(spark).apply(spark.createDataFrame(table_of(batch)))
-        context = context_of(spark, batch)
+        frame, seam = self.source(spark, batch)
         try:
-            planned = self._pipeline.process(frame, context)
+            answer = self._pipeline.process(frame, context_of(spark, batch))
         except Exception as error:
             if is_session_lost(error) or is_server_gone(error):
                 raise
-            _log.exception("%s: the function failed on batch %s", batch.shard, batch.batch_id)
+            _log.exception("%s: the function failed", batch.batch_id)
             raise FunctionFailed(
                 f"{batch.shard.shard_id}: the function failed on batch {batch.batch_id} "
                 f"({len(batch.rows)} records): {type(error).__name__}: {error}"
             ) from error
-        self._check(planned, batch)
-        return planned
+        self._check(answer, batch)
+        return Planned(batch, answer, seam)
 
-    def _check(self, planned: Any, batch: Batch) -> None:
+    def source(self, spark: SparkSession, batch: Batch) -> tuple[DataFrame, Seam | None]:
+        """The frame that the function is given; built when Spark needs it."""
+        decoder = self.decoder(spark)
+
+        def build() -> DataFrame:
+            return decoder.apply(_frame_of(spark, table_of(batch)))
+
+        if not self._merges:
+            return build(), None
+        from mld.spark.plans import Seam, seamed  # noqa: PLC0415 - Connect's own modules
+
+        seam = Seam(build)
+        return seamed(spark, seam), seam
+
+    def unite(self, spark: SparkSession, planned: Sequence[Planned]) -> DataFrame | None:
+        """One frame with the rows of all plans, each with the id of its batch.
+
+        Args:
+            spark: the session.
+            planned: at least one; of different shards.
+
+        Returns:
+            None if the function wrote itself.
+        """
+        answers = [each for each in planned if each.frame is not None]
+        if not answers:
+            return None
+        if len(answers) == 1 or any(each.seam is None for each in answers):
+            return _union([_marked(each) for each in answers])
+        return _union([self._merged(spark, group) for group in _alike(answers)])
+
+    def stop_merging(self) -> bool:
+        """Unite plans from now on; True if they were merged until now."""
+        with self._lock:
+            did, self._merges = self._merges, False
+        if did:
+            _log.warning("Spark refused a merged plan: plans are united from now on")
+        return did
+
+    def _merged(self, spark: SparkSession, group: Sequence[tuple[Planned, Any]]) -> DataFrame:
+        """One frame of plans that are the same."""
+        members = [each for each, _ in group]
+        if len(members) == 1:
+            return _marked(members[0])
+        from mld.spark.plans import NotMergeable, merged  # noqa: PLC0415 - Connect's own modules
+
+        table = united_table([each.batch for each in members])
+        rows = self.decoder(spark).apply(_frame_of(spark, table), carried=(BATCH_COLUMN,))
+        try:
+            return merged(spark, group[0][1], rows)
+        except NotMergeable as why:
+            _log.debug("plans of %d shards are united: %s", len(members), why)
+            return _union([_marked(each) for each in members])
+
+    def _check(self, answer: Any, batch: Batch) -> None:
         where = f"{batch.shard.shard_id}: the function's answer for batch {batch.batch_id}"
-        if planned is None:
+        if answer is None:
             if not self._writes_itself:
                 raise FunctionFailed(
                     f"{where} is None; return a DataFrame for spark.sink={self._config.sink}, or "
                     f"set spark.sink=foreach if the function writes itself"
                 )
-        elif not callable(getattr(planned, "withColumn", None)):
-            raise FunctionFailed(f"{where} is a {type(planned).__name__}; return a DataFrame")
+        elif not callable(getattr(answer, "withColumn", None)):
+            raise FunctionFailed(f"{where} is a {type(answer).__name__}; return a DataFrame")
         elif self._writes_itself:
             raise FunctionFailed(
                 f"{where} is a DataFrame, which spark.sink=foreach writes nowhere: write it in the "
@@ -105,13 +178,30 @@ class Planner:
             )
 
 
-def unite(planned: Sequence[tuple[Batch, DataFrame]]) -> DataFrame:
-    """One frame with the rows of all plans, each with the id of its batch.
+def _frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """A local relation; the schema is given because an empty table has none that Spark finds."""
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - takes half a second
 
-    Args:
-        planned: at least one; of different shards.
-    """
-    frames = [_marked(frame, batch) for batch, frame in planned]
+    schema = BATCHED_SCHEMA if BATCH_COLUMN in table.column_names else RAW_SCHEMA
+    return spark.createDataFrame(table, from_arrow_schema(schema))
+
+
+def _alike(answers: Sequence[Planned]) -> list[list[tuple[Planned, Any]]]:
+    """The plans by their shape, in order."""
+    from mld.spark.plans import shape  # noqa: PLC0415 - Connect's own modules
+
+    groups: dict[bytes, list[tuple[Planned, Any]]] = {}
+    for each in answers:
+        assert each.frame is not None
+        assert each.seam is not None
+        found = shape(each.frame, each.seam)
+        key = found.SerializeToString(deterministic=True)
+        groups.setdefault(key, []).append((each, found))
+    return list(groups.values())
+
+
+def _union(frames: list[DataFrame]) -> DataFrame:
+    """All of them by column names."""
     if len(frames) == 1:
         return frames[0]
     while len(frames) > 1:  # a balanced tree: Spark's analyzer recurses as deep as the plan
@@ -121,11 +211,13 @@ def unite(planned: Sequence[tuple[Batch, DataFrame]]) -> DataFrame:
     return frames[0].coalesce(_TASKS)
 
 
-def _marked(frame: DataFrame, batch: Batch) -> DataFrame:
+def _marked(planned: Planned) -> DataFrame:
     """The frame with its batch column; a column of that name twice fails in Spark's analyzer."""
     from pyspark.sql import functions  # noqa: PLC0415 - after the host chose Connect
 
-    return frame.select("*", functions.lit(batch.batch_id).alias(BATCH_COLUMN))
+    assert planned.frame is not None
+    mark = functions.lit(planned.batch.batch_id).alias(BATCH_COLUMN)
+    return planned.frame.select("*", mark)
 
 
 def context_of(spark: SparkSession, batch: Batch) -> BatchContext:

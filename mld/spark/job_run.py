@@ -14,16 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 from mld.spark.calls import Overdue, call_within
 from mld.spark.decode import bad_record_in
-from mld.spark.errors import BatchFailed, RecordRefused, SparkChildError
+from mld.spark.errors import (
+    BatchFailed,
+    RecordRefused,
+    SinkUnavailable,
+    SparkChildError,
+    SparkUnreachable,
+)
 from mld.spark.failures import describe, is_server_gone, is_session_lost
-from mld.spark.job import FunctionFailed, Planner, unite
+from mld.spark.job import FunctionFailed, Planned, Planner
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from mld.spark.config import SparkConfig
     from mld.spark.model import Batch, ShardKey
@@ -152,7 +158,7 @@ class JobRun:
         session = self._sessions.get()
         try:
             planned = [self._plan(session, ticket, deadline) for ticket in group]
-            staged = self._within(deadline, session, lambda: self._write(group, planned))
+            staged = self._within(deadline, session, lambda: self._write(session, planned))
         except Exception as error:
             if is_session_lost(error) and (renew := getattr(self._sessions, "renew", None)):
                 renew(session)
@@ -165,9 +171,9 @@ class JobRun:
             self._discard(staged)
         return again
 
-    def _plan(self, session: SparkSession, ticket: Ticket, deadline: float) -> DataFrame | None:
+    def _plan(self, session: SparkSession, ticket: Ticket, deadline: float) -> Planned:
         try:
-            plan: DataFrame | None = self._within(
+            plan: Planned = self._within(
                 deadline, session, lambda: self._planner.plan(session, ticket.batch)
             )
         except FunctionFailed as error:
@@ -181,14 +187,9 @@ class JobRun:
             raise _Blamed(ticket, late) from error
         return plan
 
-    def _write(self, group: list[Ticket], planned: list[DataFrame | None]) -> Any:
-        batches = [ticket.batch for ticket in group]
-        frames = [
-            (batch, frame)
-            for batch, frame in zip(batches, planned, strict=True)
-            if frame is not None
-        ]
-        return self._sink.write(unite(frames) if frames else None, batches)
+    def _write(self, session: SparkSession, planned: Sequence[Planned]) -> Any:
+        frame = self._planner.unite(session, planned)
+        return self._sink.write(frame, [each.batch for each in planned])
 
     def _within(self, deadline: float, session: SparkSession, work: Callable[[], Any]) -> Any:
         """Call in a thread whose Spark operations carry this job's tag."""
@@ -209,8 +210,6 @@ class JobRun:
             return []
         try:
             self._sink.commit(staged, ticket.batch)
-        except SparkChildError as error:
-            self._fail([ticket], error)
         except Exception as error:  # noqa: BLE001 - judged
             return self._after_failure([ticket], error)
         else:
@@ -227,7 +226,9 @@ class JobRun:
 
     def _after_failure(self, group: list[Ticket], error: Exception) -> list[list[Ticket]]:
         """Who tries again, in which company."""
-        is_everybodys = is_session_lost(error) or is_server_gone(error)
+        is_everybodys = _is_everybodys(error)
+        if len(group) > 1 and _is_analysis(error) and self._planner.stop_merging():
+            return [group]
         if len(group) > 1 and not is_everybodys:
             _log.warning(
                 "a job for %d shards failed; they are run one by one: %s",
@@ -266,10 +267,21 @@ class JobRun:
             ticket.fail(error)
 
 
-def _verdict(ticket: Ticket, error: Exception) -> BaseException | None:
-    """What ends a batch at once; None = it may be tried again."""
+def _is_everybodys(error: Exception) -> bool:
+    """True if no batch is to blame."""
+    return is_session_lost(error) or is_server_gone(error)
+
+
+def _is_analysis(error: Exception) -> bool:
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - takes half a second
 
+    return isinstance(error, AnalysisException)
+
+
+def _verdict(ticket: Ticket, error: Exception) -> BaseException | None:
+    """What ends a batch at once; None = it may be tried again."""
+    if isinstance(error, SparkUnreachable | SinkUnavailable):
+        return None
     if isinstance(error, SparkChildError):
         return error
     if isinstance(error, Overdue):
@@ -279,7 +291,7 @@ def _verdict(ticket: Ticket, error: Exception) -> BaseException | None:
         return RecordRefused(
             f"the record of {where} cannot be decoded, and spark.decoder.onError is fail"
         )
-    if isinstance(error, AnalysisException):
+    if _is_analysis(error):
         return _as_failure(ticket, f"Spark refuses the plan: {describe(error)}", error)
     return None
 

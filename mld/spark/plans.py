@@ -1,0 +1,254 @@
+"""One plan for many shards, where the function plans the same for each of them.
+
+Spark takes some 50 ms to analyze, optimize and schedule each branch of a union, so 64 shards cost
+seconds a job, however little they have. But a function plans the same thing for every shard, nearly
+always: then one plan over the rows of all shards does, if it keeps the batches apart. The plans are
+Connect's protocol buffers; they are compared, and the batch column is led through the common one:
+
+* a projection gets it as one more column, a grouping and a deduplication as one more key, a window
+  as one more partition;
+* filters, added columns, sorts, hints and joins with other tables let it pass.
+
+Whatever is not in this list is not merged: such plans are united instead, which is right for all.
+And a mistake here cannot write wrong rows in silence: a plan that loses the column, or aggregates
+beside it, is refused by Spark's analyzer, and the engine falls back to the union for good.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.connect.dataframe import DataFrame as ConnectFrame
+from pyspark.sql.connect.plan import LogicalPlan
+
+from mld.spark.model import BATCH_COLUMN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+_SEAM = "_kcl_mld_seam"
+#: Relations with one input that let a further column pass as they are.
+_PASSING = frozenset(
+    {
+        *("filter", "with_columns", "with_columns_renamed", "drop", "sort", "repartition"),
+        *("repartition_by_expression", "subquery_alias", "hint", "fill_na"),
+    }
+)
+#: Joins that keep every row of a side with the batch it came from.
+_LEFT_JOINS = frozenset({1, 3, 5, 6, 7})  # inner, left outer, left anti, left semi, cross
+_RIGHT_JOINS = frozenset({1, 4, 7})  # inner, right outer, cross
+_GROUP_BY = 1
+_INPUTS = frozenset({"input", "left", "right"})
+
+
+class NotMergeable(Exception):
+    """The plan does something that would mix batches, or that is not known here."""
+
+
+class Seam(LogicalPlan):
+    """Where the function's plan meets the rows of a batch: real for Spark, a mark for us.
+
+    Args:
+        build: makes the real frame; called when Spark needs it, which is never for a merged plan.
+    """
+
+    def __init__(self, build: Callable[[], DataFrame]) -> None:
+        super().__init__(None)
+        self._build = build
+        self._real: DataFrame | None = None
+        self.is_mark = False
+
+    def plan(self, session: Any) -> Any:
+        """The relation of the rows, under this plan's own id, which columns refer to."""
+        if self.is_mark:
+            relation = self._create_proto_relation()
+            relation.read.named_table.unparsed_identifier = _SEAM
+            return relation
+        if self._real is None:
+            self._real = self._build()
+        relation = _plan_of(self._real).plan(session)
+        relation.common.plan_id = self._plan_id
+        return relation
+
+
+class _Given(LogicalPlan):
+    """A relation that is there already."""
+
+    def __init__(self, relation: Any) -> None:
+        super().__init__(None)
+        self._relation = relation
+
+    def plan(self, session: Any) -> Any:
+        """A copy of it."""
+        del session
+        relation = self._create_proto_relation()
+        relation.CopyFrom(self._relation)
+        return relation
+
+
+def seamed(spark: SparkSession, seam: Seam) -> DataFrame:
+    """The frame that the function is given."""
+    return ConnectFrame(seam, spark)  # type: ignore[arg-type]
+
+
+def shape(planned: DataFrame, seam: Seam) -> Any:
+    """The function's plan with a mark where the rows are, and ids counted from 0.
+
+    Two plans are the same exactly if their shapes are equal.
+    """
+    seam.is_mark = True
+    try:
+        relation = _plan_of(planned).plan(_client_of(planned))
+    finally:
+        seam.is_mark = False
+    _renumber(relation, first=0)
+    return relation
+
+
+def merged(spark: SparkSession, common: Any, rows: DataFrame) -> DataFrame:
+    """The common plan over the rows of all batches, which have their batch column.
+
+    Args:
+        spark: the session.
+        common: a shape; it is not changed.
+        rows: decoded, with ``BATCH_COLUMN``.
+
+    Raises:
+        NotMergeable: the plan would mix batches.
+    """
+    relation = type(common)()
+    relation.CopyFrom(common)
+    mark = _lead_through(relation)
+    source = _plan_of(rows).plan(_client_of(rows))
+    own = {m.plan_id for m in _messages(relation) if _has_plan_id(m)}
+    _renumber(source, first=1 + max(own))
+    source.common.plan_id = mark.common.plan_id
+    mark.CopyFrom(source)
+    return ConnectFrame(_Given(relation), spark)  # type: ignore[arg-type]
+
+
+def _renumber(relation: Any, first: int) -> None:
+    """Give the plans in a relation new ids in the order in which they appear."""
+    ids: dict[int, int] = {}
+    for message in _messages(relation):
+        if _has_plan_id(message):
+            message.plan_id = ids.setdefault(message.plan_id, first + len(ids))
+
+
+def _lead_through(relation: Any) -> Any:
+    """Lead the batch column from the mark up through this relation; returns the mark."""
+    kind = relation.WhichOneof("rel_type")
+    body = getattr(relation, kind)
+    if kind == "read":
+        return relation
+    if kind == "join":
+        return _through_join(body)
+    _partition_windows(body, kind)
+    if kind in _PASSING:
+        _refuse_batch_name(body)
+    elif kind == "project":
+        _through_projection(body)
+    elif kind == "aggregate":
+        _through_grouping(body)
+    elif kind == "deduplicate":
+        _through_deduplication(body)
+    else:
+        raise NotMergeable(kind)
+    return _lead_through(body.input)
+
+
+def _through_projection(body: Any) -> None:
+    if not body.HasField("input"):
+        raise NotMergeable("a projection of nothing")
+    stars = [each for each in body.expressions if each.WhichOneof("expr_type") == "unresolved_star"]
+    if not any(not star.unresolved_star.HasField("unparsed_target") for star in stars):
+        _name_batch(body.expressions.add())
+
+
+def _through_grouping(body: Any) -> None:
+    if body.group_type != _GROUP_BY or not body.grouping_expressions:
+        # Without keys an empty batch still gives a row, which a grouping by batch would not.
+        raise NotMergeable("an aggregate without keys")
+    _name_batch(body.grouping_expressions.add())
+
+
+def _through_deduplication(body: Any) -> None:
+    if body.within_watermark:
+        raise NotMergeable("a deduplication by watermark")
+    if not body.all_columns_as_keys:
+        body.column_names.append(BATCH_COLUMN)
+
+
+def _through_join(body: Any) -> Any:
+    has_left, has_right = _has_mark(body.left), _has_mark(body.right)
+    if has_left and not has_right and body.join_type in _LEFT_JOINS:
+        return _lead_through(body.left)
+    if has_right and not has_left and body.join_type in _RIGHT_JOINS:
+        return _lead_through(body.right)
+    raise NotMergeable("a join of the batch with itself, or one that keeps other rows")
+
+
+def _refuse_batch_name(body: Any) -> None:
+    """No relation may replace the column on its way."""
+    for message in _own_messages(body):
+        if message.DESCRIPTOR.name == "Alias" and BATCH_COLUMN in map(str.lower, message.name):
+            raise NotMergeable(f"a column named {BATCH_COLUMN}")
+
+
+def _partition_windows(body: Any, kind: str) -> None:
+    """Windows of this relation's own expressions see one batch only."""
+    for message in _own_messages(body):
+        if message.DESCRIPTOR.name == "Window" and hasattr(message, "partition_spec"):
+            _name_batch(message.partition_spec.add())
+        elif message.DESCRIPTOR.name == "SubqueryExpression":
+            raise NotMergeable(f"a subquery in {kind}")
+
+
+def _own_messages(body: Any) -> Iterator[Any]:
+    """The messages of a relation without those of its inputs."""
+    for descriptor, value in body.ListFields():
+        if descriptor.message_type is not None and descriptor.name not in _INPUTS:
+            for each in _each(value):
+                yield from _messages(each)
+
+
+def _name_batch(expression: Any) -> None:
+    expression.unresolved_attribute.unparsed_identifier = BATCH_COLUMN
+
+
+def _has_mark(relation: Any) -> bool:
+    return any(
+        message.DESCRIPTOR.name == "NamedTable" and message.unparsed_identifier == _SEAM
+        for message in _messages(relation)
+    )
+
+
+def _has_plan_id(message: Any) -> bool:
+    return "plan_id" in message.DESCRIPTOR.fields_by_name and message.HasField("plan_id")
+
+
+def _messages(message: Any) -> Iterator[Any]:
+    """A message and all messages in it, outer ones first."""
+    yield message
+    for descriptor, value in message.ListFields():
+        if descriptor.message_type is not None:
+            for each in _each(value):
+                yield from _messages(each)
+
+
+def _each(value: Any) -> list[Any]:
+    """The messages of a field: one, several, or the values of a map."""
+    if hasattr(value, "DESCRIPTOR"):
+        return [value]
+    found = value.values() if hasattr(value, "values") else value
+    return [each for each in found if hasattr(each, "DESCRIPTOR")]
+
+
+def _plan_of(frame: DataFrame) -> Any:
+    return frame._plan  # noqa: SLF001 - Connect has no other way
+
+
+def _client_of(frame: DataFrame) -> Any:
+    return frame.sparkSession.client
