@@ -75,6 +75,7 @@ class World:
         children: ScriptedChildren | None = None,
         child: dict[str, Any] | None = None,
         retrieval: dict[str, Any] | None = None,
+        spark: dict[str, str] | None = None,
         budget_bytes: int = 48 * 2**20,
     ) -> None:
         self.clock = LoopClock()
@@ -95,6 +96,7 @@ class World:
             child=ChildConfig(argv=("child",), **(child or {})),
             shards=ShardConfig(),
             retrieval=RetrievalConfig(**(retrieval or {})),
+            spark=spark or {},
         )
         self.store = LeaseStore(self.dynamodb, self.config.leases, STREAM, self.clock)
         self.renewer = LeaseRenewer(
