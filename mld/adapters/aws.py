@@ -14,6 +14,7 @@ from botocore.config import Config as ClientConfig
 
 from mld import __version__, errors
 from mld.adapters.aws_errors import BrokenAnswer, check_whole, client_error, service_error
+from mld.adapters.prepared import PreparedOperation
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
@@ -96,11 +97,14 @@ class Caller:
     Args:
         client: as from :func:`make_client`.
         pool: where its calls block.
+        frequent: operations that are called all the time, e.g. ``("get_records",)``; see
+            :mod:`mld.adapters.prepared`.
     """
 
-    def __init__(self, client: BaseClient, pool: CallPool) -> None:
+    def __init__(self, client: BaseClient, pool: CallPool, frequent: tuple[str, ...] = ()) -> None:
         self._client = client
         self._pool = pool
+        self._prepared = {name: PreparedOperation(client, name) for name in frequent}
 
     async def read(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         """Answer of an operation that changes nothing, e.g. ``("get_item", {...})``."""
@@ -112,7 +116,8 @@ class Caller:
 
     def _call(self, operation: str, request: dict[str, Any], *, writes: bool) -> dict[str, Any]:
         try:
-            answer: dict[str, Any] = getattr(self._client, operation)(**request)
+            perform = self._prepared.get(operation) or getattr(self._client, operation)
+            answer: dict[str, Any] = perform(**request)
         except boto.ClientError as error:
             raise service_error(error, writes=writes) from None
         except (boto.BotoCoreError, BrokenAnswer) as error:

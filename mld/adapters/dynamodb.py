@@ -21,7 +21,7 @@ class BotocoreDynamoDb:
     """
 
     def __init__(self, client: BaseClient, pool: CallPool) -> None:
-        self._calls = Caller(client, pool)
+        self._calls = Caller(client, pool, ("update_item",))
 
     async def describe_table(self, **request: Any) -> dict[str, Any]:
         """DescribeTable."""

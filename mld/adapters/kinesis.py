@@ -37,7 +37,7 @@ class BotocoreKinesis:
     def __init__(self, client: BaseClient, control: CallPool, retrieval: CallPool) -> None:
         client.meta.events.register("before-parse.kinesis.GetRecords", _take_body)
         self._control = Caller(client, control)
-        self._retrieval = Caller(client, retrieval)
+        self._retrieval = Caller(client, retrieval, ("get_records",))
 
     async def describe_stream_summary(self, **request: Any) -> dict[str, Any]:
         """DescribeStreamSummary."""

@@ -1,0 +1,331 @@
+"""What is sent from a template is what botocore would have sent, against a loopback server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import botocore.session
+import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.exceptions import ClientError, ConnectionClosedError
+
+from mld.adapters.aws import ClientSettings, make_client
+from mld.adapters.aws_errors import BrokenAnswer
+from mld.adapters.prepared import TEMPLATE_AGE_S, PreparedOperation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from botocore.client import BaseClient
+
+UPDATE: dict[str, Any] = {
+    "TableName": "t",
+    "Key": {"leaseKey": {"S": "a"}},
+    "UpdateExpression": "SET leaseCounter = :n",
+    "ExpressionAttributeValues": {":n": {"N": "1"}, ":s": {"SS": ["ü", "x"]}},
+}
+#: Differ from call to call by their nature.
+OWN = {"X-Amz-Date", "Authorization", "amz-sdk-invocation-id"}
+
+
+class Server:
+    """Answers all requests alike and remembers them."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.body = b"{}"
+        self.headers: dict[str, str] = {}
+        self.hangs_up = False
+        self.requests: list[tuple[dict[str, str], bytes]] = []
+        self.url = ""
+
+    def refuse(self, code: str, **more: Any) -> None:
+        self.status = 400
+        self.body = json.dumps({"__type": f"x#{code}", "message": "why", **more}).encode()
+
+
+@contextmanager
+def serving(server: Server) -> Iterator[None]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            server.requests.append((dict(self.headers), body))
+            if server.hangs_up:
+                self.close_connection = True
+                return
+            self.send_response(server.status)
+            self.send_header("Content-Type", "application/x-amz-json-1.0")
+            self.send_header("Content-Length", str(len(server.body)))
+            for name, value in server.headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(server.body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    listener.daemon_threads = True
+    thread = threading.Thread(target=listener.serve_forever, args=(0.01,))
+    thread.start()
+    server.url = f"http://127.0.0.1:{listener.server_port}"
+    try:
+        yield
+    finally:
+        listener.shutdown()
+        thread.join()
+        listener.server_close()
+
+
+class Calls:
+    """A client with one prepared operation, on a clock of its own."""
+
+    def __init__(self, server: Server, method: str = "update_item", *, signed: bool = True) -> None:
+        session = botocore.session.Session()
+        session.set_credentials("AKIDEXAMPLE", "secret")
+        self.credentials: Any = session.get_credentials()
+        self.client = make_client(
+            session,
+            ClientSettings(
+                service="kinesis" if method == "get_records" else "dynamodb",
+                region="eu-west-1",
+                endpoint=server.url,
+                threads=1,
+                connect_timeout_s=2.0,
+                read_timeout_s=5.0,
+                signed=signed,
+            ),
+        )
+        self.now_s = 0.0
+        self.by_botocore = 0
+        self.client.meta.events.register("before-call", self._count)
+        self.call = PreparedOperation(self.client, method, lambda: self.now_s)
+
+    def _count(self, **_: Any) -> None:
+        self.by_botocore += 1
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    with serving(server):
+        yield server
+
+
+@pytest.fixture
+def calls(server: Server) -> Iterator[Calls]:
+    calls = Calls(server)
+    yield calls
+    calls.client.close()
+
+
+def signature_of(client: BaseClient, headers: dict[str, str], body: bytes) -> str:
+    """What the signature of a received request has to be."""
+    url = urlsplit(client.meta.endpoint_url)
+    request = AWSRequest("POST", f"{url.scheme}://{url.netloc}/", data=body)
+    signed = headers["Authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
+    lower = {name.lower(): value for name, value in headers.items()}
+    for name in signed:
+        if name != "host":
+            request.headers[name] = lower[name]
+    request.context["timestamp"] = headers["X-Amz-Date"]
+    credentials = botocore.session.Session()
+    credentials.set_credentials("AKIDEXAMPLE", "secret")
+    auth = SigV4Auth(credentials.get_credentials(), "dynamodb", "eu-west-1")
+    to_sign = auth.string_to_sign(request, auth.canonical_request(request))
+    return str(auth.signature(to_sign, request))
+
+
+def test_later_requests_are_what_botocore_would_have_sent(calls: Calls, server: Server) -> None:
+    for _ in range(3):
+        calls.call(**UPDATE)
+    assert calls.by_botocore == 1, "botocore has changed: nothing is sent from templates any more"
+    (first, body), *others = server.requests
+    assert len(others) == 2
+    for headers, other in others:
+        assert other == body
+        assert headers.keys() == first.keys()
+        assert {k: v for k, v in headers.items() if k not in OWN} == {
+            k: v for k, v in first.items() if k not in OWN
+        }
+
+
+def test_each_request_is_signed_for_itself(calls: Calls, server: Server) -> None:
+    calls.call(**UPDATE)
+    calls.call(**{**UPDATE, "Key": {"leaseKey": {"S": "other"}}})
+    ids = set()
+    for headers, body in server.requests:
+        signature = headers["Authorization"].rpartition("Signature=")[2]
+        assert signature == signature_of(calls.client, headers, body)
+        ids.add(headers["amz-sdk-invocation-id"])
+    assert len(ids) == 2
+    assert json.loads(server.requests[1][1])["Key"] == {"leaseKey": {"S": "other"}}
+
+
+def test_renewed_credentials_sign_the_next_request(calls: Calls, server: Server) -> None:
+    calls.call(**UPDATE)
+    calls.credentials.access_key, calls.credentials.token = "AKIDNEXT", "token-2"
+    calls.call(**UPDATE)
+    headers, _ = server.requests[1]
+    assert calls.by_botocore == 1
+    assert "AKIDNEXT/" in headers["Authorization"]
+    assert headers["X-Amz-Security-Token"] == "token-2"
+
+
+def test_a_token_that_is_gone_is_not_sent_any_more(calls: Calls, server: Server) -> None:
+    calls.credentials.token = "token-1"
+    calls.call(**UPDATE)
+    calls.credentials.token = None
+    calls.call(**UPDATE)
+    assert "X-Amz-Security-Token" in server.requests[0][0]
+    assert "X-Amz-Security-Token" not in server.requests[1][0]
+
+
+def test_a_template_is_not_used_for_longer_than_a_minute(calls: Calls) -> None:
+    calls.call(**UPDATE)
+    calls.now_s = TEMPLATE_AGE_S
+    calls.call(**UPDATE)
+    assert calls.by_botocore == 1
+    calls.now_s = TEMPLATE_AGE_S + 1
+    calls.call(**UPDATE)
+    assert calls.by_botocore == 2
+
+
+def test_requests_that_may_go_elsewhere_have_templates_of_their_own(calls: Calls) -> None:
+    calls.call(**UPDATE)
+    calls.call(**{**UPDATE, "TableName": "u"})
+    assert calls.by_botocore == 2
+    calls.call(**UPDATE)
+    calls.call(**{**UPDATE, "TableName": "u"})
+    assert calls.by_botocore == 2
+
+
+def test_after_a_refusal_botocore_is_asked_again(calls: Calls, server: Server) -> None:
+    calls.call(**UPDATE)
+    server.refuse("UnrecognizedClientException")
+    with pytest.raises(ClientError, match="UnrecognizedClientException"):
+        calls.call(**UPDATE)
+    assert calls.by_botocore == 1
+    with pytest.raises(ClientError, match="UnrecognizedClientException"):
+        calls.call(**UPDATE)
+    assert calls.by_botocore == 2
+
+
+def test_errors_are_those_of_botocore(calls: Calls, server: Server) -> None:
+    calls.call(**UPDATE)
+    item = {"leaseKey": {"S": "a"}, "raw": {"B": "AAE="}}
+    server.refuse("ConditionalCheckFailedException", Item=item)
+    errors = []
+    for _ in range(2):
+        with pytest.raises(ClientError) as caught:
+            calls.call(**UPDATE)
+        errors.append(caught.value)
+    assert calls.by_botocore == 2
+    prepared, own = errors
+    assert prepared.operation_name == own.operation_name == "UpdateItem"
+    assert prepared.response["Error"] == own.response["Error"]
+    assert prepared.response["Item"] == own.response["Item"]
+    assert prepared.response["Item"]["raw"]["B"] == b"\0\1"
+    status = [error.response["ResponseMetadata"]["HTTPStatusCode"] for error in errors]
+    assert status == [400, 400]
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b'{"__type":"x#NobodyKnows"}'])
+def test_errors_of_any_shape_can_be_read(calls: Calls, server: Server, body: bytes) -> None:
+    calls.call(**UPDATE)
+    server.status, server.body = 503, body
+    with pytest.raises(ClientError) as caught:
+        calls.call(**UPDATE)
+    assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 503
+    assert calls.by_botocore == 1
+
+
+def test_a_lost_answer_is_the_same_error_as_ever(calls: Calls, server: Server) -> None:
+    calls.call(**UPDATE)
+    server.hangs_up = True
+    with pytest.raises(ConnectionClosedError):
+        calls.call(**UPDATE)
+    assert calls.by_botocore == 1
+
+
+def test_a_damaged_answer_is_refused(calls: Calls, server: Server) -> None:
+    calls.call(**UPDATE)
+    server.headers["x-amz-crc32"] = "1"
+    with pytest.raises(BrokenAnswer, match="checksum"):
+        calls.call(**UPDATE)
+    assert calls.by_botocore == 1
+
+
+def test_answers_are_parsed_by_their_shapes(calls: Calls, server: Server) -> None:
+    server.body = b'{"Attributes":{"raw":{"B":"AAE="}},"Unknown":1}'
+    answers = [calls.call(**UPDATE) for _ in range(2)]
+    assert answers[1]["Attributes"] == answers[0]["Attributes"] == {"raw": {"B": b"\0\1"}}
+    assert "Unknown" not in answers[1]
+
+
+def test_what_json_cannot_write_is_left_to_botocore(calls: Calls, server: Server) -> None:
+    request = {**UPDATE, "Key": {"leaseKey": {"B": b"\0\1"}}}
+    calls.call(**request)
+    calls.call(**request)
+    assert calls.by_botocore == 2
+    assert json.loads(server.requests[1][1])["Key"] == {"leaseKey": {"B": "AAE="}}
+
+
+def test_anonymous_requests_are_left_to_botocore(server: Server) -> None:
+    calls = Calls(server, signed=False)
+    calls.call(**UPDATE)
+    calls.call(**UPDATE)
+    assert calls.by_botocore == 2
+    assert "Authorization" not in server.requests[1][0]
+    calls.client.close()
+
+
+def test_a_botocore_with_other_insides_makes_all_calls_itself(server: Server) -> None:
+    calls = Calls(server)
+
+    class OtherEndpoint:
+        make_request = calls.client._endpoint.make_request
+        close = calls.client._endpoint.close
+
+    calls.client._endpoint = OtherEndpoint()
+    call = PreparedOperation(calls.client, "update_item")
+    calls.by_botocore = 0
+    call(**UPDATE)
+    call(**UPDATE)
+    assert calls.by_botocore == 2
+    calls.client.close()
+
+
+def test_the_endpoint_of_both_frequent_operations_depends_on_known_members(server: Server) -> None:
+    for method, members in (
+        ("get_records", {"StreamARN", "StreamId"}),
+        ("update_item", {"TableName"}),
+    ):
+        calls = Calls(server, method)
+        name = calls.client.meta.method_to_api_mapping[method]
+        operation = calls.client.meta.service_model.operation_model(name)
+        assert not operation.operation_context_parameters
+        assert {one.member_name for one in operation.context_parameters} <= members
+        assert not operation.idempotent_members
+        calls.client.close()
+
+
+def test_records_of_streams_by_arn_and_by_name_are_asked_for_apart(server: Server) -> None:
+    calls = Calls(server, "get_records")
+    arn = "arn:aws:kinesis:eu-west-1:123456789012:stream/s"
+    for _ in range(2):
+        calls.call(ShardIterator="i", Limit=5)
+        calls.call(ShardIterator="i", Limit=5, StreamARN=arn)
+    assert calls.by_botocore == 2
+    assert json.loads(server.requests[2][1]) == {"ShardIterator": "i", "Limit": 5}
+    assert json.loads(server.requests[3][1])["StreamARN"] == arn
+    calls.client.close()
