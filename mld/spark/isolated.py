@@ -14,7 +14,7 @@ import os
 import select
 import sys
 import threading
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mld.spark import stub
 from mld.spark.config import SparkConfig, read_properties
@@ -36,6 +36,7 @@ _log = logging.getLogger("mld.spark.isolated")
 
 _EOF_GRACE_S = 1.0
 _ABANDON_GRACE_S = 2.0
+_GONE = (SparkChildError.exit_code, "the Spark host went away")
 
 
 def main(argv: Sequence[str] | None = None, parts: Parts | None = None) -> NoReturn:
@@ -92,8 +93,8 @@ def _serve(options: argparse.Namespace, parts: Parts, stdin: int, stdout: int) -
     session = service.session(facts, ShardInput(stdin, connection), output)
     watch.over(session, output)
     session.serve()
-    if watch.word is not None:  # the server went away in between
-        stub.end(*watch.word)
+    if (word := watch.last_word()) is not None:  # its input ended because the server did
+        stub.end(*word)
 
 
 def _address(config: SparkConfig, worker: _Worker | None) -> tuple[str, str | None]:
@@ -136,7 +137,13 @@ class _Worker:
                 _fail(word)
         raise SparkUnreachable("the Spark host went away")
 
-    def next_word(self) -> dict[str, str] | None:
+    def has_news(self) -> bool:
+        """True if it said something more, or ended."""
+        poll = select.poll()
+        poll.register(self.connection, select.POLLIN)
+        return bool(self._unread or poll.poll(0))
+
+    def next_word(self) -> dict[str, Any] | None:
         """The next line of the host; None at the end."""
         while b"\n" not in self._unread:
             with contextlib.suppress(OSError):
@@ -148,7 +155,7 @@ class _Worker:
         return dict(json.loads(line))
 
 
-def _fail(word: dict[str, str]) -> NoReturn:
+def _fail(word: dict[str, Any]) -> NoReturn:
     error = SparkUnreachable(word["message"])
     error.exit_code = int(word["exit"])
     raise error
@@ -162,13 +169,13 @@ class _Watch:
 
     Attributes:
         host: whose words mean an end; None with a remote server.
-        word: exit code and message, if the host said so or vanished.
     """
 
     def __init__(self, stdin: int) -> None:
         self._stdin = stdin
         self.host: _Worker | None = None
-        self.word: tuple[int, str] | None = None
+        self._lock = threading.Lock()
+        self._word: tuple[int, str] | None = None
         self._session: Session | None = None
         self._output: ShardOutput | None = None
         self._never = threading.Event()
@@ -187,23 +194,22 @@ class _Watch:
         if self.host is not None:
             poll.register(self.host.connection, select.POLLIN)
         ready = [descriptor for descriptor, _ in poll.poll()]
-        if self._stdin not in ready:
-            self.word = self._last_word()
-        else:
+        if self._stdin in ready:
             self._never.wait(_EOF_GRACE_S)
         if self._output is not None:
             self._output.close()
         if self._session is not None:
             start_thread(self._session.abandon, "abandon")
         self._never.wait(_ABANDON_GRACE_S)
-        stub.end(*(self.word or (SparkChildError.exit_code, "the daemon left in mid-batch")))
+        stub.end(*(self.last_word() or (SparkChildError.exit_code, "the daemon left in mid-batch")))
 
-    def _last_word(self) -> tuple[int, str]:
-        assert self.host is not None
-        word = self.host.next_word()
-        if word is None:
-            return SparkChildError.exit_code, "the Spark host went away"
-        return int(word["exit"]), word["message"]
+    def last_word(self) -> tuple[int, str] | None:
+        """Exit code and message, if the host has ended or said them; from any thread."""
+        with self._lock:
+            if self._word is None and self.host is not None and self.host.has_news():
+                word = self.host.next_word()
+                self._word = _GONE if word is None else (int(word["exit"]), word["message"])
+            return self._word
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

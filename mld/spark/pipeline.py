@@ -197,7 +197,8 @@ def run(
 ) -> NoReturn:
     """Register what the app does with its records; the last statement of the program.
 
-    Does not return. Under ``python app.py`` the process becomes the relay stub of its shard.
+    Does not return. Under ``python app.py`` the process becomes the relay stub of its shard; what
+    the program prints before that goes to the daemon, which skips it, if Python is unbuffered.
 
     Args:
         process: ``process(df, ctx)``: called per shard and batch to build a plan. It returns the

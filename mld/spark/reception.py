@@ -226,7 +226,8 @@ class Reception:
             if late > _EOF_GRACE_S and not stub.is_gone:
                 stub.abandon()
                 self._start.look_again()
-            if late > _ABANDON_GRACE_S:
+            if late > _ABANDON_GRACE_S and not stub.is_dismissed:
+                self._pump.remove(stub.key)
                 stub.dismiss(Word(SparkChildError.exit_code, "the daemon left in mid-batch"))
 
     # -- the end -------------------------------------------------------------------------------

@@ -1,0 +1,7 @@
+"""An isolated child without Spark, on the fake host."""
+
+from mld.spark.isolated import main
+from tests.spark.fake_host import FakeParts
+
+if __name__ == "__main__":
+    main(parts=FakeParts())

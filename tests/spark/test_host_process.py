@@ -1,0 +1,407 @@
+"""Stubs and hosts as processes; the server and the sessions are fakes."""
+
+import json
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from tests.spark.stubs import STUB, Worker, is_alive, kill, wait_for
+
+pytestmark = pytest.mark.process
+
+STATUS = b'{"action": "status", "responseFor": "processRecords"}\n'
+
+
+@pytest.fixture
+def worker(tmp_path):
+    worker = Worker(tmp_path)
+    yield worker
+    worker.close()
+
+
+def rss_kb(pid):
+    with open(f"/proc/{pid}/status") as file:
+        return int(file.read().split("VmRSS:")[1].split()[0])
+
+
+def command_line(child):
+    with open(f"/proc/{child.process.pid}/cmdline") as file:
+        return file.read().split("\0")
+
+
+def test_a_stub_is_small_and_imports_no_library(worker):
+    child = worker.child().begin()
+    assert rss_kb(child.process.pid) < 20_000
+    with open(f"/proc/{child.process.pid}/maps") as file:
+        maps = file.read()
+    assert not any(name in maps for name in ("pyarrow", "pandas", "msgspec", "grpc"))
+
+
+def test_a_stub_ends_with_zero_when_the_daemon_closes_its_input(worker):
+    child = worker.child().begin()
+    child.process.stdin.close()
+    assert child.end() == (0, child.errors())
+    assert child.hear() == b""
+
+
+def test_only_the_protocol_reaches_stdout_whatever_prints(worker):
+    first = worker.child().begin()
+    second = worker.child("shardId-000000000001").begin()
+    for child in (first, second, first):
+        child.say("processRecords", do="noise")
+        assert child.hear() == STATUS
+    noise = first.errors_until("noise of a subprocess")
+    for source in ("the app", "the JVM", "print", "descriptor 1", "a shell"):
+        assert f"noise of {source}\n" in noise
+    for child in (first, second):
+        child.process.stdin.close()
+        assert child.hear() == b""
+
+
+def test_many_stubs_at_once_start_one_host_and_one_server(worker):
+    children = [worker.child(f"shardId-{number:012}") for number in range(12)]
+    for child in children:
+        child.say("initialize")
+    for child in children:
+        assert json.loads(child.hear())["responseFor"] == "initialize"
+    assert len(worker.hosts) == len(worker.servers) == 1
+    assert worker.hosts[0] not in {child.process.pid for child in children}
+
+
+def test_a_remote_server_is_not_launched(worker):
+    worker.properties["spark.remote"] = "sc://somewhere:15002"
+    worker.child().begin()
+    assert len(worker.hosts) == 1
+    assert worker.servers == []
+
+
+def test_two_workers_have_two_hosts(worker, tmp_path):
+    (tmp_path / "other").mkdir()
+    other = Worker(tmp_path / "other")
+    try:
+        other.environ = {"FAKE_DIR": str(worker.folder), "TMPDIR": str(worker.folder)}
+        other.app = worker.app
+        worker.child().begin()
+        survivor = other.child().begin()
+        assert len(set(worker.hosts)) == 2
+        worker.daemon.kill()
+        worker.daemon.wait()
+        wait_for(lambda: not is_alive(worker.hosts[0]), "the first host ends", 5.0)
+        assert survivor.ask("processRecords")["action"] == "status"
+    finally:
+        other.close()
+
+
+def test_a_lost_child_of_a_shard_delays_its_successor_until_it_is_drained(worker):
+    first = worker.child().begin()
+    neighbor = worker.child("shardId-000000000001").begin()
+    first.say("processRecords", do="block")
+    wait_for(lambda: "blocked" in worker.noted("sessions"), "the session is busy")
+    kill(first.process.pid)
+    assert worker.child().begin().ask("processRecords")["action"] == "status"
+    shard = "shardId-000000000000"
+    own = [line for line in worker.noted("sessions") if line.endswith(shard)]
+    assert own[:2] == [f"begin {shard}", f"begin {shard}"] or own[1] == f"end {shard}"
+    assert first.hear() == b"", "nothing is said to the daemon after the stub's death"
+    assert neighbor.ask("processRecords")["action"] == "status"
+    assert len(worker.hosts) == 1
+
+
+def test_a_failed_shard_ends_its_stub_alone(worker):
+    child, neighbor = worker.child().begin(), worker.child("shardId-000000000001").begin()
+    child.say("processRecords", do="fail")
+    code, errors = child.end()
+    assert code == 70
+    assert errors.endswith("kcl-mld-spark: shard-7: the batch failed: disk full\n")
+    assert child.hear() == b""
+    assert neighbor.ask("processRecords")["action"] == "status"
+
+
+def test_a_defect_of_a_session_is_told_with_a_traceback(worker):
+    child = worker.child().begin()
+    child.say("processRecords", do="crash")
+    code, errors = child.end()
+    assert code == 70
+    assert "Traceback" in errors
+    assert errors.endswith("kcl-mld-spark: ValueError: of the session itself\n")
+
+
+def test_lines_about_a_shard_go_to_its_own_stub(worker):
+    first = worker.child().begin()
+    second = worker.child("shardId-000000000001").begin()
+    assert second.ask("processRecords", do="log")["action"] == "status"
+    line = "WARNING mld.spark.test: shardId-000000000001 says hello\n"
+    assert line in second.errors_until("says hello\n")
+    assert first.ask("processRecords", do="log")["action"] == "status"
+    assert "000000000001" not in first.errors_until("says hello\n")
+
+
+def test_when_the_host_is_killed_every_stub_says_so_and_the_server_is_gone(worker):
+    children = [worker.child(f"shardId-{number:012}").begin() for number in range(3)]
+    (host,) = worker.hosts
+    kill(host)
+    for child in children:
+        code, errors = child.end(5.0)
+        assert code == 70
+        assert errors.endswith(f"kcl-mld-spark: the Spark host (pid {host}) went away\n")
+    wait_for(worker.is_over, "no server is left", 5.0)
+    worker.child().begin()
+    assert len(worker.hosts) == 2
+
+
+def test_when_the_server_dies_every_stub_is_told_and_the_next_starts_another(worker):
+    children = [worker.child(f"shardId-{number:012}").begin() for number in range(3)]
+    children[0].say("processRecords", do="block")
+    kill(worker.servers[0])
+    text = f"the Spark server (pid {worker.servers[0]}) ended with exit code -9"
+    for child in children:
+        code, errors = child.end(5.0)
+        assert code == 70
+        assert f"kcl-mld-spark: {text}\n" in errors
+    worker.child().begin()
+    assert len(worker.servers) == 2
+
+
+@pytest.mark.parametrize("busy", ["block", "stick", "nothing"])
+def test_nothing_is_left_five_seconds_after_the_daemon_was_killed(worker, busy):
+    child = worker.child().begin()
+    child.say("processRecords", do=busy)
+    if busy != "nothing":
+        wait_for(lambda: {"blocked", "stuck"} & set(worker.noted("sessions")), "it is busy")
+    worker.daemon.kill()
+    worker.daemon.wait()
+    wait_for(worker.is_over, "host and server end", 5.0)
+    assert child.end(2.0)[0] in {0, 70}
+
+
+@pytest.mark.parametrize("busy", ["block", "stick"])
+def test_a_busy_child_is_gone_five_seconds_after_its_input_was_closed(worker, busy):
+    child, neighbor = worker.child().begin(), worker.child("shardId-000000000001").begin()
+    child.say("processRecords", do=busy)
+    wait_for(lambda: {"blocked", "stuck"} & set(worker.noted("sessions")), "it is busy")
+    child.process.stdin.close()
+    child.end(5.0)
+    assert neighbor.ask("processRecords")["action"] == "status"
+    if busy == "block":
+        assert child.hear() == b""
+
+
+def test_a_child_that_waits_for_the_start_obeys_the_end_of_its_input(worker, tmp_path):
+    os.mkfifo(tmp_path / "ready")
+    worker.environ["FAKE_READY_FIFO"] = str(tmp_path / "ready")
+    child = worker.child()
+    child.say("initialize")
+    wait_for(lambda: worker.servers, "the server is launched")
+    child.process.stdin.close()
+    assert child.end(5.0)[0] in {0, 70}
+    assert child.hear() == b""
+
+
+def test_a_terminated_host_tells_its_stubs(worker):
+    child = worker.child().begin()
+    os.kill(worker.hosts[0], signal.SIGTERM)
+    code, errors = child.end(5.0)
+    assert (code, errors.splitlines()[-1]) == (70, "kcl-mld-spark: the Spark host was told to end")
+    wait_for(worker.is_over, "host and server end", 5.0)
+
+
+FAILING_STARTS = {
+    "a property": ({"spark.batch.maxRecords": "many"}, {}, None, 2, "spark.batch.maxRecords"),
+    "no such property": ({"spark.bach.maxRecords": "1"}, {}, None, 2, "no such property"),
+    "an app that raises": ({}, {}, "1 / 0", 2, "ZeroDivisionError"),
+    "an app without run": ({}, {}, "pass", 2, "did not call run()"),
+    "an app that is no Python": ({}, {}, "def", 2, "is no Python program"),
+    "an app with two calls": ({}, {}, "TWICE", 2, "run() was called twice"),
+    "an app that exits": ({}, {}, "raise SystemExit(3)", 2, "ended before run(): exit code 3"),
+    "the server": ({}, {"FAKE_START": "unreachable"}, None, 69, "no memory"),
+    "no stream": ({}, {"KCL_STREAM_NAME": None}, None, 2, "streamName is not known"),
+    "no application": ({}, {"KCL_APPLICATION_NAME": None}, None, 2, "applicationName is not known"),
+}
+TWICE = """
+from mld.spark import run
+try:
+    run(print)
+except BaseException:
+    run(print)
+"""
+
+
+@pytest.mark.parametrize("name", FAILING_STARTS)
+def test_a_start_that_fails_is_told_to_every_stub_before_initialize_is_answered(worker, name):
+    properties, environ, app, expected, text = FAILING_STARTS[name]
+    worker.properties |= properties
+    worker.environ = environ
+    if app is not None:
+        worker.app.write_text(TWICE if app == "TWICE" else app)
+    children = [worker.child(f"shardId-{number:012}") for number in range(3)]
+    for child in children:
+        code, errors = child.end()
+        assert code == expected
+        (line,) = [line for line in errors.splitlines() if line.startswith("kcl-mld-spark: ")]
+        assert text in line
+        assert child.hear() == b""
+    wait_for(worker.is_over, "nothing is left", 5.0)
+
+
+def test_a_missing_app_is_told_without_a_host(worker):
+    worker.app.unlink()
+    code, errors = worker.child().end()
+    assert (code, errors) == (
+        2,
+        f"kcl-mld-spark: the app {worker.app} is not there or can't be read\n",
+    )
+    assert worker.hosts == []
+
+
+def test_a_package_that_hides_ours_is_named(worker, tmp_path):
+    (tmp_path / "evil" / "protocol").mkdir(parents=True)
+    (tmp_path / "evil" / "protocol" / "__init__.py").touch()
+    worker.environ["PYTHONPATH"] = str(tmp_path / "evil")
+    code, errors = worker.child(
+        argv=[sys.executable, "-P", "-c", STUB_ELSEWHERE, str(worker.app)]
+    ).end()
+    assert code == 2
+    assert f"the package 'protocol' is found at {tmp_path}/evil/protocol, not at" in errors
+
+
+STUB_ELSEWHERE = (
+    "import os, sys; os.chdir('/'); from mld.spark import stub; stub.main(host_module='mld.spark.host')"
+)
+
+
+def test_an_app_beside_a_folder_named_protocol_works(worker, tmp_path):
+    (tmp_path / "protocol.py").write_text("raise RuntimeError")
+    worker.child().begin()
+
+
+def test_the_host_outlives_its_last_shard_by_the_linger(worker):
+    worker.properties["spark.host.linger"] = "2s"
+    for _ in range(2):
+        child = worker.child().begin()
+        child.process.stdin.close()
+        child.end()
+    started = time.monotonic()
+    assert len(worker.hosts) == 1, "the second child found the host of the first"
+    wait_for(worker.is_over, "the host ends", 8.0)
+    assert time.monotonic() - started > 1.5
+    assert list(worker.folder.glob("kcl-mld-*/*")) == [], "no socket and no lock is left"
+    worker.child().begin()
+    assert len(worker.hosts) == 2
+
+
+def test_stubs_that_come_and_go_while_the_host_leaves_always_find_one(worker):
+    worker.properties["spark.host.linger"] = "0ms"
+    for number in range(12):
+        child = worker.child(f"shardId-{number:012}").begin()
+        child.process.stdin.close()
+        assert child.end()[0] == 0
+    assert len(worker.hosts) > 1
+
+
+def test_a_flood_that_nobody_reads_blocks_nobody(worker):
+    child = worker.child().begin()
+    assert child.ask("processRecords", do="flood")["action"] == "status"
+    assert child.ask("processRecords", do="log")["action"] == "status"
+    errors = child.errors_until("lines were dropped here")
+    assert "\nf" in errors
+
+
+def test_what_is_printed_while_no_stub_is_there_reaches_the_next(worker):
+    worker.app.write_text(
+        "import os, threading\nfrom mld.spark import run\n"
+        f"fifo = {str(worker.folder / 'go')!r}\n"
+        "def late():\n    open(fifo).read()\n    print('printed', 'late')\n    open(fifo, 'w')\n"
+        "threading.Thread(target=late, daemon=True).start()\n"
+        "run(lambda df, ctx: df)\n"
+    )
+    os.mkfifo(worker.folder / "go")
+    child = worker.child().begin()
+    child.process.stdin.close()
+    child.end()
+    (worker.folder / "go").write_text("go")
+    (worker.folder / "go").read_text()
+    assert "printed late\n" in worker.child().begin().errors_until("printed late\n")
+
+
+def test_python_app_py_becomes_the_stub(worker):
+    worker.app.write_text(
+        "import sys\n"
+        "import pyspark\n"
+        "from mld.spark import run\n"
+        "print('printed before run')\n"
+        "run(lambda df, ctx: df)\n"
+    )
+    worker.properties["spark.remote"] = "sc://localhost:1"
+    worker.environ["PYTHONUNBUFFERED"] = None  # or the daemon would read what is printed
+    child = worker.child(argv=[sys.executable, str(worker.app), "an", "argument"])
+    wait_for(lambda: "mld.spark.stub" in command_line(child), "it became the stub")
+    assert command_line(child)[-4:] == [str(worker.app), "an", "argument", ""]
+    assert child.hear() == b""
+    code, errors = child.end()
+    assert code == 69
+    assert "printed before run" in errors, "by the host, which imported it"
+
+
+def test_under_another_daemon_the_file_says_what_the_environment_does_not(worker, tmp_path):
+    file = tmp_path / "app.properties"
+    file.write_text(
+        "applicationName = an app\nstreamName : a-stream\nspark.host.linger=1s\n"
+        "executableName = python app.py\n"
+    )
+    for name in ("KCL_APPLICATION_NAME", "KCL_STREAM_NAME", "KCL_MLD_SPARK", "KCL_MLD_PID"):
+        worker.environ[name] = None
+    argv = [sys.executable, "-c", STUB, "--properties", str(file), str(worker.app)]
+    child = worker.child(argv=argv).begin()
+    child.process.stdin.close()
+    assert child.end()[0] == 0
+    wait_for(worker.is_over, "the linger of the file is over", 8.0)
+
+
+def test_isolated_children_serve_themselves_with_one_server(worker):
+    worker.properties["spark.processor.mode"] = "isolated"
+    argv = [sys.executable, "-m", "tests.spark.fake_isolated", "--host", "tests.spark.fake_host"]
+    children = [
+        worker.child(f"shardId-{number:012}", argv=[*argv, str(worker.app)]) for number in range(3)
+    ]
+    for child in children:
+        child.begin()
+        child.say("processRecords", do="noise")
+        assert child.hear() == STATUS
+    assert len(worker.servers) == 1
+    assert len({*worker.noted("hosts")}) == 1
+    children[0].say("processRecords", do="fail")
+    code, errors = children[0].end()
+    assert (code, errors.splitlines()[-1]) == (
+        70,
+        "kcl-mld-spark: shard-7: the batch failed: disk full",
+    )
+    kill(worker.servers[0])
+    for child in children[1:]:
+        code, errors = child.end(6.0)
+        assert code == 70
+        assert "the Spark server" in errors.splitlines()[-1]
+
+
+def test_an_isolated_child_with_a_remote_server_needs_no_host(worker):
+    worker.properties |= {
+        "spark.processor.mode": "isolated",
+        "spark.remote": "sc://somewhere:15002",
+    }
+    argv = [sys.executable, "-m", "tests.spark.fake_isolated", "--host", "tests.spark.fake_host"]
+    child = worker.child(argv=[*argv, str(worker.app)]).begin()
+    assert worker.hosts == []
+    child.say("processRecords", do="block")
+    wait_for(lambda: "blocked" in worker.noted("sessions"), "it is busy")
+    child.process.stdin.close()
+    child.end(5.0)
+
+
+def test_the_mode_of_the_properties_decides_what_the_stub_becomes(worker):
+    worker.properties |= {"spark.processor.mode": "isolated", "spark.remote": "sc://localhost:1"}
+    child = worker.child()
+    wait_for(
+        lambda: "mld.spark.isolated" in command_line(child), "it became the whole processor"
+    )
