@@ -186,7 +186,7 @@ def _key(shard: ShardKey) -> str:
 
 
 def _code(error: Exception) -> str:
-    response = getattr(error, "response", {})
+    response = getattr(error, "response", None) or {}  # None after a lost connection
     return str(response.get("Error", {}).get("Code", ""))
 
 

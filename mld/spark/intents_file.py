@@ -77,7 +77,14 @@ class FileIntentStore:
         if (highest := _highest(directory)) > intent.number:
             raise _fenced(shard, intent, highest)
         target = _file(directory, intent.number)
-        if not _link(directory, target, _encode(intent)) and _read(target) != intent:
+        try:
+            is_ours = _link(directory, target, _encode(intent)) or _read(target) == intent
+        except FileNotFoundError:
+            # A writer that is two ahead has swept the number, or our temporary file.
+            if (highest := _highest(directory)) > intent.number:
+                raise _fenced(shard, intent, highest) from None
+            raise
+        if not is_ours:
             raise _fenced(shard, intent, intent.number)
         # A slow writer may link a number that others have used and pruned meanwhile.
         if (highest := _highest(directory)) > intent.number:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from mld.spark.errors import BatchFailed
 from mld.spark.model import BATCH_COLUMN
-from mld.spark.sinks.delta_table import DeltaTarget
-from mld.spark.sinks.spark_errors import condition, first_line, retry_conflicts
+from mld.spark.sinks.delta_table import SCHEMA_CONDITIONS, DeltaTarget
+from mld.spark.sinks.spark_errors import condition, first_line, refuse_none, retry_conflicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,20 +25,6 @@ if TYPE_CHECKING:
 
     from mld.spark.config import SparkConfig
     from mld.spark.model import Batch, Position, ShardKey
-
-_SCHEMA_CONDITIONS = (
-    "DELTA_METADATA_MISMATCH",
-    "DELTA_FAILED_TO_MERGE_FIELDS",
-    "DELTA_MERGE_INCOMPATIBLE",
-    "DELTA_SCHEMA_CHANGED",
-    "DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
-    "DELTA_MISSING_NOT_NULL_COLUMN_VALUE",
-    "DELTA_UNSUPPORTED_NULL_DATATYPE",
-    "DELTA_CANNOT_CREATE_FILE_WITH_NULL",
-    "INCOMPATIBLE_DATA_FOR_TABLE",
-    "CANNOT_WRITE_INCOMPATIBLE",
-    "INSERT_COLUMN_ARITY_MISMATCH",
-)
 
 
 class DeltaSink:
@@ -84,7 +70,7 @@ class DeltaSink:
         del shard
         return None
 
-    def write(self, frame: DataFrame | None, batches: Sequence[Batch]) -> Any:
+    def write(self, frame: DataFrame | None, batches: Sequence[Batch]) -> None:
         """Append the batch, or let Delta skip it if its number is known.
 
         Raises:
@@ -92,7 +78,8 @@ class DeltaSink:
         """
         (batch,) = batches
         if frame is None:
-            raise BatchFailed(self._target.explain_none(batch.shard.shard_id))
+            refuse_none(batches, "delta")
+            return
         if batch.number is None or not batch.app_id:
             raise BatchFailed(f"{batch.batch_id}: the delta sink needs a batch with a number")
         rows = frame.drop(BATCH_COLUMN)
@@ -101,7 +88,7 @@ class DeltaSink:
         try:
             retry_conflicts(what, lambda: self._append(rows, batch), self._pause)
         except Exception as error:
-            if condition(error).startswith(_SCHEMA_CONDITIONS):
+            if condition(error).startswith(SCHEMA_CONDITIONS):
                 raise BatchFailed(
                     f"{what}: the function's rows do not fit the table: {first_line(error)}; change"
                     " the function, or set spark.sink.options.mergeSchema=true to let new columns"

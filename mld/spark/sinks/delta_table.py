@@ -9,7 +9,7 @@ from mld.spark.sinks.packages import DELTA_CATALOG, DELTA_EXTENSION, delta_coord
 from mld.spark.sinks.spark_errors import condition, first_line, retry_conflicts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
@@ -26,6 +26,20 @@ _ABSENT = (
 )
 _NO_JAR = ("DATA_SOURCE_NOT_FOUND", "CANNOT_FIND_PROVIDER", "CANNOT_LOAD_CATALOG")
 _NO_EXTENSION = ("DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG",)
+#: Conditions of rows that do not fit their table.
+SCHEMA_CONDITIONS = (
+    "DELTA_METADATA_MISMATCH",
+    "DELTA_FAILED_TO_MERGE_FIELDS",
+    "DELTA_MERGE_INCOMPATIBLE",
+    "DELTA_SCHEMA_CHANGED",
+    "DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
+    "DELTA_MISSING_NOT_NULL_COLUMN_VALUE",
+    "DELTA_UNSUPPORTED_NULL_DATATYPE",
+    "DELTA_CANNOT_CREATE_FILE_WITH_NULL",
+    "INCOMPATIBLE_DATA_FOR_TABLE",
+    "CANNOT_WRITE_INCOMPATIBLE",
+    "INSERT_COLUMN_ARITY_MISMATCH",
+)
 _EXISTS_NOW = ("TABLE_OR_VIEW_ALREADY_EXISTS", "DELTA_TABLE_ALREADY_EXISTS")
 
 
@@ -65,13 +79,6 @@ class DeltaTarget:
         """True if new columns are let into the table."""
         return self._options.get("mergeSchema", "").strip().lower() == "true"
 
-    def explain_none(self, shard_id: str) -> str:
-        """What to say of a function that returned None."""
-        return (
-            f"{shard_id}: the function returned None, but spark.sink={self._sink} writes what it "
-            "returns; return a DataFrame, or set spark.sink=foreach"
-        )
-
     def look(self, spark: SparkSession) -> bool:
         """True if the table is there.
 
@@ -95,6 +102,19 @@ class DeltaTarget:
     def columns(self, spark: SparkSession) -> list[str]:
         """Names of the table's columns, in its order."""
         return list(spark.sql(f"SELECT * FROM {self.sql} LIMIT 0").columns)  # noqa: S608
+
+    def require(self, spark: SparkSession, names: Sequence[str]) -> None:
+        """See that the table has some columns.
+
+        Raises:
+            SinkRefused: one is missing.
+        """
+        columns = self.columns(spark)
+        if missing := [name for name in names if name not in columns]:
+            raise SinkRefused(
+                f"{self}: the table has no column {', '.join(missing)} of spark.sink.key; it has "
+                f"{', '.join(columns)}"
+            )
 
     def writer(self, rows: DataFrame) -> DataFrameWriter:
         """A writer that appends with the user's options."""
@@ -124,6 +144,7 @@ class DeltaTarget:
                 self.save(self.writer(spark.createDataFrame([], rows.schema)))
             except Exception as error:
                 if not condition(error).startswith(_EXISTS_NOW):
+                    self._explain(spark, error)
                     raise
 
         retry_conflicts(f"creation of {self}", once, pause)

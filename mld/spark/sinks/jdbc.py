@@ -29,7 +29,7 @@ from mld.spark.sinks.dbapi import Database, DatabaseUnavailable, load_connect, m
 from mld.spark.sinks.jdbc_tables import SinkTables, fenced, split_name, table_columns
 from mld.spark.sinks.packages import POSTGRES_COORDINATE
 from mld.spark.sinks.postgres_url import PREFIX, connection_arguments, credentials
-from mld.spark.sinks.spark_errors import first_line
+from mld.spark.sinks.spark_errors import first_line, refuse_none
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -137,19 +137,16 @@ class JdbcSink:
         except DatabaseUnavailable as error:
             raise SinkUnavailable(f"spark.sink=jdbc: {error}") from None
 
-    def write(self, frame: DataFrame | None, batches: Sequence[Batch]) -> StagedRows:
-        """Write the rows of all batches to a new staging table.
+    def write(self, frame: DataFrame | None, batches: Sequence[Batch]) -> StagedRows | None:
+        """Write the rows of all batches to a new staging table; None = there are no rows.
 
         Raises:
             BatchFailed: the rows do not fit the target.
             DatabaseUnavailable: no answer; the batches may be tried again.
         """
         if frame is None:
-            names = ", ".join(batch.shard.shard_id for batch in batches)
-            raise BatchFailed(
-                f"{names}: the function returned None, but spark.sink=jdbc writes what it returns;"
-                " return a DataFrame, or set spark.sink=foreach"
-            )
+            refuse_none(batches, "jdbc")
+            return None
         stage = self._tables.stage(uuid.uuid4().hex)
         self._tables.register(stage, int(self._now_s()))
         try:
@@ -160,7 +157,7 @@ class JdbcSink:
                 self._tables.drop(stage)
             raise
 
-    def commit(self, staged: StagedRows, batch: Batch) -> None:
+    def commit(self, staged: StagedRows | None, batch: Batch) -> None:
         """Move one batch's rows and its mark in one transaction.
 
         Raises:
@@ -172,16 +169,17 @@ class JdbcSink:
         what = f"commit of {batch.batch_id} into {self._target}"
         try:
             with self._database.transaction(what) as transaction:
-                if self._advance(transaction, batch):
+                if self._advance(transaction, batch) and staged is not None:
                     self._move(transaction, staged, batch, what)
         except (SparkChildError, DatabaseUnavailable):
             raise
         except Exception as error:  # noqa: BLE001 - told in one line
             raise self._final(what, error) from None
 
-    def discard(self, staged: StagedRows) -> None:
+    def discard(self, staged: StagedRows | None) -> None:
         """Drop the staging table."""
-        self._tables.drop(staged.table)
+        if staged is not None:
+            self._tables.drop(staged.table)
 
     def _advance(self, transaction: Transaction, batch: Batch) -> bool:
         try:
@@ -208,9 +206,7 @@ class JdbcSink:
         )
 
     def _stage(self, frame: DataFrame, stage: str) -> None:
-        from pyspark.sql import functions as f  # noqa: PLC0415
-
-        rows = frame.withColumn(ROW_COLUMN, f.monotonically_increasing_id())
+        rows = frame.selectExpr("*", f"monotonically_increasing_id() AS {ROW_COLUMN}")
         writer = rows.write.format("jdbc").options(**self._options).option("dbtable", stage)
         try:
             writer.save()

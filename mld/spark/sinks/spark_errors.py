@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 from mld.spark.errors import BatchFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from mld.spark.model import Batch
 
 T = TypeVar("T")
 
@@ -41,6 +43,19 @@ def first_line(error: BaseException) -> str:
 def is_conflict(error: BaseException) -> bool:
     """True if another commit to the same Delta table came between, so that a repeat can succeed."""
     return condition(error).startswith(_CONFLICTS)
+
+
+def refuse_none(batches: Sequence[Batch], sink: str) -> None:
+    """See that a missing frame means that there are no rows.
+
+    Raises:
+        BatchFailed: there are; the function returned None instead of a frame.
+    """
+    if shards := [batch.shard.shard_id for batch in batches if batch.rows]:
+        raise BatchFailed(
+            f"{', '.join(shards)}: the function returned None, but spark.sink={sink} writes what "
+            "it returns; return a DataFrame, or set spark.sink=foreach"
+        )
 
 
 def retry_conflicts(what: str, call: Callable[[], T], pause: Callable[[float], None]) -> T:

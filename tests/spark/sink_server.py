@@ -1,0 +1,102 @@
+"""A server with Delta and the PostgreSQL driver, and what the tests of the sinks share."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+
+from mld.spark.launcher import EmbeddedServer
+from mld.spark.model import BATCH_COLUMN, Batch, Position, Row, ShardKey
+from mld.spark.sessions import ConnectSessions
+from mld.spark.sinks import make_sink
+from mld.spark.sinks.packages import sinks_conf
+from tests.spark.conftest import spark_config
+from tests.spark.jars import WHY_NOT, delta_jars, postgres_jar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+BASE = 49590338271490256608559692538361571095921575989136588898
+
+
+@contextmanager
+def sink_session(directory):
+    """A session with a server that has both jars; skips where they cannot be had."""
+    delta, postgres = delta_jars(), postgres_jar()
+    if delta is None or postgres is None:
+        pytest.skip(WHY_NOT)
+    jars = ",".join(str(jar) for jar in (*delta, postgres))
+    config = spark_config(sink="delta", sink__path="x", conf__spark__jars=jars)
+    config = replace(config, conf={**config.conf, **sinks_conf(config, "4.2.1")})
+    server = EmbeddedServer.launch(config, directory, os.environ)
+    try:
+        server.wait_ready(60)
+        sessions = ConnectSessions(server.url, server.token, config, "sinks")
+        try:
+            yield sessions.get()
+        finally:
+            sessions.close()
+    finally:
+        server.stop()
+
+
+def shard(number: int = 0, epoch: str = "0") -> ShardKey:
+    return ShardKey("app", "flights", f"shardId-{number:012d}", epoch)
+
+
+def batch(
+    key: ShardKey, after: int, to: int, number: int | None = None, nonce: str = "n0"
+) -> Batch:
+    """Records after+1 … to; after 0 is the beginning."""
+    rows = tuple(Row(Position(BASE + n), "k", b"%d" % n, None) for n in range(after + 1, to + 1))
+    begin = Position(BASE + after) if after else None
+    app_id = f"kcl/app/flights/{key.shard_id}/{key.epoch}/{nonce}" if number else ""
+    return Batch(key, begin, Position(BASE + to), rows, number, app_id)
+
+
+def frame(spark, batches: Iterable[Batch], keep: str = "true", **columns):
+    """What the engine hands over: a row per record, and the batch column.
+
+    Args:
+        spark: the session.
+        batches: of one job.
+        keep: condition on the rows.
+        columns: further columns, by name.
+    """
+    united = None
+    for each in batches:
+        numbers = [row.position.sequence - BASE for row in each.rows]
+        part = spark.createDataFrame(
+            pa.table(
+                {
+                    "n": pa.array(numbers, pa.int64()),
+                    "sequence_number": [str(row.position.sequence) for row in each.rows],
+                    "sub_sequence_number": pa.array([0] * len(numbers), pa.int64()),
+                    "shard_id": [each.shard.shard_id] * len(numbers),
+                }
+            )
+        ).where(keep)
+        part = part.withColumns(columns) if columns else part
+        part = part.withColumn(BATCH_COLUMN, F.lit(each.batch_id))
+        united = part if united is None else united.unionByName(part)
+    return united
+
+
+def open_sink(spark, application: str = "app", **properties: str):
+    sink = make_sink(spark_config(**properties), application)
+    sink.prepare(spark)
+    return sink
+
+
+def write(spark, sink, *batches: Batch, **more) -> None:
+    """Write and commit, as the engine does."""
+    staged = sink.write(frame(spark, batches, **more), batches)
+    for each in batches:
+        sink.commit(staged, each)
+    sink.discard(staged)

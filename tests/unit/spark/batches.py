@@ -1,0 +1,21 @@
+"""Batches and configurations for the tests of sinks and stores."""
+
+from __future__ import annotations
+
+from mld.spark.config import SparkConfig, read_properties
+from mld.spark.model import Batch, Position, Row, ShardKey
+
+
+def config_of(**more: str) -> SparkConfig:
+    """``config_of(sink="jdbc", sink__options__user="me")``: ``__`` for a dot, without ``spark``."""
+    return read_properties({"spark." + k.replace("__", "."): text for k, text in more.items()})
+
+
+def shard(number: int = 0, *, application: str = "app", epoch: str = "0") -> ShardKey:
+    return ShardKey(application, "flights", f"shardId-{number:012d}", epoch)
+
+
+def batch(key: ShardKey, after: int | None, to: int, number: int | None = None) -> Batch:
+    rows = tuple(Row(Position(n), "k", b"%d" % n, None) for n in range((after or 0) + 1, to + 1))
+    begin = None if after is None else Position(after)
+    return Batch(key, begin, Position(to), rows, number, f"kcl/{key.shard_id}" if number else "")
