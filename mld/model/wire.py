@@ -43,6 +43,11 @@ _ENVELOPE = msgspec.json.Decoder(_Envelope)
 _RECORDS = msgspec.json.Decoder(list[KinesisRecord])
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 _SEQUENCE_FIELD = b'"SequenceNumber"'
+#: Where the list of records begins, and its end as seen from within its last record.
+_OPENING = re.compile(rb'"Records"\s*:\s*(?=\[)')
+_CLOSING = re.compile(rb"\}\s*\]")
+#: The list begins within so many bytes, after an iterator and some child shards.
+_HEAD_BYTES = 8192
 _SEQUENCE_VALUE = re.compile(rb'"SequenceNumber"\s*:\s*"([0-9]+)"')
 
 
@@ -59,15 +64,10 @@ def read_batch(body: bytes) -> Batch:
 
     Source: DataRetrievalUtil.isValidResult, KinesisDataFetcher.getRecords (3.5.1).
     """
-    try:
-        envelope = _ENVELOPE.decode(body)
-    except _UNREADABLE:
-        body = _cleaned(body)
-        envelope = _decoded(_ENVELOPE, body)
+    envelope, records, body = _cut(body) or _whole(body)
     children = tuple(_child(child) for child in envelope.child_shards or ())
     if (envelope.next_shard_iterator is None) != bool(children):
         raise MalformedData("a GetRecords answer must have either a next iterator or child shards")
-    records = memoryview(envelope.records)
     return Batch(
         records=records,
         size_bytes=records.nbytes,
@@ -76,6 +76,39 @@ def read_batch(body: bytes) -> Batch:
         child_shards=children,
         last_sequence_number=_last_sequence_number(body, records),
     )
+
+
+def _cut(body: bytes) -> tuple[_Envelope, memoryview, bytes] | None:
+    """Envelope and records without a look at the records, which takes as long as their number.
+
+    The list is cut out from its bracket to the one behind the last sequence number, and what is
+    left must be an envelope. A bracket within a text cannot be mistaken for the end: what is left
+    would begin in the middle of that text.
+
+    Returns:
+        None when it takes a whole reading: no records, or not such an answer.
+    """
+    opening = _OPENING.search(body, 0, _HEAD_BYTES)
+    last = body.rfind(_SEQUENCE_FIELD)
+    closing = _CLOSING.search(body, last) if opening and last > opening.end() else None
+    if opening is None or closing is None:
+        return None
+    start, end = opening.end(), closing.end()
+    try:
+        envelope = _ENVELOPE.decode(b"%b[]%b" % (body[:start], body[end:]))
+    except _UNREADABLE:
+        return None
+    return envelope, memoryview(body)[start:end], body
+
+
+def _whole(body: bytes) -> tuple[_Envelope, memoryview, bytes]:
+    """Envelope, records and the text they are in, every byte looked at."""
+    try:
+        envelope = _ENVELOPE.decode(body)
+    except _UNREADABLE:
+        body = _cleaned(body)
+        envelope = _decoded(_ENVELOPE, body)
+    return envelope, memoryview(envelope.records), body
 
 
 def _child(child: _Child) -> ChildShard:

@@ -68,6 +68,52 @@ def test_the_word_itself_as_a_partition_key_is_not_taken_for_the_field():
     assert read_batch(body(NextShardIterator="n", Records=records)).last_sequence_number == "12"
 
 
+RECORD = {"SequenceNumber": "7", "Data": "AA==", "PartitionKey": "k"}
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" ,\n ", "\t:\r\n")])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"Records": [RECORD, RECORD], "NextShardIterator": "n", "MillisBehindLatest": 5},
+        {"MillisBehindLatest": 5, "NextShardIterator": "n", "Records": [RECORD]},
+        {"MillisBehindLatest": 5, "ChildShards": [CHILD], "Records": [RECORD]},
+        {"Records": [RECORD], "ChildShards": [CHILD], "MillisBehindLatest": 5},
+        {"NextShardIterator": '"Records":[', "Records": [RECORD], "MillisBehindLatest": 5},
+        {"Records": [], "NextShardIterator": "n", "MillisBehindLatest": 5},
+        {"x": {"Records": [RECORD]}, "Records": [RECORD], "NextShardIterator": "n"},
+        {"Records": [RECORD], "x": {"Records": [RECORD]}, "NextShardIterator": "n"},
+        {"x" * 9000: 1, "Records": [RECORD], "NextShardIterator": "n"},
+    ],
+)
+def test_the_records_are_found_wherever_they_are(fields, separators):
+    batch = read_batch(json.dumps(fields, separators=separators).encode())
+    assert json.loads(bytes(batch.take_records())) == fields["Records"]
+    assert batch.next_iterator == fields.get("NextShardIterator")
+    assert batch.millis_behind_latest == fields.get("MillisBehindLatest")
+    assert batch.last_sequence_number == ("7" if fields["Records"] else None)
+    assert batch.is_shard_end == ("ChildShards" in fields)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["}]", "}]}", '}],"A":"b', '"}]', "\\}]", "}]\\", "}] }", '{"Records":[]}', '}],"x":[{"y":"'],
+)
+def test_a_partition_key_is_never_taken_for_the_end_of_the_records(key):
+    record = {"SequenceNumber": "7", "PartitionKey": key, "Data": "AA=="}
+    text = body(NextShardIterator="n", Records=[record, record])
+    batch = read_batch(text)
+    assert json.loads(bytes(batch.take_records())) == [record, record]
+    assert batch.next_iterator == "n"
+
+
+def test_an_answer_cut_anywhere_is_refused_at_once_or_when_it_is_read():
+    text = body(NextShardIterator="n", Records=[RECORD])
+    for end in range(len(text)):
+        with pytest.raises(MalformedData):
+            decode_records(read_batch(text[:end]).take_records())
+
+
 def test_records_that_are_no_records_are_refused():
     for text in (b'[{"SequenceNumber":5}]', b"[5]", b"[", b'[{"SequenceNumber":"\xff'):
         with pytest.raises(MalformedData):
