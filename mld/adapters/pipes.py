@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 #: Asked of the kernel for a child's stdin; without privileges only some 64 pipes of a user get it.
 PIPE_BYTES = 2**20
 
+#: How long a full large pipe is left to its reader. The kernel tells of every freed page: writing at
+#: each of these calls takes a hundred small writes for a line of 3 MB. In this time a child reads
+#: about what the pipe holds, so it seldom finds it empty.
+_DRAIN_S = 0.002
+
 #: Most that one read takes. Twice the default pipe.
 _READ_BYTES = 2**17
 
@@ -26,10 +31,14 @@ _STDERR_LINES = 64
 _STDERR_PAUSE_S = 0.002
 
 
-def enlarge_pipe(fd: int) -> None:
-    """Ask for a larger pipe, best effort: it spares most of the wake-ups of a large line."""
+def enlarge_pipe(fd: int) -> bool:
+    """Ask for a larger pipe, best effort: it spares most of the wake-ups of a large line.
+
+    Returns: whether the pipe is as large as asked.
+    """
     with contextlib.suppress(AttributeError, OSError):
-        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        return fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES) >= PIPE_BYTES
+    return False
 
 
 class PipeWriter:
@@ -42,7 +51,7 @@ class PipeWriter:
 
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
-        enlarge_pipe(fd)
+        self._is_large = enlarge_pipe(fd)
         self._fd = fd
         self._open = True
         self._room: asyncio.Future[None] | None = None
@@ -74,6 +83,8 @@ class PipeWriter:
             self._room = None
             if self._open:
                 loop.remove_writer(self._fd)
+        if self._is_large:
+            await asyncio.sleep(_DRAIN_S)
 
     def close(self) -> None:
         """Close it; a writer that waits for room gets BrokenPipeError. May be called again."""
