@@ -139,6 +139,8 @@ def _merge(
         chain_files.seal(target, marker)
         name = chain.segment_name(run[0].after, run[-1].to)
         chain_files.publish(target, shard / name)
+    except chain_files.Taken:  # no lock held on that file system: somebody was as quick
+        return 0, 0
     finally:
         staging.close()
     return len(run), rows

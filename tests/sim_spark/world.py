@@ -1,0 +1,297 @@
+"""Shards, leases, hosts, a nemesis and a judge; everything follows from a seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mld.spark.errors import Fenced
+from mld.spark.model import Position, Row, ShardKey
+from tests.sim_spark.hosts import Host
+from tests.sim_spark.stores import TABLES, Chain, is_kept, played_disk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mld.spark.model import Batch, Intent
+
+HOSTS = 3
+STORM_STEPS, MOST_STEPS = 900, 40_000
+PARENTS = {"s-2": "s-0", "s-3": "s-0", "s-4": "s-1"}
+
+
+class Died(BaseException):
+    """A process was killed where it stood."""
+
+
+@dataclass(slots=True)
+class Lease:
+    """A row of the lease table; every write names the token."""
+
+    token: int = 0
+    owner: str | None = None
+    checkpoint: Position | None = None
+    intent: Intent | None = None
+    is_ended: bool = False
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What the judge found.
+
+    Attributes:
+        replay: the command that shows it again.
+        violations: sentences; none if all is well.
+        records: that had to come out.
+        fenced: commits that were refused because another writer was first.
+        crashes: hosts that were killed.
+        trace: what happened, a line each.
+    """
+
+    replay: str
+    violations: list[str]
+    records: int
+    fenced: int
+    crashes: int
+    trace: list[str] = field(repr=False, default_factory=list)
+
+    def report(self) -> str:
+        """For people."""
+        return "\n".join([f"replay: {self.replay}", *self.violations[:10], *self.trace])
+
+
+class World:
+    """See the module.
+
+    Args:
+        kind: ``chain`` or a name of ``stores.TABLES``.
+        seed: all chance comes from it.
+        root: an empty directory for the chain.
+    """
+
+    def __init__(self, kind: str, seed: int, root: Path) -> None:
+        self.dice = random.Random(seed)
+        self.kind, self.seed = kind, seed
+        self.store = Chain(root) if kind == "chain" else TABLES[kind]()
+        self.now = 0.0
+        self.is_stormy = True
+        self._is_opening = False
+        self.fenced = self.crashes = self._incarnations = 0
+        self.violations: list[str] = []
+        self.trace: list[str] = []
+        self.leases: dict[ShardKey, Lease] = {}
+        self.records: dict[ShardKey, list[Row]] = {}
+        self._marks: dict[ShardKey, Position] = {}
+        self._running: list[Host] = []
+        for number in range(5):
+            shard = ShardKey("app", "stream", f"s-{number}")
+            self.leases[shard] = Lease()
+            self.records[shard] = self._make_records()
+        self.hosts = [self._new_host() for _ in range(HOSTS)]
+
+    # --- what sessions ask of it ------------------------------------------------------------
+
+    def chance(self, probability: float) -> bool:
+        return self.dice.random() < probability
+
+    def note(self, text: str) -> None:
+        self.trace.append(f"{self.now:8.1f} {text}")
+
+    def records_after(self, shard: ShardKey, checkpoint: Position | None) -> list[Row]:
+        rows = self.records[shard]
+        return [row for row in rows if checkpoint is None or row.position > checkpoint]
+
+    def checkpoint(self, shard: ShardKey, token: int, position: Position) -> bool:
+        row = self.leases[shard]
+        if row.token != token:
+            return False
+        durable = self.store.durable_end(shard)
+        if durable is None or position > durable:
+            self._convict(f"{shard.shard_id}: checkpoint {position} beyond durable {durable}")
+        row.checkpoint = position
+        return True
+
+    def keep_intent(self, shard: ShardKey, token: int, intent: Intent) -> bool:
+        row = self.leases[shard]
+        if row.token != token:
+            return False
+        if row.intent is not None and intent.number <= row.intent.number:
+            self._convict(f"{shard.shard_id}: intent {intent.number} after {row.intent.number}")
+        row.intent = intent
+        return True
+
+    def end_shard(self, shard: ShardKey, token: int) -> None:
+        row = self.leases[shard]
+        if row.token == token:
+            last, durable = self.records[shard][-1].position, self.store.durable_end(shard)
+            if durable is None or durable < last:
+                self._convict(f"{shard.shard_id}: ended at {durable}, before {last}")
+            self.note(f"{shard.shard_id} ended")
+            row.is_ended = True
+
+    def committed(self, batch: Batch) -> None:
+        """Look whether the shard's mark went back."""
+        mark, before = self.store.durable_end(batch.shard), self._marks.get(batch.shard)
+        if mark is None or (before is not None and mark < before):
+            self._convict(f"{batch.shard.shard_id}: the mark went from {before} to {mark}")
+        else:
+            self._marks[batch.shard] = mark
+
+    def session_failed(self, shard: ShardKey, error: Exception) -> None:
+        self.note(f"{shard.shard_id}: session failed: {error}")
+        if self.store.uses_intents and not isinstance(error, Fenced):
+            self._convict(f"{shard.shard_id}: {error}")
+
+    # --- how time passes --------------------------------------------------------------------
+
+    def run(self) -> Verdict:
+        with played_disk(self._on_disk):
+            for step in range(MOST_STEPS):
+                self.is_stormy = step < STORM_STEPS
+                if self._is_finished():
+                    break
+                self._step()
+            else:
+                self._convict("the shards were not finished in time")
+            self._judge()
+            for host in self.hosts:
+                host.sink.die()
+        records = sum(len(rows) for rows in self.records.values())
+        replay = f'python -m tests.sim_spark.run --kind "{self.kind}" --seed {self.seed}'
+        return Verdict(replay, self.violations, records, self.fenced, self.crashes, self.trace)
+
+    def _step(self) -> None:
+        self.now += self.dice.expovariate(2.0)
+        self._assign()
+        if self.is_stormy and self.chance(0.04):
+            self._strike()
+        self._act()
+
+    def _act(self) -> None:
+        """One step of one process that is awake and not in the middle of one already."""
+        awake = [
+            host
+            for host in self.hosts
+            if host not in self._running and (not self.is_stormy or host.asleep_until <= self.now)
+        ]
+        if not awake:
+            return
+        host = self.dice.choice(awake)
+        actor = self.dice.choice(host.actors)
+        self._running.append(host)
+        try:
+            next(actor)
+        except StopIteration:
+            host.actors.remove(actor)
+        except Died:
+            self._bury(host)
+        finally:
+            self._running.pop()
+
+    def _assign(self) -> None:
+        """A lease without a session gets one: at its owner, or anywhere if that one is gone."""
+        for shard, row in self.leases.items():
+            parent = PARENTS.get(shard.shard_id)
+            if row.is_ended or (parent and not self._lease(parent).is_ended):
+                continue
+            owner = next((host for host in self.hosts if host.name == row.owner), None)
+            if owner is not None and (shard in owner.sessions or self.chance(0.7)):
+                continue
+            self._move(shard, owner or self.dice.choice(self.hosts))
+
+    def _move(self, shard: ShardKey, host: Host) -> None:
+        if shard in host.sessions:
+            return
+        row = self.leases[shard]
+        row.token += 1
+        row.owner = host.name
+        self.note(f"{shard.shard_id} to {host.name}")
+        host.start(shard, row.token)
+
+    def _strike(self) -> None:
+        shard = self.dice.choice([*self.leases])
+        row = self.leases[shard]
+        match self.dice.choice(["crash", "sleep", "steal", "steal", "rewind", "compact"]):
+            case "crash":
+                self._bury(self.dice.choice(self.hosts))
+            case "sleep":
+                self.dice.choice(self.hosts).asleep_until = self.now + self.dice.uniform(1, 60)
+            case "steal" if row.owner is not None and not row.is_ended:
+                self._move(shard, self.dice.choice(self.hosts))
+            case "rewind" if self.store.is_marked and not row.is_ended and self.chance(0.3):
+                self.note(f"{shard.shard_id}: checkpoint set back to the beginning")
+                row.checkpoint = None
+            case "compact" if isinstance(self.store, Chain):
+                self._compact()
+
+    def _compact(self) -> None:
+        try:
+            self.store.compact(self.now)
+        except Died:
+            self.note("a compaction was killed")
+
+    def _bury(self, host: Host) -> None:
+        """Kill a process where it stands, and start another one in its place."""
+        if host in self.hosts and host not in self._running[:-1]:
+            self.note(f"{host.name} killed")
+            self.crashes += 1
+            host.sink.die()
+            self.hosts[self.hosts.index(host)] = self._new_host()
+
+    def _on_disk(self, name: str) -> None:
+        """In the middle of a commit or a merge others go on, or the process dies."""
+        if self.is_stormy and not self._is_opening and len(self._running) < 2:
+            if self.chance(0.03):
+                self.note(f"killed {name}")
+                raise Died
+            if self.chance(0.4):
+                for _ in range(self.dice.randint(1, 12)):
+                    self._act()
+
+    # --- how it is judged -------------------------------------------------------------------
+
+    def _judge(self) -> None:
+        for shard, rows in self.records.items():
+            wanted = [row.position for row in rows if is_kept(row.position)]
+            found = self.store.rows(shard)
+            name = shard.shard_id
+            if lost := set(wanted) - set(found):
+                self._convict(f"{name}: {len(lost)} lost, the first is {min(lost)}")
+            if len(found) != len(set(found)):
+                self._convict(f"{name}: {len(found) - len(set(found))} doubled")
+            if found != sorted(found):
+                self._convict(f"{name}: out of order")
+            if set(found) - set(wanted):
+                self._convict(f"{name}: rows that no record gave")
+
+    def _convict(self, sentence: str) -> None:
+        self.note(f"VIOLATION {sentence}")
+        self.violations.append(sentence)
+
+    def _is_finished(self) -> bool:
+        return all(row.is_ended for row in self.leases.values())
+
+    def _lease(self, shard_id: str) -> Lease:
+        return self.leases[ShardKey("app", "stream", shard_id)]
+
+    def _new_host(self) -> Host:
+        self._incarnations += 1
+        self._is_opening = True
+        host = Host(self, f"host-{self._incarnations}")
+        self._is_opening = False
+        return host
+
+    def _make_records(self) -> list[Row]:
+        """Single records, and aggregates whose records share a sequence number."""
+        rows, sequence = [], 0
+        for _ in range(self.dice.randint(20, 60)):
+            sequence += self.dice.randint(1, 2)
+            subs = self.dice.randint(2, 5) if self.chance(0.15) else 1
+            rows += [Row(Position(sequence, sub), "k", b"x" * 9, None) for sub in range(subs)]
+        return rows
+
+
+def judge(kind: str, seed: int, root: Path) -> Verdict:
+    """Run one world to its end."""
+    return World(kind, seed, root).run()
