@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from protocol import ChildConnection, EndOfStream
+from protocol import ChildConnection, EndOfStream, capabilities, intent_in
 from protocol.connection import NEED_DATA
 from protocol.errors import RemoteProtocolError
 from protocol.messages import (
@@ -15,11 +15,14 @@ from protocol.messages import (
     CheckpointRequest,
     CheckpointResult,
     Initialize,
+    Intent,
+    IntentResult,
     LeaseLost,
     ProcessRecords,
     ShardEnded,
     ShutdownRequested,
     Status,
+    Tick,
 )
 from tests.sim.loop import OWNER
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping, Sequence
 
+    from protocol import ChildMessage
     from tests.sim.gate import Gate
 
 _PIPE_BYTES = 65_536
@@ -50,6 +54,8 @@ class Manners:
         leaves_at_end: it exits before it is told that the shard has ended.
         forgets_end: it answers shardEnded without a checkpoint.
         deaf_to_term: only SIGKILL ends it.
+        tick_s: it asks for ticks of that period; 0 = it does not.
+        intends: it says what it is about to write, before each batch.
     """
 
     work_s: tuple[float, float] = (0.0, 0.05)
@@ -61,6 +67,8 @@ class Manners:
     leaves_at_end: float = 0.0
     forgets_end: float = 0.0
     deaf_to_term: bool = False
+    tick_s: float = 0.0
+    intends: bool = False
 
 
 class _Pipe:
@@ -118,6 +126,7 @@ class SimChild:
         manners: Callable[[], Manners],
         rng: random.Random,
         judge: Any,
+        announced: frozenset[str],
     ) -> None:
         self._pid = pid
         self.worker = worker
@@ -129,13 +138,16 @@ class SimChild:
         #: It has answered leaseLost or shardEnded.
         self.has_last_word = False
         self._batches = 0
+        #: It has asked for ticks.
+        self.asked_for_ticks = False
+        self._intent = Intent(0, "", "", "")
         self.exit_code: int | None = None
         self._rng = rng
         self._judge = judge
         self._stdin = _Pipe()
         self._stdout = _Pipe()
         self._ended = asyncio.Event()
-        self._connection = ChildConnection()
+        self._connection = ChildConnection(announced=announced)
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
@@ -212,7 +224,7 @@ class SimChild:
             self._connection.receive_data(await self._stdin.read())
         return event
 
-    async def _say(self, message: Status | CheckpointRequest) -> None:
+    async def _say(self, message: ChildMessage) -> None:
         await self._stdout.write(self._connection.send(message))
 
     def _lucky(self, probability: float) -> bool:
@@ -223,6 +235,7 @@ class SimChild:
         if isinstance(message, Initialize):
             self.shard_id = message.shard_id or ""
             self.began_at = (message.sequence_number or "", message.sub_sequence_number or 0)
+            self._intent = intent_in(message.extras) or self._intent
         self._judge.message(self, message)
         await asyncio.sleep(self._rng.uniform(*manners.work_s))
         await self._misbehave(manners)
@@ -236,6 +249,9 @@ class SimChild:
                     await self._checkpoint(None)
             case ShutdownRequested():
                 await self._checkpoint(None)
+            case Initialize() if manners.tick_s:
+                await self._say(Tick(manners.tick_s))
+                self.asked_for_ticks = True
             case LeaseLost() | Initialize():
                 pass
         if self._lucky(manners.wrong) and message.action is not Action.INITIALIZE:
@@ -257,6 +273,8 @@ class SimChild:
     async def _process(self, message: ProcessRecords) -> None:
         records = message.records
         self._batches += 1
+        if records and self.manners.intends:
+            await self._intend(records[-1].sequence_number or "")
         style = self.manners.checkpoints
         if style == "record" and len(records) > 1:
             middle = len(records) // 2
@@ -270,6 +288,28 @@ class SimChild:
             style in {"batch", "cheeky"} or (style == "rarely" and self._batches % 5 == 0)
         ):
             await self._checkpoint(None)
+
+    async def _intend(self, to: str) -> None:
+        """Say what comes next; now and then something that must be refused."""
+        last = self._intent
+        if last.number and self._lucky(0.1):
+            wrong = [replace(last, number=last.number - 1), replace(last, to="elsewhere")]
+            await self._ask_to_remember(self._rng.choice(wrong))
+        if last.number and self._lucky(0.1):
+            await self._ask_to_remember(last)
+        self._intent = Intent(last.number + 1, last.to, to, "app")
+        for _attempt in range(5):
+            if await self._ask_to_remember(self._intent) in {None, "ShutdownException"}:
+                return
+            await asyncio.sleep(1.0)
+
+    async def _ask_to_remember(self, intent: Intent) -> str | None:
+        await self._say(intent)
+        result = await self._next()
+        if not isinstance(result, IntentResult):
+            raise BrokenPipeError
+        self._judge.intent_answered(self, result.error)
+        return result.error
 
     async def _ask_for_too_much(self) -> None:
         """Ask once for a position that was never handed out, or for one of long ago."""
@@ -336,7 +376,12 @@ class SimChildren:
         await asyncio.sleep(self._rng.uniform(0.01, 0.3))
         await self._gate.passable()
         child = SimChild(
-            len(self.children) + 1, self._worker, self._manners, self._rng, self._judge
+            len(self.children) + 1,
+            self._worker,
+            self._manners,
+            self._rng,
+            self._judge,
+            capabilities(env),
         )
         self.children.append(child)
         child.begin()

@@ -13,6 +13,7 @@ S4  two workers believe in one lease only inside the steal window (see :meth:`Ju
 S5  every stored item is one that a Java worker can read
 S6  no message is illegal for the child's state; nothing is said after the last word
 S7  a worker that has ended leaves no task and no child
+S8  intents and ticks, see :mod:`tests.sim.intents`
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from protocol.messages import (
     ShardEnded,
     ShutdownRequested,
 )
+from tests.sim.intents import IntentJudge, intent_of, intent_sent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -64,6 +66,7 @@ _TYPES = {
     "throughputKBps": "N",
     "checkpointOwner": "S",
     "entityType": "S",
+    "kclMldIntent": "M",
 }
 _MANDATORY = (
     "leaseKey",
@@ -190,8 +193,9 @@ class Judges:
         self._items: dict[str, Item] = {}
         self._written_s: dict[str, float] = {}
         self._handovers: dict[str, _Handover] = {}
-        #: (worker, lease key) -> the position that it last sent.
-        self._sent: dict[tuple[str, str], str] = {}
+        #: (worker, lease key, what) -> the position or number that it last sent.
+        self._sent: dict[tuple[str, str, str], str] = {}
+        self._intents = IntentJudge(self.convict, self.counts)
 
     # -- verdicts ------------------------------------------------------------------------------
 
@@ -243,6 +247,8 @@ class Judges:
         if write.before is not None:
             self._check_counter(key, write.before, write.after)
             self._check_owner(key, write.before, write.after)
+            holder = worker_of(write.before)
+            self._intents.wrote(key, self.actor, holder, write.before, write.after)
         self._check_checkpoint(key, write.before, write.after)
         if write.before is None or write.before["leaseCounter"] != write.after["leaseCounter"]:
             self._written_s[key] = self._now()
@@ -403,13 +409,17 @@ class Judges:
         A checkpoint that was first sent in belief may be sent again without: the repeat has the
         same owner and counter in its condition, so it cannot touch what became another's.
         """
-        if not _SETS_CHECKPOINT.search(request.get("UpdateExpression", "")):
-            return
+        if (number := intent_sent(request)) is not None:
+            self._sent_first(worker, request, "an intent", number)
+        if _SETS_CHECKPOINT.search(request.get("UpdateExpression", "")):
+            position = request["ExpressionAttributeValues"][":checkpoint"]["S"]
+            self._sent_first(worker, request, "a checkpoint", position)
+
+    def _sent_first(self, worker: str, request: Mapping[str, Any], what: str, value: str) -> None:
         key = request["Key"]["leaseKey"]["S"]
-        position = request["ExpressionAttributeValues"][":checkpoint"]["S"]
-        if self._sent.get((worker, key)) != position:
-            self._check_belief(worker, key, "a checkpoint")
-            self._sent[worker, key] = position
+        if self._sent.get((worker, key, what)) != value:
+            self._check_belief(worker, key, what)
+            self._sent[worker, key, what] = value
 
     def _check_belief(self, worker: str, key: str, what: str) -> None:
         if key not in self._believers().get(worker, ()):
@@ -421,6 +431,8 @@ class Judges:
         """A child has received a message."""
         if child.has_last_word:
             self.convict("S6", f"{child.worker} said {message.action} after the last word")
+        row = self._items.get(child.shard_id)
+        self._intents.told(child, message, row, worker_of(row))
         match message:
             case Initialize():
                 self._trace.add(
@@ -545,6 +557,10 @@ class Judges:
         if result.error is not None:
             self._trace.add(child.worker, f"refused {_short(child.shard_id)} {result.error}")
 
+    def intent_answered(self, child: SimChild, error: str | None) -> None:
+        """A child got the answer to its intent."""
+        self.counts[f"intent {error or 'confirmed'}"] += 1
+
     def illegal_message(self, child: SimChild, error: Exception) -> None:
         """A child could not take what it was told."""
         self.convict("S6", f"{child.worker}: {error}")
@@ -567,7 +583,7 @@ def _what(write: Write) -> str:
     ) != write.after.get("checkpointSubSequenceNumber"):
         return "checkpoint"
     if write.before.get("leaseCounter") != write.after.get("leaseCounter"):
-        return "renew"
+        return "renew" if intent_of(write.before) == intent_of(write.after) else "intent"
     return "metadata"
 
 

@@ -6,7 +6,7 @@ Swarm testing: a run with every fault at once rarely gets anywhere, so each seed
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mld.model.sequence import Sentinel
 from tests.sim.children import Manners
@@ -86,6 +86,10 @@ def draw(seed: int) -> Plan:
     timeout = rng.choice([None, 8.0])
     flip = rng.random() < 0.12
     peers = rng.choice([0, 0, 0, 1, 2]) if not flip else 0
+    manners = _manners(rng, rude=rude, timeout=timeout)
+    # Drawn apart: the rest of a seed's plan stays what it was.
+    added = random.Random(f"additions {seed}")
+    manners = replace(manners, tick_s=added.choice([0.0, 0.3, 2.0]), intends=added.random() < 0.5)
     return Plan(
         seed,
         workers=rng.randint(1, 4),
@@ -100,7 +104,7 @@ def draw(seed: int) -> Plan:
         put_every_s=rng.uniform(0.3, 3.0),
         aggregated=rng.choice([0.0, 0.0, 0.3]),
         reshard_every_s=rng.uniform(5, 50) if rng.random() < 0.6 else None,
-        manners=_manners(rng, rude=rude, timeout=timeout),
+        manners=manners,
         answer_timeout_s=timeout,
         restart_children=rng.random() < 0.5,
         clock_skew=rng.random() < 0.4,
