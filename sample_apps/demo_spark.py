@@ -32,8 +32,10 @@ parentShardPollIntervalMillis = 500
 spark.sink = parquet
 spark.sink.path = {output}
 spark.master = local[2]
-spark.batch.maxRecords = 2000
+spark.jvm.options = -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+spark.batch.maxRecords = 5000
 spark.batch.maxDelay = 1s
+spark.batch.maxInFlight = 1
 """
 
 
@@ -97,11 +99,14 @@ class Workers:
         self.daemon = Daemon(self.properties, log, environment)
 
     def kill(self):
-        """``kill -9`` of the daemon; how many processes it had, and which outlived it."""
-        had = processes_with(MARK, self.mark)
+        """``kill -9`` of the daemon; which of its processes outlived it, and a sentence on that."""
+        had = processes_with(MARK, self.mark) or []
+        started = time.monotonic()
         self.daemon.kill()
         left = wait_gone(MARK, self.mark, ORPHAN_TIMEOUT_S)
-        return 0 if had is None else len(had), left
+        seconds = time.monotonic() - started
+        gone = f"{len(had) - len(left or [])} of its {len(had)} processes"
+        return left, f"kill -9 of the worker: {gone} were gone after {seconds:.1f} s"
 
 
 def watch(committed, putting, workers):
@@ -122,8 +127,8 @@ def watch(committed, putting, workers):
             bar.update(putting.read - shown)
             shown = putting.read
             if workers.number == 1 and putting.read >= putting.rows // 2:
-                had, orphans = workers.kill()
-                click.echo(f"\nkill -9 at {shown} rows: {had} processes, a new worker", err=True)
+                orphans, sentence = workers.kill()
+                click.echo(f"\n{sentence}; another takes over at {shown} rows", err=True)
                 workers.start()
             time.sleep(0.25)
         bar.update(len(committed.times) - shown)
@@ -148,7 +153,7 @@ def run(aws, folder, rows):
     committed = Committed(output)
     workers = Workers(aws, folder, properties)
     started = time.monotonic()
-    putting = demo_stream.Putting(kinesis, STREAM, rows, backlog=max(1000, rows // 5))
+    putting = demo_stream.Putting(kinesis, STREAM, rows, backlog=max(1000, rows // 3))
     try:
         orphans = watch(committed, putting, workers)
     finally:
