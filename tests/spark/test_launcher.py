@@ -104,32 +104,6 @@ def test_a_wrong_token_is_refused_in_clear_words(spark_server):
         sessions.get()
 
 
-def test_it_is_launched_from_the_main_thread_only(tmp_path):
-    caught = []
-
-    def launch():
-        with pytest.raises(RuntimeError, match="main thread") as error:
-            _launch(spark_config(), tmp_path)
-        caught.append(error)
-
-    thread = threading.Thread(target=launch)
-    thread.start()
-    thread.join()
-    assert caught
-
-
-def test_the_url_waits_for_readiness(tmp_path):
-    server = _launch(spark_config(), tmp_path)
-    try:
-        with pytest.raises(SparkUnreachable, match="not ready"):
-            _ = server.url
-        with pytest.raises(SparkUnreachable, match=r"did not answer within 0\.1 s"):
-            server.wait_ready(0.1)
-        assert server.poll() is not None
-    finally:
-        server.stop()
-
-
 @pytest.mark.parametrize(
     ("more", "explanation"),
     [

@@ -93,6 +93,15 @@ def test_an_error_without_parameters_is_described():
     assert describe(_SparkError("[X] y", parameters=None)) == "[X] y"
 
 
+class _BrokenSparkError(Exception):
+    def getMessageParameters(self) -> dict[str, str]:  # noqa: N802
+        raise LookupError("the server is gone")
+
+
+def test_an_error_whose_parameters_cannot_be_had_is_described():
+    assert describe(_BrokenSparkError("[X] y")) == "[X] y"
+
+
 _WORKER = """
   An exception was thrown from the Python worker. Please see the stack trace below.
 [PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):

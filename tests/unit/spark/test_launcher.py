@@ -6,6 +6,7 @@ import os
 import signal
 import stat
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -22,7 +23,8 @@ import os, signal, sys, time
 if "-version" in sys.argv:
     print("    java.home = {home}\\n    java.specification.version = 17")
     sys.exit(0)
-print("told", sys.argv[1:], flush=True)
+if "QUIET" not in os.environ:
+    print("told", sys.argv[1:], flush=True)
 {script}
 """
 _READY = 'print("INFO Spark Connect server started at: 127.0.0.1:4711", flush=True)\n'
@@ -180,7 +182,9 @@ def test_a_server_that_closes_its_output_and_lives_on_is_stopped(launch):
 
 
 def test_a_slow_server_is_stopped(launch):
-    server = launch("time.sleep(60)\n")
+    server = launch("time.sleep(60)\n", environ={"QUIET": "1"})
+    with pytest.raises(SparkUnreachable, match="not ready: wait_ready comes first"):
+        _ = server.url
     with pytest.raises(SparkUnreachable, match=r"did not answer within 0\.2 s; it printed nothing"):
         server.wait_ready(0.2)
     assert server.poll() == -signal.SIGTERM
@@ -193,6 +197,21 @@ def test_one_that_ignores_the_request_to_end_is_killed_within_three_seconds(laun
     server.stop()
     assert time.monotonic() - begin < 3
     assert server.poll() == -signal.SIGKILL
+
+
+def test_it_is_launched_from_the_main_thread_only(launch):
+    refused = []
+
+    def attempt():
+        try:
+            launch(_WAIT)
+        except RuntimeError as error:
+            refused.append(str(error))
+
+    thread = threading.Thread(target=attempt)
+    thread.start()
+    thread.join()
+    assert refused == ["the Spark server must be launched from the main thread"]
 
 
 def test_a_program_that_cannot_be_started_is_told(launch, monkeypatch):
