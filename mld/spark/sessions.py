@@ -72,8 +72,8 @@ class ConnectSessions:
             config: with a server that is not ours its ``conf`` is set in every session.
             app_name: shown by the server beside our calls.
         """
-        self._host, self._port = _address(url)
-        self._url = _complete_url(url, token, app_name)
+        self._host, self._port = connect_address(url)
+        self._url = complete_url(url, token, app_name)
         self._conf = {"spark.sql.session.timeZone": "UTC"} if not config.is_embedded else {}
         self._conf |= config.conf if not config.is_embedded else {}
         self._lock = threading.RLock()
@@ -185,8 +185,8 @@ class ConnectSessions:
             ) from error
 
 
-def _address(url: str) -> tuple[str, int]:
-    """Host and port of a Connect URL.
+def connect_address(url: str) -> tuple[str, int]:
+    """Host and port of a Connect URL, ``sc://host:port/;name=value``.
 
     Raises:
         ConfigError: it is none.
@@ -203,9 +203,10 @@ def _address(url: str) -> tuple[str, int]:
     return host, port or _DEFAULT_PORT
 
 
-def _complete_url(url: str, token: str | None, app_name: str) -> str:
+def complete_url(url: str, token: str | None, app_name: str) -> str:
+    """A Connect URL with the token, and with our name for the server's log."""
     base, _, given = url.partition(";")
-    parameters = [given] if given else []
+    parameters = [given.strip(";")] if given else []
     if token is not None:
         parameters.append("token=" + urllib.parse.quote(token, safe=""))
     if "user_agent=" not in given:
