@@ -38,6 +38,7 @@ class Engine:
         pipeline: what the app registered.
         config: batch limits, attempts and times.
         clock: for the coalescing window and for deadlines.
+        planner: asks the user's function; None = made of pipeline and config.
         pause_s: before the second attempt at a batch, in s; doubles with each further one.
     """
 
@@ -49,6 +50,7 @@ class Engine:
         config: SparkConfig,
         *,
         clock: Clock | None = None,
+        planner: Planner | None = None,
         pause_s: float = 0.5,
     ) -> None:
         self._clock = clock or SystemClock()
@@ -62,12 +64,12 @@ class Engine:
         self._runners: list[threading.Thread] = []
         self._closed = threading.Event()
         progress = Progress(self._clock)
-        planner = Planner(pipeline, config)
+        asked = planner or Planner(pipeline, config)
         self._new_run: Callable[[list[Ticket]], JobRun] = lambda tickets: JobRun(
             tickets,
             sessions=sessions,
             sink=sink,
-            planner=planner,
+            planner=asked,
             config=config,
             clock=self._clock,
             progress=progress,

@@ -13,8 +13,9 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mld.spark.deadletter import write_bad_rows
 from mld.spark.decode import Decoder, make_decoder
-from mld.spark.errors import BatchFailed
+from mld.spark.errors import BatchFailed, ConfigError
 from mld.spark.failures import is_server_gone, is_session_lost
 from mld.spark.model import BATCH_COLUMN, BatchContext
 from mld.spark.records import BATCHED_SCHEMA, RAW_SCHEMA, table_of, united_table
@@ -75,14 +76,17 @@ class Planner:
         """The app's decoder; its schema is read once.
 
         Raises:
-            ConfigError: the schema is missing or wrong.
+            ConfigError: the schema is missing or wrong, or there is no place for bad records.
         """
         with self._lock:
             if self._decoder is None:
+                on_error = self._pipeline.on_error or self._config.on_error
+                if on_error == "deadletter" and self._config.deadletter_path is None:
+                    raise ConfigError("spark.deadletter.path is missing: bad records go there")
                 self._decoder = make_decoder(
                     self._pipeline.decoder or self._config.decoder,
                     self._pipeline.schema or self._config.decoder_schema,
-                    self._pipeline.on_error or self._config.on_error,
+                    on_error,
                     spark,
                 )
             return self._decoder
@@ -137,6 +141,14 @@ class Planner:
         if len(answers) == 1 or any(each.seam is None for each in answers):
             return _union([_marked(each) for each in answers])
         return _union([self._merged(spark, group) for group in _alike(answers)])
+
+    def keep_bad_rows(self, spark: SparkSession, batches: Sequence[Batch]) -> None:
+        """With the policy ``deadletter``: write what cannot be decoded."""
+        decoder = self.decoder(spark)
+        if decoder.kind == "raw" or decoder.on_error != "deadletter":
+            return
+        rows = _frame_of(spark, united_table(batches))
+        write_bad_rows(decoder, rows, self._config.deadletter_path or "")
 
     def stop_merging(self) -> bool:
         """Unite plans from now on; True if they were merged until now."""

@@ -188,8 +188,9 @@ class JobRun:
         return plan
 
     def _write(self, session: SparkSession, planned: Sequence[Planned]) -> Any:
-        frame = self._planner.unite(session, planned)
-        return self._sink.write(frame, [each.batch for each in planned])
+        batches = [each.batch for each in planned]
+        self._planner.keep_bad_rows(session, batches)
+        return self._sink.write(self._planner.unite(session, planned), batches)
 
     def _within(self, deadline: float, session: SparkSession, work: Callable[[], Any]) -> Any:
         """Call in a thread whose Spark operations carry this job's tag."""

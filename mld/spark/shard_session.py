@@ -166,7 +166,10 @@ class ShardSession:
     def initialize(self, initialize_input: InitializeInput) -> None:
         """Find where to begin, ask for ticks."""
         self._reached = True
-        resume = self._resume(initialize_input)
+        checkpoint = Position.of_checkpoint(
+            initialize_input.sequence_number, initialize_input.sub_sequence_number
+        )
+        resume = self._resume(initialize_input, checkpoint)
         for warning in resume.warnings:
             _log.warning("%s", warning)
         tick_s = self._tick_s()
@@ -174,7 +177,9 @@ class ShardSession:
             self._config.max_records, self._config.max_bytes, self._config.max_delay_s, tick_s
         )
         keep = self._keep_intent if self._sink.uses_intents else None
-        self._work = ShardWork(self._shard, resume, limits, self._engine, keep, self._wake.set)
+        self._work = ShardWork(
+            self._shard, resume, checkpoint, limits, self._engine, keep, self._wake.set
+        )
         if tick_s:
             self._wire.say(Tick(tick_s))
         _log.info(
@@ -290,8 +295,7 @@ class ShardSession:
         self._processor = self._pipeline.open(self._shard, feed=self)
         self._held.callback(self._pipeline.close, self._shard)
 
-    def _resume(self, given: InitializeInput) -> Resume:
-        checkpoint = Position.of_checkpoint(given.sequence_number, given.sub_sequence_number)
+    def _resume(self, given: InitializeInput, checkpoint: Position | None) -> Resume:
         if not self._sink.uses_intents:
             if self._config.sink in MARKED_SINKS:
                 return resume_marked(self._shard, checkpoint, self._sink.mark(self._shard))

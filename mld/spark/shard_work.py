@@ -30,16 +30,18 @@ class ShardWork:
     Args:
         shard: whose.
         resume: where to begin.
+        checkpoint: that is stored; None for the sentinels.
         limits: when a batch is full.
         engine: where batches are run.
         keep_intent: stores a batch durably before it is written; None where the sink needs none.
         on_done: called, in any thread, when a batch is over.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of one hold
         self,
         shard: ShardKey,
         resume: Resume,
+        checkpoint: Position | None,
         limits: Limits,
         engine: Engine,
         keep_intent: Callable[[Intent], None] | None,
@@ -61,7 +63,7 @@ class ShardWork:
         self._is_first = True
         self._is_open = True
         self._durable = resume.drop_through
-        self._checkpointed: Position | None = None
+        self._checkpointed = checkpoint
 
     @property
     def is_open(self) -> bool:

@@ -10,7 +10,9 @@ import threading
 from mld.spark.config import read_properties
 from mld.spark.engine import Engine
 from mld.spark.facts import Facts, ShardGate
+from mld.spark.job import Planner
 from mld.spark.model import Position
+from mld.spark.pipeline import Pipeline, _FunctionProcessor
 from mld.spark.shard_session import ShardSession
 from protocol import (
     CheckpointResult,
@@ -44,7 +46,8 @@ def record(sequence, sub=0, data=b"x"):
 class Daemon:
     """Speaks with one session; answers its requests by itself."""
 
-    def __init__(self):
+    def __init__(self, shard_id="shardId-0"):
+        self.shard_id = shard_id
         self._to_child = queue.Queue()
         self._rest = b""
         self.lines = []
@@ -57,6 +60,7 @@ class Daemon:
         self.changed = threading.Condition()
         self.statuses = 0
         self.is_broken = False
+        self.is_over = False
 
     # --- the files of the child ---
 
@@ -83,7 +87,9 @@ class Daemon:
 
     def await_statuses(self, count):
         with self.changed:
-            assert self.changed.wait_for(lambda: self.statuses >= count, WAIT_S), self.lines
+            done = self.changed.wait_for(lambda: self.statuses >= count or self.is_over, WAIT_S)
+            assert done, self.lines
+            assert self.statuses >= count, self.lines
 
     def tell(self, message):
         """Say it and wait for the status."""
@@ -92,7 +98,7 @@ class Daemon:
         self.await_statuses(before + 1)
 
     def initialize(self, checkpoint="TRIM_HORIZON", sub=0, **extras):
-        self.tell(Initialize("shardId-0", checkpoint, sub, extras))
+        self.tell(Initialize(self.shard_id, checkpoint, sub, extras))
 
     def deliver(self, *records):
         self.tell(ProcessRecords(tuple(records), 7))
@@ -207,13 +213,64 @@ class MemorySink:
         self.discarded += 1
 
 
+class FakePlanner(Planner):
+    """Plans without Spark: a frame is a list of rows."""
+
+    def source(self, spark, batch):
+        return Frame([row.position for row in batch.rows]), None
+
+    def unite(self, spark, planned):
+        answers = [each.frame.rows for each in planned if each.frame is not None]
+        return Frame([row for rows in answers for row in rows]) if answers else None
+
+    def keep_bad_rows(self, spark, batches):
+        pass
+
+
+def pipeline_of(function):
+    return Pipeline(lambda: _FunctionProcessor(function))
+
+
+class Bench:
+    """An engine over a memory sink, and sessions on it."""
+
+    def __init__(self, function=lambda df, ctx: df, sink=None, pipeline=None, **properties):
+        self.sink = sink or MemorySink()
+        self.sessions = FakeSessions()
+        self.config = settings(**properties)
+        self.pipeline = pipeline or pipeline_of(function)
+        self.gate = ShardGate()
+        self.engine = Engine(
+            self.sessions,
+            self.sink,
+            self.pipeline,
+            self.config,
+            planner=FakePlanner(self.pipeline, self.config),
+            pause_s=0.001,
+        )
+
+    def session(self, **more):
+        more.setdefault("gate", self.gate)
+        return Session(self.engine, self.sink, self.pipeline, self.config, **more)
+
+
 class Session:
     """A session in a thread of its own, with its daemon."""
 
-    def __init__(self, engine, sink, pipeline, config, *, capabilities=("intent", "tick"), **more):
-        self.daemon = Daemon()
+    def __init__(
+        self,
+        engine,
+        sink,
+        pipeline,
+        config,
+        *,
+        capabilities=("intent", "tick"),
+        shard_id="shardId-0",
+        **more,
+    ):
+        self.daemon = Daemon(shard_id)
         self.error = None
-        facts = Facts("app", "stream", "worker", frozenset(capabilities), "shardId-0")
+        facts = Facts("app", "stream", "worker", frozenset(capabilities), shard_id)
         more.setdefault("gate", ShardGate())
         self.session = ShardSession(
             facts,
@@ -234,7 +291,9 @@ class Session:
             self.session.serve()
         except Exception as error:  # noqa: BLE001 - for the test
             self.error = error
+        finally:
             with self.daemon.changed:
+                self.daemon.is_over = True
                 self.daemon.changed.notify_all()
 
     def end(self):
@@ -247,4 +306,13 @@ class Session:
         return self.error
 
 
-__all__ = ["Daemon", "Engine", "FakeSessions", "MemorySink", "Session", "record", "settings"]
+__all__ = [
+    "Bench",
+    "Daemon",
+    "Engine",
+    "FakeSessions",
+    "MemorySink",
+    "Session",
+    "record",
+    "settings",
+]

@@ -1,0 +1,556 @@
+"""One shard's conversation: what is written, committed and checkpointed, and what is not."""
+
+import threading
+
+import pytest
+
+from mld.spark import shard_session
+from mld.spark.errors import BatchFailed, ConfigError, Fenced, Recut
+from mld.spark.model import Intent, Position, ShardKey
+from mld.spark.pipeline import Pipeline, SparkRecordProcessor
+from protocol import ProcessRecords
+from tests.unit.spark.shard_kit import WAIT_S, Bench, record
+
+
+def records(*sequences):
+    return [record(each) for each in sequences]
+
+
+@pytest.fixture
+def bench():
+    made = []
+
+    def make(*args, **properties):
+        made.append(Bench(*args, **properties))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.sink.gate.set()
+        each.engine.close()
+
+
+def until(session, reached):
+    """Ticks until something is true; the deliveries are empty."""
+    for _ in range(2000):
+        if reached():
+            return
+        session.daemon.deliver()
+    raise AssertionError(session.daemon.lines[-5:])
+
+
+def test_a_full_batch_is_committed_and_then_checkpointed_by_its_position(bench):
+    b = bench(batch__maxRecords="3")
+    s = b.session()
+    s.daemon.initialize()
+    s.daemon.deliver(record(1), record(2, 4), record(2, 5), record(3))
+    until(s, lambda: s.daemon.checkpoints)
+    assert s.daemon.checkpoints == [Position(2, 5)]
+    assert [row[1:] for row in b.sink.rows] == [(1, 0), (2, 4), (2, 5)]
+    assert s.end() is None
+
+
+def test_the_daemon_is_asked_for_ticks_only_if_it_announced_them(bench):
+    b = bench(batch__maxDelay="2s")
+    with_ticks, without = b.session(shard_id="a"), b.session(shard_id="b", capabilities=())
+    for each in (with_ticks, without):
+        each.daemon.initialize()
+        assert each.end() is None
+    assert with_ticks.daemon.ticks == [0.5]
+    assert without.daemon.ticks == []
+
+
+def test_an_idle_tail_is_committed_and_checkpointed_within_the_delay(bench):
+    b = bench(batch__maxDelay="200ms")
+    s = b.session()
+    s.daemon.initialize()
+    s.daemon.deliver(*records(1, 2))
+    until(s, lambda: s.daemon.checkpoints)
+    assert s.daemon.checkpoints == [Position(2)]
+    assert s.end() is None
+
+
+def test_a_restart_drops_what_the_sink_has_and_checkpoints_it(bench):
+    b = bench()
+    b.sink.marks["shardId-0"] = Position(5)
+    s = b.session()
+    s.daemon.initialize("2")
+    s.daemon.deliver(*records(3, 4))
+    assert s.daemon.checkpoints == [Position(4)]  # what was delivered, not the mark beyond it
+    s.daemon.deliver(*records(5, 6))
+    assert s.daemon.checkpoints == [Position(4), Position(5)]
+    s.daemon.shard_ended()
+    assert [row[1] for row in b.sink.rows] == [6]
+    assert b.sink.committed[0].after == Position(5)
+    assert s.end() is None
+
+
+def test_checkpoints_never_go_back(bench):
+    b = bench(batch__maxRecords="1")
+    s = b.session()
+    s.daemon.initialize()
+    for each in range(1, 30):
+        s.daemon.deliver(record(each))
+    s.daemon.shard_ended()
+    positions = s.daemon.checkpoints[:-1]
+    assert positions == sorted(set(positions))
+    assert s.daemon.checkpoints[-2:] == [Position(29), "END"]
+    assert s.end() is None
+
+
+def test_an_empty_answer_of_the_function_advances_the_shard_too(bench):
+    b = bench(lambda df, ctx: type(df)([]))
+    s = b.session()
+    s.daemon.initialize()
+    s.daemon.deliver(*records(1, 2))
+    s.daemon.shutdown()
+    assert s.daemon.checkpoints == [Position(2)]
+    assert b.sink.committed[0].to == Position(2)
+    assert s.end() is None
+
+
+def test_the_end_of_the_shard_is_checkpointed_after_everything_is_durable(bench):
+    b = bench(batch__maxRecords="2")
+    s = b.session()
+    s.daemon.initialize()
+    b.sink.gate.clear()
+    s.daemon.deliver(*records(1, 2, 3))
+    s.daemon.say(shard_session.ShardEnded())
+    assert b.sink.writing.wait(WAIT_S)
+    assert s.daemon.checkpoints == []
+    b.sink.gate.set()
+    s.daemon.await_statuses(3)
+    assert s.daemon.checkpoints[-1] == "END"
+    assert [row[1] for row in b.sink.rows] == [1, 2, 3]
+    assert s.end() is None
+
+
+def test_a_failed_batch_ends_the_session_and_nothing_later_is_checkpointed(bench):
+    b = bench(batch__maxRecords="1")
+    s = b.session()
+    b.sink.commit_errors = [None, Fenced("somebody else was here")]
+    s.daemon.initialize()
+    s.daemon.deliver(*records(1, 2, 3))
+    s.daemon.say(shard_session.ShardEnded())
+    error = s.ended()
+    assert isinstance(error, Fenced)
+    assert [row[1] for row in b.sink.rows] == [1]
+    assert set(s.daemon.checkpoints) <= {Position(1)}
+
+
+def test_the_end_of_the_shard_is_not_checkpointed_if_a_batch_fails(bench):
+    b = bench()
+    b.sink.write_errors = [BatchFailed("no room")]
+    s = b.session()
+    s.daemon.initialize()
+    s.daemon.deliver(*records(1))
+    s.daemon.say(shard_session.ShardEnded())
+    assert "no room" in str(s.ended())
+    assert s.daemon.checkpoints == []
+
+
+def test_no_commit_starts_after_the_lease_is_lost(bench):
+    b = bench(batch__maxRecords="1")
+    s = b.session()
+    s.daemon.initialize()
+    b.sink.gate.clear()
+    s.daemon.deliver(*records(1, 2))
+    assert b.sink.writing.wait(WAIT_S)
+    s.daemon.lease_lost()
+    assert len(b.sessions.interrupted) == 1
+    b.sink.gate.set()
+    assert s.end() is None
+    assert (b.sink.committed, s.daemon.checkpoints) == ([], [])
+    assert b.sink.discarded == 1
+
+
+def test_a_job_that_serves_others_too_is_not_interrupted_for_one_lost_lease(bench):
+    b = bench(batch__maxRecords="1", batch__maxInFlight="1", batch__coalesceWindow="200ms")
+    one, two = b.session(shard_id="a"), b.session(shard_id="b")
+    b.sink.gate.clear()
+    for each in (one, two):
+        each.daemon.initialize()
+        each.daemon.deliver(record(1))
+    assert b.sink.writing.wait(WAIT_S)
+    one.daemon.lease_lost()
+    b.sink.gate.set()
+    two.daemon.shard_ended()
+    assert b.sink.jobs == [["a", "b"]]
+    assert b.sessions.interrupted == []
+    assert [row[0] for row in b.sink.rows] == ["b"]
+    assert one.end() is two.end() is None
+
+
+def test_a_checkpoint_that_is_refused_because_the_lease_is_gone_ends_all_commits(bench):
+    b = bench(batch__maxRecords="1")
+    s = b.session()
+    s.daemon.refuse_checkpoint = ["ShutdownException"]
+    s.daemon.initialize()
+    s.daemon.deliver(record(1))
+    until(s, lambda: not s.daemon.refuse_checkpoint)
+    s.daemon.deliver(*records(2, 3))
+    s.daemon.lease_lost()
+    assert s.end() is None
+    assert [row[1] for row in b.sink.rows] == [1]
+    assert s.daemon.checkpoints == []
+
+
+def test_a_checkpoint_is_sent_again_while_the_table_is_busy(bench):
+    b = bench()
+    s = b.session()
+    s.daemon.refuse_checkpoint = ["ThrottlingException", "RuntimeException"]
+    s.daemon.initialize()
+    s.daemon.deliver(record(1))
+    s.daemon.shutdown()
+    assert s.daemon.checkpoints == [Position(1)]
+    assert s.end() is None
+
+
+@pytest.mark.parametrize("error", ["IllegalArgumentException", "InvalidStateException"])
+def test_any_other_refusal_of_a_checkpoint_ends_the_session(bench, error):
+    b = bench()
+    s = b.session()
+    s.daemon.refuse_checkpoint = [error]
+    s.daemon.initialize()
+    s.daemon.deliver(record(1))
+    s.daemon.say(shard_session.ShutdownRequested())
+    assert error in str(s.ended())
+
+
+def test_a_refused_end_of_the_shard_ends_the_session(bench):
+    s = bench().session()
+    s.daemon.refuse_checkpoint = ["InvalidStateException"]
+    s.daemon.initialize()
+    s.daemon.say(shard_session.ShardEnded())
+    assert "the end of the shard was not stored" in str(s.ended())
+
+
+def test_an_end_of_the_shard_that_is_refused_because_the_lease_is_gone_is_answered(bench):
+    s = bench().session()
+    s.daemon.refuse_checkpoint = ["ShutdownException"]
+    s.daemon.initialize()
+    s.daemon.shard_ended()
+    s.daemon.lease_lost()
+    assert s.end() is None
+
+
+def test_a_shutdown_flushes_and_checkpoints(bench):
+    b = bench()
+    s = b.session()
+    s.daemon.initialize()
+    s.daemon.deliver(*records(1, 2))
+    assert b.sink.rows == []
+    s.daemon.shutdown()
+    assert s.daemon.checkpoints == [Position(2)]
+    s.daemon.lease_lost()
+    assert s.end() is None
+
+
+def test_a_shutdown_past_its_deadline_leaves_the_rest_without_checkpoint(bench):
+    b = bench()
+    s = b.session(shutdown_s=0.05)
+    s.daemon.initialize()
+    b.sink.gate.clear()
+    s.daemon.deliver(record(1))
+    s.daemon.shutdown()
+    b.sink.gate.set()
+    s.daemon.lease_lost()
+    assert s.end() is None
+    assert (s.daemon.checkpoints, b.sink.committed) == ([], [])
+
+
+def test_the_status_is_withheld_while_a_full_batch_waits_and_checkpoints_go_out(bench, monkeypatch):
+    monkeypatch.setattr(shard_session, "_KEEP_ALIVE_S", 0.02)
+    b = bench(batch__maxRecords="1")
+    s = b.session()
+    s.daemon.initialize()
+    b.sink.gate.clear()
+    s.daemon.say(ProcessRecords(tuple(records(1, 2, 3, 4, 5)), 0))
+    with s.daemon.changed:
+        assert s.daemon.changed.wait_for(lambda: s.daemon.keep_alives >= 3, WAIT_S)
+    assert s.daemon.statuses == 1
+    b.sink.gate.set()
+    s.daemon.await_statuses(2)
+    assert s.daemon.checkpoints  # before the status
+    s.daemon.shard_ended()
+    assert [row[1] for row in b.sink.rows] == [1, 2, 3, 4, 5]
+    assert s.end() is None
+
+
+def test_a_withheld_status_ends_when_the_child_is_given_up(bench):
+    b = bench(batch__maxRecords="1")
+    s = b.session()
+    s.daemon.initialize()
+    b.sink.gate.clear()
+    s.daemon.say(ProcessRecords(tuple(records(1, 2, 3, 4, 5)), 0))
+    assert b.sink.writing.wait(WAIT_S)
+    s.session.abandon()
+    b.sink.gate.set()
+    assert s.ended() is None
+    assert (s.daemon.checkpoints, s.daemon.statuses) == ([], 1)
+
+
+def test_the_end_of_the_pipe_drops_the_buffer_without_checkpoint(bench):
+    b = bench()
+    s = b.session()
+    s.daemon.initialize()
+    s.daemon.deliver(*records(1, 2))
+    assert s.end() is None
+    assert (b.sink.rows, s.daemon.checkpoints) == ([], [])
+
+
+def test_a_daemon_that_is_gone_ends_the_session_quietly(bench):
+    s = bench().session()
+    s.daemon.initialize()
+    s.daemon.is_broken = True
+    s.daemon.say(ProcessRecords((), 0))
+    assert s.ended() is None
+
+
+def test_a_daemon_that_breaks_the_protocol_ends_the_session(bench):
+    s = bench().session()
+    s.daemon._to_child.put(b"nonsense\n")
+    assert "the conversation broke" in str(s.ended())
+
+
+def test_a_successor_waits_until_the_commit_of_the_session_before_is_over(bench):
+    b = bench(batch__maxRecords="1")
+    first = b.session()
+    first.daemon.initialize()
+    b.sink.gate.clear()
+    first.daemon.deliver(record(1))
+    assert b.sink.writing.wait(WAIT_S)
+    first.daemon.close()
+    second = b.session()
+    second.daemon.say(shard_session.Initialize("shardId-0", "TRIM_HORIZON", 0))
+    with second.daemon.changed:
+        assert not second.daemon.changed.wait_for(lambda: second.daemon.statuses, 0.05)
+    b.sink.gate.set()
+    second.daemon.await_statuses(1)
+    assert first.ended() is second.end() is None
+
+
+# --- intents --------------------------------------------------------------------------------
+
+
+class Store:
+    """An intent store in memory."""
+
+    def __init__(self, intent=None):
+        self.intent = intent
+        self.stored = []
+
+    def load(self, shard):
+        return self.intent
+
+    def store(self, shard, intent):
+        self.stored.append(intent)
+
+
+def delta_bench(bench, **properties):
+    made = bench(batch__maxRecords="2", **properties)
+    made.sink.uses_intents = True
+    return made
+
+
+def test_an_intent_is_stored_before_each_batch_and_after_the_checkpoint_of_the_last(bench):
+    b = delta_bench(bench)
+    s = b.session(new_id=lambda: "n0")
+    s.daemon.initialize()
+    s.daemon.deliver(*records(1, 2, 3, 4))
+    until(s, lambda: len(s.daemon.checkpoints) == 2)
+    said = [line["action"] for line in s.daemon.lines if line["action"] in ("intent", "checkpoint")]
+    assert said == ["intent", "checkpoint", "intent", "checkpoint"]
+    found = [(i["number"], i["after"], i["to"], i["appId"]) for i in s.daemon.intents]
+    app_id = "kcl/app/stream/shardId-0/0/n0"
+    assert found == [(1, "start", "2.0", app_id), (2, "2.0", "4.0", app_id)]
+    assert [(batch.number, batch.app_id) for batch in b.sink.committed] == [
+        (1, app_id),
+        (2, app_id),
+    ]
+    assert s.end() is None
+
+
+def test_a_stored_intent_is_repeated_with_the_same_end_and_number(bench):
+    b = delta_bench(bench)
+    s = b.session()
+    app_id = "kcl/app/stream/shardId-0/0/old"
+    s.daemon.initialize("2", intentNumber=7, intentAfter="2.0", intentTo="5.0", intentAppId=app_id)
+    s.daemon.deliver(*records(3, 4, 5, 6, 7))
+    until(s, lambda: len(b.sink.committed) == 2)
+    first, second = b.sink.committed
+    assert (first.number, first.to, first.app_id, first.is_replay) == (7, Position(5), app_id, True)
+    assert (second.number, second.to, second.is_replay) == (8, Position(7), False)
+    assert [each["number"] for each in s.daemon.intents] == [8]
+    assert s.end() is None
+
+
+def test_a_void_intent_gives_its_number_up(bench):
+    b = delta_bench(bench)
+    s = b.session()
+    app_id = "kcl/app/stream/shardId-0/0/old"
+    s.daemon.initialize(
+        "LATEST", intentNumber=7, intentAfter="start", intentTo="5.0", intentAppId=app_id
+    )
+    s.daemon.deliver(*records(8, 9))
+    until(s, lambda: b.sink.committed)
+    assert [(each.number, each.is_replay) for each in b.sink.committed] == [(8, False)]
+    assert s.end() is None
+
+
+def test_a_checkpoint_inside_a_stored_intent_stops_the_shard(bench):
+    b = delta_bench(bench)
+    s = b.session()
+    app_id = "kcl/app/stream/shardId-0/0/old"
+    extras = {"intentNumber": 7, "intentAfter": "2.0", "intentTo": "5.0", "intentAppId": app_id}
+    s.daemon.say(shard_session.Initialize("shardId-0", "4", 0, extras))
+    assert isinstance(s.ended(), Recut)
+
+
+def test_an_intent_that_cannot_be_read_stops_the_shard(bench):
+    b = delta_bench(bench)
+    s = b.session()
+    extras = {"intentNumber": 7, "intentAfter": "2.0", "intentTo": "junk", "intentAppId": "x"}
+    s.daemon.say(shard_session.Initialize("shardId-0", "4", 0, extras))
+    assert "the intent of the lease" in str(s.ended())
+
+
+def test_without_intents_in_the_daemon_another_store_must_be_named(bench):
+    b = delta_bench(bench)
+    s = b.session(capabilities=("tick",))
+    s.daemon.say(shard_session.Initialize("shardId-0", "4", 0))
+    error = s.ended()
+    assert isinstance(error, ConfigError)
+    assert "file" in str(error)
+    assert "dynamodb" in str(error)
+
+
+def test_another_store_is_asked_instead_of_the_daemon(bench):
+    b = delta_bench(bench)
+    app_id = "kcl/app/stream/shardId-0/0/old"
+    store = Store(Intent(3, None, Position(2), app_id))
+    s = b.session(capabilities=(), intents=store)
+    s.daemon.initialize("2")
+    s.daemon.deliver(*records(3, 4))
+    until(s, lambda: s.daemon.checkpoints)
+    assert store.stored == [Intent(4, Position(2), Position(4), app_id)]
+    assert s.daemon.intents == []
+    assert s.end() is None
+
+
+def test_an_intent_that_is_refused_because_the_lease_is_gone_stops_all_writes(bench):
+    b = delta_bench(bench)
+    s = b.session()
+    s.daemon.refuse_intent = ["ThrottlingException", "ShutdownException"]
+    s.daemon.initialize()
+    s.daemon.deliver(*records(1, 2))
+    s.daemon.lease_lost()
+    assert s.end() is None
+    assert b.sink.jobs == []
+
+
+def test_an_intent_that_is_refused_ends_the_session(bench):
+    b = delta_bench(bench)
+    s = b.session()
+    s.daemon.refuse_intent = ["IllegalArgumentException"]
+    s.daemon.initialize()
+    s.daemon.say(ProcessRecords(tuple(records(1, 2)), 0))
+    assert "the intent of batch 1 was refused" in str(s.ended())
+    assert b.sink.jobs == []
+
+
+# --- the processor's own methods ---------------------------------------------------------------
+
+
+class Watching(SparkRecordProcessor):
+    """Sees every message and passes it on, unless told not to."""
+
+    def __init__(self, seen, forgets=()):
+        self.seen = seen
+        self.forgets = forgets
+
+    def process(self, df, ctx):
+        return df
+
+    def _pass(self, name, given):
+        self.seen.append((name, given))
+        if name not in self.forgets:
+            getattr(super(), name)(given)
+
+    def initialize(self, initialize_input):
+        self._pass("initialize", initialize_input)
+
+    def process_records(self, process_records_input):
+        self._pass("process_records", process_records_input)
+
+    def lease_lost(self, lease_lost_input):
+        self._pass("lease_lost", lease_lost_input)
+
+    def shard_ended(self, shard_ended_input):
+        self._pass("shard_ended", shard_ended_input)
+
+    def shutdown_requested(self, shutdown_requested_input):
+        self._pass("shutdown_requested", shutdown_requested_input)
+
+
+def watching(seen, **more):
+    return Pipeline(lambda: Watching(seen, **more))
+
+
+def test_a_processor_sees_the_messages_and_the_records(bench):
+    seen = []
+    b = bench(pipeline=watching(seen))
+    s = b.session()
+    s.daemon.initialize("3", 1)
+    s.daemon.deliver(record(4, data=b"hello"))
+    s.daemon.shutdown()
+    s.daemon.lease_lost()
+    assert s.end() is None
+    assert [name for name, _ in seen] == [
+        "initialize",
+        "process_records",
+        "shutdown_requested",
+        "lease_lost",
+    ]
+    assert (seen[0][1].shard_id, seen[0][1].sequence_number) == ("shardId-0", "3")
+    assert seen[1][1].records[0].binary_data == b"hello"
+    assert [row[1] for row in b.sink.rows] == [4]
+    assert s.daemon.checkpoints == [Position(4)]  # the stored 3.1 is not stored again
+
+
+def test_a_processor_that_does_not_pass_records_on_is_stopped(bench):
+    s = bench(pipeline=watching([], forgets=("process_records",))).session()
+    s.daemon.initialize()
+    s.daemon.say(ProcessRecords(tuple(records(1)), 0))
+    assert "must call super().process_records" in str(s.ended())
+
+
+def test_a_processor_that_checkpoints_itself_is_stopped(bench):
+    class Own(Watching):
+        def process_records(self, process_records_input):
+            process_records_input.checkpointer.checkpoint("5")
+
+    b = bench(pipeline=Pipeline(lambda: Own([])))
+    s = b.session()
+    s.daemon.initialize()
+    s.daemon.say(ProcessRecords(tuple(records(1)), 0))
+    assert "never checkpoints" in str(s.ended())
+    assert s.daemon.checkpoints == []
+
+
+def test_a_shard_is_open_in_the_pipeline_only_while_it_is_served(bench):
+    b = bench()
+    s = b.session()
+    s.daemon.initialize()
+    key = ShardKey("app", "stream", "shardId-0", "0")
+    held = threading.Event()
+
+    def hold():
+        with b.gate.hold(key):
+            held.set()
+
+    waiting = threading.Thread(target=hold, daemon=True)
+    waiting.start()
+    assert not held.wait(0.05)
+    assert s.end() is None
+    assert held.wait(WAIT_S)
