@@ -11,6 +11,7 @@ import contextlib
 import re
 import sys
 import threading
+import weakref
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -122,6 +123,8 @@ class Database:
         self._secrets = tuple(secrets)
         self._idle: list[Any] = []
         self._lock = threading.Lock()
+        # A process that ends, or drops the sink, leaves no connection open.
+        weakref.finalize(self, _close_all, self._idle)
 
     def name(self, *parts: str) -> str:
         """A quoted name, e.g. schema and table."""
@@ -148,7 +151,7 @@ class Database:
                 yield Transaction(cursor, driver)
             connection.commit()
         except BaseException as error:
-            self._drop(connection)
+            _close_all([connection])
             if isinstance(error, driver.transient):
                 self.close()  # the others were opened to the same server
                 raise DatabaseUnavailable(f"{what}: {self.explain(error)}") from None
@@ -159,9 +162,7 @@ class Database:
     def close(self) -> None:
         """Close the idle connections."""
         with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            self._drop(connection)
+            _close_all(self._idle)
 
     def _take(self, what: str) -> tuple[Any, Driver]:
         with self._lock:
@@ -171,14 +172,6 @@ class Database:
         except Exception as error:  # noqa: BLE001 - the user's function may raise anything
             raise DatabaseUnavailable(f"{what}: cannot connect: {self.explain(error)}") from None
         return connection, Driver.of(connection)
-
-    @staticmethod
-    def _drop(connection: Any) -> None:
-        """A connection that failed is not used again; closing it rolls back."""
-        with contextlib.suppress(Exception):
-            connection.rollback()
-        with contextlib.suppress(Exception):
-            connection.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +203,16 @@ class Transaction:
     def _rendered(self, sql: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
         # Without parameters a driver of the format styles takes percent signs as they are.
         return self.driver.render(sql, values) if values else (sql,)
+
+
+def _close_all(connections: list[Any]) -> None:
+    """Roll back, close and forget; a connection that failed may fail at that too."""
+    while connections:
+        connection = connections.pop()
+        with contextlib.suppress(Exception):
+            connection.rollback()
+        with contextlib.suppress(Exception):
+            connection.close()
 
 
 def load_connect(name: str) -> Callable[[], Any]:

@@ -181,6 +181,10 @@ class JdbcSink:
         if staged is not None:
             self._tables.drop(staged.table)
 
+    def close(self) -> None:
+        """Close the idle connections; the next call opens new ones."""
+        self._database.close()
+
     def _advance(self, transaction: Transaction, batch: Batch) -> bool:
         try:
             return self._tables.advance(transaction, batch)
