@@ -145,6 +145,12 @@ class LinePump:
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
+    def descriptors(self) -> tuple[int, ...]:
+        """What a pump that was closed still holds open."""
+        with self._lock:
+            readers = [reader.descriptor for reader in self._readers.values()]
+        return (self._wake_read, self._wake_write, *readers)
+
     def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.write(self._wake_write, b"!")
@@ -155,8 +161,11 @@ class LinePump:
             came = self._read()
             with self._lock:
                 waiting = [item for item in self._readers.items() if self._has_work(item[1])]
-            is_done = self._is_closing and not came
-            if is_done and not waiting:
+                if self._is_closing and not came and self._partial:
+                    self._lines.put(self._partial + b"\n")
+                    self._partial = b""
+                    continue
+            if self._is_closing and not came and not waiting:
                 return
             for key, reader in waiting:
                 self._write(key, reader)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mld.spark.facts import Facts
     from mld.spark.host_log import LinePump, ShardLogHandler
-    from mld.spark.parts import Service, Session
+    from mld.spark.parts import Address, Service, Session
 
 _log = logging.getLogger("mld.spark.host")
 
@@ -53,12 +53,12 @@ class Ready:
     Attributes:
         service: serves shards; None in a host that only keeps the server.
         facts: of the worker.
-        address: URL and token of the server.
+        address: URL and token of the server; None in a host that serves shards.
     """
 
     service: Service | None
     facts: Facts
-    address: tuple[str, str | None]
+    address: Address | None
 
 
 class Start:
@@ -211,7 +211,7 @@ def serve(
         outcome = start.wait(stub)
         if isinstance(outcome, Word):
             return outcome
-        if outcome is not None and wants == "server":
+        if outcome is not None and wants == "server" and outcome.address is not None:
             url, token = outcome.address
             stub.say({"url": url, "token": token})
             stub.connection.recv(1)  # its end

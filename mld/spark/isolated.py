@@ -17,7 +17,7 @@ import threading
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mld.spark import stub
-from mld.spark.config import SparkConfig, read_properties
+from mld.spark.config import read_properties
 from mld.spark.errors import ConfigError, SparkChildError, SparkUnreachable
 from mld.spark.facts import Facts, gather_properties
 from mld.spark.host import check_packages
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Sequence
 
-    from mld.spark.parts import Parts, Session
+    from mld.spark.parts import Address, Parts, Session
 
 _log = logging.getLogger("mld.spark.isolated")
 
@@ -85,8 +85,12 @@ def _serve(options: argparse.Namespace, parts: Parts, stdin: int, stdout: int) -
     worker = _Worker.attach(options) if config.is_embedded else None
     watch.host = worker
     pipeline = load_app(options.app, options.args)
-    address = _address(config, worker)
-    watch.start()
+
+    def address() -> Address:
+        found = address_of(config, None) if worker is None else worker.address()
+        watch.start()
+        return found
+
     service = parts.open(config, facts, pipeline, address)
     output = ShardOutput(stdout)
     connection = None if worker is None else worker.connection
@@ -95,10 +99,6 @@ def _serve(options: argparse.Namespace, parts: Parts, stdin: int, stdout: int) -
     session.serve()
     if (word := watch.last_word()) is not None:  # its input ended because the server did
         stub.end(*word)
-
-
-def _address(config: SparkConfig, worker: _Worker | None) -> tuple[str, str | None]:
-    return address_of(config, None) if worker is None else worker.address()
 
 
 class _Worker:
@@ -124,7 +124,7 @@ class _Worker:
         except OSError as error:
             raise SparkUnreachable(f"the Spark host can't be reached: {error}") from error
 
-    def address(self) -> tuple[str, str | None]:
+    def address(self) -> Address:
         """URL and token, once the server is ready.
 
         Raises:

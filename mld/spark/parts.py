@@ -7,18 +7,23 @@ import importlib.metadata
 import importlib.util
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from mld.spark.errors import MissingPart
 from mld.spark.facts import ShardGate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from mld.spark.config import SparkConfig
     from mld.spark.facts import Facts
     from mld.spark.pipeline import Pipeline
     from mld.spark.shard_pipes import ShardInput, ShardOutput
+
+
+#: URL and token of a server.
+Address: TypeAlias = tuple[str, str | None]
 
 
 class Server(Protocol):
@@ -73,7 +78,7 @@ class Parts(Protocol):
         """Start the server; None if there is one elsewhere. From the main thread, before others."""
 
     def open(
-        self, config: SparkConfig, facts: Facts, pipeline: Pipeline, address: tuple[str, str | None]
+        self, config: SparkConfig, facts: Facts, pipeline: Pipeline, address: Callable[[], Address]
     ) -> Service:
         """Put together what serves the shards.
 
@@ -81,11 +86,12 @@ class Parts(Protocol):
             config: effective values.
             facts: of the worker.
             pipeline: of the app.
-            address: URL and token of the server, which is ready.
+            address: waits for the server and gives URL and token; what can fail without a
+                server should fail before.
         """
 
 
-def address_of(config: SparkConfig, server: Server | None) -> tuple[str, str | None]:
+def address_of(config: SparkConfig, server: Server | None) -> Address:
     """URL and token of the worker's server; waits until an embedded one is ready.
 
     Raises:
@@ -119,7 +125,7 @@ class SparkParts:
         return EmbeddedServer.launch(with_jars, directory, os.environ, app_name=application)
 
     def open(
-        self, config: SparkConfig, facts: Facts, pipeline: Pipeline, address: tuple[str, str | None]
+        self, config: SparkConfig, facts: Facts, pipeline: Pipeline, address: Callable[[], Address]
     ) -> Service:
         """Sink and engine over one session.
 
@@ -141,7 +147,7 @@ class SparkService:
     """Sessions, sink and engine of a process."""
 
     def __init__(
-        self, config: SparkConfig, facts: Facts, pipeline: Pipeline, address: tuple[str, str | None]
+        self, config: SparkConfig, facts: Facts, pipeline: Pipeline, address: Callable[[], Address]
     ) -> None:
         from mld.spark.engine import Engine  # noqa: PLC0415 - Arrow, Spark: only when needed
         from mld.spark.intents import make_intent_store  # noqa: PLC0415
@@ -151,9 +157,9 @@ class SparkService:
         self._config = config
         self._pipeline = pipeline
         self._gate = ShardGate()
-        url, token = address
-        self._sessions = ConnectSessions(url, token, config, facts.application)
         self._sink = make_sink(config, facts.application)
+        url, token = address()
+        self._sessions = ConnectSessions(url, token, config, facts.application)
         self._sink.prepare(self._sessions.get())
         uses_store = self._sink.uses_intents
         self._intents = make_intent_store(config, facts.application) if uses_store else None

@@ -123,9 +123,10 @@ class Host:
             _log.exception("the app %s failed before run()", self._options.app)
             text = f"the app {self._options.app} failed: {type(error).__name__}: {error}"
             raise ConfigError(text) from error
-        address = address_of(config, self._server)
-        self._service = self._parts.open(config, facts, pipeline, address)
-        return Ready(self._service, facts, address)
+        self._service = self._parts.open(
+            config, facts, pipeline, lambda: address_of(config, self._server)
+        )
+        return Ready(self._service, facts, None)
 
     def _reception(self, linger_s: float) -> Reception:
         return Reception(

@@ -6,6 +6,7 @@ notes what it does; ``FAKE_START`` says how its start goes.
 
 import ctypes
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -35,7 +36,7 @@ class FakeServer:
     def __init__(self):
         self._process = subprocess.Popen(
             ["/bin/sh", "-c", "echo noise of the JVM; echo more >&2; exec sleep 600"],
-            preexec_fn=lambda: _PACT(1, signal.SIGKILL, 0, 0, 0),
+            preexec_fn=lambda: _PACT(1, signal.SIGKILL, 0, 0, 0),  # noqa: PLW1509 - no threads yet
         )
         self.pid = self._process.pid
         note("servers", self.pid)
@@ -101,7 +102,6 @@ class FakeSession:
         raise ValueError("of the session itself")
 
     def _log(self):
-        import logging
 
         logging.getLogger("mld.spark.test").warning("%s says hello", self._facts.shard_id)
 
@@ -134,7 +134,7 @@ class FakeParts:
         return FakeServer() if config.is_embedded else None
 
     def open(self, config, facts, pipeline, address):
-        assert address[0].startswith("sc://")
+        assert address()[0].startswith("sc://")
         return FakeService(pipeline)
 
 

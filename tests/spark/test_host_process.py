@@ -267,9 +267,7 @@ def test_a_package_that_hides_ours_is_named(worker, tmp_path):
     assert f"the package 'protocol' is found at {tmp_path}/evil/protocol, not at" in errors
 
 
-STUB_ELSEWHERE = (
-    "import os, sys; os.chdir('/'); from mld.spark import stub; stub.main(host_module='mld.spark.host')"
-)
+STUB_ELSEWHERE = "import os, sys; os.chdir('/'); from mld.spark import stub; stub.main(host_module='mld.spark.host')"
 
 
 def test_an_app_beside_a_folder_named_protocol_works(worker, tmp_path):
@@ -334,7 +332,7 @@ def test_python_app_py_becomes_the_stub(worker):
         "print('printed before run')\n"
         "run(lambda df, ctx: df)\n"
     )
-    worker.properties["spark.remote"] = "sc://localhost:1"
+    worker.properties |= {"spark.remote": "sc://localhost:1", "spark.sink": "foreach"}
     worker.environ["PYTHONUNBUFFERED"] = None  # or the daemon would read what is printed
     child = worker.child(argv=[sys.executable, str(worker.app), "an", "argument"])
     wait_for(lambda: "mld.spark.stub" in command_line(child), "it became the stub")
@@ -402,6 +400,4 @@ def test_an_isolated_child_with_a_remote_server_needs_no_host(worker):
 def test_the_mode_of_the_properties_decides_what_the_stub_becomes(worker):
     worker.properties |= {"spark.processor.mode": "isolated", "spark.remote": "sc://localhost:1"}
     child = worker.child()
-    wait_for(
-        lambda: "mld.spark.isolated" in command_line(child), "it became the whole processor"
-    )
+    wait_for(lambda: "mld.spark.isolated" in command_line(child), "it became the whole processor")

@@ -1,0 +1,195 @@
+"""The host with a real server: what fakes can't show."""
+
+import base64
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.spark.conftest import SMALL_JVM
+from tests.spark.stubs import Worker, is_alive, kill, wait_for
+
+pytestmark = pytest.mark.spark
+
+APP = """
+import os, subprocess
+from mld.spark import SparkRecordProcessor, run
+
+print("noise of print")
+
+class Processor(SparkRecordProcessor):
+    def initialize(self, given):
+        print("hook of", given.shard_id)
+        super().initialize(given)
+
+    def process(self, df, ctx):
+        os.system("echo noise of a shell")
+        df.show()
+        return df.select("id", "shard_id")
+
+run(processor=Processor, schema="id bigint", decoder="json")
+"""
+START_S = 90.0
+
+
+@pytest.fixture
+def worker(tmp_path):
+    worker = Worker(
+        tmp_path,
+        app=APP,
+        **{
+            "spark.sink.path": str(tmp_path / "out"),
+            "spark.driver.memory": "512m",
+            "spark.master": "local[2]",
+            "spark.jvm.options": SMALL_JVM,
+            "spark.batch.maxDelay": "500ms",
+            "spark.log.level": "INFO",
+        },
+    )
+    worker.environ["KCL_MLD_CAPABILITIES"] = "tick"
+    yield worker
+    worker.close()
+
+
+def jvms(worker):
+    """Servers that were started for the worker's folder, by its marker in their environment."""
+    marker = f"FAKE_DIR={worker.folder}".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            is_ours = marker in (path / "environ").read_bytes().split(b"\0")
+            if is_ours and b"SparkConnectServer" in (path / "cmdline").read_bytes():
+                found.append(int(path.name))
+        except OSError:
+            continue
+    return [pid for pid in found if is_alive(pid)]
+
+
+def start(worker, shard, **kind):
+    argv = [sys.executable, "-m", "mld.spark.stub", str(worker.app)]
+    child = worker.child(shard, argv=argv)
+    child.say("initialize", shardId=shard, sequenceNumber="TRIM_HORIZON", subSequenceNumber=0)
+    return child
+
+
+def converse(child, action, patience_s, **more):
+    """One message up to its status; checkpoints are granted. Every line is a message."""
+    child.say(action, **more)
+    return hear_status(child, patience_s)
+
+
+def hear_status(child, patience_s):
+    checkpoints = []
+    while True:
+        message = json.loads(child.hear(patience_s))
+        if message["action"] == "status":
+            return checkpoints
+        if message["action"] == "checkpoint":
+            checkpoints.append(message["sequenceNumber"])
+            child.say(
+                "checkpoint", **{k: v for k, v in message.items() if k != "action"}, error=None
+            )
+
+
+def record(number):
+    return {
+        "action": "record",
+        "data": base64.b64encode(json.dumps({"id": number}).encode()).decode(),
+        "partitionKey": "key",
+        "sequenceNumber": str(number),
+        "subSequenceNumber": 0,
+        "approximateArrivalTimestamp": 1_700_000_000_000,
+    }
+
+
+def feed(child, numbers):
+    """Deliver records and go on with empty batches until they are checkpointed."""
+    records = [record(number) for number in numbers]
+    found = converse(child, "processRecords", START_S, records=records, millisBehindLatest=0)
+
+    def more():
+        found.extend(converse(child, "processRecords", START_S, records=[], millisBehindLatest=0))
+        return str(numbers[-1]) in found
+
+    wait_for(more, "the checkpoint follows the commit", START_S)
+    return found
+
+
+@pytest.mark.parametrize("mode", ["shared", "isolated"])
+def test_shards_share_one_server_and_nothing_but_the_protocol_reaches_stdout(worker, mode):
+    worker.properties["spark.processor.mode"] = mode
+    shards = ["shardId-000000000000", "shardId-000000000001"]
+    children = [start(worker, shard) for shard in shards]
+    for child in children:
+        assert hear_status(child, START_S) == []
+    assert len(jvms(worker)) == 1
+    for child in children:
+        feed(child, [1, 2, 3])
+    noise = children[0].errors_until("noise of a shell")
+    assert "noise of print" in noise
+    assert "hook of shardId-000000000000" in noise
+    for child in children:
+        assert converse(child, "leaseLost", START_S) == []
+        child.process.stdin.close()
+        assert child.end()[0] == 0
+        assert child.hear() == b""
+    worker.daemon.kill()
+    worker.daemon.wait()
+    wait_for(lambda: not jvms(worker), "the server ends with the daemon", 5.0)
+
+
+def test_a_killed_host_leaves_no_server_and_the_next_goes_on_where_it_stopped(worker):
+    child = start(worker, "shardId-000000000000")
+    assert hear_status(child, START_S) == []
+    feed(child, [1, 2, 3])
+    (server,) = jvms(worker)
+    kill(parent_of(server))
+    assert child.end(5.0)[0] == 70
+    wait_for(lambda: not is_alive(server), "no server is left", 5.0)
+    child = start(worker, "shardId-000000000000")
+    hear_status(child, START_S)
+    assert "begins behind 3.0" in child.errors_until("begins behind")
+
+
+def parent_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@pytest.mark.parametrize(
+    ("property_", "value", "code", "text"),
+    [
+        ("spark.java.home", "/nowhere", 3, "/nowhere"),
+        ("spark.remote", "sc://localhost:1", 69, "localhost:1"),
+        ("spark.batch.maxRecords", "0", 2, "spark.batch.maxRecords"),
+        ("spark.sink.path", "", 2, "spark.sink.path"),
+    ],
+)
+def test_what_is_missing_is_one_line_before_initialize_is_answered(
+    worker, property_, value, code, text
+):
+    if property_ == "spark.remote":
+        del worker.properties["spark.master"]
+    worker.properties[property_] = value
+    child = start(worker, "shardId-000000000000")
+    found, errors = child.end(START_S)
+    (line,) = [line for line in errors.splitlines() if line.startswith("kcl-mld-spark: ")]
+    assert text in line
+    assert found == code
+    assert child.hear() == b""
+    wait_for(lambda: not jvms(worker), "no server is left", 5.0)
+
+
+def test_a_missing_pyspark_is_one_line_before_initialize_is_answered(worker, tmp_path):
+    hiding = tmp_path / "hiding"
+    hiding.mkdir()
+    (hiding / "sitecustomize.py").write_text(
+        "from importlib.machinery import PathFinder\n"
+        "find = PathFinder.find_spec\n"
+        "PathFinder.find_spec = lambda name, *more: None if name == 'pyspark' else find(name, *more)\n"
+    )
+    worker.environ["PYTHONPATH"] = str(hiding)
+    child = start(worker, "shardId-000000000000")
+    code, errors = child.end(START_S)
+    assert code == 3
+    assert "kcl-mld-spark: pyspark is missing: pip install 'kcl-mld[spark]'\n" in errors

@@ -1,0 +1,126 @@
+"""The stub's own decisions; its life with a host is in ``tests/spark``."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mld.spark import stub
+from mld.spark.config import read_properties
+from mld.spark.facts import read_file
+
+
+def run_stub(*arguments, cwd=None):
+    """Exit code and standard error."""
+    found = subprocess.run(
+        [sys.executable, "-m", "mld.spark.stub", *arguments],
+        check=False,
+        capture_output=True,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+    )
+    assert found.stdout == b""
+    return found.returncode, found.stderr.decode()
+
+
+def test_the_stub_imports_nothing_but_the_standard_library():
+    program = (
+        "import sys\nbefore = set(sys.modules)\nimport mld.spark.stub\n"
+        "print({name.partition('.')[0] for name in set(sys.modules) - before}"
+        " - sys.stdlib_module_names)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert found.stdout == "{'mld'}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--properties"], ["--wrong", "app.py"]])
+def test_a_wrong_call_shows_the_usage(arguments):
+    assert run_stub(*arguments) == (2, f"kcl-mld-spark: {stub.USAGE}\n")
+
+
+def test_help_is_no_error():
+    assert run_stub("--help") == (0, f"{stub.USAGE}\n")
+
+
+def test_a_missing_app_is_named_by_its_full_path(tmp_path):
+    code, errors = run_stub("none.py", cwd=os.getcwd())
+    assert code == 2
+    assert errors == f"kcl-mld-spark: the app {os.getcwd()}/none.py is not there or can't be read\n"
+
+
+def test_a_missing_file_of_properties_is_named(tmp_path):
+    code, errors = run_stub("--properties", str(tmp_path / "none"), __file__)
+    assert code == 2
+    assert errors == f"kcl-mld-spark: the properties file {tmp_path}/none can't be read\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "shared"),
+        ("spark.processor.mode=isolated", "isolated"),
+        ("  spark.processor.mode : isolated  ", "isolated"),
+        ("spark.processor.mode\tisolated\n", "isolated"),
+        ("#spark.processor.mode=isolated\n", "shared"),
+        ("spark.processor.mode=isolated\nspark.processor.mode=shared\n", "shared"),
+        ("applicationName=caf\xe9\nspark.processor.mode=isolated\n", "isolated"),
+    ],
+)
+def test_the_mode_is_read_cheaply_and_yet_as_the_host_reads_it(tmp_path, text, expected):
+    path = tmp_path / "app.properties"
+    path.write_text(text, encoding="iso-8859-1")
+    assert stub.mode({}, str(path)) == expected
+    assert read_properties(read_file(path)).mode == expected
+
+
+def test_the_daemons_word_on_the_mode_counts_more_than_the_files(tmp_path):
+    path = tmp_path / "app.properties"
+    path.write_text("spark.processor.mode=isolated\n")
+    given = {"KCL_MLD_SPARK": json.dumps({"spark.processor.mode": "shared"})}
+    assert stub.mode(given, str(path)) == "shared"
+    assert stub.mode({"KCL_MLD_SPARK": "{}"}, str(path)) == "isolated"
+    assert stub.mode({"KCL_MLD_SPARK": "not JSON"}, None) == "shared"
+    assert stub.mode({"KCL_MLD_SPARK": "[]"}, None) == "shared"
+
+
+def test_outside_the_checkout_the_working_directory_hides_no_package(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert stub.command("/app.py", ["x"]) == [
+        sys.executable,
+        "-P",
+        "-m",
+        "mld.spark.stub",
+        "/app.py",
+        "x",
+    ]
+
+
+def test_a_host_is_told_the_file_and_the_arguments_of_the_app():
+    command = stub.host_command("a.module", "/file", "/app.py", ["x"], server_only=True)
+    assert command[-7:] == [
+        "-m",
+        "a.module",
+        "--properties",
+        "/file",
+        "--server-only",
+        "/app.py",
+        "x",
+    ]
+    assert stub.host_command("a.module", None, "/app.py", [])[-2:] == ["a.module", "/app.py"]
+
+
+def test_a_directory_that_cannot_be_private_is_said(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(os, "mkdir", refuse)
+    code, message = stub.serve(["python", "-m", "host"], ["app.py"])
+    assert code == 70
+    assert message.startswith("the Spark host can't be reached: no private directory")
+
+
+def refuse(path, mode):
+    raise PermissionError
