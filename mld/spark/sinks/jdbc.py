@@ -251,11 +251,12 @@ class JdbcSink:
                         f"CREATE TABLE {self._target} AS "  # noqa: S608
                         f"SELECT {names} FROM {stage} WHERE 1 = 0"
                     )
-            except DatabaseUnavailable:
-                raise
-            except Exception as error:  # noqa: BLE001 - another worker may have been first
+            except Exception as error:
+                # Another worker may have been first.
                 if (found := table_columns(self._database, self._target)) is not None:
                     return found
+                if isinstance(error, DatabaseUnavailable):
+                    raise
                 what = f"{self._target} is not there and cannot be made"
                 raise self._final(what, error) from None
         return list(columns)

@@ -6,7 +6,6 @@ transaction. ``kcl_mld_stages`` lets a later process drop what a dead one left.
 
 from __future__ import annotations
 
-import logging
 import re
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from mld.spark.model import Batch, Position, ShardKey
     from mld.spark.sinks.dbapi import Database, Transaction
 
-_log = logging.getLogger(__name__)
 MARKS = "kcl_mld_marks"
 STAGES = "kcl_mld_stages"
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
@@ -77,18 +75,14 @@ class SinkTables:
         )
 
     def _ensure(self, table: str, columns: str) -> None:
-        what = f"look at {table}"
         if self._is_there(table):
             return
         try:
             with self._database.transaction(f"creation of {table}") as transaction:
                 transaction.run(f"CREATE TABLE {table} ({columns})")
-        except DatabaseUnavailable:
-            raise
         except Exception:
-            # Another worker may have been first; else the reason is worth telling.
+            # Another worker may have been first.
             if not self._is_there(table):
-                _log.error("%s: it is neither there nor can it be made", what)
                 raise
 
     def _is_there(self, table: str) -> bool:
