@@ -48,12 +48,12 @@ def table(rows):
         delays[row["carrier"], row["hour"]] = row["delay_min"]
     lines = [
         "mean departure delay in minutes by hour of the day, New York",
-        f"{'':<26}" + "".join(f"{hour:>4}" for hour in HOURS),
+        f"{'':<30}" + "".join(f"{hour:>4}" for hour in HOURS),
     ]
     for carrier, airline in sorted(airlines.items()):
         cells = [delays.get((carrier, hour)) for hour in HOURS]
         shown = "".join(f"{'-' if one is None else round(one):>4}" for one in cells)
-        lines.append(f"{carrier + ' ' + airline:<26.26}" + shown)
+        lines.append(f"{carrier + ' ' + airline:<30.30}" + shown)
     return "\n".join(lines)
 
 

@@ -14,7 +14,7 @@ import uuid
 import click
 import demo_stream
 import pyarrow.parquet as pq
-from demo_daemon import Daemon, lag_text, processes_with, wait_gone, write_properties
+from demo_daemon import Daemon, processes_with, wait_gone, write_properties
 
 STREAM = "flights-spark"
 TIMEOUT_S = 600
@@ -122,8 +122,8 @@ def watch(committed, putting, workers):
             if seconds > TIMEOUT_S:
                 break
             putting.read = committed.refresh()
-            lag = lag_text(workers.daemon.worst_lag_s())
-            bar.label = f"spark   {putting.read / seconds:6.0f}/s lag {lag}"
+            behind = putting.put - putting.read
+            bar.label = f"spark   {putting.read / seconds:6.0f}/s {behind:6} to go"
             bar.update(putting.read - shown)
             shown = putting.read
             if workers.number == 1 and putting.read >= putting.rows // 2:
