@@ -261,6 +261,7 @@ def _end(session: SparkSession, *, release: bool) -> None:
         # Or the calls that hang would hold up the end of the interpreter, which joins threads.
         with contextlib.suppress(Exception):
             _client(session)._channel.close()  # noqa: SLF001 - no public way without waiting
+            _client(session)._closed = True  # noqa: SLF001 - so that nobody takes it for active
 
 
 def _within_seconds(call: Callable[[], object], what: str) -> bool:
