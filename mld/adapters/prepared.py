@@ -21,8 +21,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from botocore.awsrequest import AWSRequest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, HTTPClientError
 from botocore.parsers import create_parser
+from botocore.response import StreamingBody
+from urllib3.exceptions import HTTPError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -133,15 +135,17 @@ class PreparedOperation:
         template.sign(self._name, unsigned)
         unsigned.headers["amz-sdk-invocation-id"] = str(uuid.uuid4())
         unsigned.headers["amz-sdk-request"] = "attempt=1; max=1"
+        # Read here at once: botocore reads in pieces of 64 KiB, 1 ms for an answer of 3 MB.
+        unsigned.stream_output = True
         response = self._send(unsigned.prepare())
-        return self._read(response)
+        return self._read(response, _body(response))
 
-    def _read(self, response: Any) -> dict[str, Any]:
+    def _read(self, response: Any, body: bytes) -> dict[str, Any]:
         """As botocore reads an answer, hooks included."""
         answer = {
             "status_code": response.status_code,
             "headers": response.headers,
-            "body": response.content,
+            "body": body,
             "context": {"operation_name": self._name},
         }
         custom: dict[str, Any] = {}
@@ -164,6 +168,16 @@ class PreparedOperation:
         shape = self._service.shape_for_error_code(code) if code else None
         fields: dict[str, Any] = {} if shape is None else self._parser.parse(answer, shape)
         return fields
+
+
+def _body(response: Any) -> bytes:
+    """All of it, in one reading."""
+    stream = StreamingBody(response.raw, response.headers.get("content-length"))
+    try:
+        body: bytes = stream.read()
+    except HTTPError as error:  # TLS: the body of a stream is not botocore's usual way
+        raise HTTPClientError(error=error) from error
+    return body
 
 
 def _text(value: str | bytes) -> str:

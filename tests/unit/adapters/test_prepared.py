@@ -6,14 +6,20 @@ import json
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 import botocore.session
 import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
-from botocore.exceptions import ClientError, ConnectionClosedError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionClosedError,
+    ReadTimeoutError,
+)
+from urllib3.exceptions import SSLError
 
 from mld.adapters.aws import ClientSettings, make_client
 from mld.adapters.aws_errors import BrokenAnswer
@@ -42,6 +48,10 @@ class Server:
         self.body = b"{}"
         self.headers: dict[str, str] = {}
         self.hangs_up = False
+        self.sends_bytes: int | None = None
+        self.is_chunked = False
+        self.may_go_on = threading.Event()
+        self.connections = 0
         self.requests: list[tuple[dict[str, str], bytes]] = []
         self.url = ""
 
@@ -56,6 +66,10 @@ def serving(server: Server) -> Iterator[None]:
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
 
+        def setup(self) -> None:
+            server.connections += 1
+            super().setup()
+
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             server.requests.append((dict(self.headers), body))
@@ -64,11 +78,20 @@ def serving(server: Server) -> Iterator[None]:
                 return
             self.send_response(server.status)
             self.send_header("Content-Type", "application/x-amz-json-1.0")
-            self.send_header("Content-Length", str(len(server.body)))
+            if server.is_chunked:
+                self.send_header("Transfer-Encoding", "chunked")
+            else:
+                self.send_header("Content-Length", str(len(server.body)))
             for name, value in server.headers.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(server.body)
+            if server.is_chunked:
+                self.wfile.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(server.body), server.body))
+                return
+            self.wfile.write(server.body[: server.sends_bytes])
+            if server.sends_bytes is not None:
+                server.may_go_on.wait(20)
+                self.close_connection = True
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -81,6 +104,7 @@ def serving(server: Server) -> Iterator[None]:
     try:
         yield
     finally:
+        server.may_go_on.set()
         listener.shutdown()
         thread.join()
         listener.server_close()
@@ -89,7 +113,14 @@ def serving(server: Server) -> Iterator[None]:
 class Calls:
     """A client with one prepared operation, on a clock of its own."""
 
-    def __init__(self, server: Server, method: str = "update_item", *, signed: bool = True) -> None:
+    def __init__(
+        self,
+        server: Server,
+        method: str = "update_item",
+        *,
+        signed: bool = True,
+        timeout_s: float = 5.0,
+    ) -> None:
         session = botocore.session.Session()
         session.set_credentials("AKIDEXAMPLE", "secret")
         self.credentials: Any = session.get_credentials()
@@ -101,7 +132,7 @@ class Calls:
                 endpoint=server.url,
                 threads=1,
                 connect_timeout_s=2.0,
-                read_timeout_s=5.0,
+                read_timeout_s=timeout_s,
                 signed=signed,
             ),
         )
@@ -255,6 +286,55 @@ def test_a_lost_answer_is_the_same_error_as_ever(calls: Calls, server: Server) -
     with pytest.raises(ConnectionClosedError):
         calls.call(**UPDATE)
     assert calls.by_botocore == 1
+
+
+def test_an_answer_that_breaks_off_is_an_error_of_botocore(calls: Calls, server: Server) -> None:
+    calls.call(**UPDATE)
+    server.sends_bytes = 1
+    server.may_go_on.set()
+    with pytest.raises(BotoCoreError, match="1 more expected"):
+        calls.call(**UPDATE)
+    assert calls.by_botocore == 1
+
+
+def test_an_answer_that_stops_coming_is_a_timeout_of_botocore(server: Server) -> None:
+    calls = Calls(server, timeout_s=0.2)
+    calls.call(**UPDATE)
+    server.sends_bytes = 1
+    with pytest.raises(ReadTimeoutError):
+        calls.call(**UPDATE)
+    assert calls.by_botocore == 1
+    calls.client.close()
+
+
+def test_tls_that_breaks_within_an_answer_is_an_error_of_botocore(calls: Calls) -> None:
+    class Broken:
+        def read(self, _size: int | None = None) -> bytes:
+            raise SSLError("bad record mac")
+
+    class Answer:
+        status_code = 200
+        headers: ClassVar[dict[str, str]] = {}
+        raw = Broken()
+
+    calls.call(**UPDATE)
+    calls.call._send = lambda _request: Answer()
+    with pytest.raises(BotoCoreError, match="bad record mac"):
+        calls.call(**UPDATE)
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_large_answers_come_whole_and_leave_the_connection_open(
+    server: Server, *, is_chunked: bool
+) -> None:
+    calls = Calls(server)
+    server.body = json.dumps({"Attributes": {"a": {"S": "x" * 3_000_000}}}).encode()
+    server.is_chunked = is_chunked
+    for _ in range(3):
+        assert len(calls.call(**UPDATE)["Attributes"]["a"]["S"]) == 3_000_000
+    assert calls.by_botocore == 1
+    assert server.connections == 1
+    calls.client.close()
 
 
 def test_a_damaged_answer_is_refused(calls: Calls, server: Server) -> None:
