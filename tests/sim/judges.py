@@ -363,8 +363,18 @@ class Judges:
         if not position_of(item).is_shard_end:
             self.convict("S1", f"{self.actor} deleted the unfinished {key}")
         for child in shard.children:
-            if child not in self._items and not self.log(child).ended:
+            if (
+                child not in self._items
+                and not self.log(child).ended
+                and not self._is_raided(child)
+            ):
                 self.convict("S3", f"{self.actor} deleted {key} before {child} had a lease")
+
+    def _is_raided(self, key: str) -> bool:
+        """Whether an operator has just deleted a row that a worker may have seen before."""
+        handover = self._handovers.get(key)
+        was_dropped = handover is not None and self.log(key).row_dropped
+        return was_dropped and self._now() - handover.at_s < self._failover_s
 
     # -- beliefs -------------------------------------------------------------------------------
 
