@@ -61,13 +61,15 @@ def merge_statement(
     """
     on = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in key)
     names = [quoted(name) for name in columns]
-    sets = ", ".join(f"t.{name} = s.{name}" for name in names)
+    sets = "UPDATE SET " + ", ".join(f"t.{name} = s.{name}" for name in names)
     values = ", ".join(f"s.{name}" for name in names)
-    head = "MERGE WITH SCHEMA EVOLUTION INTO" if evolves else "MERGE INTO"
+    insert = f"INSERT ({', '.join(names)}) VALUES ({values})"  # noqa: S608 - quoted
+    head = "MERGE INTO"
+    if evolves:  # a new column cannot be named on the table's side
+        head, sets, insert = "MERGE WITH SCHEMA EVOLUTION INTO", "UPDATE SET *", "INSERT *"
     newer = _newer({name.lower() for name in columns} & {name.lower() for name in target})
-    update = f"WHEN MATCHED{newer} THEN UPDATE SET {sets} " if updates else ""
-    insert = f"WHEN NOT MATCHED THEN INSERT ({', '.join(names)}) VALUES ({values})"  # noqa: S608
-    return f"{head} {table} t USING {view} s ON {on} {update}{insert}"
+    matched = f"WHEN MATCHED{newer} THEN {sets} " if updates else ""
+    return f"{head} {table} t USING {view} s ON {on} {matched}WHEN NOT MATCHED THEN {insert}"
 
 
 def quoted(name: str) -> str:

@@ -151,7 +151,9 @@ def test_an_insert_only_merge_updates_nothing():
 
 
 def test_new_columns_are_let_in_by_the_statement():
-    assert statement("a", "a", evolves=True).startswith("MERGE WITH SCHEMA EVOLUTION INTO db.t")
+    text = statement("a", "a", evolves=True)
+    assert text.startswith("MERGE WITH SCHEMA EVOLUTION INTO db.t t USING v s ON ")
+    assert text.endswith("WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
 
 
 def test_a_row_does_not_go_back_where_rows_and_table_have_the_position():
