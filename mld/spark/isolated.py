@@ -73,6 +73,7 @@ def _take_over_pipes() -> tuple[int, int]:
 
 def _serve(options: argparse.Namespace, parts: Parts, stdin: int, stdout: int) -> None:
     watch = _Watch(stdin)
+    watch.start()
     properties = gather_properties(os.environ, options.properties)
     config = read_properties(properties)
     if config.mode != "isolated":
@@ -83,12 +84,13 @@ def _serve(options: argparse.Namespace, parts: Parts, stdin: int, stdout: int) -
     facts = Facts.gather(os.environ, properties)
     check_packages()
     worker = _Worker.attach(options) if config.is_embedded else None
-    watch.host = worker
     pipeline = load_app(options.app, options.args)
 
     def address() -> Address:
-        found = address_of(config, None) if worker is None else worker.address()
-        watch.start()
+        if worker is None:
+            return address_of(config, None)
+        found = worker.address()
+        watch.start_host(worker)
         return found
 
     service = parts.open(config, facts, pipeline, address)
@@ -181,27 +183,40 @@ class _Watch:
         self._never = threading.Event()
 
     def start(self) -> None:
-        """Watch from now on."""
-        start_thread(self._run, "watch")
+        """Watch the daemon from now on."""
+        start_thread(self._watch_daemon, "daemon-watch")
+
+    def start_host(self, host: _Worker) -> None:
+        """Watch the host as well, which has told its address."""
+        self.host = host
+        start_thread(self._watch_host, "host-watch")
 
     def over(self, session: Session, output: ShardOutput) -> None:
         """Whom to tell."""
         self._output, self._session = output, session
 
-    def _run(self) -> None:
+    def _watch_daemon(self) -> None:
         poll = select.poll()
         poll.register(self._stdin, 0)  # only its hang-up
-        if self.host is not None:
-            poll.register(self.host.connection, select.POLLIN)
-        ready = [descriptor for descriptor, _ in poll.poll()]
-        if self._stdin in ready:
-            self._never.wait(_EOF_GRACE_S)
+        poll.poll()
+        self._never.wait(_EOF_GRACE_S)
+        self._end((SparkChildError.exit_code, "the daemon left in mid-batch"))
+
+    def _watch_host(self) -> None:
+        assert self.host is not None
+        poll = select.poll()
+        poll.register(self.host.connection, select.POLLIN)
+        poll.poll()
+        self._end(self.last_word() or _GONE)
+
+    def _end(self, word: tuple[int, str]) -> NoReturn:
+        """Give the session a moment to come to an end, then end the process."""
         if self._output is not None:
             self._output.close()
         if self._session is not None:
             start_thread(self._session.abandon, "abandon")
         self._never.wait(_ABANDON_GRACE_S)
-        stub.end(*(self.last_word() or (SparkChildError.exit_code, "the daemon left in mid-batch")))
+        stub.end(*word)
 
     def last_word(self) -> tuple[int, str] | None:
         """Exit code and message, if the host has ended or said them; from any thread."""

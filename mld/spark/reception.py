@@ -7,6 +7,7 @@ server, and of the linger after the last shard.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import select
 import time
@@ -16,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mld.spark import rendezvous
-from mld.spark.errors import SparkChildError, SparkUnreachable
+from mld.spark.errors import SparkChildError
 from mld.spark.host_stubs import Start, Stub, Word, serve, start_thread
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from mld.spark.daemon_watch import DaemonWatch
     from mld.spark.host_log import LinePump, ShardLogHandler
     from mld.spark.parts import Server
+
+_log = logging.getLogger("mld.spark.host")
 
 #: How often is asked what the kernel does not tell.
 _TICK_MS = 250
@@ -157,14 +160,20 @@ class Reception:
             os.read(self._wake_read, 4096)
 
     def _accept(self) -> None:
-        with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
-            while True:
+        while True:
+            try:
                 connection, _ = self._listener.accept()
-                connection.settimeout(None)
-                stub = Stub(connection, next(self._keys))
-                self._stubs[stub.key] = stub
-                self._alone_since = None
-                start_thread(partial(self._serve, stub), f"stub-{stub.key}")
+            except BlockingIOError:
+                return
+            except OSError as error:  # too many open files: it waits for its turn
+                _log.error("a stub can't be taken in: %s", error)
+                time.sleep(_TICK_MS / 1000)
+                return
+            connection.settimeout(None)
+            stub = Stub(connection, next(self._keys))
+            self._stubs[stub.key] = stub
+            self._alone_since = None
+            start_thread(partial(self._serve, stub), f"stub-{stub.key}")
 
     def _serve(self, stub: Stub) -> None:
         """In the stub's own thread."""
@@ -254,10 +263,9 @@ class Reception:
             return End(outcome.message, outcome)
         if outcome is None or self._server is None or (code := self._server.poll()) is None:
             return None
-        error = SparkUnreachable(
-            f"the Spark server (pid {self._server.pid}) ended with exit code {code}"
-        )
-        return End(str(error), Word(SparkChildError.exit_code, str(error)))
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        text = f"the Spark server (pid {self._server.pid}) {how}"
+        return End(text, Word(SparkChildError.exit_code, text))
 
     def _leave(self, end: End) -> bool:
         """Close the door under the lock; False if it can't be had yet, or somebody came in."""

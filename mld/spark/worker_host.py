@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -37,6 +38,7 @@ _log = logging.getLogger("mld.spark.host")
 
 _T = TypeVar("_T")
 
+_DESCRIPTORS = 65_536
 _TELL_S = 1.0
 _CLOSE_S = 1.5
 _PUMP_S = 0.5
@@ -64,6 +66,7 @@ class Host:
         self._directory = Path(tempfile.mkdtemp(prefix="kcl-mld-spark-"))
         logging.basicConfig(level=logging.INFO, handlers=[self._log], force=True)
         logging.getLogger("py4j").setLevel(logging.WARNING)
+        _raise_limit()
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr] # it is a text file
 
     def run(self) -> NoReturn:
@@ -154,6 +157,7 @@ class Host:
             self._pump.close(_PUMP_S)
         except BaseException:  # noqa: BLE001 - the process ends below, whatever it was
             _log.exception("the Spark host failed")
+            self._close()
             self._pump.close(_PUMP_S)
         finally:
             os._exit(0)
@@ -173,3 +177,11 @@ _TERMINATED = End(
     "the Spark host was told to end",
     Word(SparkChildError.exit_code, "the Spark host was told to end"),
 )
+
+
+def _raise_limit() -> None:
+    """As many open files as are allowed: a shard takes five."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

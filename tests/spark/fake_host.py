@@ -68,8 +68,10 @@ class FakeSession:
         shard = ShardKey(self._facts.application, self._facts.stream, self._facts.shard_id or "")
         with self._gate.hold(shard):
             note("sessions", f"begin {shard.shard_id}")
-            self._converse()
-            note("sessions", f"end {shard.shard_id}")
+            try:
+                self._converse()
+            finally:
+                note("sessions", f"end {shard.shard_id}")
 
     def _converse(self):
         while line := self._stdin.readline():
@@ -108,6 +110,11 @@ class FakeSession:
     def _block(self):
         note("sessions", "blocked")
         self._abandoned.wait()
+
+    def _commit(self):
+        """Like a commit that has begun: it is not given up, whoever is gone."""
+        note("sessions", "blocked")
+        (Path(os.environ["FAKE_DIR"]) / "commit").read_text()
 
     def _stick(self):
         note("sessions", "stuck")

@@ -95,19 +95,34 @@ def test_two_workers_have_two_hosts(worker, tmp_path):
         other.close()
 
 
-def test_a_lost_child_of_a_shard_delays_its_successor_until_it_is_drained(worker):
+def test_a_killed_stub_ends_its_session_alone_and_nothing_is_said_after_it(worker):
     first = worker.child().begin()
     neighbor = worker.child("shardId-000000000001").begin()
     first.say("processRecords", do="block")
     wait_for(lambda: "blocked" in worker.noted("sessions"), "the session is busy")
     kill(first.process.pid)
-    assert worker.child().begin().ask("processRecords")["action"] == "status"
-    shard = "shardId-000000000000"
-    own = [line for line in worker.noted("sessions") if line.endswith(shard)]
-    assert own[:2] == [f"begin {shard}", f"begin {shard}"] or own[1] == f"end {shard}"
-    assert first.hear() == b"", "nothing is said to the daemon after the stub's death"
+    wait_for(lambda: "end shardId-000000000000" in worker.noted("sessions"), "it is abandoned", 5.0)
+    assert first.hear() == b""
     assert neighbor.ask("processRecords")["action"] == "status"
     assert len(worker.hosts) == 1
+
+
+def test_the_next_child_of_a_shard_waits_until_the_last_ones_commit_is_done(worker, tmp_path):
+    os.mkfifo(tmp_path / "commit")
+    first = worker.child().begin()
+    first.say("processRecords", do="commit")
+    wait_for(lambda: "blocked" in worker.noted("sessions"), "a commit has begun")
+    kill(first.process.pid)
+    second, neighbor = worker.child(), worker.child("shardId-000000000001")
+    second.say("initialize")
+    neighbor.begin()
+    shard = "shardId-000000000000"
+    assert worker.noted("sessions").count(f"begin {shard}") == 1
+    (tmp_path / "commit").write_text("done")
+    assert json.loads(second.hear())["action"] == "status"
+    own = [line for line in worker.noted("sessions") if line.endswith(shard)]
+    assert own == [f"begin {shard}", f"end {shard}", f"begin {shard}"]
+    assert first.hear() == b""
 
 
 def test_a_failed_shard_ends_its_stub_alone(worker):
@@ -156,7 +171,7 @@ def test_when_the_server_dies_every_stub_is_told_and_the_next_starts_another(wor
     children = [worker.child(f"shardId-{number:012}").begin() for number in range(3)]
     children[0].say("processRecords", do="block")
     kill(worker.servers[0])
-    text = f"the Spark server (pid {worker.servers[0]}) ended with exit code -9"
+    text = f"the Spark server (pid {worker.servers[0]}) was ended by signal 9"
     for child in children:
         code, errors = child.end(5.0)
         assert code == 70
@@ -381,6 +396,18 @@ def test_isolated_children_serve_themselves_with_one_server(worker):
         code, errors = child.end(6.0)
         assert code == 70
         assert "the Spark server" in errors.splitlines()[-1]
+
+
+def test_an_isolated_child_that_waits_for_its_server_obeys_the_end_of_its_input(worker, tmp_path):
+    os.mkfifo(tmp_path / "ready")
+    worker.environ["FAKE_READY_FIFO"] = str(tmp_path / "ready")
+    worker.properties["spark.processor.mode"] = "isolated"
+    argv = [sys.executable, "-m", "tests.spark.fake_isolated", "--host", "tests.spark.fake_host"]
+    child = worker.child(argv=[*argv, str(worker.app)])
+    wait_for(lambda: worker.servers, "the server is launched")
+    child.process.stdin.close()
+    child.end(6.0)
+    assert child.hear() == b""
 
 
 def test_an_isolated_child_with_a_remote_server_needs_no_host(worker):
