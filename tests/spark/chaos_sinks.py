@@ -7,8 +7,11 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
+from tests.spark import postgres
+from tests.spark.jars import WHY_NOT, delta_jars, postgres_jar
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 Key = tuple[str, int, int]
@@ -107,11 +110,10 @@ class Postgres:
 
     name = "jdbc"
 
-    def __init__(self, url: str, dsn: str, properties: Mapping[str, str]) -> None:
-        self._dsn = dsn
+    def __init__(self, server: postgres.Postgres, properties: Mapping[str, str]) -> None:
+        self._server = server
         self._properties = {
-            "spark.sink": "jdbc",
-            "spark.sink.url": url,
+            "spark.sink.url": server.url,
             "spark.sink.table": "chaos_rows",
             **properties,
         }
@@ -126,16 +128,57 @@ class Postgres:
         return sum(self.keys().values())
 
     def keys(self) -> Counter[Key]:
-        import psycopg  # noqa: PLC0415 (an extra)
+        if not self._server.query("select 1 from pg_tables where tablename = 'chaos_rows'"):
+            return Counter()
+        rows = self._server.query(f"select {KEY_COLUMNS} from chaos_rows")
+        return Counter((shard, int(sequence), int(sub)) for shard, sequence, sub in rows)
 
-        seen: Counter[Key] = Counter()
-        with psycopg.connect(self._dsn) as connection:
-            try:
-                rows = connection.execute(
-                    "select shard_id, sequence_number, sub_sequence_number from chaos_rows"
-                ).fetchall()
-            except psycopg.errors.UndefinedTable:
-                return seen
-        for shard, sequence, sub in rows:
-            seen[shard, int(sequence), int(sub)] += 1
-        return seen
+
+KEY_COLUMNS = "shard_id,sequence_number,sub_sequence_number"
+
+
+def jars_of(name: str) -> list[Path] | None:
+    """What a sink needs beside Spark; None where it cannot be had."""
+    if name in {"delta", "merge"}:
+        return delta_jars()
+    if name == "jdbc":
+        jar = postgres_jar()
+        return None if jar is None else [jar]
+    return []
+
+
+def why_not(name: str) -> str | None:
+    """Why a sink cannot be tried here; None if it can."""
+    if jars_of(name) is None:
+        return WHY_NOT
+    return postgres.why_not() if name == "jdbc" else None
+
+
+@contextlib.contextmanager
+def make(name: str, folder: Path) -> Iterator[Sink]:
+    """A sink with an empty place to write to.
+
+    Args:
+        name: parquet, delta, merge, jdbc or foreach.
+        folder: for what it writes.
+
+    Raises:
+        RuntimeError: it cannot be tried here; see :func:`why_not`.
+    """
+    if (why := why_not(name)) is not None:
+        raise RuntimeError(why)
+    path = folder / "out"
+    path.mkdir(parents=True)
+    properties = {"spark.sink": name}
+    if jars := jars_of(name):
+        properties["spark.conf.spark.jars"] = ",".join(str(jar) for jar in jars)
+    if name in {"parquet", "delta", "merge"}:
+        properties["spark.sink.path"] = str(path)
+    if name == "merge":
+        properties |= {"spark.sink.key": KEY_COLUMNS, "spark.sink.mode": "insert"}
+    if name == "jdbc":
+        with postgres.running_postgres() as server:
+            yield Postgres(server, properties)
+    else:
+        kind = {"parquet": Files, "foreach": Foreach}.get(name, DeltaLog)
+        yield kind(name, path, properties)
