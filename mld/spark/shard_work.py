@@ -37,7 +37,7 @@ class ShardWork:
         on_done: called, in any thread, when a batch is over.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts of one hold
+    def __init__(
         self,
         shard: ShardKey,
         resume: Resume,

@@ -26,7 +26,7 @@ from protocol import (
     encode,
 )
 
-WAIT_S = 20.0
+WAIT_S = 10.0
 
 
 def settings(**more):
@@ -136,6 +136,16 @@ class Daemon:
                 self.keep_alives += 1
 
 
+class HandClock:
+    """Time that only a test moves."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
 class Frame:
     """Rows with the few methods that a plan needs here."""
 
@@ -227,17 +237,33 @@ class FakePlanner(Planner):
         pass
 
 
+class EveryShard(dict):
+    """Has a processor for any shard, for tests without sessions."""
+
+    def __init__(self, make):
+        self.make = make
+
+    def __missing__(self, key):
+        return self.make()
+
+
 def pipeline_of(function):
-    return Pipeline(lambda: _FunctionProcessor(function))
+    def make():
+        return _FunctionProcessor(function)
+
+    return Pipeline(make, _open=EveryShard(make))
 
 
 class Bench:
     """An engine over a memory sink, and sessions on it."""
 
-    def __init__(self, function=lambda df, ctx: df, sink=None, pipeline=None, **properties):
+    def __init__(
+        self, function=lambda df, ctx: df, sink=None, pipeline=None, name=None, **properties
+    ):
         self.sink = sink or MemorySink()
         self.sessions = FakeSessions()
-        self.config = settings(**properties)
+        named = {} if name is None else {"sink": name}
+        self.config = settings(**named, **properties)
         self.pipeline = pipeline or pipeline_of(function)
         self.gate = ShardGate()
         self.engine = Engine(

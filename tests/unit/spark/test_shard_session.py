@@ -1,6 +1,7 @@
 """One shard's conversation: what is written, committed and checkpointed, and what is not."""
 
 import threading
+import time
 
 import pytest
 
@@ -9,7 +10,7 @@ from mld.spark.errors import BatchFailed, ConfigError, Fenced, Recut
 from mld.spark.model import Intent, Position, ShardKey
 from mld.spark.pipeline import Pipeline, SparkRecordProcessor
 from protocol import ProcessRecords
-from tests.unit.spark.shard_kit import WAIT_S, Bench, record
+from tests.unit.spark.shard_kit import WAIT_S, Bench, HandClock, record
 
 
 def records(*sequences):
@@ -32,11 +33,10 @@ def bench():
 
 def until(session, reached):
     """Ticks until something is true; the deliveries are empty."""
-    for _ in range(2000):
-        if reached():
-            return
+    deadline = time.monotonic() + WAIT_S
+    while not reached():
+        assert time.monotonic() < deadline, session.daemon.lines[-5:]
         session.daemon.deliver()
-    raise AssertionError(session.daemon.lines[-5:])
 
 
 def test_a_full_batch_is_committed_and_then_checkpointed_by_its_position(bench):
@@ -61,10 +61,15 @@ def test_the_daemon_is_asked_for_ticks_only_if_it_announced_them(bench):
 
 
 def test_an_idle_tail_is_committed_and_checkpointed_within_the_delay(bench):
-    b = bench(batch__maxDelay="200ms")
-    s = b.session()
+    clock = HandClock()
+    b = bench(batch__maxDelay="8s")
+    s = b.session(clock=clock)
     s.daemon.initialize()
     s.daemon.deliver(*records(1, 2))
+    clock.now = 3.9
+    s.daemon.deliver()
+    assert b.sink.jobs == []
+    clock.now = 4.0
     until(s, lambda: s.daemon.checkpoints)
     assert s.daemon.checkpoints == [Position(2)]
     assert s.end() is None

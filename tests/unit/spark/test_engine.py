@@ -1,0 +1,337 @@
+"""Many shards through few jobs: who runs with whom, who is blamed, who is tried again."""
+
+import logging
+import threading
+
+import pytest
+
+from mld.spark import engine as engine_module
+from mld.spark.calls import Overdue, call_within
+from mld.spark.errors import BatchFailed, Fenced, RecordRefused, SparkUnreachable
+from mld.spark.model import Batch, Position, Row, ShardKey
+from mld.spark.progress import Progress
+from tests.unit.spark.shard_kit import WAIT_S, Bench, Frame, HandClock, MemorySink
+
+
+def batch(shard="a", sequence=1, after=None, size=1, stream="stream"):
+    key = ShardKey("app", stream, shard)
+    to = Position(sequence)
+    return Batch(key, after, to, (Row(to, "key", b"x" * size, None),))
+
+
+def always():
+    return True
+
+
+@pytest.fixture
+def bench():
+    made = []
+
+    def make(*args, **properties):
+        made.append(Bench(*args, **properties))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.sink.gate.set()
+        each.engine.close()
+
+
+def hold_runner(b, shard="busy"):
+    """Keep the only runner busy until the gate is opened; the future of what it does."""
+    b.sink.gate.clear()
+    future = b.engine.submit(batch(shard), always)
+    assert b.sink.writing.wait(WAIT_S)
+    return future
+
+
+def outcome(future):
+    return future.exception(WAIT_S)
+
+
+def one_runner(bench, *args, **properties):
+    return bench(*args, batch__maxInFlight="1", **properties)
+
+
+def test_batches_of_several_shards_run_in_one_job(bench):
+    b = one_runner(bench)
+    held = hold_runner(b)
+    futures = [b.engine.submit(batch(shard), always) for shard in "abc"]
+    b.sink.gate.set()
+    assert [outcome(each) for each in [held, *futures]] == [None] * 4
+    assert b.sink.jobs == [["busy"], ["a", "b", "c"]]
+    assert b.sink.discarded == 2
+
+
+def test_no_job_holds_two_batches_of_one_shard_and_their_order_is_kept(bench):
+    """Invariant 20."""
+    b = one_runner(bench)
+    hold_runner(b)
+    first = b.engine.submit(batch("a", 1), always)
+    second = b.engine.submit(batch("a", 2, Position(1)), always)
+    other = b.engine.submit(batch("b"), always)
+    b.sink.gate.set()
+    assert [outcome(each) for each in (first, second, other)] == [None] * 3
+    assert b.sink.jobs == [["busy"], ["a", "b"], ["a"]]
+    assert [row for row in b.sink.rows if row[0] == "a"] == [("a", 1, 0), ("a", 2, 0)]
+
+
+def test_two_running_jobs_never_share_a_shard(bench):
+    b = bench(batch__maxInFlight="2")
+    hold_runner(b, "a")
+    waiting = b.engine.submit(batch("a", 2, Position(1)), always)
+    other = b.engine.submit(batch("b"), always)
+    with pytest.raises(TimeoutError):
+        waiting.exception(0.05)
+    b.sink.gate.set()
+    assert outcome(waiting) is outcome(other) is None
+    assert ["a", "b"] not in b.sink.jobs
+
+
+def test_the_same_shard_id_of_two_streams_is_two_shards(bench):
+    b = one_runner(bench)
+    hold_runner(b)
+    one = b.engine.submit(batch("a", stream="s1"), always)
+    two = b.engine.submit(batch("a", stream="s2"), always)
+    b.sink.gate.set()
+    assert outcome(one) is outcome(two) is None
+    assert b.sink.jobs == [["busy"], ["a", "a"]]
+
+
+def test_a_sink_that_does_not_coalesce_gets_one_batch_a_job(bench):
+    b = one_runner(bench, sink=MemorySink(coalesces=False))
+    hold_runner(b)
+    futures = [b.engine.submit(batch(shard), always) for shard in "ab"]
+    b.sink.gate.set()
+    assert [outcome(each) for each in futures] == [None, None]
+    assert b.sink.jobs == [["busy"], ["a"], ["b"]]
+
+
+def test_a_job_is_bounded_by_its_payload(bench, monkeypatch):
+    monkeypatch.setattr(engine_module, "MAX_JOB_BYTES", 100)
+    b = one_runner(bench)
+    hold_runner(b)
+    futures = [b.engine.submit(batch(shard, size=60), always) for shard in "abc"]
+    b.sink.gate.set()
+    assert [outcome(each) for each in futures] == [None] * 3
+    assert b.sink.jobs == [["busy"], ["a"], ["b"], ["c"]]
+
+
+def test_coalesced_and_single_jobs_give_the_same_rows(bench):
+    """Invariant 21."""
+    found = []
+    for coalesces in (True, False):
+        b = bench(sink=MemorySink(coalesces=coalesces))
+        futures = [b.engine.submit(batch(shard, n), always) for shard in "abcd" for n in (1, 2, 3)]
+        assert [outcome(each) for each in futures] == [None] * 12
+        found.append(sorted(b.sink.rows))
+    assert found[0] == found[1]
+
+
+def test_a_closed_fence_keeps_its_batch_from_the_job_and_from_the_commit(bench):
+    b = one_runner(bench)
+    hold_runner(b)
+    lost = b.engine.submit(batch("lost"), lambda: False)
+    answers = iter([True, False])
+    late = b.engine.submit(batch("late"), lambda: next(answers))
+    fine = b.engine.submit(batch("fine"), always)
+    b.sink.gate.set()
+    assert "the shard is lost" in str(outcome(lost))
+    assert "the shard is lost" in str(outcome(late))
+    assert outcome(fine) is None
+    assert b.sink.jobs == [["busy"], ["late", "fine"]]
+    assert [each.shard.shard_id for each in b.sink.committed] == ["busy", "fine"]
+
+
+def test_a_fenced_commit_fails_only_its_batch(bench):
+    b = one_runner(bench)
+    hold_runner(b)
+    b.sink.commit_errors = [None, Fenced("another writer"), None]
+    one, two = (b.engine.submit(batch(shard), always) for shard in "ab")
+    b.sink.gate.set()
+    assert isinstance(outcome(one), Fenced)
+    assert outcome(two) is None
+
+
+def test_a_failed_commit_is_repeated_with_its_write(bench):
+    b = bench()
+    b.sink.commit_errors = [OSError("the database restarts")]
+    assert outcome(b.engine.submit(batch(), always)) is None
+    assert b.sink.jobs == [["a"], ["a"]]
+
+
+def test_a_failure_of_a_united_job_is_narrowed_to_the_guilty_shard(bench):
+    b = one_runner(bench)
+    hold_runner(b)
+    refused = RuntimeError("kcl-mld: bad record <b at 7.0>")
+    b.sink.write_errors = [None, RuntimeError("something in it"), None, refused, None]
+    futures = [b.engine.submit(batch(shard), always) for shard in "abc"]
+    b.sink.gate.set()
+    assert [type(outcome(each)) for each in futures] == [type(None), RecordRefused, type(None)]
+    assert "the record of b at 7.0 cannot be decoded" in str(outcome(futures[1]))
+    assert b.sink.jobs[1:] == [["a", "b", "c"], ["a"], ["b"], ["c"]]
+
+
+def test_a_lost_session_is_renewed_and_the_whole_job_repeated(bench):
+    b = one_runner(bench)
+    hold_runner(b)
+    b.sink.write_errors = [None, RuntimeError("[INVALID_HANDLE.SESSION_CLOSED] gone")]
+    futures = [b.engine.submit(batch(shard), always) for shard in "ab"]
+    b.sink.gate.set()
+    assert [outcome(each) for each in futures] == [None, None]
+    assert b.sessions.renewed == 1
+    assert b.sink.jobs[1:] == [["a", "b"], ["a", "b"]]
+
+
+def test_attempts_are_bounded(bench):
+    b = bench(retry__attempts="3")
+    b.sink.write_errors = [OSError(f"fault {n}") for n in range(9)]
+    error = outcome(b.engine.submit(batch(), always))
+    assert "gave up after 3 attempts: fault 2" in str(error)
+    assert len(b.sink.jobs) == 3
+
+
+def test_a_server_that_is_away_is_asked_again_and_then_given_up(bench):
+    b = bench(retry__attempts="2")
+
+    def refuse():
+        raise SparkUnreachable("nobody answers")
+
+    b.sessions.get = refuse
+    assert "gave up after 2 attempts" in str(outcome(b.engine.submit(batch(), always)))
+
+
+def test_a_failure_the_sink_is_sure_of_is_not_repeated(bench):
+    b = bench()
+    b.sink.write_errors = [BatchFailed("the disk is full")]
+    assert "the disk is full" in str(outcome(b.engine.submit(batch(), always)))
+    assert len(b.sink.jobs) == 1
+
+
+def test_a_function_that_raises_fails_its_shard_at_once_and_names_the_batch(bench):
+    def process(df, ctx):
+        if ctx.shard_id == "bad":
+            raise ValueError("no such thing")
+        return df
+
+    b = one_runner(bench, process)
+    futures = [b.engine.submit(batch(shard), always) for shard in ("busy", "bad", "good")]
+    b.sink.gate.set()
+    text = str(outcome(futures[1]))
+    assert "bad: the function failed on batch stream.bad@start (1 records)" in text
+    assert "ValueError: no such thing" in text
+    assert outcome(futures[2]) is None
+    assert ["bad"] not in b.sink.jobs
+
+
+@pytest.mark.parametrize(
+    ("answer", "sink", "text"),
+    [
+        (None, "parquet", "is None; return a DataFrame for spark.sink=parquet"),
+        ([1, 2], "parquet", "is a list; return a DataFrame"),
+        (Frame([]), "foreach", "is a DataFrame, which spark.sink=foreach writes nowhere"),
+    ],
+)
+def test_an_answer_that_the_sink_cannot_use_is_refused(bench, answer, sink, text):
+    b = bench(lambda df, ctx: answer, MemorySink(coalesces=False), name=sink)
+    assert text in str(outcome(b.engine.submit(batch(), always)))
+
+
+def test_a_function_that_wrote_itself_gives_the_sink_no_frame(bench):
+    b = bench(lambda df, ctx: None, MemorySink(coalesces=False), name="foreach")
+    assert outcome(b.engine.submit(batch(), always)) is None
+
+
+def test_a_function_that_never_returns_fails_its_shard_and_the_others_go_on(bench):
+    hanging = threading.Event()
+    interrupted = []
+
+    def process(df, ctx):
+        if ctx.shard_id == "stuck":
+            hanging.wait(WAIT_S)
+        return df
+
+    b = one_runner(bench, process, batch__timeout="1s")
+    b.sessions.interrupt = interrupted.append
+    futures = [b.engine.submit(batch(shard), always) for shard in ("stuck", "fine")]
+    text = str(outcome(futures[0]))
+    hanging.set()
+    assert "stuck: the function did not return for batch stream.stuck@start within" in text
+    assert outcome(futures[1]) is None
+    assert interrupted
+
+
+def test_a_job_that_takes_too_long_is_interrupted_and_fails(bench):
+    b = bench(batch__timeout="1s")
+    b.sink.gate.clear()
+    b.sessions.interrupt = lambda tag: b.sink.gate.set()
+    error = outcome(b.engine.submit(batch(), always))
+    assert "did not end within spark.batch.timeout" in str(error)
+    assert b.sink.committed == []
+
+
+def test_abandoned_batches_are_forgotten_and_others_stay(bench):
+    b = one_runner(bench)
+    hold_runner(b)
+    gone, kept = (b.engine.submit(batch(shard), always) for shard in "ab")
+    b.engine.abandon(gone_shard := ShardKey("app", "stream", "a"))
+    assert "given up before it was written" in str(outcome(gone))
+    b.engine.abandon(gone_shard)
+    b.sink.gate.set()
+    assert outcome(kept) is None
+    assert b.sessions.interrupted == []
+
+
+def test_a_closed_engine_answers_everybody(bench):
+    b = one_runner(bench)
+    running = hold_runner(b)
+    queued = b.engine.submit(batch("a"), always)
+    b.engine.close()
+    assert "ending" in str(outcome(queued))
+    assert "ending" in str(outcome(b.engine.submit(batch("b"), always)))
+    assert len(b.sessions.interrupted) == 1
+    b.sink.gate.set()
+    assert outcome(running) is None
+
+
+def test_leftovers_that_cannot_be_removed_harm_nobody(bench):
+    b = bench()
+
+    def refuse(staged):
+        raise OSError("busy")
+
+    b.sink.discard = refuse
+    assert outcome(b.engine.submit(batch(), always)) is None
+
+
+def test_progress_is_one_line_every_ten_seconds(caplog):
+    caplog.set_level(logging.INFO, "mld.spark.progress")
+    clock = HandClock()
+    progress = Progress(clock)
+    clock.now = 9.0
+    progress.committed(batch("a"), 1.0)
+    progress.job_ended()
+    assert caplog.messages == []
+    clock.now = 20.0
+    progress.committed(batch("b"), 3.0)
+    progress.job_ended()
+    assert caplog.messages == [
+        "2 batches of 2 shards in 2 jobs, 2 records, 0 records/s, commit p50 2.00 s"
+    ]
+    clock.now = 40.0
+    progress.job_ended()
+    assert len(caplog.messages) == 1
+
+
+def test_a_call_within_its_time_gives_its_result_or_its_error():
+    assert call_within(WAIT_S, lambda: 7, name="seven") == 7
+    with pytest.raises(KeyError):
+        call_within(WAIT_S, lambda: {}["x"], name="missing")
+
+
+def test_a_late_call_is_interrupted_and_reported():
+    ended = threading.Event()
+    with pytest.raises(Overdue, match="slow did not end within 0 s"):
+        call_within(0, lambda: ended.wait(WAIT_S), name="slow", interrupt=ended.set)
+    with pytest.raises(Overdue):
+        call_within(0, lambda: threading.Event().wait(0.05), name="slow")
