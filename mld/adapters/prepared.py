@@ -111,8 +111,11 @@ class PreparedOperation:
 
     def _by_botocore(self, key: Hashable, request: dict[str, Any]) -> dict[str, Any]:
         self._templates.pop(key, None)
-        self._seen.template = None
-        answer: dict[str, Any] = getattr(self._client, self._method)(**request)
+        self._seen.template, self._seen.is_wanted = None, True
+        try:
+            answer: dict[str, Any] = getattr(self._client, self._method)(**request)
+        finally:
+            self._seen.is_wanted = False
         if self._seen.template is not None:
             self._templates[key] = self._seen.template
         return answer
@@ -121,6 +124,8 @@ class PreparedOperation:
         self, request: AWSRequest, signature_version: Any, request_signer: Any, **_: Any
     ) -> None:
         """The hook ``before-sign``: keep what is not about this call alone."""
+        if not getattr(self._seen, "is_wanted", False):
+            return
         headers = {name: _text(value) for name, value in request.headers.items()}
         is_json = headers.get("Content-Type", "").startswith(_JSON)
         if request.method == "POST" and signature_version == "v4" and is_json:
