@@ -147,6 +147,8 @@ def sync_directory(directory: Path) -> None:
 
 def make_directories(directory: Path) -> None:
     """Create a directory and its parents, durably."""
+    if directory.is_dir():
+        return
     missing = [each for each in (directory, *directory.parents) if not each.exists()]
     for each in reversed(missing):
         with contextlib.suppress(FileExistsError):

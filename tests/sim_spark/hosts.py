@@ -140,7 +140,13 @@ class Session:
         limits = Limits(dice.randint(1, 12), 10_000, dice.choice([0.5, 3.0, 20.0]), 0.5)
         keep = self._keep_intent if world.store.uses_intents else None
         self.work = work = ShardWork(
-            self._shard, resume, limits, self._host.engine, keep, lambda: None
+            shard=self._shard,
+            resume=resume,
+            checkpoint=checkpoint,
+            limits=limits,
+            engine=self._host.engine,
+            keep_intent=keep,
+            on_done=lambda: None,
         )
         rows = world.records_after(self._shard, checkpoint)
         sent = 0

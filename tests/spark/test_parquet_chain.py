@@ -189,9 +189,11 @@ def test_staging_that_was_swept_under_a_writer_commits_nothing(spark, tmp_path):
     cut = batch(shard(), None, 10)
     staged = sink.write(frame(spark, [cut]), [cut])
     sink.discard(staged)
-    with pytest.raises(BatchFailed, match="is not committed"):
+    with pytest.raises(OSError, match="is not committed"):
         sink.commit(staged, cut)
     assert sink.mark(shard()) is None
+    write_and_commit(spark, sink, cut)
+    assert numbers(tmp_path, shard()) == list(range(1, 11))
 
 
 def test_an_output_removed_under_the_writer_is_noticed_before_anything_is_lost(spark, tmp_path):
@@ -311,12 +313,22 @@ def test_a_full_disk_fails_the_batch_and_commits_nothing(spark, tmp_path, monkey
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(chain_files, "sync_file", full)
-    with pytest.raises(BatchFailed, match="disk is full"):
+    with pytest.raises(OSError, match="disk is full"):
         sink.commit(staged, cut)
     monkeypatch.undo()
     assert sink.mark(shard()) is None
     sink.commit(staged, cut)
     assert numbers(tmp_path, shard()) == list(range(1, 11))
+
+
+def test_a_full_disk_under_spark_is_told_apart_from_its_other_failures(spark, tmp_path):
+    sink = open_sink(spark, tmp_path)
+    cut = batch(shard(), None, 10)
+    text = "No space left on device"
+    broken = frame(spark, [cut]).where(F.raise_error(F.lit(text)).isNotNull())
+    with pytest.raises(OSError, match="the disk is full; nothing was committed"):
+        sink.write(broken, [cut])
+    assert not list((tmp_path / "_staging").rglob("job-*"))
 
 
 def test_a_shared_directory_passes_the_probe_of_a_remote_server(spark, tmp_path):

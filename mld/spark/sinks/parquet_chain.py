@@ -41,6 +41,7 @@ _OPEN_WRITERS = "64"
 _TASKS_OPTION = "writeTasks"
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)[^]]*\])?")
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+_NO_ROOM_TEXT = "No space left on device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,8 @@ class ParquetChainSink:
         """Write the rows of all batches into staging, one directory a batch, with one Spark job.
 
         Raises:
-            BatchFailed: the batches or the frame can't be told apart, or the disk is full.
+            BatchFailed: the batches or the rows can't be told apart; nothing was written.
+            OSError: the disk is full. It may be tried again, like what Spark raises.
         """
         wanted = {each.batch_id for each in batches}
         if len(wanted) != len(batches):
@@ -129,10 +131,9 @@ class ParquetChainSink:
             _refuse_strangers(set(rows) - wanted)
         except BaseException as error:
             shutil.rmtree(job, ignore_errors=True)
-            if "No space left on device" in str(error):
-                raise BatchFailed(
-                    f"{self.root}: the disk is full; nothing was committed"
-                ) from error
+            if _NO_ROOM_TEXT in str(error):
+                text = f"{self.root}: the disk is full; nothing was committed"
+                raise OSError(errno.ENOSPC, text) from error
             raise
         return StagedJob(job, rows)
 
@@ -141,7 +142,8 @@ class ParquetChainSink:
 
         Raises:
             Fenced: another writer has extended the same position.
-            BatchFailed: the disk refuses, or the chain was removed; nothing was committed.
+            BatchFailed: the chain was changed under this process; nothing was committed.
+            OSError: the disk refuses. Nothing was committed; it may be tried again.
         """
         shard = self.root / chain.shard_path(batch.shard)
         name = chain.link_name(batch.after)
@@ -151,10 +153,9 @@ class ParquetChainSink:
                 self._require_predecessor(shard, batch)
                 self._append(staged, batch, shard / name, marker)
         except OSError as error:
-            what = "the disk is full" if error.errno in _NO_ROOM else str(error)
-            raise BatchFailed(
-                f"{shard}: {what}; the batch after {position_text(batch.after)} is not committed"
-            ) from error
+            what = "the disk is full" if error.errno in _NO_ROOM else error.strerror
+            text = f"{what}; the batch after {position_text(batch.after)} is not committed"
+            raise OSError(error.errno, text, str(shard)) from error
         self._advance(shard, batch, chain.Link(batch.after, batch.to, name, marker))
 
     def discard(self, staged: StagedJob) -> None:
