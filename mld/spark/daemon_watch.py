@@ -29,18 +29,26 @@ class DaemonWatch:
         except (AttributeError, OSError):
             pass  # no such call here, or not allowed: it is asked for
 
+    @staticmethod
+    def is_gone(pid: int) -> bool:
+        """True if there is no process of that number."""
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            pass
+        return False
+
     def has_ended(self) -> bool:
         """True once it is gone; a zombie is."""
         if self._is_gone:
             return True
-        try:
-            os.kill(self._pid, 0)
-        except ProcessLookupError:
-            self._is_gone = True
-        except PermissionError:
-            pass
-        else:
-            self._is_gone = self._start_time != start_time(self._pid) or _is_zombie(self._pid)
+        self._is_gone = (
+            self.is_gone(self._pid)
+            or self._start_time != start_time(self._pid)
+            or _is_zombie(self._pid)
+        )
         return self._is_gone
 
 

@@ -6,17 +6,21 @@ It goes when the daemon ends, when its server dies, when its last shard has been
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import os
 import resource
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+from mld.spark import rendezvous
 from mld.spark.config import SparkConfig, read_properties
 from mld.spark.daemon_watch import DaemonWatch
 from mld.spark.errors import ConfigError, SparkChildError
@@ -29,7 +33,6 @@ from mld.spark.reception import End, Reception
 
 if TYPE_CHECKING:
     import argparse
-    import socket
     from collections.abc import Callable
 
     from mld.spark.parts import Parts, Server, Service
@@ -76,6 +79,7 @@ class Host:
         this one, and a fork beside threads is not safe.
         """
         known = self._try(self._launch)
+        sweep(Path(self._options.lock).parent)
         reception = self._reception(known[0].linger_s if known else _DEFAULT_LINGER_S)
         reception.watch_server(self._server)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -185,3 +189,23 @@ def _raise_limit() -> None:
     wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def sweep(directory: Path) -> None:
+    """Remove what hosts left behind that were killed together with their daemon.
+
+    Args:
+        directory: of the sockets; the name of one begins with the process id of its daemon.
+    """
+    for path in directory.glob("*.sock"):
+        pid = path.name.partition("-")[0]
+        if not pid.isdecimal() or not DaemonWatch.is_gone(int(pid)):
+            continue
+        with (
+            contextlib.suppress(OSError),
+            rendezvous.locked(str(path.with_suffix(".lock")), blocking=False) as is_held,
+            socket.socket(socket.AF_UNIX) as probe,
+        ):
+            if is_held and probe.connect_ex(str(path)) == errno.ECONNREFUSED:
+                path.unlink()
+                path.with_suffix(".lock").unlink()
