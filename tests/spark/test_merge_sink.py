@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from pyspark.sql import functions as F
 
@@ -110,3 +112,24 @@ def test_a_table_without_the_key_is_refused_at_the_start(delta, tmp_path):
 def test_the_key_has_to_be_named():
     with pytest.raises(ConfigError, match=r"spark\.sink\.key"):
         make_sink(spark_config(sink="merge", sink__path="x"), "app")
+
+
+def test_workers_that_merge_at_once_come_between_each_other_and_both_get_there(delta, tmp_path):
+    path = tmp_path / "t"
+    sinks = [sink_of(delta, path) for _ in range(2)]
+    start, failures = threading.Barrier(2), []
+
+    def run(number: int) -> None:
+        start.wait()
+        try:
+            merge(delta, sinks[number], batch(shard(number), 0, 8))
+        except Exception as error:  # noqa: BLE001
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert table(delta, path) == last(0, 8) | last(1, 8)
