@@ -82,6 +82,11 @@ def test_names_in_the_segments_that_are_none_are_skipped():
     assert chain.longest_segments(names) == {None: at(3)}
 
 
+def test_the_longest_segment_counts_in_whatever_order_they_are_listed():
+    assert chain.longest_segments(["start~3.0", "start~9.0"]) == {None: at(9)}
+    assert chain.longest_segments(["start~9.0", "start~3.0"]) == {None: at(9)}
+
+
 @pytest.mark.parametrize(
     "text",
     [
