@@ -56,6 +56,7 @@ __all__ = [
     "CheckpointError",
     "Checkpointer",
     "InitializeInput",
+    "Intent",
     "LeaseLostInput",
     "ProcessRecordsInput",
     "Record",

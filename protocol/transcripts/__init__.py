@@ -3,6 +3,9 @@
 One file per child process, recorded by a tee between the two: ``SCENARIO-WORKER-N.txt``, N counting
 the children of that worker. A line is ``<seconds since the child's start> <direction> <raw line>``.
 Lines are raw bytes: split them at LF only.
+
+:data:`ADDITIONS` is the one conversation that Java had no part in: kcl-mld and a child written with
+``protocol.child``, which was told an intent, ticks, and intends.
 """
 
 from __future__ import annotations
@@ -10,6 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from importlib.resources import files
+
+#: Recorded with kcl-mld; not among :func:`names`, whose lines are all Java's.
+ADDITIONS = "mld-additions"
 
 
 class Direction(Enum):
@@ -37,16 +43,17 @@ class TranscriptLine:
 
 
 def names() -> tuple[str, ...]:
-    """The names of all transcripts, sorted."""
+    """The names of all transcripts of the Java daemon, sorted."""
     entries = (entry.name for entry in files(__name__).iterdir())
-    return tuple(sorted(name.removesuffix(".txt") for name in entries if name.endswith(".txt")))
+    found = {name.removesuffix(".txt") for name in entries if name.endswith(".txt")}
+    return tuple(sorted(found - {ADDITIONS}))
 
 
 def load(name: str) -> tuple[TranscriptLine, ...]:
     """All lines of one transcript, in the order of recording.
 
     Args:
-        name: one of :func:`names`.
+        name: one of :func:`names`, or :data:`ADDITIONS`.
 
     Raises:
         FileNotFoundError: there is no such transcript.
