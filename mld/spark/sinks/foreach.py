@@ -1,0 +1,73 @@
+"""The function writes by itself, as with Structured Streaming's ``foreachBatch``.
+
+The function returns None when its rows are durable; nothing is left to do. It may be called again
+with the same records: after a failed try, and after a crash between its write and the checkpoint.
+
+* With an intent store (``spark.intent.store`` is not ``none``) a repeat after a crash has exactly
+  the same records, ``ctx.batch_number`` and ``ctx.batch_id``; the function is idempotent if it
+  keys its write by (shard, number), e.g. as ``txnAppId`` and ``txnVersion`` or as a unique key.
+* Without one, a repeat after a crash may be cut elsewhere: only a write that is keyed by the
+  records' own identity (shard, sequence number, sub-sequence number) is idempotent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mld.spark.errors import BatchFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from mld.spark.config import SparkConfig
+    from mld.spark.model import Batch, Position, ShardKey
+
+
+class ForeachSink:
+    """The ``foreach`` sink: nothing is written here."""
+
+    coalesces = False
+
+    def __init__(self, config: SparkConfig, application: str) -> None:
+        """Look whether batches are to be numbered.
+
+        Args:
+            config: with ``spark.intent.store``.
+            application: name of the KCL application.
+        """
+        self._uses_intents = config.intent_store != "none"
+        self._application = application
+
+    @property
+    def uses_intents(self) -> bool:
+        """True unless ``spark.intent.store=none``."""
+        return self._uses_intents
+
+    def prepare(self, spark: SparkSession) -> None:
+        """Nothing: where the function writes is its own affair."""
+
+    def mark(self, shard: ShardKey) -> Position | None:
+        """None: nobody knows what the function made durable."""
+        del shard
+        return None
+
+    def write(self, frame: DataFrame | None, batches: Sequence[Batch]) -> Any:
+        """Nothing, if the function has written.
+
+        Raises:
+            BatchFailed: the function returned a frame that nobody would write.
+        """
+        if frame is not None:
+            names = ", ".join(batch.shard.shard_id for batch in batches)
+            raise BatchFailed(
+                f"{names}: the function returned a DataFrame, but with spark.sink=foreach it has "
+                "to write by itself and return None; or name a sink"
+            )
+
+    def commit(self, staged: Any, batch: Batch) -> None:
+        """Nothing: the rows are where the function put them."""
+
+    def discard(self, staged: Any) -> None:
+        """Nothing is left over."""
