@@ -246,4 +246,5 @@ def context_of(spark: SparkSession, batch: Batch) -> BatchContext:
         count=len(batch.rows),
         is_replay=batch.is_replay,
         millis_behind_latest=batch.millis_behind_latest,
+        app_id=batch.app_id,
     )

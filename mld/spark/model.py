@@ -157,6 +157,9 @@ class BatchContext:
         count: of records, >= 0.
         is_replay: True when an earlier process may have written it already.
         millis_behind_latest: distance to the tip of the shard in ms; None if unknown.
+        app_id: with ``batch_number`` the identity of a write that may be repeated, as Delta's
+            ``txnAppId`` and ``txnVersion``; it changes when counting starts again. "" without
+            intents.
     """
 
     spark: SparkSession
@@ -170,3 +173,4 @@ class BatchContext:
     count: int
     is_replay: bool
     millis_behind_latest: int | None
+    app_id: str = ""

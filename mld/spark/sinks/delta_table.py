@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import ConfigError, MissingPart, SinkRefused
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from mld.spark.config import SparkConfig
 
+_log = logging.getLogger(__name__)
 _PARTITION_BY = "partitionBy"
 _ABSENT = (
     "PATH_NOT_FOUND",
@@ -151,8 +153,12 @@ class DeltaTarget:
 
     def _look_for_extension(self, spark: SparkSession) -> None:
         """A session without the extension creates tables that it then cannot write safely."""
-        extensions = spark.conf.get("spark.sql.extensions", "") or ""
-        catalog = spark.conf.get("spark.sql.catalog.spark_catalog", "") or ""
+        try:
+            extensions = spark.conf.get("spark.sql.extensions", "") or ""
+            catalog = spark.conf.get("spark.sql.catalog.spark_catalog", "") or ""
+        except Exception as error:  # noqa: BLE001 - a managed server may hide its settings
+            _log.info("%s: the server does not show its settings: %s", self, first_line(error))
+            return
         if "delta" not in extensions.lower() and "databricks" not in catalog.lower():
             raise MissingPart(self._advice(spark))
 

@@ -4,8 +4,8 @@ The function returns None when its rows are durable; nothing is left to do. It m
 with the same records: after a failed try, and after a crash between its write and the checkpoint.
 
 * With an intent store (``spark.intent.store`` is not ``none``) a repeat after a crash has exactly
-  the same records, ``ctx.batch_number`` and ``ctx.batch_id``; the function is idempotent if it
-  keys its write by (shard, number), e.g. as ``txnAppId`` and ``txnVersion`` or as a unique key.
+  the same records, ``ctx.app_id`` and ``ctx.batch_number``; the function is idempotent if it keys
+  its write by these two, e.g. as Delta's ``txnAppId`` and ``txnVersion``, or as a unique key.
 * Without one, a repeat after a crash may be cut elsewhere: only a write that is keyed by the
   records' own identity (shard, sequence number, sub-sequence number) is idempotent.
 """

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
 
 from mld.spark.errors import BatchFailed, ConfigError, Fenced, MissingPart, SinkUnavailable
 from mld.spark.model import Position
+from mld.spark.sinks import jdbc
 from mld.spark.sinks.dbapi import DatabaseUnavailable
 from mld.spark.sinks.jdbc import JdbcSink
 from tests.unit.spark import sqlite_kit
@@ -247,3 +249,42 @@ def test_url_and_table_have_to_be_named(missing):
     del given[missing]
     with pytest.raises(ConfigError, match=r"spark\.sink\.url and spark\.sink\.table"):
         JdbcSink(config_of(sink="jdbc", **given), "app")
+
+
+def test_postgresql_is_opened_by_its_url_and_its_password_never_shows():
+    url = "jdbc:postgresql://127.0.0.1:1/d?user=u&password=geheim"
+    sink = JdbcSink(config_of(sink="jdbc", sink__url=url, sink__table="rows"), "app")
+    with pytest.raises(SinkUnavailable, match="cannot connect: OperationalError") as caught:
+        sink.mark(shard())
+    assert "geheim" not in str(caught.value)
+
+
+def test_a_missing_psycopg_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    config = config_of(sink="jdbc", sink__url="jdbc:postgresql:d", sink__table="rows")
+    with pytest.raises(MissingPart, match=r"pip install 'kcl-mld\[postgres\]'"):
+        JdbcSink(config, "app")
+
+
+def test_a_target_that_another_worker_makes_first_is_taken(sink, monkeypatch):
+    original, looks = jdbc.table_columns, []
+
+    def late(database, table):
+        looks.append(table)
+        if looks.count(sink._target) == 1 and table == sink._target:
+            connection = sqlite_kit.connect()
+            connection.execute("CREATE TABLE rows (n)")
+            connection.close()
+            return None
+        return original(database, table)
+
+    monkeypatch.setattr(jdbc, "table_columns", late)
+    write(sink, batch(shard(), None, 3))
+    assert numbers() == [1, 2, 3]
+
+
+def test_a_target_that_cannot_be_made_is_told(path):
+    sink = sink_of(path, sink__table="nowhere.rows")
+    with pytest.raises(SinkUnavailable, match="nowhere"):
+        sink.prepare(sqlite_kit.spark())
+    sink.close()
