@@ -100,7 +100,7 @@ def _panel(panel, days, everybody, rows, flights):
     panel.axhline(0, color="black", linewidth=0.6)
     for gap in days.gaps:
         panel.axvline(gap - 0.5, color="black", linewidth=0.8, linestyle=":")
-    name = f"{rows[0]['airline']} ({rows[0]['carrier']})"
+    name = f"{rows[0]['airline'] or '?'} ({rows[0]['carrier']})"
     panel.set_title(f"{name}, {flights:,} flights", fontsize=10, loc="left")
     places, labels = days.ticks()
     panel.set_xticks(places, labels, fontsize=8)

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import decimal
+import importlib
 import importlib.util
 import json
 import sys
@@ -92,6 +93,21 @@ def test_plans_of_several_batches_can_be_united_into_one_job(spark, flights_app)
 
 def test_the_airlines_become_a_table_once_a_session(spark, flights_app):
     assert flights_app.airlines(spark) is flights_app.airlines(spark)
+
+
+def test_the_demos_report_has_the_mean_delay_per_carrier_and_hour_and_day(spark, flights_app):
+    report = importlib.import_module("demo_report")
+    rows = flights_app.process(decoded(spark, flights_app), context(spark))
+    hours, days = report.by_hour(rows).collect(), report.by_day(rows).collect()
+    assert [(row.carrier, row.hour, row.flights, row.delay_min) for row in hours] == [
+        ("??", 23, 1, None),
+        ("B6", 23, 1, -1.0),
+        ("UA", 5, 1, 2.0),
+    ]
+    assert [row.day for row in days if row.carrier == "UA"] == [dt.date(2013, 1, 1)]
+    text = report.table(hours).splitlines()
+    assert text[1].split()[0] == "5"
+    assert text[-1].split() == ["UA", "United", "Air", "Lines", "Inc.", "2", *["-"] * 18]
 
 
 def orders(spark, *lines):

@@ -152,7 +152,7 @@ def test_control_characters_do_not_reach_the_terminal(validate):
     assert line_of(out, "workerId").startswith("\\ud83d\\x07")
 
 
-@pytest.mark.parametrize("name", ["sample.properties", "local.properties"])
+@pytest.mark.parametrize("name", ["sample.properties", "local.properties", "spark.properties"])
 def test_the_shipped_samples_are_good(capsys, name):
     assert dispatch(["validate", str(PROPERTIES / name)]) == 0
     assert ": warning:" not in capsys.readouterr().out
