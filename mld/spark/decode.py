@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mld.spark.errors import ConfigError
+from mld.spark.failures import is_server_gone, is_session_lost
 from mld.spark.model import BATCH_COLUMN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 #: Column of the policy ``null``: true where the decoder failed.
 CORRUPT_COLUMN = "_corrupt"
@@ -57,7 +59,7 @@ class Decoder:
     """
 
     kind: str
-    schema: str | None
+    schema: StructType | str | None
     on_error: str
     names: tuple[str, ...] = ()
 
@@ -98,14 +100,13 @@ class Decoder:
 
     def _struct(self) -> Column:
         functions = _functions()
-        schema = self.schema or ""
         if self.kind == "avro":
             from pyspark.sql.avro.functions import from_avro  # noqa: PLC0415 - needs a jar
 
-            return from_avro(_column("data"), schema, {"mode": "PERMISSIVE"})
+            return from_avro(_column("data"), str(self.schema), {"mode": "PERMISSIVE"})
         read = functions.from_json if self.kind == "json" else functions.from_csv
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD_TEXT}
-        found: Column = read(_column("data").cast("string"), schema, options)
+        found: Column = read(_column("data").cast("string"), self.schema, options)
         return found
 
 
@@ -127,15 +128,17 @@ def make_decoder(kind: str, schema: str | None, on_error: str, spark: SparkSessi
         raise ConfigError(
             f"the {kind} decoder needs a schema: run(..., schema=...) or spark.decoder.schema"
         )
-    names = _avro_names(schema) if kind == "avro" else _ddl_names(schema, spark)
+    columns = None if kind == "avro" else _columns(schema, spark)
+    names = _avro_names(schema) if columns is None else tuple(columns.names)
     lowered = [name.lower() for name in names]
     if reserved := sorted(RESERVED & set(lowered)):
         raise ConfigError(f"the schema uses the reserved name {reserved[0]!r}: choose another")
     if len(set(lowered)) < len(lowered):
         raise ConfigError("the schema has a name twice (Spark compares names without case)")
-    if kind != "avro":
-        schema = f"{_inner(schema)}, {_BAD_TEXT} string"
-    return Decoder(kind, schema, on_error, names)
+    if columns is None:
+        return Decoder(kind, schema, on_error, names)
+    columns = columns.add(_BAD_TEXT, "string")
+    return Decoder(kind, columns if kind == "json" else _flat_ddl(columns), on_error, names)
 
 
 def bad_record_in(text: str) -> str | None:
@@ -183,22 +186,22 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _inner(ddl: str) -> str:
-    """``struct<a: int>`` -> ``a: int``; other text as it is."""
-    text = ddl.strip().rstrip(",")
-    if text.lower().startswith("struct<") and text.endswith(">"):
-        return text[len("struct<") : -1]
-    return text
-
-
-def _ddl_names(ddl: str, spark: SparkSession) -> tuple[str, ...]:
+def _columns(ddl: str, spark: SparkSession) -> StructType:
+    """Spark's reading of a DDL; both ``a int`` and ``struct<a: int>`` are taken."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - see _functions
 
     try:
-        return tuple(spark.createDataFrame([], schema=ddl).schema.names)
+        return spark.createDataFrame([], schema=ddl).schema
     except (PySparkException, ValueError, TypeError, AttributeError) as error:
+        if is_session_lost(error) or is_server_gone(error):
+            raise
         first = str(error).strip().partition("\n")[0]
         raise ConfigError(f"the decoder's schema {ddl!r} is no DDL: {first}") from error
+
+
+def _flat_ddl(columns: StructType) -> str:
+    """The DDL of simple columns: Spark's function for CSV takes no other form."""
+    return ", ".join(f"{_quoted(each.name)} {each.dataType.simpleString()}" for each in columns)
 
 
 def _avro_names(schema: str) -> tuple[str, ...]:

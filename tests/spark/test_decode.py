@@ -1,0 +1,121 @@
+"""What becomes of data, and of records that cannot become columns."""
+
+import datetime as dt
+
+import pytest
+from pyspark.errors import PySparkException
+
+from mld.spark.decode import bad_record_in, make_decoder
+from mld.spark.errors import ConfigError
+from mld.spark.records import RAW_SCHEMA
+from tests.spark.job_kit import batch, planner
+
+pytestmark = pytest.mark.spark
+
+GOOD = b'{"id":1,"amount":2.5,"tags":["x"]}'
+BAD = [b"junk", b"", b"[1,2]", b'{"id":"text"}', b"\xff\xfe{", b'{"id":1', b"null", b"17"]
+FIT = [GOOD, b'{"id":2}', b'{"id":3,"new":true,"amount":null}', b"{}"]
+
+
+def frame(spark, *payloads, **settings):
+    ask = planner(**settings)
+    return ask.unite(spark, [ask.plan(spark, batch("shard-1", *payloads))])
+
+
+def test_raw_records_have_the_raw_columns(spark):
+    found = frame(spark, b"\x00\xff", decoder="raw", schema=None)
+    row = found.collect()[0]
+    assert [*row.asDict()][:-1] == RAW_SCHEMA.names
+    assert bytes(row.data) == b"\x00\xff"
+    assert (row.sequence_number, row.sub_sequence_number, row.shard_id) == ("1", 0, "shard-1")
+    arrived = row.approximate_arrival_timestamp.astimezone(dt.UTC)
+    assert arrived.isoformat() == "2023-11-14T22:13:20.123000+00:00"
+
+
+def test_json_becomes_columns_and_drifted_schemas_nulls(spark):
+    rows = frame(spark, *FIT).select("id", "amount", "tags").collect()
+    assert [tuple(row) for row in rows] == [
+        (1, 2.5, ["x"]),
+        (2, None, None),
+        (3, None, None),
+        (None, None, None),
+    ]
+
+
+@pytest.mark.parametrize("payload", BAD)
+def test_a_bad_record_fails_the_job_and_is_named_without_its_payload(spark, payload):
+    def process(df, ctx):
+        return df.where("amount > 0").select("id")  # drops what is null, and reads no other column
+
+    with pytest.raises(PySparkException) as failure:
+        frame(spark, GOOD, payload, GOOD, function=process).collect()
+    assert bad_record_in(str(failure.value)) == "shard-1 at 2.0"
+
+
+def test_the_policy_null_keeps_a_marked_row(spark):
+    found = frame(spark, GOOD, *BAD, decoder__onError="null")
+    rows = found.select("id", "amount", "_corrupt").collect()
+    assert [row._corrupt for row in rows] == [False, *[True] * len(BAD)]
+    assert [tuple(row)[:2] for row in rows[1:3]] == [(None, None)] * 2
+
+
+def test_the_policy_deadletter_keeps_bad_records_elsewhere_once_per_batch(spark, tmp_path):
+    path = str(tmp_path / "bad")
+    ask = planner(decoder__onError="deadletter", deadletter__path=path)
+    batches = [batch("a", GOOD, b"junk"), batch("b", GOOD), batch("c", b"more junk")]
+    for _ in range(2):  # a retry overwrites
+        ask.keep_bad_rows(spark, batches)
+    found = spark.read.parquet(path).collect()
+    assert sorted(bytes(row.data) for row in found) == [b"junk", b"more junk"]
+    good = ask.unite(spark, [ask.plan(spark, each) for each in batches])
+    assert good.count() == 2
+
+
+def test_csv_becomes_columns(spark):
+    found = frame(spark, b"1,one", b'2,"a, b"', decoder="csv", schema="n int, word string").select(
+        "n", "word"
+    )
+    assert [tuple(row) for row in found.collect()] == [(1, "one"), (2, "a, b")]
+
+
+def test_a_decoded_column_wins_over_a_raw_one_of_its_name(spark):
+    found = frame(spark, b'{"Data":"mine","shard_id":7}', schema="Data string, shard_id int")
+    row = found.collect()[0]
+    assert (row.Data, row.shard_id, row.sequence_number) == ("mine", 7, "1")
+    assert len([name for name in found.columns if name.lower() == "data"]) == 1
+
+
+def test_a_record_of_a_megabyte_and_an_empty_batch_pass(spark):
+    text = "x" * 1_000_000
+    found = frame(spark, b'{"w":"%b"}' % text.encode(), schema="w string").select("w").collect()
+    assert found[0].w == text
+    assert frame(spark).count() == 0
+
+
+def test_odd_names_and_both_ways_to_write_a_schema_are_taken(spark):
+    for schema in ("`a b` int, `c.d` string", "struct<`a b`: int, `c.d`: string>"):
+        found = frame(spark, b'{"a b":1,"c.d":"x"}', schema=schema)
+        assert found.select("`a b`", "`c.d`").collect()[0][:] == (1, "x")
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind", "text"),
+    [
+        (None, "json", "needs a schema"),
+        ("   ", "csv", "needs a schema"),
+        ("a nonsense", "json", "is no DDL"),
+        ("_kcl_batch int", "json", "reserved name '_kcl_batch'"),
+        ("a int, _Corrupt string", "json", "reserved name '_corrupt'"),
+        ("a int, A string", "json", "twice"),
+        ("a int", "avro", "no Avro record schema"),
+        ('{"type":"record"}', "avro", "no Avro record schema"),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_refused_before_any_record(spark, schema, kind, text):
+    with pytest.raises(ConfigError, match=text):
+        make_decoder(kind, schema, "fail", spark)
+
+
+def test_dead_letters_need_a_place(spark):
+    with pytest.raises(ConfigError, match=r"spark\.deadletter\.path is missing"):
+        planner(decoder__onError="deadletter").decoder(spark)

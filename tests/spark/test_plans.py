@@ -1,0 +1,129 @@
+"""Merged plans give what united plans give, batch by batch, and plans that would mix are not merged."""
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import Window, functions
+
+from mld.spark.model import BATCH_COLUMN
+from tests.spark.job_kit import batch, planner, some
+
+pytestmark = pytest.mark.spark
+
+
+def own_rows(df, ctx):
+    return df.where("amount > 1").select("id", "amount", df.sequence_number, df["shard_id"])
+
+
+def grouped(df, ctx):
+    return df.groupBy("id").agg(
+        functions.count("*").alias("n"), functions.sum("amount").alias("total")
+    )
+
+
+def windowed(df, ctx):
+    order = Window.partitionBy("id").orderBy("amount")
+    return (
+        df.withColumn("place", functions.row_number().over(order)).where("place = 1").select("id")
+    )
+
+
+def deduplicated(df, ctx):
+    return df.select("id").dropDuplicates()
+
+
+def by_key(df, ctx):
+    return df.dropDuplicates(["id"]).select("id")
+
+
+def everything(df, ctx):
+    return df.select("*").drop("data").sort("amount")
+
+
+def joined(df, ctx):
+    names = df.sparkSession.createDataFrame([(0, "zero"), (1, "one")], "id int, name string")
+    return df.join(functions.broadcast(names), "id").select("name", "amount")
+
+
+def named_by_shard(df, ctx):
+    return df.select("id", functions.lit(ctx.shard_id).alias("own"))
+
+
+def total(df, ctx):
+    return df.agg(functions.count("*").alias("n"))
+
+
+def first_two(df, ctx):
+    return df.orderBy("amount").limit(2).select("amount")
+
+
+def with_itself(df, ctx):
+    return df.select("id").join(df.select("id", "amount"), "id")
+
+
+MERGED = [own_rows, grouped, windowed, deduplicated, by_key, everything, joined]
+UNITED = [named_by_shard, total, first_two, with_itself]
+
+
+def rows_of(spark, ask, batches):
+    planned = [ask.plan(spark, each) for each in batches]
+    frame = ask.unite(spark, planned)
+    ours = [name for name in frame.columns if name != BATCH_COLUMN]
+    return sorted(str(tuple(row)) for row in frame.select(BATCH_COLUMN, *sorted(ours)).collect())
+
+
+@pytest.mark.parametrize("function", [*MERGED, *UNITED])
+def test_one_plan_for_all_shards_gives_the_rows_of_a_plan_for_each(spark, function):
+    """Invariant 21, by Spark itself; the empty batch is one of them."""
+    batches = [some("a"), some("b", 4), batch("c")]
+    together = rows_of(spark, planner(function), batches)
+    alone = [row for each in batches for row in rows_of(spark, planner(function), [each])]
+    assert together == sorted(alone)
+    assert together
+
+
+@pytest.mark.parametrize("function", [*MERGED, *UNITED])
+def test_only_plans_that_keep_the_batches_apart_are_merged(spark, function, monkeypatch):
+    ask = planner(function)
+    planned = [ask.plan(spark, each) for each in (some("a"), some("b"))]
+    monkeypatch.setattr("mld.spark.job._marked", lambda planned: pytest.fail("not merged"))
+    if function in MERGED:
+        assert ask.unite(spark, planned) is not None
+    else:
+        with pytest.raises(pytest.fail.Exception):
+            ask.unite(spark, planned)
+
+
+def test_an_aggregate_in_a_projection_is_refused_by_spark_and_never_mixed(spark):
+    def process(df, ctx):
+        return df.select(functions.sum("amount").alias("total"))
+
+    batches = [some("a"), some("b")]
+    ask = planner(process)
+    with pytest.raises(AnalysisException):
+        rows_of(spark, ask, batches)
+    assert ask.stop_merging()
+    assert not ask.stop_merging()
+    assert len(rows_of(spark, ask, batches)) == 2
+
+
+def test_the_function_may_run_actions_on_its_own_rows(spark):
+    seen = []
+
+    def process(df, ctx):
+        seen.append((ctx.shard_id, df.count(), df.columns[:2], ctx.count))
+        return df.select("id")
+
+    rows_of(spark, planner(process), [some("a"), some("b", 4)])
+    assert seen == [
+        ("a", 6, ["data", "partition_key"], 6),
+        ("b", 4, ["data", "partition_key"], 4),
+    ]
+
+
+def test_a_column_that_is_named_like_ours_is_refused(spark):
+    def process(df, ctx):
+        return df.withColumn(BATCH_COLUMN, functions.lit("x"))
+
+    for batches in ([some("a")], [some("a"), some("b")]):
+        with pytest.raises(AnalysisException):
+            rows_of(spark, planner(process), batches)
