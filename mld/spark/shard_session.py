@@ -12,45 +12,19 @@ import threading
 import uuid
 from concurrent.futures import wait
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from mld.spark.batcher import Limits, Moment
+from mld.spark.beginning import find_beginning, stored_checkpoint
 from mld.spark.calls import SystemClock
-from mld.spark.errors import BatchFailed, ConfigError
-from mld.spark.model import Intent, Position, ShardKey, parse_position, position_text
+from mld.spark.dispatch import dispatch
+from mld.spark.errors import BatchFailed
+from mld.spark.model import ShardKey, position_text
 from mld.spark.pipeline import SparkRecordProcessor
-from mld.spark.resume import (
-    MARKED_SINKS,
-    Resume,
-    resume_intent,
-    resume_marked,
-    resume_unmarked,
-)
 from mld.spark.shard_work import ShardWork
+from mld.spark.storing import LeaseStorage
 from mld.spark.wire import ChildWire
-from protocol import (
-    CheckpointRequest,
-    EndOfStream,
-    Initialize,
-    Intent as IntentRequest,
-    LeaseLost,
-    ProcessRecords,
-    ProtocolError,
-    ShardEnded,
-    ShutdownRequested,
-    Status,
-    Tick,
-    intent_in,
-)
-from protocol.errors import DEPENDENCY, SHUTDOWN, THROTTLING, UNREACHABLE
-from protocol.processor import (
-    Checkpointer,
-    InitializeInput,
-    LeaseLostInput,
-    ProcessRecordsInput,
-    ShardEndedInput,
-    ShutdownRequestedInput,
-)
+from protocol import EndOfStream, Initialize, ProcessRecords, ProtocolError, Status, Tick
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,19 +32,23 @@ if TYPE_CHECKING:
     from mld.spark.config import SparkConfig
     from mld.spark.engine import Engine
     from mld.spark.facts import Facts, ShardGate
-    from mld.spark.model import Row
+    from mld.spark.model import Intent, Row
     from mld.spark.pipeline import Pipeline
     from mld.spark.ports import Clock, IntentStore, Sink
     from mld.spark.wire import Readable, Writable
     from protocol import ChildEvent
+    from protocol.processor import (
+        InitializeInput,
+        LeaseLostInput,
+        ProcessRecordsInput,
+        ShardEndedInput,
+        ShutdownRequestedInput,
+    )
 
 _log = logging.getLogger(__name__)
 
 _KEEP_ALIVE_S = 5.0
 _LONGEST_TICK_S, _SHORTEST_TICK_S = 1.0, 0.1
-#: The table is busy or out of reach: what was refused may be asked again.
-_PASSING = frozenset({THROTTLING, DEPENDENCY, UNREACHABLE})
-_ATTEMPTS = 6
 #: How long a session that ends waits for a commit that has begun, in s.
 _LAST_COMMIT_S = 60.0
 
@@ -122,7 +100,7 @@ class ShardSession:
         self._clock = clock or SystemClock()
         self._new_id = new_id
         self._shutdown_s = shutdown_s
-        self._pause_s = pause_s
+        self._storage = LeaseStorage(self._wire, pause_s, lambda: self._is_abandoned)
         self._wake = threading.Event()
         self._is_abandoned = False
         self._held = ExitStack()
@@ -166,10 +144,16 @@ class ShardSession:
     def initialize(self, initialize_input: InitializeInput) -> None:
         """Find where to begin, ask for ticks."""
         self._reached = True
-        checkpoint = Position.of_checkpoint(
-            initialize_input.sequence_number, initialize_input.sub_sequence_number
+        resume = find_beginning(
+            self._shard,
+            initialize_input,
+            config=self._config,
+            sink=self._sink,
+            intents=self._intents,
+            capabilities=self._facts.capabilities,
+            new_id=self._new_id,
         )
-        resume = self._resume(initialize_input, checkpoint)
+        checkpoint = stored_checkpoint(initialize_input)
         for warning in resume.warnings:
             _log.warning("%s", warning)
         tick_s = self._tick_s()
@@ -217,11 +201,8 @@ class ShardSession:
         self._drain(Moment.SHARD_ENDED, None)
         if not self._opened.is_open or self._is_abandoned:
             return
-        error = self._ask_patiently(lambda: self._wire.ask(CheckpointRequest()))
-        if error == SHUTDOWN:
+        if not self._storage.checkpoint(self._name, None):
             self._opened.close()
-        elif error is not None:
-            raise BatchFailed(f"{self._name}: the end of the shard was not stored: {error}")
 
     def shutdown_requested(self, shutdown_requested_input: ShutdownRequestedInput) -> None:
         """Make everything durable that the deadline allows, and checkpoint it."""
@@ -263,25 +244,7 @@ class ShardSession:
         if processor is None:
             raise BatchFailed(f"{self._name}: the daemon never sent initialize")
         self._reached = False
-        refusing = _RefusingCheckpointer()
-        match message:
-            case Initialize(shard_id, sequence, sub, extras):
-                name = "initialize"
-                processor.initialize(InitializeInput(shard_id, sequence, sub, extras))
-            case ProcessRecords(records, behind):
-                name = "process_records"
-                processor.process_records(ProcessRecordsInput(records, behind, refusing))
-            case LeaseLost():
-                name = "lease_lost"
-                processor.lease_lost(LeaseLostInput())
-            case ShardEnded():
-                name = "shard_ended"
-                processor.shard_ended(ShardEndedInput(refusing))
-            case ShutdownRequested():
-                name = "shutdown_requested"
-                processor.shutdown_requested(ShutdownRequestedInput(refusing))
-            case _:  # a result outside a request: the connection lets none through
-                return
+        name = dispatch(processor, message)
         if not self._reached:
             raise BatchFailed(
                 f"{self._name}: {type(processor).__name__}.{name} must call super().{name}(…)"
@@ -294,32 +257,6 @@ class ShardSession:
         self._held.enter_context(self._gate.hold(self._shard))
         self._processor = self._pipeline.open(self._shard, feed=self)
         self._held.callback(self._pipeline.close, self._shard)
-
-    def _resume(self, given: InitializeInput, checkpoint: Position | None) -> Resume:
-        if not self._sink.uses_intents:
-            if self._config.sink in MARKED_SINKS:
-                return resume_marked(self._shard, checkpoint, self._sink.mark(self._shard))
-            return resume_unmarked(checkpoint)
-        text = str(checkpoint) if checkpoint else str(given.sequence_number)
-        intent = self._stored_intent(given)
-        return resume_intent(self._shard, checkpoint, text, intent, self._new_id())
-
-    def _stored_intent(self, given: InitializeInput) -> Intent | None:
-        if self._intents is not None:
-            return self._intents.load(self._shard)
-        if "intent" not in self._facts.capabilities:
-            raise ConfigError(
-                "this daemon keeps no intents (KCL_MLD_CAPABILITIES does not name 'intent'): set "
-                "spark.intent.store=file with spark.intent.path, or =dynamodb with "
-                "spark.intent.table"
-            )
-        if (found := intent_in(given.extras)) is None:
-            return None
-        try:
-            to = Position.parse(found.to)
-            return Intent(found.number, parse_position(found.after), to, found.app_id)
-        except ValueError as error:
-            raise BatchFailed(f"{self._name}: the intent of the lease: {error}") from error
 
     def _tick_s(self) -> float:
         if "tick" not in self._facts.capabilities:
@@ -362,42 +299,16 @@ class ShardSession:
         position = self._opened.due_checkpoint
         if position is None:
             return
-        request = CheckpointRequest(str(position.sequence), position.sub)
-        error = self._ask_patiently(lambda: self._wire.ask(request))
-        if error is None:
+        if self._storage.checkpoint(self._name, position):
             self._opened.checkpointed(position)
-        elif error == SHUTDOWN:
-            _log.info("%s: a checkpoint was refused because the lease is lost", self._name)
-            self._opened.close()
         else:
             self._opened.close()
-            raise BatchFailed(f"{self._name}: the checkpoint {position} was refused: {error}")
 
     def _keep_intent(self, intent: Intent) -> None:
         if self._intents is not None:
             self._intents.store(self._shard, intent)
-            return
-        after, to = position_text(intent.after), str(intent.to)
-        request = IntentRequest(intent.number, after, to, intent.app_id)
-        error = self._ask_patiently(lambda: self._wire.ask(request))
-        if error == SHUTDOWN:
-            _log.info("%s: an intent was refused because the lease is lost", self._name)
+        elif not self._storage.intend(self._name, intent):
             self._opened.close()
-        elif error is not None:
-            self._opened.close()
-            raise BatchFailed(
-                f"{self._name}: the intent of batch {intent.number} was refused: {error}"
-            )
-
-    def _ask_patiently(self, ask: Callable[[], str | None]) -> str | None:
-        """Ask again while the lease table is busy or out of reach; the last error's name."""
-        error = ask()
-        for attempt in range(_ATTEMPTS - 1):
-            if error not in _PASSING or self._is_abandoned:
-                break
-            threading.Event().wait(self._pause_s * 2**attempt)
-            error = ask()
-        return error
 
     def _end(self) -> None:
         """Let the shard go: nothing is committed from here on, and no commit is under way."""
@@ -405,23 +316,3 @@ class ShardSession:
             self._work.close()
             wait(self._work.futures(), _LAST_COMMIT_S)
         self._held.close()
-
-
-class _RefusingCheckpointer(Checkpointer):
-    """Checkpoints follow the commits; the user's own would lose or repeat records."""
-
-    def __init__(self) -> None:
-        """Nobody is asked."""
-
-    def checkpoint(
-        self, sequence_number: str | None = None, sub_sequence_number: int | None = None
-    ) -> NoReturn:
-        """Refuse.
-
-        Raises:
-            BatchFailed: always.
-        """
-        del sequence_number, sub_sequence_number
-        raise BatchFailed(
-            "a SparkRecordProcessor never checkpoints: checkpoints follow the commits by themselves"
-        )

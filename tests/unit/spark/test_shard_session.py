@@ -9,7 +9,7 @@ from mld.spark import shard_session
 from mld.spark.errors import BatchFailed, ConfigError, Fenced, Recut
 from mld.spark.model import Intent, Position, ShardKey
 from mld.spark.pipeline import Pipeline, SparkRecordProcessor
-from protocol import ProcessRecords
+from protocol import Initialize, ProcessRecords, ShardEnded, ShutdownRequested
 from tests.unit.spark.shard_kit import WAIT_S, Bench, HandClock, record
 
 
@@ -120,7 +120,7 @@ def test_the_end_of_the_shard_is_checkpointed_after_everything_is_durable(bench)
     s.daemon.initialize()
     b.sink.gate.clear()
     s.daemon.deliver(*records(1, 2, 3))
-    s.daemon.say(shard_session.ShardEnded())
+    s.daemon.say(ShardEnded())
     assert b.sink.writing.wait(WAIT_S)
     assert s.daemon.checkpoints == []
     b.sink.gate.set()
@@ -136,7 +136,7 @@ def test_a_failed_batch_ends_the_session_and_nothing_later_is_checkpointed(bench
     b.sink.commit_errors = [None, Fenced("somebody else was here")]
     s.daemon.initialize()
     s.daemon.deliver(*records(1, 2, 3))
-    s.daemon.say(shard_session.ShardEnded())
+    s.daemon.say(ShardEnded())
     error = s.ended()
     assert isinstance(error, Fenced)
     assert [row[1] for row in b.sink.rows] == [1]
@@ -149,7 +149,7 @@ def test_the_end_of_the_shard_is_not_checkpointed_if_a_batch_fails(bench):
     s = b.session()
     s.daemon.initialize()
     s.daemon.deliver(*records(1))
-    s.daemon.say(shard_session.ShardEnded())
+    s.daemon.say(ShardEnded())
     assert "no room" in str(s.ended())
     assert s.daemon.checkpoints == []
 
@@ -218,7 +218,7 @@ def test_any_other_refusal_of_a_checkpoint_ends_the_session(bench, error):
     s.daemon.refuse_checkpoint = [error]
     s.daemon.initialize()
     s.daemon.deliver(record(1))
-    s.daemon.say(shard_session.ShutdownRequested())
+    s.daemon.say(ShutdownRequested())
     assert error in str(s.ended())
 
 
@@ -226,8 +226,8 @@ def test_a_refused_end_of_the_shard_ends_the_session(bench):
     s = bench().session()
     s.daemon.refuse_checkpoint = ["InvalidStateException"]
     s.daemon.initialize()
-    s.daemon.say(shard_session.ShardEnded())
-    assert "the end of the shard was not stored" in str(s.ended())
+    s.daemon.say(ShardEnded())
+    assert "the end of the shard was refused: InvalidStateException" in str(s.ended())
 
 
 def test_an_end_of_the_shard_that_is_refused_because_the_lease_is_gone_is_answered(bench):
@@ -327,7 +327,7 @@ def test_a_successor_waits_until_the_commit_of_the_session_before_is_over(bench)
     assert b.sink.writing.wait(WAIT_S)
     first.daemon.close()
     second = b.session()
-    second.daemon.say(shard_session.Initialize("shardId-0", "TRIM_HORIZON", 0))
+    second.daemon.say(Initialize("shardId-0", "TRIM_HORIZON", 0))
     with second.daemon.changed:
         assert not second.daemon.changed.wait_for(lambda: second.daemon.statuses, 0.05)
     b.sink.gate.set()
@@ -408,7 +408,7 @@ def test_a_checkpoint_inside_a_stored_intent_stops_the_shard(bench):
     s = b.session()
     app_id = "kcl/app/stream/shardId-0/0/old"
     extras = {"intentNumber": 7, "intentAfter": "2.0", "intentTo": "5.0", "intentAppId": app_id}
-    s.daemon.say(shard_session.Initialize("shardId-0", "4", 0, extras))
+    s.daemon.say(Initialize("shardId-0", "4", 0, extras))
     assert isinstance(s.ended(), Recut)
 
 
@@ -416,14 +416,14 @@ def test_an_intent_that_cannot_be_read_stops_the_shard(bench):
     b = delta_bench(bench)
     s = b.session()
     extras = {"intentNumber": 7, "intentAfter": "2.0", "intentTo": "junk", "intentAppId": "x"}
-    s.daemon.say(shard_session.Initialize("shardId-0", "4", 0, extras))
+    s.daemon.say(Initialize("shardId-0", "4", 0, extras))
     assert "the intent of the lease" in str(s.ended())
 
 
 def test_without_intents_in_the_daemon_another_store_must_be_named(bench):
     b = delta_bench(bench)
     s = b.session(capabilities=("tick",))
-    s.daemon.say(shard_session.Initialize("shardId-0", "4", 0))
+    s.daemon.say(Initialize("shardId-0", "4", 0))
     error = s.ended()
     assert isinstance(error, ConfigError)
     assert "file" in str(error)
