@@ -13,6 +13,7 @@ null checks that it derives from it, before the check, and a bad record would pa
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ _RAW_NAMES = (
 )
 _BAD_TEXT = "_kcl_bad_text"
 _DECODED = "_kcl_decoded"
+_BAD_MESSAGE = re.compile(rf"{BAD_RECORD} <([\w.-]+ at \d+\.\d+)>")
 _BAD = "_kcl_bad"
 
 
@@ -142,9 +144,12 @@ def make_decoder(kind: str, schema: str | None, on_error: str, spark: SparkSessi
 
 
 def bad_record_in(text: str) -> str | None:
-    """``<shard> at <position>`` if a failure of Spark was raised by the policy ``fail``."""
-    _, found, rest = text.partition(f"{BAD_RECORD} <")
-    return rest.partition(">")[0] if found else None
+    """``<shard> at <position>`` if a failure of Spark was raised by the policy ``fail``.
+
+    A plan that Spark prints has the words of the message too, but no shard and no position.
+    """
+    found = _BAD_MESSAGE.search(text)
+    return None if found is None else found[1]
 
 
 def _refusal() -> Column:

@@ -59,4 +59,5 @@ def dispatch(processor: SparkRecordProcessor, message: ChildEvent) -> str:
         case ShutdownRequested():
             processor.shutdown_requested(ShutdownRequestedInput(refusing))
             return "shutdown_requested"
-    raise BatchFailed(f"the daemon's {type(message).__name__} answers nothing")
+        case _:
+            raise BatchFailed(f"the daemon's {type(message).__name__} answers nothing")

@@ -119,3 +119,11 @@ def test_a_schema_that_cannot_be_used_is_refused_before_any_record(spark, schema
 def test_dead_letters_need_a_place(spark):
     with pytest.raises(ConfigError, match=r"spark\.deadletter\.path is missing"):
         planner(decoder__onError="deadletter").decoder(spark)
+
+
+AVRO_SCHEMA = '{"type":"record","name":"r","fields":[{"name":"n","type":"int"}]}'
+
+
+def test_avro_without_its_jar_is_a_clear_error(spark):
+    with pytest.raises(PySparkException, match="Avro|avro|AVRO"):
+        frame(spark, b"\x02", decoder="avro", schema=AVRO_SCHEMA).collect()

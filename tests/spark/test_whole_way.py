@@ -3,8 +3,10 @@
 import pytest
 
 from mld.spark.engine import Engine
+from mld.spark.errors import RecordRefused
 from mld.spark.pipeline import Pipeline, _FunctionProcessor
 from mld.spark.sinks import make_sink
+from protocol import ShardEnded
 from tests.spark.conftest import spark_config
 from tests.unit.spark.shard_kit import Session, record
 
@@ -52,3 +54,59 @@ def test_records_go_through_json_into_the_chain_and_are_checkpointed(output, spa
     assert session.daemon.checkpoints[-1] == "END"
     found = {tuple(row) for row in read(spark, tmp_path).collect()}
     assert found == {(f"u{i}", float(i), str(i)) for i in (2, 3, 4)}
+
+
+def test_a_bad_record_stops_its_shard_and_no_other(output, spark, tmp_path):
+    parts = output(
+        lambda df, ctx: df.select("user"),
+        decoder="json",
+        schema="user string",
+        batch__coalesceWindow="300ms",
+    )
+    good, bad = Session(*parts, shard_id="good"), Session(*parts, shard_id="bad")
+    for each in (good, bad):
+        each.daemon.initialize()
+    good.daemon.deliver(record(1, data=b'{"user":"g"}'))
+    bad.daemon.deliver(record(1, data=b'{"user":"b"}'), record(2, data=b"secret junk"))
+    for each in (good, bad):
+        each.daemon.say(ShardEnded())
+    error = bad.ended()
+    assert isinstance(error, RecordRefused)
+    assert "the record of bad at 2.0 cannot be decoded" in str(error)
+    assert "secret" not in str(error)
+    assert bad.daemon.checkpoints == []
+    good.daemon.await_statuses(3)
+    assert good.end() is None
+    assert [row.user for row in read(spark, tmp_path).collect()] == ["g"]
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (lambda df, ctx: 1 / 0, "ZeroDivisionError"),
+        (lambda df, ctx: df.select("nowhere"), "Spark refuses the plan"),
+        (lambda df, ctx: df.withColumn("_kcl_batch", df.user), "_kcl_batch"),
+    ],
+)
+def test_a_wrong_function_stops_the_shard_with_a_clear_error(output, function, text):
+    session = Session(*output(function, decoder="json", schema="user string"))
+    session.daemon.initialize()
+    session.daemon.deliver(record(1, data=b'{"user":"g"}'))
+    session.daemon.say(ShardEnded())
+    assert text in str(session.ended())
+    assert session.daemon.checkpoints == []
+
+
+def test_two_shards_in_one_job_and_one_after_the_other_give_the_same_rows(output, spark, tmp_path):
+    parts = output(lambda df, ctx: df.groupBy("user").count(), decoder="json", schema="user string")
+    sessions = [Session(*parts, shard_id=f"shard-{n}") for n in range(3)]
+    for session in sessions:
+        session.daemon.initialize()
+        session.daemon.deliver(*(record(n + 1, data=b'{"user":"u%d"}' % (n % 2)) for n in range(5)))
+    for session in sessions:
+        session.daemon.say(ShardEnded())
+    for session in sessions:
+        session.daemon.await_statuses(3)
+        assert session.end() is None
+    rows = sorted(tuple(row)[:2] for row in read(spark, tmp_path).select("user", "count").collect())
+    assert rows == [("u0", 3)] * 3 + [("u1", 2)] * 3
