@@ -25,6 +25,7 @@ from mld.spark.host_stubs import start_thread
 from mld.spark.parts import SparkParts, address_of
 from mld.spark.pipeline import load_app
 from mld.spark.shard_pipes import ShardInput, ShardOutput
+from mld.spark.stub_wait import end
 
 if TYPE_CHECKING:
     import socket
@@ -53,11 +54,11 @@ def main(argv: Sequence[str] | None = None, parts: Parts | None = None) -> NoRet
     try:
         _serve(options, parts or SparkParts(), stdin, stdout)
     except SparkChildError as error:
-        stub.end(error.exit_code, str(error))
+        end(error.exit_code, str(error))
     except Exception as error:  # noqa: BLE001 - said to the daemon's log
         _log.exception("the shard's session failed")
-        stub.end(SparkChildError.exit_code, f"{type(error).__name__}: {error}")
-    stub.end(0, "")
+        end(SparkChildError.exit_code, f"{type(error).__name__}: {error}")
+    end(0, "")
 
 
 def _take_over_pipes() -> tuple[int, int]:
@@ -100,7 +101,7 @@ def _serve(options: argparse.Namespace, parts: Parts, stdin: int, stdout: int) -
     watch.over(session, output)
     session.serve()
     if (word := watch.last_word()) is not None:  # its input ended because the server did
-        stub.end(*word)
+        end(*word)
 
 
 class _Worker:
@@ -216,7 +217,7 @@ class _Watch:
         if self._session is not None:
             start_thread(self._session.abandon, "abandon")
         self._never.wait(_ABANDON_GRACE_S)
-        stub.end(*word)
+        end(*word)
 
     def last_word(self) -> tuple[int, str] | None:
         """Exit code and message, if the host has ended or said them; from any thread."""

@@ -16,7 +16,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from mld.spark import rendezvous
+from mld.spark import rendezvous, stub_wait
+from mld.spark.stub_wait import BROKEN, end
 
 if TYPE_CHECKING:
     import socket
@@ -28,8 +29,8 @@ HOST_MODULE = "mld.spark.host"
 #: What the environments of one worker's children differ in.
 OWN_FACTS = ("KCL_SHARD_ID", "KCL_STREAM_NAME")
 _MODE_KEY = "spark.processor.mode"
-#: As in ``mld.spark.errors``: an error of usage, and one of the software.
-_WRONG, _BROKEN = 2, 70
+#: As in ``mld.spark.errors``: an error of usage.
+_WRONG = 2
 
 
 def main(argv: Sequence[str] | None = None, *, host_module: str = HOST_MODULE) -> NoReturn:
@@ -49,40 +50,27 @@ def main(argv: Sequence[str] | None = None, *, host_module: str = HOST_MODULE) -
         own = ["--properties", properties] if properties else []
         argv = [*_python("mld.spark.isolated"), "--host", host_module, *own, app, *args]
         os.execv(sys.executable, argv)  # noqa: S606
-    end(
-        *serve(
-            host_command(host_module, properties, app, args),
-            ["shared", properties or "", app, *args],
-        )
-    )
+    how = host_command(host_module, properties, app, args)
+    hand_over(how, ["shared", properties or "", app, *args])
 
 
-def serve(command: Sequence[str], words: Sequence[str]) -> tuple[int, str]:
+def hand_over(host: Sequence[str], words: Sequence[str]) -> NoReturn:
     """Hand descriptors 0, 1 and 2 to the host and wait for its last word.
 
     Args:
-        command: starts a host.
-        words: tell this worker's hosts apart.
-
-    Returns:
-        exit code and a message, which may be empty.
+        host: command that starts one.
+        words: tell this worker's hosts apart: mode, file, app, arguments.
     """
     try:
-        connection = connect(command, words, "shard", (0, 1, 2))
+        connection = connect(host, words, "shard", (0, 1, 2))
     except OSError as error:
-        return _BROKEN, f"the Spark host can't be reached: {error}"
+        end(BROKEN, f"the Spark host can't be reached: {error}")
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)  # from here on the protocol is the host's alone
     os.dup2(null, 1)
-    host, last = "", b""
-    with contextlib.suppress(OSError), connection.makefile("rb") as lines:
-        for line in lines:
-            host = host or f" (pid {json.loads(line).get('host')})"
-            last = line
-    found = json.loads(last or b"{}")
-    if "exit" not in found:
-        return _BROKEN, f"the Spark host{host} went away"
-    return found["exit"], found["message"]
+    connection.set_inheritable(True)
+    waiting = [sys.executable, "-I", "-S", stub_wait.__file__, str(connection.fileno())]
+    os.execv(sys.executable, [*waiting, "mld.spark.stub", *words[2:]])  # noqa: S606
 
 
 def connect(
@@ -162,14 +150,6 @@ def _python(module: str) -> list[str]:
     ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     safe_path = [] if os.getcwd() == ours else ["-P"]
     return [sys.executable, *safe_path, "-m", module]
-
-
-def end(code: int, message: str) -> NoReturn:
-    """Say the last line, if there is one, and go; whoever read it may be gone."""
-    if message:
-        with contextlib.suppress(OSError):
-            os.write(2, f"kcl-mld-spark: {message}\n".encode(errors="replace"))
-    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 
 import pytest
 
-from mld.spark import stub
+from mld.spark import stub, stub_wait
 from mld.spark.config import read_properties
 from mld.spark.facts import read_file
 
@@ -113,14 +114,43 @@ def test_a_host_is_told_the_file_and_the_arguments_of_the_app():
     assert stub.host_command("a.module", None, "/app.py", [])[-2:] == ["a.module", "/app.py"]
 
 
-def test_a_directory_that_cannot_be_private_is_said(monkeypatch, tmp_path):
-    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(os, "mkdir", refuse)
-    code, message = stub.serve(["python", "-m", "host"], ["app.py"])
-    assert code == 70
-    assert message.startswith("the Spark host can't be reached: no private directory")
+def test_a_directory_that_cannot_be_private_is_said():
+    program = (
+        "from mld.spark import rendezvous, stub\n"
+        "rendezvous._LONGEST_PATH = 0\n"
+        f"stub.main([{__file__!r}])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+    assert found.returncode == 70
+    expected = "kcl-mld-spark: the Spark host can't be reached: no private directory"
+    assert found.stderr.startswith(expected)
+    assert found.stdout == ""
 
 
-def refuse(path, mode):
-    raise PermissionError
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (b"", (70, "the Spark host went away")),
+        (b'{"host": 7}\n', (70, "the Spark host (pid 7) went away")),
+        (b'{"host": 7}\n{"exit": 0, "mess', (70, "the Spark host (pid 7) went away")),
+        (b'{"host": 7}\n{"exit": 3, "message": "no Java"}\n', (3, "no Java")),
+        (b'{"exit": 2, "message": ""}\n', (2, "")),
+    ],
+)
+def test_the_hosts_last_word_is_the_end(said, expected):
+    ours, theirs = socket.socketpair()
+    with ours:
+        theirs.sendall(said)
+        theirs.close()
+        assert stub_wait.wait(ours.fileno()) == expected
+
+
+def test_a_host_that_broke_off_with_our_words_unread_counts_as_gone():
+    ours, theirs = socket.socketpair()
+    with ours:
+        ours.sendall(b"hello")
+        theirs.sendall(b'{"host": 7}\n')
+        theirs.close()
+        assert stub_wait.wait(ours.fileno()) == (70, "the Spark host (pid 7) went away")

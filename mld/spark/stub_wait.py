@@ -1,0 +1,61 @@
+"""What a stub is while it waits: a bare interpreter with one socket.
+
+``python -I -S stub_wait.py FD mld.spark.stub app.py…``. The stub becomes this program once the host
+has its pipes: without site-packages and almost without imports it takes half the memory, and one of
+it lives per shard.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+#: As in ``mld.spark.errors``: an error of the software.
+BROKEN = 70
+
+
+def wait(descriptor: int) -> tuple[int, str]:
+    """Read what the host says until it ends.
+
+    Returns:
+        exit code and a message, which may be empty.
+    """
+    said = b""
+    try:
+        while chunk := os.read(descriptor, 65_536):
+            said += chunk
+    except OSError:
+        pass  # the host is gone; what it said counts
+    import json  # noqa: PLC0415 - only now, at the end
+
+    words = [json.loads(line) for line in said.rpartition(b"\n")[0].splitlines()]
+    if words and "exit" in words[-1]:
+        return words[-1]["exit"], words[-1]["message"]
+    host = f" (pid {words[0]['host']})" if words and "host" in words[0] else ""
+    return BROKEN, f"the Spark host{host} went away"
+
+
+def end(code: int, message: str) -> NoReturn:
+    """Say the last line, if there is one, and go; whoever read it may be gone."""
+    if message:
+        try:
+            os.write(2, f"kcl-mld-spark: {message}\n".encode(errors="replace"))
+        except OSError:
+            code = code or BROKEN
+    os._exit(code)
+
+
+def main() -> NoReturn:
+    """Wait on the socket that the command line names; ends the process."""
+    import _signal  # type: ignore[import-not-found] # noqa: PLC0415 - without its enums
+
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # no traceback for Ctrl-C
+    end(*wait(int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()
