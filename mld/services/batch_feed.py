@@ -66,8 +66,6 @@ class BatchFeed:
             log.error("%s: a batch cannot be delivered, reading it again: %s", hold.shard_id, error)  # noqa: TRY400
             publisher.rewind(before)
             await hold.stirred.wait(self._parts.config.retrieval.task_backoff_s)
-            if self._until_tick_s() == 0:
-                await self._tick()  # what can't be delivered is always there: it never times out
             return Outcome.AGAIN
         finally:
             fetched.reservation.release()

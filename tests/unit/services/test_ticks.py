@@ -53,6 +53,11 @@ def gaps(world):
     return [later - earlier for earlier, later in itertools.pairwise(times)]
 
 
+async def stalls(**_request):
+    """Kinesis does not answer."""
+    await asyncio.sleep(1000)
+
+
 def consuming(test, children, **settings):
     """Run ``test(world, consumer)`` beside a consumer, then stop it."""
 
@@ -127,9 +132,6 @@ def test_ticks_go_on_while_kinesis_stalls():
         world.put(b"one")
         await asyncio.sleep(5)
 
-        async def stalls(**_request):
-            await asyncio.sleep(1000)
-
         world.polling.kinesis.get_records = stalls
         before = len(batches(world))
         await asyncio.sleep(30)
@@ -198,7 +200,10 @@ def test_no_tick_follows_the_loss_of_the_lease():
         async with asyncio.TaskGroup() as group:
             running = group.create_task(consumer.run())
             await asyncio.sleep(5.05)
+            world.polling.kinesis.get_records = stalls  # no answer makes the consumer look
+            await asyncio.sleep(3)
             before = len(batches(world))
+            assert before > 6
             await world.renewer.drop(FIRST, held.token)  # nobody tells the consumer
             assert await running is ShutdownReason.LEASE_LOST
         assert len(batches(world)) == before
