@@ -7,6 +7,7 @@ and the next job is larger.
 
 from __future__ import annotations
 
+import logging
 import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from mld.spark.pipeline import Pipeline
     from mld.spark.ports import Clock, Sessions, Sink
 
+_log = logging.getLogger(__name__)
 #: Payload of one job, in bytes: a job of 64 full batches would not fit into a heap of 1 GB.
 MAX_JOB_BYTES = 64 * 1024 * 1024
 
@@ -132,6 +134,10 @@ class Engine:
         while (run := self._next()) is not None:
             try:
                 run.run()
+            except BaseException as error:  # noqa: BLE001 - a runner must outlive every job
+                _log.exception("a job ended in a way that nobody foresaw")
+                for ticket in run.tickets:
+                    ticket.fail(BatchFailed(f"{ticket.shard_id}: {error!r}"))
             finally:
                 with self._changed:
                     self._running.remove(run)

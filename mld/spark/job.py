@@ -100,7 +100,7 @@ class Planner:
         frame, seam = self.source(spark, batch)
         try:
             answer = self._pipeline.process(frame, context_of(spark, batch))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if is_session_lost(error) or is_server_gone(error):
                 raise
             _log.exception("%s: the function failed", batch.batch_id)

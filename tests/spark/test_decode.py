@@ -125,5 +125,5 @@ AVRO_SCHEMA = '{"type":"record","name":"r","fields":[{"name":"n","type":"int"}]}
 
 
 def test_avro_without_its_jar_is_a_clear_error(spark):
-    with pytest.raises(PySparkException, match="Avro|avro|AVRO"):
+    with pytest.raises(PySparkException, match=r"Avro|avro|AVRO"):
         frame(spark, b"\x02", decoder="avro", schema=AVRO_SCHEMA).collect()

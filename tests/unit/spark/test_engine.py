@@ -4,6 +4,7 @@ import logging
 import threading
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from mld.spark import engine as engine_module
 from mld.spark.calls import Overdue, call_within
@@ -292,6 +293,51 @@ def test_a_closed_engine_answers_everybody(bench):
     assert len(b.sessions.interrupted) == 1
     b.sink.gate.set()
     assert outcome(running) is None
+
+
+def test_a_function_that_exits_fails_its_shard_and_the_runner_lives_on(bench):
+    def process(df, ctx):
+        if ctx.shard_id == "bad":
+            raise SystemExit(3)
+        return df
+
+    b = one_runner(bench, process)
+    assert "SystemExit: 3" in str(outcome(b.engine.submit(batch("bad"), always)))
+    assert outcome(b.engine.submit(batch("good"), always)) is None
+
+
+def test_a_runner_outlives_a_fault_of_ours(bench):
+    b = one_runner(bench)
+
+    def fence():
+        raise MemoryError("none left")
+
+    assert "none left" in str(outcome(b.engine.submit(batch("bad"), fence)))
+    assert outcome(b.engine.submit(batch("good"), always)) is None
+
+
+def test_a_batch_whose_shard_is_lost_during_a_failure_is_not_tried_again(bench):
+    b = bench()
+    answers = iter([True, False])
+    b.sink.write_errors = [OSError("interrupted")]
+    assert "the shard is lost" in str(outcome(b.engine.submit(batch(), lambda: next(answers))))
+    assert len(b.sink.jobs) == 1
+
+
+def test_a_merged_plan_that_spark_refuses_is_tried_again_as_a_union(bench):
+    b = one_runner(bench)
+    hold_runner(b)
+    b.sink.write_errors = [None, AnalysisException("MISSING_GROUP_BY"), None]
+    futures = [b.engine.submit(batch(shard), always) for shard in "ab"]
+    b.sink.gate.set()
+    assert [outcome(each) for each in futures] == [None, None]
+    assert b.sink.jobs[1:] == [["a", "b"], ["a", "b"]]
+
+
+def test_a_plan_that_spark_refuses_ends_its_batch_at_once(bench):
+    b = bench()
+    b.sink.write_errors = [AnalysisException("no such column")]
+    assert "Spark refuses the plan" in str(outcome(b.engine.submit(batch(), always)))
 
 
 def test_leftovers_that_cannot_be_removed_harm_nobody(bench):
