@@ -1,5 +1,6 @@
 """What README shows is what the code says."""
 
+import dataclasses
 import pathlib
 import re
 
@@ -7,6 +8,7 @@ import pytest
 
 from mld import spark
 from mld.spark import errors, keys
+from mld.spark.model import BatchContext
 from tests import readme
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -41,6 +43,12 @@ def test_what_the_guide_imports_can_be_imported():
     names = {name.strip() for line in imported for name in line.split(",")}
     assert names
     assert names <= set(spark.__all__)
+
+
+def test_the_guide_names_everything_that_a_function_is_told():
+    guide = README.partition("## The PySpark pipeline")[2].partition("\n## ")[0]
+    told = {field.name for field in dataclasses.fields(BatchContext)}
+    assert told <= set(re.findall(r"`(\w+)`", guide))
 
 
 def test_every_difference_that_the_conformance_kit_names_is_a_row_of_the_table():
