@@ -49,6 +49,8 @@ def _row(key: Key) -> str:
 
 def _spark_row(key: SparkKey) -> str:
     kind = ", ".join(f"`{word}`" for word in key.choices) or str(key.kind)
-    limit = f", at least {key.least:g}" if key.least else ""
+    mib = key.least / 2**20
+    least = f"{mib:g}m" if mib >= 1 else f"{key.least:g}"
+    limit = f", at least {least}" if key.least else ""
     default = "" if key.default is None else f"`{key.default}`"
     return f"| `{key.name}` | {kind}{limit} | {default} | {key.doc} |"
