@@ -10,12 +10,14 @@ Connect's protocol buffers; they are compared, and the batch column is led throu
 * filters, added columns, sorts, hints and joins with other tables let it pass.
 
 Whatever is not in this list is not merged: such plans are united instead, which is right for all.
-And a mistake here cannot write wrong rows in silence: a plan that loses the column, or aggregates
-beside it, is refused by Spark's analyzer, and the engine falls back to the union for good.
+So is what would see the batch column (``struct("*")``) or hides in SQL text (a window in
+``selectExpr``). A plan that loses the column, or aggregates beside it, is refused by Spark's
+analyzer, and the engine falls back to the union for good.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.connect.dataframe import DataFrame as ConnectFrame
@@ -41,6 +43,9 @@ _LEFT_JOINS = frozenset({1, 3, 5, 6, 7})  # inner, left outer, left anti, left s
 _RIGHT_JOINS = frozenset({1, 4, 7})  # inner, right outer, cross
 _GROUP_BY = 1
 _INPUTS = frozenset({"input", "left", "right"})
+#: SQL text that is not merged: a window, or a star that is an argument and so no product.
+_MIXING_TEXT = re.compile(r"\bover\b|[(,.]\s*\*", re.IGNORECASE)
+_COUNT_OF_ROWS = re.compile(r"\bcount\s*\(\s*\*\s*\)", re.IGNORECASE)
 
 
 class NotMergeable(Exception):
@@ -142,9 +147,12 @@ def _lead_through(relation: Any) -> Any:
     kind = relation.WhichOneof("rel_type")
     body = getattr(relation, kind)
     if kind == "read":
+        if not _is_mark(relation.read.named_table):
+            raise NotMergeable("rows that do not come from the batch")
         return relation
     if kind == "join":
         return _through_join(body)
+    _refuse_what_sees_the_batch(body)
     _partition_windows(body, kind)
     if kind in _PASSING:
         _refuse_batch_name(body)
@@ -162,8 +170,7 @@ def _lead_through(relation: Any) -> Any:
 def _through_projection(body: Any) -> None:
     if not body.HasField("input"):
         raise NotMergeable("a projection of nothing")
-    stars = [each for each in body.expressions if each.WhichOneof("expr_type") == "unresolved_star"]
-    if not any(not star.unresolved_star.HasField("unparsed_target") for star in stars):
+    if not any(_is_all_columns(each) for each in body.expressions):
         _name_batch(body.expressions.add())
 
 
@@ -197,6 +204,36 @@ def _refuse_batch_name(body: Any) -> None:
             raise NotMergeable(f"a column named {BATCH_COLUMN}")
 
 
+def _refuse_what_sees_the_batch(body: Any) -> None:
+    """Nothing of the function may take the batch column in, or hide a window from us."""
+    for message in _own_messages(body):
+        kind = message.DESCRIPTOR.name
+        if kind == "ExpressionString":
+            text = _COUNT_OF_ROWS.sub("count(1)", message.expression)
+            if _MIXING_TEXT.search(text):
+                raise NotMergeable(f"a window or a star in SQL text: {text}")
+        elif kind == "UnresolvedRegex":
+            raise NotMergeable("columns by a pattern")
+        elif hasattr(message, "arguments") and kind != "NamedArgumentExpression":
+            is_count = getattr(message, "function_name", "").lower() == "count"
+            stars = any(_has_star(each) for each in message.arguments)
+            if stars and not (is_count and not message.is_distinct):
+                raise NotMergeable("a function of all columns")
+
+
+def _has_star(expression: Any) -> bool:
+    """True if it is a star, or an alias or a cast of one."""
+    return any(each.DESCRIPTOR.name == "UnresolvedStar" for each in _messages(expression))
+
+
+def _is_all_columns(expression: Any) -> bool:
+    """True for ``*`` as a column of a projection; ``a.*`` is another matter."""
+    kind = expression.WhichOneof("expr_type")
+    if kind == "expression_string":
+        return bool(expression.expression_string.expression.strip() == "*")
+    return kind == "unresolved_star" and not expression.unresolved_star.HasField("unparsed_target")
+
+
 def _partition_windows(body: Any, kind: str) -> None:
     """Windows of this relation's own expressions see one batch only."""
     for message in _own_messages(body):
@@ -219,10 +256,12 @@ def _name_batch(expression: Any) -> None:
 
 
 def _has_mark(relation: Any) -> bool:
-    return any(
-        message.DESCRIPTOR.name == "NamedTable" and message.unparsed_identifier == _SEAM
-        for message in _messages(relation)
-    )
+    return any(_is_mark(message) for message in _messages(relation))
+
+
+def _is_mark(message: Any) -> bool:
+    is_table = message.DESCRIPTOR.name == "NamedTable"
+    return bool(is_table and message.unparsed_identifier == _SEAM)
 
 
 def _has_plan_id(message: Any) -> bool:

@@ -60,8 +60,71 @@ def with_itself(df, ctx):
     return df.select("id").join(df.select("id", "amount"), "id")
 
 
-MERGED = [own_rows, grouped, windowed, deduplicated, by_key, everything, joined]
-UNITED = [named_by_shard, total, first_two, with_itself]
+def all_columns_as_text(df, ctx):
+    return df.select("id", "amount").selectExpr("*", "amount * 2 as twice")
+
+
+def counted_as_text(df, ctx):
+    return df.groupBy("id").agg(functions.expr("count(*) as n"), functions.count("*").alias("m"))
+
+
+def window_as_text(df, ctx):
+    place = "row_number() OVER (partition by id order by amount) as place"
+    return df.selectExpr("id", "amount", place).where("place = 1")
+
+
+def share_as_text(df, ctx):
+    return df.withColumn("share", functions.expr("amount / sum(amount) over ()")).select("share")
+
+
+def packed(df, ctx):
+    return df.select("id", "amount").select(functions.to_json(functions.struct("*")).alias("all"))
+
+
+def packed_beside(df, ctx):
+    return df.select("id", "amount").withColumn("all", functions.struct("*"))
+
+
+def packed_as_text(df, ctx):
+    return df.select("id", "amount").selectExpr("to_json(struct( *)) as all")
+
+
+def packed_alias(df, ctx):
+    return df.select("id").alias("a").select(functions.struct("a.*").alias("all"))
+
+
+def packed_alias_as_text(df, ctx):
+    return df.select("id").alias("a").selectExpr("struct(a.*) as all")
+
+
+def distinct_rows(df, ctx):
+    return df.select("id").groupBy("id").agg(functions.count_distinct("*").alias("n"))
+
+
+def own_columns_by_pattern(df, ctx):
+    return df.select("id", "amount").select(df.colRegex("`.*`"))
+
+
+def passed_to_sql(df, ctx):
+    return df.sparkSession.sql("select id, shard_id from {rows} where amount > 1", rows=df)
+
+
+def elsewhere(df, ctx):
+    """Rows that are not the batch's, whatever that is good for."""
+    name = "rows_of_" + ctx.shard_id
+    df.where("amount > 1").createOrReplaceTempView(name)
+    return df.sparkSession.table(name).select("id", "amount")
+
+
+MERGED = [
+    *(own_rows, grouped, windowed, deduplicated, by_key, everything, joined),
+    *(all_columns_as_text, counted_as_text),
+]
+UNITED = [
+    *(named_by_shard, total, first_two, with_itself, passed_to_sql, elsewhere),
+    *(window_as_text, share_as_text, packed, packed_beside, packed_as_text, packed_alias),
+    *(packed_alias_as_text, distinct_rows, own_columns_by_pattern),
+]
 
 
 def rows_of(spark, ask, batches):
