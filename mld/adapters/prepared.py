@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 #: After so long the next call is botocore's own again.
 TEMPLATE_AGE_S = 60.0
 
+#: Twice the largest answer there is. What claims to be longer is read in pieces: one reading takes
+#: the memory first, whatever comes.
+_MOST_AT_ONCE_BYTES = 32 * 2**20
+
 _JSON = "application/x-amz-json-"
 
 
@@ -176,10 +180,15 @@ class PreparedOperation:
 
 
 def _body(response: Any) -> bytes:
-    """All of it, in one reading."""
-    stream = StreamingBody(response.raw, response.headers.get("content-length"))
+    """All of it; a good answer whose length may be true in one reading."""
+    length = str(response.headers.get("content-length", ""))
+    is_number = length.isascii() and length.isdigit() and len(length) < 12
+    is_possible = is_number and int(length) <= _MOST_AT_ONCE_BYTES
     try:
-        body: bytes = stream.read()
+        if response.status_code >= 300 or not is_possible:
+            content: bytes = response.content
+            return content
+        body: bytes = StreamingBody(response.raw, length).read()
     except HTTPError as error:  # TLS: the body of a stream is not botocore's usual way
         raise HTTPClientError(error=error) from error
     return body

@@ -47,7 +47,7 @@ class Answers:
         self.body = b"{}"
         self.content_type = "application/x-amz-json-1.1"
         self.cut_after: int | None = None
-        self.checksum: int | None = None
+        self.checksum: int | str | None = None
         self.silent = threading.Event()
         self.silent.set()
         self.requests: list[tuple[dict[str, str], bytes]] = []
@@ -291,6 +291,14 @@ def test_a_checksum_is_compared(session: Session, answers: Answers, url: str, ri
     else:
         with pytest.raises(errors.UnknownOutcome, match="checksum"):
             ask(session, "dynamodb", get, url)
+
+
+def test_a_checksum_that_is_none_is_an_unknown_outcome(
+    session: Session, answers: Answers, url: str
+) -> None:
+    answers.body, answers.checksum = b'{"Item": {}}', "none"
+    with pytest.raises(errors.UnknownOutcome, match="checksum"):
+        ask(session, "dynamodb", get, url)
 
 
 @pytest.mark.parametrize(

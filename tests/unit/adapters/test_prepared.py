@@ -6,13 +6,13 @@ import json
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import botocore.session
 import pytest
 from botocore.auth import SigV4Auth
-from botocore.awsrequest import AWSRequest
+from botocore.awsrequest import AWSRequest, AWSResponse
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -49,6 +49,7 @@ class Server:
         self.headers: dict[str, str] = {}
         self.hangs_up = False
         self.sends_bytes: int | None = None
+        self.claims: str | None = None
         self.is_chunked = False
         self.may_go_on = threading.Event()
         self.connections = 0
@@ -81,7 +82,7 @@ def serving(server: Server) -> Iterator[None]:
             if server.is_chunked:
                 self.send_header("Transfer-Encoding", "chunked")
             else:
-                self.send_header("Content-Length", str(len(server.body)))
+                self.send_header("Content-Length", server.claims or str(len(server.body)))
             for name, value in server.headers.items():
                 self.send_header(name, value)
             self.end_headers()
@@ -89,7 +90,7 @@ def serving(server: Server) -> Iterator[None]:
                 self.wfile.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(server.body), server.body))
                 return
             self.wfile.write(server.body[: server.sends_bytes])
-            if server.sends_bytes is not None:
+            if server.sends_bytes is not None or server.claims is not None:
                 server.may_go_on.wait(20)
                 self.close_connection = True
 
@@ -297,6 +298,28 @@ def test_an_answer_that_breaks_off_is_an_error_of_botocore(calls: Calls, server:
     assert calls.by_botocore == 1
 
 
+def test_a_refusal_that_breaks_off_is_told_as_ever(calls: Calls, server: Server) -> None:
+    calls.call(**UPDATE)
+    server.refuse("ProvisionedThroughputExceededException")
+    server.claims = "500"
+    server.may_go_on.set()
+    with pytest.raises(ClientError, match="ProvisionedThroughputExceededException"):
+        calls.call(**UPDATE)
+    assert calls.by_botocore == 1
+
+
+@pytest.mark.parametrize("claims", [str(10**15), "38, 38", "many"])
+def test_the_length_that_an_answer_claims_is_not_trusted(
+    calls: Calls, server: Server, claims: str
+) -> None:
+    calls.call(**UPDATE)
+    server.claims = claims
+    server.may_go_on.set()
+    with pytest.raises(BrokenAnswer, match=claims):
+        calls.call(**UPDATE)
+    assert calls.by_botocore == 1
+
+
 def test_an_answer_that_stops_coming_is_a_timeout_of_botocore(server: Server) -> None:
     calls = Calls(server, timeout_s=0.2)
     calls.call(**UPDATE)
@@ -307,18 +330,18 @@ def test_an_answer_that_stops_coming_is_a_timeout_of_botocore(server: Server) ->
     calls.client.close()
 
 
-def test_tls_that_breaks_within_an_answer_is_an_error_of_botocore(calls: Calls) -> None:
+@pytest.mark.parametrize("headers", [{}, {"content-length": "9"}])
+def test_tls_that_breaks_within_an_answer_is_an_error_of_botocore(
+    calls: Calls, headers: dict[str, str]
+) -> None:
     class Broken:
         def read(self, _size: int | None = None) -> bytes:
             raise SSLError("bad record mac")
 
-    class Answer:
-        status_code = 200
-        headers: ClassVar[dict[str, str]] = {}
-        raw = Broken()
+        stream = read
 
     calls.call(**UPDATE)
-    calls.call._send = lambda _request: Answer()
+    calls.call._send = lambda request: AWSResponse(request.url, 200, headers, Broken())
     with pytest.raises(BotoCoreError, match="bad record mac"):
         calls.call(**UPDATE)
 
