@@ -19,6 +19,7 @@ from mld.spark.errors import BatchFailed, ConfigError
 from mld.spark.failures import is_server_gone, is_session_lost
 from mld.spark.model import BATCH_COLUMN, BatchContext
 from mld.spark.records import BATCHED_SCHEMA, RAW_SCHEMA, table_of, united_table
+from mld.spark.views import RowsNamed, Views
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +57,10 @@ class FunctionFailed(BatchFailed):
     """The user's function raised, or returned what is no answer."""
 
 
+class RunAlone(Exception):
+    """The function names its rows in the session: plan and write the batches one by one."""
+
+
 class Planner:
     """Asks the user's function for plans and makes them one. Safe to call from any thread.
 
@@ -71,6 +76,7 @@ class Planner:
         self._lock = threading.Lock()
         self._decoder: Decoder | None = None
         self._merges = True
+        self.views = Views()
 
     def decoder(self, spark: SparkSession) -> Decoder:
         """The app's decoder; its schema is read once.
@@ -96,10 +102,13 @@ class Planner:
 
         Raises:
             FunctionFailed: the function raised, or returned something else.
+            RunAlone: it has to be called anew, when no other batch is planned or written.
         """
         frame, seam = self.source(spark, batch)
         try:
             answer = self._pipeline.process(frame, context_of(spark, batch))
+        except RowsNamed as why:
+            raise RunAlone from why
         except (Exception, SystemExit) as error:
             if is_session_lost(error) or is_server_gone(error):
                 raise
@@ -118,12 +127,11 @@ class Planner:
         def build() -> DataFrame:
             return decoder.apply(_frame_of(spark, table_of(batch)))
 
-        if not self._merges:
-            return build(), None
         from mld.spark.plans import Seam, seamed  # noqa: PLC0415 - Connect's own modules
 
         seam = Seam(build)
-        return seamed(spark, seam), seam
+        self.views.note(spark.client, seam, batch.batch_id)
+        return seamed(spark, seam), seam if self._merges else None
 
     def unite(self, spark: SparkSession, planned: Sequence[Planned]) -> DataFrame | None:
         """One frame with the rows of all plans, each with the id of its batch.

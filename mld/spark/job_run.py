@@ -7,6 +7,7 @@ ever repeated as a whole, staged anew: whether it has happened already is for ``
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from dataclasses import dataclass, field
@@ -22,11 +23,11 @@ from mld.spark.errors import (
     SparkUnreachable,
 )
 from mld.spark.failures import describe, is_server_gone, is_session_lost
-from mld.spark.job import FunctionFailed, Planned, Planner
+from mld.spark.job import FunctionFailed, Planned, Planner, RunAlone
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
 
     from pyspark.sql import SparkSession
@@ -147,6 +148,8 @@ class JobRun:
             except _Blamed as blamed:
                 self._fail([blamed.ticket], blamed.error)
                 again = [[ticket for ticket in group if ticket is not blamed.ticket]]
+            except RunAlone:
+                again = [[ticket] for ticket in group]
             except Exception as error:  # noqa: BLE001 - judged, and told to whom it concerns
                 again = self._after_failure(group, error)
             groups.extend(reversed(again))
@@ -154,22 +157,46 @@ class JobRun:
 
     def _attempt(self, group: list[Ticket]) -> list[list[Ticket]]:
         """Plan, write and commit; what has to be tried again."""
-        deadline = self._clock.monotonic() + self._config.batch_timeout_s
-        session = self._sessions.get()
-        try:
-            planned = [self._plan(session, ticket, deadline) for ticket in group]
-            staged = self._within(deadline, session, lambda: self._write(session, planned))
-        except Exception as error:
-            if is_session_lost(error) and (renew := getattr(self._sessions, "renew", None)):
-                renew(session)
-            raise
+        alone = self._planner.views.alone
+        if alone and len(group) > 1:
+            return [[ticket] for ticket in group]
+        with self._turn(group[0]) if alone else contextlib.nullcontext():
+            staged, group = self._stage(group)
         again: list[list[Ticket]] = []
         try:
             for ticket in group:
                 again.extend(self._commit(staged, ticket))
         finally:
-            self._discard(staged)
+            if group:
+                self._discard(staged)
         return again
+
+    @contextlib.contextmanager
+    def _turn(self, ticket: Ticket) -> Iterator[None]:
+        with self._planner.views.turn(ticket.batch.batch_id):
+            try:
+                yield
+            except RunAlone as error:
+                text = f"{ticket.shard_id}: the function makes a view of another batch's rows"
+                raise _Blamed(ticket, BatchFailed(text)) from error
+
+    def _stage(self, group: list[Ticket]) -> tuple[Any, list[Ticket]]:
+        """Plan and write; what came of it, and the batches that are still wanted."""
+        deadline = self._clock.monotonic() + self._config.batch_timeout_s
+        session = self._sessions.get()
+        try:
+            plans = [(ticket, self._plan(session, ticket, deadline)) for ticket in group]
+            # A function takes its time, and for some sinks the write is the commit.
+            wanted = [(ticket, plan) for ticket, plan in plans if ticket.is_wanted()]
+            if not wanted:
+                return None, []
+            planned = [plan for _, plan in wanted]
+            staged = self._within(deadline, session, lambda: self._write(session, planned))
+        except Exception as error:
+            if is_session_lost(error) and (renew := getattr(self._sessions, "renew", None)):
+                renew(session)
+            raise
+        return staged, [ticket for ticket, _ in wanted]
 
     def _plan(self, session: SparkSession, ticket: Ticket, deadline: float) -> Planned:
         try:

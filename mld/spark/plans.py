@@ -65,6 +65,11 @@ class Seam(LogicalPlan):
         self._real: DataFrame | None = None
         self.is_mark = False
 
+    @property
+    def plan_id(self) -> int:
+        """By which the rows are known in a plan, whatever has become of it."""
+        return self._plan_id
+
     def plan(self, session: Any) -> Any:
         """The relation of the rows, under this plan's own id, which columns refer to."""
         if self.is_mark:
@@ -127,11 +132,15 @@ def merged(spark: SparkSession, common: Any, rows: DataFrame) -> DataFrame:
     relation.CopyFrom(common)
     mark = _lead_through(relation)
     source = _plan_of(rows).plan(_client_of(rows))
-    own = {m.plan_id for m in _messages(relation) if _has_plan_id(m)}
-    _renumber(source, first=1 + max(own))
+    _renumber(source, first=1 + max(plan_ids(relation)))
     source.common.plan_id = mark.common.plan_id
     mark.CopyFrom(source)
     return ConnectFrame(_Given(relation), spark)  # type: ignore[arg-type]
+
+
+def plan_ids(message: Any) -> set[int]:
+    """Ids of all plans in a command or relation."""
+    return {each.plan_id for each in _messages(message) if _has_plan_id(each)}
 
 
 def _renumber(relation: Any, first: int) -> None:

@@ -4,7 +4,9 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import Window, functions
 
+from mld.spark.engine import Engine
 from mld.spark.model import BATCH_COLUMN
+from tests.spark.conftest import spark_config
 from tests.spark.job_kit import batch, planner, some
 
 pytestmark = pytest.mark.spark
@@ -111,9 +113,8 @@ def passed_to_sql(df, ctx):
 
 def elsewhere(df, ctx):
     """Rows that are not the batch's, whatever that is good for."""
-    name = "rows_of_" + ctx.shard_id
-    df.where("amount > 1").createOrReplaceTempView(name)
-    return df.sparkSession.table(name).select("id", "amount")
+    df.sparkSession.range(3).createOrReplaceTempView("elsewhere")
+    return df.sparkSession.table("elsewhere")
 
 
 MERGED = [
@@ -190,3 +191,70 @@ def test_a_column_that_is_named_like_ours_is_refused(spark):
     for batches in ([some("a")], [some("a"), some("b")]):
         with pytest.raises(AnalysisException):
             rows_of(spark, planner(process), batches)
+
+
+class Noted:
+    """A sink that keeps what Spark gives it, by batch."""
+
+    coalesces, uses_intents = True, False
+
+    def __init__(self):
+        self.rows, self.jobs = [], []
+
+    def write(self, frame, batches):
+        self.jobs.append([each.shard.shard_id for each in batches])
+        self.rows += map(tuple, frame.select(BATCH_COLUMN, "id", "shard_id").collect())
+
+    def commit(self, staged, batch):
+        pass
+
+    def discard(self, staged):
+        pass
+
+
+def by_view(df, ctx):
+    df.where("amount > 1").createOrReplaceTempView("mine")
+    return df.sparkSession.sql("select id, shard_id from mine")
+
+
+def by_table(df, ctx):
+    df.createOrReplaceTempView("mine")
+    return df.sparkSession.table("mine").where("amount > 1").select("id", "shard_id")
+
+
+def without_view(df, ctx):
+    return df.where("amount > 1").select("id", "shard_id")
+
+
+@pytest.mark.parametrize("function", [by_view, by_table])
+def test_views_of_one_name_keep_the_rows_of_their_own_batches(spark_sessions, function):
+    """Invariant 21: a name in the session is everybody's, and plans look it up when they run."""
+    found = []
+    for each in (without_view, function):
+        sink = Noted()
+        asked = planner(each)
+        config = spark_config(sink__path="/nowhere", batch__coalesceWindow="500ms")
+        engine = Engine(spark_sessions, sink, asked._pipeline, config, planner=asked)
+        futures = [engine.submit(some(shard, 5), lambda: True) for shard in "abcd"]
+        assert [future.exception(60) for future in futures] == [None] * 4
+        engine.close()
+        found.append(sorted(sink.rows))
+    assert found[0] == found[1]
+    assert sink.jobs == [["a"], ["b"], ["c"], ["d"]], "what is named runs alone"
+
+
+def test_a_view_of_an_earlier_batch_is_refused(spark_sessions):
+    kept = []
+
+    def hoards(df, ctx):
+        kept.append(df)
+        kept[0].createOrReplaceTempView("first")
+        return df.select("id", "shard_id")
+
+    asked = planner(hoards)
+    engine = Engine(
+        spark_sessions, Noted(), asked._pipeline, spark_config(sink__path="/x"), planner=asked
+    )
+    answers = [engine.submit(some(shard), lambda: True).exception(60) for shard in "ab"]
+    engine.close()
+    assert "a view of another batch's rows" in str(answers[1])

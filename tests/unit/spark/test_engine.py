@@ -133,7 +133,7 @@ def test_a_closed_fence_keeps_its_batch_from_the_job_and_from_the_commit(bench):
     b = one_runner(bench)
     hold_runner(b)
     lost = b.engine.submit(batch("lost"), lambda: False)
-    answers = iter([True, False])
+    answers = iter([True, True, False])
     late = b.engine.submit(batch("late"), lambda: next(answers))
     fine = b.engine.submit(batch("fine"), always)
     b.sink.gate.set()
@@ -142,6 +142,28 @@ def test_a_closed_fence_keeps_its_batch_from_the_job_and_from_the_commit(bench):
     assert outcome(fine) is None
     assert b.sink.jobs == [["busy"], ["late", "fine"]]
     assert [each.shard.shard_id for each in b.sink.committed] == ["busy", "fine"]
+
+
+def test_nothing_is_written_for_a_shard_that_was_lost_while_its_function_ran(bench):
+    """Invariant 10: for delta and merge the write is the commit."""
+    lost = set()
+
+    def process(df, ctx):
+        if ctx.shard_id == "slow":
+            lost.add("slow")
+        return df
+
+    b = one_runner(bench, process)
+    hold_runner(b)
+    slow = b.engine.submit(batch("slow"), lambda: "slow" not in lost)
+    fine = b.engine.submit(batch("fine"), always)
+    b.sink.gate.set()
+    assert "the shard is lost" in str(outcome(slow))
+    assert outcome(fine) is None
+    lost.discard("slow")
+    alone = b.engine.submit(batch("slow"), lambda: "slow" not in lost)
+    assert "the shard is lost" in str(outcome(alone))
+    assert b.sink.jobs == [["busy"], ["fine"]]
 
 
 def test_a_fenced_commit_fails_only_its_batch(bench):
@@ -318,7 +340,7 @@ def test_a_runner_outlives_a_fault_of_ours(bench):
 
 def test_a_batch_whose_shard_is_lost_during_a_failure_is_not_tried_again(bench):
     b = bench()
-    answers = iter([True, False])
+    answers = iter([True, True, False])
     b.sink.write_errors = [OSError("interrupted")]
     assert "the shard is lost" in str(outcome(b.engine.submit(batch(), lambda: next(answers))))
     assert len(b.sink.jobs) == 1
