@@ -37,14 +37,19 @@ class _Envelope(msgspec.Struct, gc=False, rename="pascal"):
     child_shards: list[_Child] | None = None
 
 
+class _Remainder(_Envelope, gc=False, rename="pascal", forbid_unknown_fields=True):
+    """What is left when the records are cut out: a member that we do not know may have some, too."""
+
+
 T = TypeVar("T")
 
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
+_REMAINDER = msgspec.json.Decoder(_Remainder)
 _RECORDS = msgspec.json.Decoder(list[KinesisRecord])
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 _SEQUENCE_FIELD = b'"SequenceNumber"'
 #: Where the list of records begins, and its end as seen from within its last record.
-_OPENING = re.compile(rb'"Records"\s*:\s*(?=\[)')
+_OPENING = re.compile(rb'"Records"\s*:\s*(?=\[\s*\{)')
 _CLOSING = re.compile(rb"\}\s*\]")
 #: The list begins within so many bytes, after an iterator and some child shards.
 _HEAD_BYTES = 8192
@@ -82,11 +87,12 @@ def _cut(body: bytes) -> tuple[_Envelope, memoryview, bytes] | None:
     """Envelope and records without a look at the records, which takes as long as their number.
 
     The list is cut out from its bracket to the one behind the last sequence number, and what is
-    left must be an envelope. A bracket within a text cannot be mistaken for the end: what is left
-    would begin in the middle of that text.
+    left must be an envelope with members that we know, of which none but the list has a sequence
+    number. A bracket within a text cannot be mistaken for the end: what is left would begin in the
+    middle of that text.
 
     Returns:
-        None when it takes a whole reading: no records, or not such an answer.
+        None when it takes a whole reading: no records, an unknown member, or not such an answer.
     """
     opening = _OPENING.search(body, 0, _HEAD_BYTES)
     last = body.rfind(_SEQUENCE_FIELD)
@@ -95,7 +101,7 @@ def _cut(body: bytes) -> tuple[_Envelope, memoryview, bytes] | None:
         return None
     start, end = opening.end(), closing.end()
     try:
-        envelope = _ENVELOPE.decode(b"%b[]%b" % (body[:start], body[end:]))
+        envelope = _REMAINDER.decode(b"%b[]%b" % (body[:start], body[end:]))
     except _UNREADABLE:
         return None
     return envelope, memoryview(body)[start:end], body

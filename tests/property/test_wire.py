@@ -66,6 +66,70 @@ def test_the_fast_line_equals_the_codec_byte_by_byte(entries, behind_ms, ascii_o
     assert delivery.kept == delivery.records == len(entries)
 
 
+#: What a cut by brackets could trip over, in texts that producers choose.
+hostile_texts = st.lists(
+    st.sampled_from(
+        (
+            *("}]", "} ]", '"', "\\", "[", "{", ",", ":", "\ud800", "\u2028", "\U0001f600"),
+            *('"Records":[', '"SequenceNumber":"9"', "SequenceNumber", '},{"', "\\u005d"),
+            '],"NextShardIterator":"x"}',
+        )
+    ),
+    max_size=6,
+).map("".join)
+
+
+def in_any_order(members):
+    return st.permutations(sorted(members.items(), key=str)).map(dict)
+
+
+@st.composite
+def answers(draw):
+    entries = [
+        draw(
+            in_any_order(
+                {
+                    "SequenceNumber": str(10**30 + number),
+                    "PartitionKey": draw(hostile_texts),
+                    "Data": base64.b64encode(draw(payloads)).decode(),
+                    "ApproximateArrivalTimestamp": draw(arrivals_ms) / 1000,
+                    **draw(st.sampled_from([{}, {"EncryptionType": "KMS"}])),
+                }
+            )
+        )
+        for number in range(draw(st.integers(0, 4)))
+    ]
+    keys = {"StartingHashKey": "0", "EndingHashKey": "9"}
+    child = {"ShardId": "shardId-1", "ParentShards": ["shardId-0"], "HashKeyRange": keys}
+    follows = draw(st.sampled_from([{"NextShardIterator": "n"}, {"ChildShards": [child]}]))
+    answer = {"Records": entries, "MillisBehindLatest": 5, **follows}
+    return draw(in_any_order(answer))
+
+
+@settings(max_examples=300)
+@given(answers(), st.booleans(), st.sampled_from([(",", ":"), (", ", ": "), ("\n,\t", " :\r\n")]))
+def test_records_are_what_a_json_parser_reads_whatever_their_texts(answer, ascii_only, separators):
+    body = json.dumps(answer, ensure_ascii=ascii_only, separators=separators)
+    batch = read_batch(body.encode("utf-8", "surrogatepass" if ascii_only else "replace"))
+    entries = answer["Records"]
+    assert batch.last_sequence_number == (entries[-1]["SequenceNumber"] if entries else None)
+    assert batch.next_iterator == answer.get("NextShardIterator")
+    assert len(batch.child_shards) == len(answer.get("ChildShards", ()))
+    assert batch.millis_behind_latest == 5
+    assert [
+        (one.sequence_number, one.partition_key, one.data, one.approximate_arrival_timestamp)
+        for one in decode_records(batch.take_records())
+    ] == [
+        (
+            entry["SequenceNumber"],
+            entry["PartitionKey"].encode("utf-8", "replace").decode(),
+            entry["Data"],
+            entry["ApproximateArrivalTimestamp"],
+        )
+        for entry in entries
+    ]
+
+
 @given(records())
 def test_the_last_sequence_number_is_found_without_reading_the_records(entries):
     body = json.dumps({"Records": entries, "NextShardIterator": "n"}).encode()

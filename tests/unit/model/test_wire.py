@@ -107,6 +107,20 @@ def test_a_partition_key_is_never_taken_for_the_end_of_the_records(key):
     assert batch.next_iterator == "n"
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"Seen": {"Records": [{"SequenceNumber": "1"}]}, "Records": []},
+        {"Records": [], "Seen": {"Records": [{"SequenceNumber": "1"}]}},
+        {"Records": [], "Seen": [{"SequenceNumber": "1"}]},
+        {"Seen": {"Records": [{"SequenceNumber": "1"}]}, "Records": [{"SequenceNumber": "2"}]},
+    ],
+)
+def test_records_within_a_member_that_we_do_not_know_are_not_ours(fields):
+    batch = read_batch(json.dumps({**fields, "NextShardIterator": "n"}).encode())
+    assert json.loads(bytes(batch.records)) == fields["Records"]
+
+
 def test_an_answer_cut_anywhere_is_refused_at_once_or_when_it_is_read():
     text = body(NextShardIterator="n", Records=[RECORD])
     for end in range(len(text)):
