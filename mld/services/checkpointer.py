@@ -79,7 +79,8 @@ class Checkpointer:
         self._lock = asyncio.Lock()
         self._state = CheckpointState.starting_at(held.lease.checkpoint)
         self._child_shard_ids: tuple[str, ...] = ()
-        #: True when the last write got no answer: the table may be ahead of what we know.
+        #: True when a write got no answer and no checkpoint was stored since: the table may be ahead
+        #: of what we know.
         self.is_unsure = False
         #: True when the child wanted to checkpoint the shard's end, and the table did not let it.
         self.was_hindered_at_end = False
@@ -163,6 +164,7 @@ class Checkpointer:
             self.was_hindered_at_end = self._state.at_end is not None
             return error
         self._state = self._state.stored(position)
+        self.is_unsure = False  # an intent that is stored tells nothing of the checkpoint before it
         self._on_stored()
         return None
 
@@ -179,7 +181,6 @@ class Checkpointer:
             self.is_unsure |= isinstance(error, UnknownOutcome)
             return self._name_of(error, what)
         self._measure(began, succeeded=True)
-        self.is_unsure = False
         return None
 
     async def _repeat(self, write: Callable[[], Awaitable[None]], began: float) -> None:

@@ -163,7 +163,7 @@ def test_a_lost_lease_and_an_unknown_outcome_have_the_names_of_checkpoints():
         assert await world.checkpointer.intend(ASKED) == dependency
         assert world.checkpointer.is_unsure
         assert await world.checkpointer.intend(ASKED) is None
-        assert not world.checkpointer.is_unsure
+        assert world.checkpointer.is_unsure  # of a checkpoint, for all that this write tells
 
     intending(test, LeaseLost("key", "taken"), UnknownOutcome("UpdateItem", "timeout"))
 
@@ -342,6 +342,47 @@ def test_after_an_unknown_outcome_the_row_is_read_before_the_next_child_is_told(
             consumer.request_shutdown()
             await running
         assert initializations(world)[1]["intentNumber"] == 1
+
+    in_world(test, children=ScriptedChildren(unsure, answers), child=RESTART)
+
+
+def test_an_intent_that_is_stored_does_not_hide_a_checkpoint_of_unknown_outcome():
+    async def unsure(child):
+        while (message := await child.receive()) is not None:
+            if message["action"] == "processRecords":
+                assert await child.checkpoint() == "KinesisClientLibDependencyException"
+                assert await intend(child) is None
+                return 3
+            await child.answer(message)
+        return 0
+
+    async def answers(child):
+        while (message := await child.receive()) is not None:
+            await child.answer(message)
+        return 0
+
+    async def test(world):
+        real = world.renewer.checkpoint
+
+        async def unanswered(key, mine, position, *, child_shard_ids):
+            world.renewer.checkpoint = real
+            row = world.renewer._held.find(key).lease
+            await world.store.checkpoint(row, position, child_shard_ids=child_shard_ids)
+            raise UnknownOutcome("UpdateItem", "ReadTimeoutError")
+
+        world.renewer.checkpoint = unanswered
+        world.put(b"one")
+        consumer = world.consumer(await world.hold())
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(consumer.run())
+            await asyncio.sleep(10)
+            consumer.request_shutdown()
+            await running
+        first, second = initializations(world)
+        stored = (await world.row()).checkpoint
+        assert first["sequenceNumber"] == "TRIM_HORIZON"
+        assert second["sequenceNumber"] == stored.sequence_number != "TRIM_HORIZON"
+        assert second["intentNumber"] == 1
 
     in_world(test, children=ScriptedChildren(unsure, answers), child=RESTART)
 
