@@ -1,6 +1,7 @@
 """``python -m benchmarks.spark [--quick] [throughput sweep memory aggregate]``: tables and a plot."""
 
 import argparse
+import os
 import pathlib
 import sys
 
@@ -44,7 +45,7 @@ def yardstick(folder, count, per_file, files_per_batch):
     from mld.spark.sessions import ConnectSessions  # noqa: PLC0415
 
     config = read_properties({"spark.driver.memory": "1g"})
-    server = EmbeddedServer.launch(config, folder / "server")
+    server = EmbeddedServer.launch(config, folder / "server", os.environ)
     try:
         server.wait_ready(120)
         sessions = ConnectSessions(server.url, server.token, config, "yardstick")

@@ -40,7 +40,7 @@ class Engine:
         pipeline: what the app registered.
         config: batch limits, attempts and times.
         clock: for the coalescing window and for deadlines.
-        planner: asks the user's function; None = made of pipeline and config.
+        planner: asks the user's function; None = made of pipeline and config, rows go inline.
         pause_s: before the second attempt at a batch, in s; doubles with each further one.
     """
 

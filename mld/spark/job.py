@@ -17,14 +17,14 @@ from mld.spark.deadletter import write_bad_rows
 from mld.spark.decode import Decoder, make_decoder
 from mld.spark.errors import BatchFailed, ConfigError
 from mld.spark.failures import is_server_gone, is_session_lost
+from mld.spark.handoff import HandOff, Inline
 from mld.spark.model import BATCH_COLUMN, BatchContext
-from mld.spark.records import BATCHED_SCHEMA, RAW_SCHEMA, table_of, united_table
+from mld.spark.records import batched_table, table_of
 from mld.spark.views import RowsNamed, Views
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.config import SparkConfig
@@ -67,11 +67,15 @@ class Planner:
     Args:
         pipeline: what the app registered; it wins over the properties.
         config: decoder and policy where the app names none.
+        handoff: how rows get into Spark; None = inline.
     """
 
-    def __init__(self, pipeline: Pipeline, config: SparkConfig) -> None:
+    def __init__(
+        self, pipeline: Pipeline, config: SparkConfig, handoff: HandOff | None = None
+    ) -> None:
         self._pipeline = pipeline
         self._config = config
+        self._handoff = handoff or Inline()
         self._writes_itself = config.sink == "foreach"
         self._lock = threading.Lock()
         self._decoder: Decoder | None = None
@@ -125,7 +129,8 @@ class Planner:
         decoder = self.decoder(spark)
 
         def build() -> DataFrame:
-            return decoder.apply(_frame_of(spark, table_of(batch)))
+            rows = self._handoff.frame(spark, {batch.batch_id: table_of(batch)})
+            return decoder.apply(rows)
 
         from mld.spark.plans import Seam, seamed  # noqa: PLC0415 - Connect's own modules
 
@@ -155,8 +160,12 @@ class Planner:
         decoder = self.decoder(spark)
         if decoder.kind == "raw" or decoder.on_error != "deadletter":
             return
-        rows = _frame_of(spark, united_table(batches))
+        rows = self._united(spark, batches)
         write_bad_rows(decoder, rows, self._config.deadletter_path or "")
+
+    def release(self, batches: Iterable[Batch]) -> None:
+        """An attempt at these batches is over, however it ended: their frames are not used."""
+        self._handoff.release([each.batch_id for each in batches])
 
     def stop_merging(self) -> bool:
         """Unite plans from now on; True if they were merged until now."""
@@ -173,13 +182,17 @@ class Planner:
             return _marked(members[0])
         from mld.spark.plans import NotMergeable, merged  # noqa: PLC0415 - Connect's own modules
 
-        table = united_table([each.batch for each in members])
-        rows = self.decoder(spark).apply(_frame_of(spark, table), carried=(BATCH_COLUMN,))
+        raw = self._united(spark, [each.batch for each in members])
+        rows = self.decoder(spark).apply(raw, carried=(BATCH_COLUMN,))
         try:
             return merged(spark, group[0][1], rows)
         except NotMergeable as why:
             _log.debug("plans of %d shards are united: %s", len(members), why)
             return _union([_marked(each) for each in members])
+
+    def _united(self, spark: SparkSession, batches: Sequence[Batch]) -> DataFrame:
+        """The raw rows of several batches with the batch column."""
+        return self._handoff.frame(spark, {each.batch_id: batched_table(each) for each in batches})
 
     def _check(self, answer: Any, batch: Batch) -> None:
         where = f"{batch.shard.shard_id}: the function's answer for batch {batch.batch_id}"
@@ -196,14 +209,6 @@ class Planner:
                 f"{where} is a DataFrame, which spark.sink=foreach writes nowhere: write it in the "
                 f"function and return None, or name another sink"
             )
-
-
-def _frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """A local relation; the schema is given because an empty table has none that Spark finds."""
-    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - takes half a second
-
-    schema = BATCHED_SCHEMA if BATCH_COLUMN in table.column_names else RAW_SCHEMA
-    return spark.createDataFrame(table, from_arrow_schema(schema))
 
 
 def _alike(answers: Sequence[Planned]) -> list[list[tuple[Planned, Any]]]:

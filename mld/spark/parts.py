@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from mld.spark.errors import MissingPart
 from mld.spark.facts import ShardGate
+from mld.spark.server_settings import is_local_master
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,6 +111,9 @@ def address_of(config: SparkConfig, server: Server | None) -> Address:
 class SparkParts:
     """The real ones. What imports pyspark is imported late: its absence must be a clear line."""
 
+    def __init__(self) -> None:
+        self._scratch: Path | None = None
+
     def launch(self, config: SparkConfig, directory: Path) -> Server | None:
         """Start the JVM unless ``spark.remote`` names a server."""
         if importlib.util.find_spec("pyspark") is None:
@@ -122,6 +126,8 @@ class SparkParts:
         conf = {**config.conf, **sinks_conf(config, _spark_version())}
         application = os.environ.get("KCL_APPLICATION_NAME") or "kcl-mld"
         with_jars = replace(config, conf=conf)
+        if is_local_master(config.master):
+            self._scratch = directory / "rows"
         return EmbeddedServer.launch(with_jars, directory, os.environ, app_name=application)
 
     def open(
@@ -132,7 +138,7 @@ class SparkParts:
         Raises:
             SparkChildError: a part is missing, wrong, or refuses.
         """
-        return SparkService(config, facts, pipeline, address)
+        return SparkService(config, facts, pipeline, address, self._scratch)
 
 
 def _spark_version() -> str:
@@ -144,13 +150,28 @@ def _spark_version() -> str:
 
 
 class SparkService:
-    """Sessions, sink and engine of a process."""
+    """Sessions, sink and engine of a process.
+
+    Args:
+        config: effective values.
+        facts: of the worker.
+        pipeline: of the app.
+        address: waits for the server and gives URL and token.
+        scratch: where rows are handed to a server on this machine; None = they go inline.
+    """
 
     def __init__(
-        self, config: SparkConfig, facts: Facts, pipeline: Pipeline, address: Callable[[], Address]
+        self,
+        config: SparkConfig,
+        facts: Facts,
+        pipeline: Pipeline,
+        address: Callable[[], Address],
+        scratch: Path | None = None,
     ) -> None:
         from mld.spark.engine import Engine  # noqa: PLC0415 - Arrow, Spark: only when needed
+        from mld.spark.handoff import Inline, LocalFiles  # noqa: PLC0415
         from mld.spark.intents import make_intent_store  # noqa: PLC0415
+        from mld.spark.job import Planner  # noqa: PLC0415
         from mld.spark.sessions import ConnectSessions  # noqa: PLC0415
         from mld.spark.sinks import make_sink  # noqa: PLC0415
 
@@ -163,7 +184,9 @@ class SparkService:
         self._sink.prepare(self._sessions.get())
         uses_store = self._sink.uses_intents
         self._intents = make_intent_store(config, facts.application) if uses_store else None
-        self._engine = Engine(self._sessions, self._sink, pipeline, config)
+        handoff = Inline() if scratch is None else LocalFiles(scratch)
+        planner = Planner(pipeline, config, handoff)
+        self._engine = Engine(self._sessions, self._sink, pipeline, config, planner=planner)
 
     def session(self, facts: Facts, stdin: ShardInput, stdout: ShardOutput) -> Session:
         """A shard's session over the one engine."""

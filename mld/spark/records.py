@@ -16,7 +16,7 @@ from mld.spark.errors import BatchFailed
 from mld.spark.model import BATCH_COLUMN, Position, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from mld.spark.model import Batch
     from protocol import Record
@@ -114,17 +114,10 @@ def table_of(batch: Batch) -> pa.Table:
     return pa.Table.from_arrays(_columns(batch), schema=RAW_SCHEMA)
 
 
-def united_table(batches: Sequence[Batch]) -> pa.Table:
-    """The rows of several batches, each row with the id of its batch."""
-    return pa.concat_tables(
-        [
-            pa.Table.from_arrays(
-                [*_columns(batch), pa.repeat(batch.batch_id, len(batch.rows))],
-                schema=BATCHED_SCHEMA,
-            )
-            for batch in batches
-        ]
-    ).combine_chunks()
+def batched_table(batch: Batch) -> pa.Table:
+    """The rows of one batch, each row with the id of its batch."""
+    names = pa.repeat(batch.batch_id, len(batch.rows))
+    return pa.Table.from_arrays([*_columns(batch), names], schema=BATCHED_SCHEMA)
 
 
 def _columns(batch: Batch) -> list[pa.Array]:

@@ -42,6 +42,8 @@ _log = logging.getLogger("mld.spark.host")
 _T = TypeVar("_T")
 
 _DESCRIPTORS = 65_536
+#: How a host's scratch directory begins; its process id follows.
+_SCRATCH = "kcl-mld-spark-"
 _TELL_S = 1.0
 _CLOSE_S = 1.5
 _PUMP_S = 0.5
@@ -66,7 +68,7 @@ class Host:
         self._start = Start()
         self._server: Server | None = None
         self._service: Service | None = None
-        self._directory = Path(tempfile.mkdtemp(prefix="kcl-mld-spark-"))
+        self._directory = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-"))
         logging.basicConfig(level=logging.INFO, handlers=[self._log], force=True)
         logging.getLogger("py4j").setLevel(logging.WARNING)
         _raise_limit()
@@ -80,6 +82,7 @@ class Host:
         """
         known = self._try(self._launch)
         sweep(Path(self._options.lock).parent)
+        sweep_scratch(self._directory.parent)
         reception = self._reception(known[0].linger_s if known else _DEFAULT_LINGER_S)
         reception.watch_server(self._server)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -209,3 +212,17 @@ def sweep(directory: Path) -> None:
             if is_held and probe.connect_ex(str(path)) == errno.ECONNREFUSED:
                 path.unlink()
                 path.with_suffix(".lock").unlink()
+
+
+def sweep_scratch(directory: Path) -> None:
+    """Remove the scratch directories of hosts that were killed; rows may lie in them.
+
+    Args:
+        directory: for temporary files; only what is ours is looked at.
+    """
+    for path in directory.glob(f"{_SCRATCH}*-*"):
+        pid = path.name.removeprefix(_SCRATCH).partition("-")[0]
+        with contextlib.suppress(OSError):
+            is_ours = path.lstat().st_uid == os.getuid() and not path.is_symlink()
+            if is_ours and pid.isdecimal() and DaemonWatch.is_gone(int(pid)):
+                shutil.rmtree(path, ignore_errors=True)

@@ -1,16 +1,12 @@
 """Records of a line become rows, and rows an Arrow table."""
 
-import base64
 import json
-import os
-import time
 
-import pyarrow as pa
 import pytest
 
 from mld.spark.errors import BatchFailed
 from mld.spark.model import BATCH_COLUMN, Batch, Position, Row, ShardKey
-from mld.spark.records import RAW_SCHEMA, read_delivery, rows_of, table_of, united_table
+from mld.spark.records import RAW_SCHEMA, batched_table, read_delivery, rows_of, table_of
 from protocol import ProcessRecords, Record, encode
 
 
@@ -79,24 +75,8 @@ def test_rows_become_the_raw_columns():
     assert table.to_pylist()[1]["approximate_arrival_timestamp"] is None
 
 
-def test_batches_share_a_table_that_says_whose_each_row_is():
-    one, two, none = batch(*rows_of(RECORDS)), batch(*rows_of(RECORDS[:1]), shard="b"), batch()
-    table = united_table([one, two])
-    assert table[BATCH_COLUMN].to_pylist() == [one.batch_id] * 3 + [two.batch_id]
-    assert united_table([none]).num_rows == table_of(none).num_rows == 0
-
-
-def test_reading_keeps_up_with_many_shards():
-    """60,000 records of 1 KB a second on a quiet core; a fourth of that where tests share it."""
-    data = base64.b64encode(os.urandom(1024)).decode()
-    records = tuple(record(sequence=str(10**55 + n), data=data) for n in range(2000))
-    line = encode(ProcessRecords(records, 0))
-    best = min(_seconds(line) for _ in range(5))
-    assert 2000 / best > 15_000
-
-
-def _seconds(line):
-    begin = time.process_time()
-    rows, _ = read_delivery(line)
-    assert isinstance(table_of(batch(*rows)), pa.Table)
-    return time.process_time() - begin
+def test_a_table_says_whose_each_row_is():
+    one, none = batch(*rows_of(RECORDS)), batch()
+    assert batched_table(one)[BATCH_COLUMN].to_pylist() == [one.batch_id] * 3
+    assert batched_table(none).num_rows == table_of(none).num_rows == 0
+    assert batched_table(none).schema == batched_table(one).schema
