@@ -196,6 +196,8 @@ class JobRun:
             if is_session_lost(error) and (renew := getattr(self._sessions, "renew", None)):
                 renew(session)
             raise
+        finally:
+            self._planner.release(ticket.batch for ticket in group)
         return staged, [ticket for ticket, _ in wanted]
 
     def _plan(self, session: SparkSession, ticket: Ticket, deadline: float) -> Planned:
