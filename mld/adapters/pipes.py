@@ -55,23 +55,28 @@ class PipeWriter:
         self._fd = fd
         self._open = True
         self._room: asyncio.Future[None] | None = None
+        self._turn = asyncio.Lock()
 
     async def write(self, data: bytes) -> None:
-        """Write all of it.
+        """Write all of it, behind what others are still writing.
+
+        A child should not ask for anything before it has read its line; if it does, the answer must
+        not come in the middle of that line.
 
         Raises:
             BrokenPipeError: the other end is closed, or this one.
         """
-        rest = memoryview(data)
-        while rest.nbytes:
-            if not self._open:
-                raise BrokenPipeError("stdin of the child is closed")
-            try:
-                written = os.write(self._fd, rest)
-            except BlockingIOError:
-                await self._wait_for_room()
-            else:
-                rest = rest[written:]
+        async with self._turn:
+            rest = memoryview(data)
+            while rest.nbytes:
+                if not self._open:
+                    raise BrokenPipeError("stdin of the child is closed")
+                try:
+                    written = os.write(self._fd, rest)
+                except BlockingIOError:
+                    await self._wait_for_room()
+                else:
+                    rest = rest[written:]
 
     async def _wait_for_room(self) -> None:
         loop = asyncio.get_running_loop()
