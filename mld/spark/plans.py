@@ -10,8 +10,9 @@ Connect's protocol buffers; they are compared, and the batch column is led throu
 * filters, added columns, sorts, hints and joins with other tables let it pass.
 
 Whatever is not in this list is not merged: such plans are united instead, which is right for all.
-So is what would see the batch column (``struct("*")``) or hides in SQL text (a window in
-``selectExpr``). A plan that loses the column, or aggregates beside it, is refused by Spark's
+So is what would see the batch column (``struct("*")``), what would see the rows of several batches
+(a random number, the number of a row, a pandas function) and what may hide in SQL text (a window
+in ``selectExpr``). A plan that loses the column, or aggregates beside it, is refused by Spark's
 analyzer, and the engine falls back to the union for good.
 """
 
@@ -43,8 +44,31 @@ _LEFT_JOINS = frozenset({1, 3, 5, 6, 7})  # inner, left outer, left anti, left s
 _RIGHT_JOINS = frozenset({1, 4, 7})  # inner, right outer, cross
 _GROUP_BY = 1
 _INPUTS = frozenset({"input", "left", "right"})
-#: SQL text that is not merged: a window, or a star that is an argument and so no product.
-_MIXING_TEXT = re.compile(r"\bover\b|[(,.]\s*\*", re.IGNORECASE)
+#: Expressions that a merged plan may have; functions and SQL text are looked at more closely.
+_KNOWN = frozenset(
+    {
+        *("literal", "unresolved_attribute", "unresolved_function", "expression_string"),
+        *("unresolved_star", "alias", "cast", "sort_order", "lambda_function", "window"),
+        *("unresolved_extract_value", "update_fields", "unresolved_named_lambda_variable"),
+        *("common_inline_user_defined_function", "named_argument_expression"),
+    }
+)
+#: Functions whose values depend on what else is in the partition.
+_UNSTEADY = frozenset(
+    {
+        *("rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle"),
+        *("monotonically_increasing_id", "spark_partition_id"),
+        *("input_file_name", "input_file_block_start", "input_file_block_length"),
+    }
+)
+#: Python functions that are given one row, or the rows of one group (``PythonEvalType``); those
+#: that are given a stretch of a column would see the rows of several batches.
+_ROW_BY_ROW = frozenset({100, 101, 202, 252})
+#: SQL text that is not merged: a window, a comment, or a star that is an argument and no product.
+_MIXING_TEXT = re.compile(
+    r"\bover\b|--|(?:^|[(,./]|\b(?:all|distinct))\s*\*|\b(?:" + "|".join(_UNSTEADY) + r")\s*\(",
+    re.IGNORECASE,
+)
 _COUNT_OF_ROWS = re.compile(r"\bcount\s*\(\s*\*\s*\)", re.IGNORECASE)
 
 
@@ -128,6 +152,8 @@ def merged(spark: SparkSession, common: Any, rows: DataFrame) -> DataFrame:
     Raises:
         NotMergeable: the plan would mix batches.
     """
+    if BATCH_COLUMN.encode() in common.SerializeToString().lower():
+        raise NotMergeable(f"a column named {BATCH_COLUMN}")
     relation = type(common)()
     relation.CopyFrom(common)
     mark = _lead_through(relation)
@@ -159,19 +185,17 @@ def _lead_through(relation: Any) -> Any:
         if not _is_mark(relation.read.named_table):
             raise NotMergeable("rows that do not come from the batch")
         return relation
+    _refuse_what_sees_the_batch(body)
     if kind == "join":
         return _through_join(body)
-    _refuse_what_sees_the_batch(body)
-    _partition_windows(body, kind)
-    if kind in _PASSING:
-        _refuse_batch_name(body)
-    elif kind == "project":
+    _partition_windows(body)
+    if kind == "project":
         _through_projection(body)
     elif kind == "aggregate":
         _through_grouping(body)
     elif kind == "deduplicate":
         _through_deduplication(body)
-    else:
+    elif kind not in _PASSING:
         raise NotMergeable(kind)
     return _lead_through(body.input)
 
@@ -206,28 +230,41 @@ def _through_join(body: Any) -> Any:
     raise NotMergeable("a join of the batch with itself, or one that keeps other rows")
 
 
-def _refuse_batch_name(body: Any) -> None:
-    """No relation may replace the column on its way."""
-    for message in _own_messages(body):
-        if message.DESCRIPTOR.name == "Alias" and BATCH_COLUMN in map(str.lower, message.name):
-            raise NotMergeable(f"a column named {BATCH_COLUMN}")
-
-
 def _refuse_what_sees_the_batch(body: Any) -> None:
-    """Nothing of the function may take the batch column in, or hide a window from us."""
+    """Nothing of the function may take the batch column in, or see rows of several batches."""
     for message in _own_messages(body):
         kind = message.DESCRIPTOR.name
-        if kind == "ExpressionString":
-            text = _COUNT_OF_ROWS.sub("count(1)", message.expression)
-            if _MIXING_TEXT.search(text):
-                raise NotMergeable(f"a window or a star in SQL text: {text}")
-        elif kind == "UnresolvedRegex":
-            raise NotMergeable("columns by a pattern")
+        if kind == "Expression":
+            _refuse_unknown(message)
+        elif kind == "ExpressionString":
+            text = _COUNT_OF_ROWS.sub("count(1)", message.expression).strip()
+            if text != "*" and _MIXING_TEXT.search(text):
+                raise NotMergeable(f"SQL text that may see other batches: {text}")
+        elif kind == "PythonUDF" and message.eval_type not in _ROW_BY_ROW:
+            raise NotMergeable("a Python function that is given many rows at once")
         elif hasattr(message, "arguments") and kind != "NamedArgumentExpression":
-            is_count = getattr(message, "function_name", "").lower() == "count"
-            stars = any(_has_star(each) for each in message.arguments)
-            if stars and not (is_count and not message.is_distinct):
-                raise NotMergeable("a function of all columns")
+            _refuse_function(message)
+
+
+def _refuse_unknown(expression: Any) -> None:
+    kind = expression.WhichOneof("expr_type")
+    is_of_a_frame = kind == "unresolved_star" and expression.unresolved_star.HasField("plan_id")
+    is_hidden = kind == "unresolved_attribute" and (
+        expression.unresolved_attribute.is_metadata_column
+    )
+    if kind not in _KNOWN or is_of_a_frame or is_hidden:
+        raise NotMergeable(f"an expression: {kind}")
+
+
+def _refuse_function(message: Any) -> None:
+    name = getattr(message, "function_name", "").lower().rpartition(".")[2]
+    by_name = getattr(message, "is_user_defined_function", False)
+    if name in _UNSTEADY or by_name or not getattr(message, "deterministic", True):
+        raise NotMergeable(f"a function that may see other batches: {name}")
+    if any(_has_star(each) for each in message.arguments) and (
+        name != "count" or message.is_distinct
+    ):
+        raise NotMergeable("a function of all columns")
 
 
 def _has_star(expression: Any) -> bool:
@@ -243,13 +280,11 @@ def _is_all_columns(expression: Any) -> bool:
     return kind == "unresolved_star" and not expression.unresolved_star.HasField("unparsed_target")
 
 
-def _partition_windows(body: Any, kind: str) -> None:
+def _partition_windows(body: Any) -> None:
     """Windows of this relation's own expressions see one batch only."""
     for message in _own_messages(body):
         if message.DESCRIPTOR.name == "Window" and hasattr(message, "partition_spec"):
             _name_batch(message.partition_spec.add())
-        elif message.DESCRIPTOR.name == "SubqueryExpression":
-            raise NotMergeable(f"a subquery in {kind}")
 
 
 def _own_messages(body: Any) -> Iterator[Any]:

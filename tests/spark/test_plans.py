@@ -1,5 +1,6 @@
 """Merged plans give what united plans give, batch by batch, and plans that would mix are not merged."""
 
+import pandas as pd
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import Window, functions
@@ -107,6 +108,65 @@ def own_columns_by_pattern(df, ctx):
     return df.select("id", "amount").select(df.colRegex("`.*`"))
 
 
+def some_columns_as_text(df, ctx):
+    return df.select("id", "amount", "data").selectExpr("* except (data)")
+
+
+def packed_behind_a_comment(df, ctx):
+    return df.select("id", "amount").selectExpr("to_json(struct(/* all */ *)) as all")
+
+
+def numbered(df, ctx):
+    number = functions.monotonically_increasing_id() % functions.lit(2**33)
+    return df.where(number < 2).select("id", "amount")
+
+
+def sampled(df, ctx):
+    return df.where(functions.rand(7) < 0.5).select("id", "amount")
+
+
+def sampled_as_text(df, ctx):
+    return df.where("rand(7) < 0.5").select("id", "amount")
+
+
+def by_partition(df, ctx):
+    return df.select("id", functions.spark_partition_id().alias("place"))
+
+
+def all_columns_of_the_frame(df, ctx):
+    return df.select(df["*"])
+
+
+def columns_of_another_frame(df, ctx):
+    names = df.sparkSession.createDataFrame([(0, "zero"), (1, "one")], "id int, name string")
+    return df.join(names, df.id == names.id).select(names["*"]).distinct()
+
+
+def far_from_the_mean(df, ctx):
+    @functions.pandas_udf("double")
+    def distance(amounts: pd.Series) -> pd.Series:
+        return amounts - amounts.mean()
+
+    return df.coalesce(1).select(distance("amount").alias("distance"))
+
+
+def by_rows_of_python(df, ctx):
+    return df.select(functions.udf(lambda amount: amount * 2, "double")("amount").alias("twice"))
+
+
+def counting_rows(df, ctx):
+    twice = functions.udf(lambda amount: amount * 2, "double").asNondeterministic()
+    return df.select(twice("amount").alias("twice"))
+
+
+def filled(df, ctx):
+    return df.select("id", "amount", "partition_key").na.fill("none").na.fill(0)
+
+
+def renamed(df, ctx):
+    return df.withColumnRenamed("id", "ID").select("id").withColumn("Id", functions.lit(1))
+
+
 def passed_to_sql(df, ctx):
     return df.sparkSession.sql("select id, shard_id from {rows} where amount > 1", rows=df)
 
@@ -119,12 +179,15 @@ def elsewhere(df, ctx):
 
 MERGED = [
     *(own_rows, grouped, windowed, deduplicated, by_key, everything, joined),
-    *(all_columns_as_text, counted_as_text),
+    *(all_columns_as_text, counted_as_text, by_rows_of_python, filled, renamed),
 ]
 UNITED = [
     *(named_by_shard, total, first_two, with_itself, passed_to_sql, elsewhere),
     *(window_as_text, share_as_text, packed, packed_beside, packed_as_text, packed_alias),
     *(packed_alias_as_text, distinct_rows, own_columns_by_pattern),
+    *(some_columns_as_text, packed_behind_a_comment, numbered, sampled, sampled_as_text),
+    *(by_partition, all_columns_of_the_frame, columns_of_another_frame, far_from_the_mean),
+    counting_rows,
 ]
 
 
