@@ -18,6 +18,7 @@ _LOST = (
     *("INVALID_HANDLE.SESSION_CLOSED", "INVALID_HANDLE.SESSION_NOT_FOUND"),
     *("INVALID_HANDLE.SESSION_CHANGED", "NO_ACTIVE_SESSION"),
     "Received incorrect server side session identifier",
+    *("Channel closed", "closed channel"),  # by another job, which found the session lost first
 )
 _MOST_CHARACTERS = 600
 #: Parameters of Spark's messages that hold values of the data.

@@ -61,6 +61,24 @@ def spark(spark_sessions):
     return spark_sessions.get()
 
 
+@pytest.fixture(scope="session")
+def sink_server(tmp_path_factory):
+    """Another server, with Delta's jars and PostgreSQL's driver, and its configuration."""
+    from tests.spark.sink_server import running_server  # noqa: PLC0415 - imports pyspark
+
+    with running_server(tmp_path_factory.mktemp("sinks")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def sink_session(sink_server):
+    """A session with it."""
+    from tests.spark.sink_server import open_sessions  # noqa: PLC0415 - imports pyspark
+
+    with open_sessions(*sink_server) as sessions:
+        yield sessions.get()
+
+
 @pytest.fixture
 def retries_may_run_out():
     """For tests in which a server dies: pyspark warns then, and warnings are errors here."""

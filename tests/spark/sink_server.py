@@ -26,8 +26,8 @@ BASE = 49590338271490256608559692538361571095921575989136588898
 
 
 @contextmanager
-def sink_session(directory):
-    """A session with a server that has both jars; skips where they cannot be had."""
+def running_server(directory):
+    """A server that has both jars, and its configuration; skips where they cannot be had."""
     delta, postgres = delta_jars(), postgres_jar()
     if delta is None or postgres is None:
         pytest.skip(WHY_NOT)
@@ -36,14 +36,20 @@ def sink_session(directory):
     config = replace(config, conf={**config.conf, **sinks_conf(config, "4.2.1")})
     server = EmbeddedServer.launch(config, directory, os.environ)
     try:
-        server.wait_ready(60)
-        sessions = ConnectSessions(server.url, server.token, config, "sinks")
-        try:
-            yield sessions.get()
-        finally:
-            sessions.close()
+        server.wait_ready(180)
+        yield server, config
     finally:
         server.stop()
+
+
+@contextmanager
+def open_sessions(server, config):
+    """Sessions of one's own with it."""
+    sessions = ConnectSessions(server.url, server.token, config, "sinks")
+    try:
+        yield sessions
+    finally:
+        sessions.close()
 
 
 def shard(number: int = 0, epoch: str = "0") -> ShardKey:

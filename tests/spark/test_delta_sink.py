@@ -17,15 +17,14 @@ from mld.spark.model import Intent
 from mld.spark.resume import resume_intent
 from mld.spark.sinks import make_sink
 from tests.spark.conftest import spark_config
-from tests.spark.sink_server import BASE, batch, frame, open_sink, shard, sink_session, write
+from tests.spark.sink_server import BASE, batch, frame, open_sink, shard, write
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(scope="module")
-def delta(tmp_path_factory):
-    with sink_session(tmp_path_factory.mktemp("delta")) as session:
-        yield session
+@pytest.fixture
+def delta(sink_session):
+    return sink_session
 
 
 def sink_of(delta, path, **more):

@@ -1,13 +1,10 @@
 """The host with a real server: what fakes can't show."""
 
-import base64
-import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.spark.conftest import SMALL_JVM
+from tests.spark.host_kit import PROPERTIES, START_S, converse, feed, hear_status, jvms, start
 from tests.spark.stubs import Worker, is_alive, kill, wait_for
 
 pytestmark = pytest.mark.spark
@@ -30,90 +27,14 @@ class Processor(SparkRecordProcessor):
 
 run(processor=Processor, schema="id bigint", decoder="json")
 """
-START_S = 90.0
 
 
 @pytest.fixture
 def worker(tmp_path):
-    worker = Worker(
-        tmp_path,
-        app=APP,
-        **{
-            "spark.sink.path": str(tmp_path / "out"),
-            "spark.driver.memory": "512m",
-            "spark.master": "local[2]",
-            "spark.jvm.options": SMALL_JVM,
-            "spark.batch.maxDelay": "500ms",
-            "spark.log.level": "INFO",
-        },
-    )
+    worker = Worker(tmp_path, app=APP, **{**PROPERTIES, "spark.sink.path": str(tmp_path / "out")})
     worker.environ["KCL_MLD_CAPABILITIES"] = "tick"
     yield worker
     worker.close()
-
-
-def jvms(worker):
-    """Servers that were started for the worker's folder, by its marker in their environment."""
-    marker = f"FAKE_DIR={worker.folder}".encode()
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            is_ours = marker in (path / "environ").read_bytes().split(b"\0")
-            if is_ours and b"SparkConnectServer" in (path / "cmdline").read_bytes():
-                found.append(int(path.name))
-        except OSError:
-            continue
-    return [pid for pid in found if is_alive(pid)]
-
-
-def start(worker, shard, **kind):
-    argv = [sys.executable, "-m", "mld.spark.stub", str(worker.app)]
-    child = worker.child(shard, argv=argv)
-    child.say("initialize", shardId=shard, sequenceNumber="TRIM_HORIZON", subSequenceNumber=0)
-    return child
-
-
-def converse(child, action, patience_s, **more):
-    """One message up to its status; checkpoints are granted. Every line is a message."""
-    child.say(action, **more)
-    return hear_status(child, patience_s)
-
-
-def hear_status(child, patience_s):
-    checkpoints = []
-    while True:
-        message = json.loads(child.hear(patience_s))
-        if message["action"] == "status":
-            return checkpoints
-        if message["action"] == "checkpoint":
-            checkpoints.append(message["sequenceNumber"])
-            child.say(
-                "checkpoint", **{k: v for k, v in message.items() if k != "action"}, error=None
-            )
-
-
-def record(number):
-    return {
-        "action": "record",
-        "data": base64.b64encode(json.dumps({"id": number}).encode()).decode(),
-        "partitionKey": "key",
-        "sequenceNumber": str(number),
-        "subSequenceNumber": 0,
-        "approximateArrivalTimestamp": 1_700_000_000_000,
-    }
-
-
-def feed(child, numbers):
-    """Deliver records and go on with empty batches until they are checkpointed."""
-    records = [record(number) for number in numbers]
-    found = converse(child, "processRecords", START_S, records=records, millisBehindLatest=0)
-
-    def more():
-        found.extend(converse(child, "processRecords", START_S, records=[], millisBehindLatest=0))
-        return str(numbers[-1]) in found
-
-    wait_for(more, "the checkpoint follows the commit", START_S)
-    return found
 
 
 @pytest.mark.parametrize("mode", ["shared", "isolated"])

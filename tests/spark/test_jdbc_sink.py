@@ -10,15 +10,14 @@ from pyspark.sql import functions as F
 from mld.spark.errors import BatchFailed, Fenced, MissingPart, SinkUnavailable
 from mld.spark.sinks.dbapi import DatabaseUnavailable
 from tests.spark.postgres import running_postgres, why_not
-from tests.spark.sink_server import BASE, batch, frame, open_sink, shard, sink_session, write
+from tests.spark.sink_server import BASE, batch, frame, open_sink, shard, write
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(scope="module")
-def session(tmp_path_factory):
-    with sink_session(tmp_path_factory.mktemp("jdbc")) as session:
-        yield session
+@pytest.fixture
+def session(sink_session):
+    return sink_session
 
 
 @pytest.fixture(scope="module")

@@ -53,6 +53,8 @@ class _OldSparkError(Exception):
         _SparkError("[NO_ACTIVE_SESSION] No active Spark session found."),
         _OldSparkError("x"),
         AssertionError("Received incorrect server side session identifier for request. Please"),
+        ValueError("Cannot invoke RPC on closed channel!"),
+        RuntimeError('status = StatusCode.CANCELLED details = "Channel closed!"'),
     ],
 )
 def test_a_lost_session_is_told_by_its_condition_or_its_text(error):

@@ -1,0 +1,267 @@
+"""What is promised whatever happens, from a daemon's lines to rows, on real servers."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from mld.spark.engine import Engine
+from mld.spark.errors import RecordRefused
+from mld.spark.pipeline import Pipeline, _FunctionProcessor
+from mld.spark.sessions import ConnectSessions
+from mld.spark.sinks import make_sink
+from protocol import ShardEnded
+from tests.spark.conftest import spark_config
+from tests.spark.sink_server import open_sessions
+from tests.unit.spark.shard_kit import Session, record
+
+pytestmark = pytest.mark.spark
+SHARDS = ("shard-a", "shard-b", "shard-c")
+
+
+@pytest.fixture
+def sessions(spark_server):
+    """One's own, so that they may be lost."""
+    made = ConnectSessions(spark_server.url, spark_server.token, spark_config(), "tests")
+    yield made
+    made.close()
+
+
+def make(sessions, function, wrap=lambda sink: sink, schema="user string, n bigint", **settings):
+    """The parts of a shard's session."""
+    config = spark_config(decoder="json", **settings)
+    sink = make_sink(config, "app")
+    sink.prepare(sessions.get())
+    sink = wrap(sink)
+    pipeline = Pipeline(lambda: _FunctionProcessor(function), schema)
+    return Engine(sessions, sink, pipeline, config), sink, pipeline, config
+
+
+def deliver_all(parts, count=20, portion=7):
+    """Records 1 to ``count`` to each shard, then its end."""
+    served = [Session(*parts, shard_id=shard) for shard in SHARDS]
+    for each in served:
+        each.daemon.initialize()
+    numbers = range(1, count + 1)
+    made = [record(n, data=b'{"user":"u%d","n":%d}' % (n % 3, n)) for n in numbers]
+    for begin in range(0, count, portion):
+        for each in served:
+            each.daemon.deliver(*made[begin : begin + portion])
+    for each in served:
+        each.daemon.say(ShardEnded())
+    for each in served:
+        with each.daemon.changed:
+            assert each.daemon.changed.wait_for(
+                lambda daemon=each.daemon: "END" in daemon.checkpoints or daemon.is_over, 60
+            )
+        assert each.end() is None
+        assert each.daemon.checkpoints[-1] == "END"
+    parts[0].close()
+
+
+def rows_of(spark, path, *columns, kind="parquet"):
+    reader = spark.read.option("recursiveFileLookup", "true") if kind == "parquet" else spark.read
+    return Counter(map(tuple, reader.format(kind).load(str(path)).select(*columns).collect()))
+
+
+def expected(count=20):
+    return Counter((shard, n) for shard in SHARDS for n in range(1, count + 1))
+
+
+class Losing:
+    """A sink behind whose back the session is lost once, when its write is done."""
+
+    def __init__(self, sink):
+        self._sink = sink
+        self.losses = 1
+
+    def __getattr__(self, name):
+        return getattr(self._sink, name)
+
+    def write(self, frame, batches):
+        staged = self._sink.write(frame, batches)
+        if self.losses:
+            self.losses -= 1
+            lose(frame.sparkSession)
+            frame.count()
+        return staged
+
+
+def lose(session):
+    """What an hour of idleness does: the server forgets the session, the client does not know."""
+    session.client.release_session()
+
+
+def plain(df, ctx):
+    return df.select("shard_id", "n")
+
+
+def losing_functions():
+    """Functions that lose the session before they plan, and before they look at their rows."""
+    left = {"plan": 1, "action": 1}
+
+    def plan(df, ctx):
+        if left["plan"]:
+            left["plan"] -= 1
+            lose(df.sparkSession)
+        return plain(df, ctx)
+
+    def action(df, ctx):
+        if left["action"]:
+            left["action"] -= 1
+            lose(df.sparkSession)
+        assert df.count() == ctx.count
+        return plain(df, ctx)
+
+    return {"plan": plan, "action": action}
+
+
+@pytest.mark.parametrize("when", ["before", "plan", "action", "written"])
+def test_a_session_that_expires_loses_and_doubles_nothing(sessions, spark, tmp_path, when):
+    """Invariant 19, with two jobs at a time."""
+    parts = make(
+        sessions,
+        losing_functions().get(when, plain),
+        Losing if when == "written" else lambda sink: sink,
+        sink__path=str(tmp_path / "out"),
+        batch__maxRecords="5",
+    )
+    first = sessions.get()
+    if when == "before":
+        lose(first)
+    deliver_all(parts)
+    assert sessions.get() is not first
+    assert rows_of(spark, tmp_path / "out", "shard_id", "n") == expected()
+
+
+@pytest.mark.parametrize("when", ["before", "plan", "written"])
+def test_a_session_that_expires_around_a_commit_of_delta_doubles_nothing(
+    sink_server, sink_session, tmp_path, when
+):
+    """Invariant 19: the lost write is in the table, and its repetition is skipped."""
+    with open_sessions(*sink_server) as sessions:
+        parts = make(
+            sessions,
+            losing_functions().get(when, plain),
+            Losing if when == "written" else lambda sink: sink,
+            sink="delta",
+            sink__path=str(tmp_path / "out"),
+        )
+        first = sessions.get()
+        if when == "before":
+            lose(first)
+        deliver_all(parts)
+        assert sessions.get() is not first
+    found = rows_of(sink_session, tmp_path / "out", "shard_id", "n", kind="delta")
+    assert found == expected()
+
+
+def ranked(df, ctx):
+    """A place among the rows of its batch, which another batch's rows would change."""
+    place = "row_number() over (partition by user order by n) as place"
+    return df.selectExpr("shard_id", "user", "n", place)
+
+
+def counted(df, ctx):
+    return df.groupBy("shard_id", "user").count().withColumnRenamed("count", "n")
+
+
+class Counting:
+    """A sink that coalesces or not, and counts the batches of each job."""
+
+    def __init__(self, sink, coalesces):
+        self._sink = sink
+        self.coalesces = coalesces
+        self.sizes = Counter()
+
+    def __getattr__(self, name):
+        return getattr(self._sink, name)
+
+    def write(self, frame, batches):
+        self.sizes[len(batches)] += 1
+        return self._sink.write(frame, batches)
+
+
+@pytest.mark.parametrize("function", [ranked, counted])
+def test_coalesced_and_single_jobs_leave_the_same_rows(sessions, spark, tmp_path, function):
+    """Invariant 21: the batches are the same, only the company of each is another."""
+    found = []
+    columns = ("shard_id", "user", "n", *(["place"] if function is ranked else []))
+    for coalesces in (True, False):
+        path = tmp_path / str(coalesces)
+        parts = make(
+            sessions,
+            function,
+            lambda sink, coalesces=coalesces: Counting(sink, coalesces),
+            sink__path=str(path),
+            batch__maxRecords="10",
+            batch__coalesceWindow="1s",
+        )
+        deliver_all(parts, portion=10)
+        assert (set(parts[1].sizes) == {1}) is not coalesces
+        found.append(rows_of(spark, path, *columns))
+    assert found[0] == found[1]
+    assert found[0]
+
+
+@pytest.mark.parametrize(
+    ("payload", "text"),
+    [
+        (b'{"user":"u","n":"lots"}', "cannot be decoded"),
+        (b'{"user":"u","n":{"of":1}}', "cannot be decoded"),
+        (b"[1]", "cannot be decoded"),
+        (b"\xff\xfe", "cannot be decoded"),
+    ],
+)
+def test_a_record_of_another_kind_stops_its_shard_without_a_checkpoint(
+    sessions, tmp_path, payload, text
+):
+    parts = make(sessions, plain, sink__path=str(tmp_path / "out"))
+    session = Session(*parts)
+    session.daemon.initialize()
+    session.daemon.deliver(record(1, data=payload))
+    session.daemon.say(ShardEnded())
+    error = session.ended()
+    assert isinstance(error, RecordRefused)
+    assert f"the record of shardId-0 at 1.0 {text}" in str(error)
+    assert session.daemon.checkpoints == []
+    parts[0].close()
+
+
+def test_missing_fields_and_nulls_are_nulls_and_an_empty_delivery_is_no_batch(
+    sessions, spark, tmp_path
+):
+    parts = make(sessions, plain, sink__path=str(tmp_path / "out"))
+    session = Session(*parts)
+    session.daemon.initialize()
+    session.daemon.deliver()
+    session.daemon.deliver(
+        record(1, data=b'{"n":null}'),
+        record(2, data=b'{"other":1}'),
+        record(3, data=b'{"n":3,"pad":"%s"}' % (b"x" * 1_000_000)),
+    )
+    assert session.daemon.checkpoints == []
+    session.daemon.shard_ended()
+    assert session.end() is None
+    found = rows_of(spark, tmp_path / "out", "n")
+    assert found == Counter({(None,): 2, (3,): 1})
+    parts[0].close()
+
+
+def test_rows_that_no_longer_fit_a_table_stop_the_shard_without_a_checkpoint(
+    sink_server, sink_session, tmp_path
+):
+    path = str(tmp_path / "out")
+    sink_session.range(1).selectExpr("'s' as shard_id", "array(1) as n").write.format("delta").save(
+        path
+    )
+    with open_sessions(*sink_server) as sessions:
+        parts = make(sessions, plain, sink="delta", sink__path=path)
+        session = Session(*parts)
+        session.daemon.initialize()
+        session.daemon.deliver(record(1, data=b'{"n":1}'))
+        session.daemon.say(ShardEnded())
+        assert "do not fit the table" in str(session.ended())
+        assert session.daemon.checkpoints == []
+        parts[0].close()
