@@ -157,11 +157,16 @@ class JobRun:
 
     def _attempt(self, group: list[Ticket]) -> list[list[Ticket]]:
         """Plan, write and commit; what has to be tried again."""
-        alone = self._planner.views.alone
-        if alone and len(group) > 1:
-            return [[ticket] for ticket in group]
-        with self._turn(group[0]) if alone else contextlib.nullcontext():
-            staged, group = self._stage(group)
+        with self._planner.views.share() as together:
+            staged, left = self._stage(group) if together else (None, group)
+        if not together:
+            if len(group) > 1:
+                return [[ticket] for ticket in group]
+            with self._turn(group[0]):
+                staged, left = self._stage(group)
+        return self._commit_all(staged, left)
+
+    def _commit_all(self, staged: Any, group: list[Ticket]) -> list[list[Ticket]]:
         again: list[list[Ticket]] = []
         try:
             for ticket in group:

@@ -169,6 +169,14 @@ def plan_ids(message: Any) -> set[int]:
     return {each.plan_id for each in _messages(message) if _has_plan_id(each)}
 
 
+def content_of(command: Any) -> bytes:
+    """A command without what differs each time that it is said."""
+    copied = type(command)()
+    copied.CopyFrom(command)
+    _renumber(copied, first=0)
+    return bytes(copied.SerializeToString(deterministic=True))
+
+
 def _renumber(relation: Any, first: int) -> None:
     """Give the plans in a relation new ids in the order in which they appear."""
     ids: dict[int, int] = {}

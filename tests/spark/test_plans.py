@@ -285,11 +285,32 @@ def by_table(df, ctx):
     return df.sparkSession.table("mine").where("amount > 1").select("id", "shard_id")
 
 
+def by_collected_rows(df, ctx):
+    rows = [tuple(row) for row in df.where("amount > 1").select("id", "shard_id").collect()]
+    few = df.sparkSession.createDataFrame(rows, "id int, shard_id string")
+    few.createOrReplaceTempView("few")
+    return df.sparkSession.sql("select id, shard_id from few")
+
+
+def by_registered_function(df, ctx):
+    shard_id = ctx.shard_id
+    ctx.spark.udf.register("whose", lambda amount: shard_id)
+    return df.where("amount > 1").selectExpr("id", "whose(amount) as shard_id")
+
+
+def by_view_in_sql(df, ctx):
+    ctx.spark.sql(f"create or replace temp view whose as select '{ctx.shard_id}' as shard_id")
+    mine = df.where("amount > 1").select("id")
+    return mine.crossJoin(ctx.spark.table("whose")).select("id", "shard_id")
+
+
 def without_view(df, ctx):
     return df.where("amount > 1").select("id", "shard_id")
 
 
-@pytest.mark.parametrize("function", [by_view, by_table])
+@pytest.mark.parametrize(
+    "function", [by_view, by_table, by_collected_rows, by_registered_function, by_view_in_sql]
+)
 def test_views_of_one_name_keep_the_rows_of_their_own_batches(spark_sessions, function):
     """Invariant 21: a name in the session is everybody's, and plans look it up when they run."""
     found = []
@@ -304,6 +325,28 @@ def test_views_of_one_name_keep_the_rows_of_their_own_batches(spark_sessions, fu
         found.append(sorted(sink.rows))
     assert found[0] == found[1]
     assert sink.jobs == [["a"], ["b"], ["c"], ["d"]], "what is named runs alone"
+
+
+def by_common_names(df, ctx):
+    spark = df.sparkSession
+    spark.createDataFrame([(0, "zero"), (1, "one")], "id int, name string").createOrReplaceTempView(
+        "names"
+    )
+    spark.udf.register("shout", lambda name: name.upper())
+    spark.sql("create or replace temp view known as select id from names")
+    return df.join(spark.table("known"), "id").selectExpr("id", "shout(shard_id) as shard_id")
+
+
+def test_names_that_mean_the_same_to_all_batches_keep_them_together(spark_sessions):
+    sink = Noted()
+    asked = planner(by_common_names)
+    config = spark_config(sink__path="/nowhere", batch__coalesceWindow="500ms")
+    engine = Engine(spark_sessions, sink, asked._pipeline, config, planner=asked)
+    futures = [engine.submit(some(shard, 5), lambda: True) for shard in "ab"]
+    assert [future.exception(60) for future in futures] == [None] * 2
+    engine.close()
+    assert sink.jobs == [["a", "b"]]
+    assert {row[2] for row in sink.rows} == {"A", "B"}
 
 
 def test_a_view_of_an_earlier_batch_is_refused(spark_sessions):
