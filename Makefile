@@ -5,9 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 SEEDS ?= 200
 FIRST_SEED ?= 0
+# A chaos run takes a minute and more, so one a sink unless SEEDS is given.
+CHAOS_SEEDS = $(if $(filter file,$(origin SEEDS)),1,$(SEEDS))
+SINKS ?= parquet delta merge jdbc foreach
 STAMP := $(VENV)/.installed-dev
 
-.PHONY: all test check sim bench demo conform contract clean
+.PHONY: all test check sim chaos-spark bench bench-spark demo conform contract clean
 
 all: check test
 
@@ -28,6 +31,12 @@ test: check  ## everything that proves the daemon, 200 simulated fleets included
 
 sim: $(STAMP)  ## a long run: make sim SEEDS=10000 [FIRST_SEED=...]
 	$(BIN)/python -m tests.sim.run --seeds $(SEEDS) --first-seed $(FIRST_SEED)
+
+chaos-spark: $(STAMP)  ## Spark children under kill -9: make chaos-spark SEEDS=5 [FIRST_SEED=...] [SINKS=...]
+	$(BIN)/python -m tests.spark.chaos $(foreach sink,$(SINKS),--sink $(sink)) --seeds $(CHAOS_SEEDS) --first-seed $(FIRST_SEED)
+
+bench-spark: $(STAMP)  ## the PySpark child beside Structured Streaming over files
+	$(BIN)/python -m benchmarks.spark
 
 bench: $(STAMP)  ## one table of ratios against plain boto3
 	$(BIN)/python -m benchmarks

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PURE = "protocol/codec.py,protocol/connection.py,protocol/errors.py,protocol/events.py,protocol/jackson.py,protocol/linebuffer.py,protocol/messages.py,protocol/state.py,protocol/child.py,protocol/__init__.py,mld/model/*,mld/decide/*"
+PURE = "protocol/additions.py,protocol/child_connection.py,protocol/codec.py,protocol/connection.py,protocol/errors.py,protocol/events.py,protocol/jackson.py,protocol/linebuffer.py,protocol/messages.py,protocol/processor.py,protocol/state.py,protocol/child.py,protocol/__init__.py,mld/model/*,mld/decide/*,mld/spark/batcher.py,mld/spark/chain.py,mld/spark/keys.py,mld/spark/model.py,mld/spark/resume.py"
 OVERALL_PERCENT = 95
 
 

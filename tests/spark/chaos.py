@@ -366,7 +366,7 @@ def main(arguments: list[str]) -> int:
     import argparse  # noqa: PLC0415
     import tempfile  # noqa: PLC0415
 
-    from tests.spark.chaos_sinks import make  # noqa: PLC0415
+    from tests.spark.chaos_sinks import make, why_not  # noqa: PLC0415
 
     parser = argparse.ArgumentParser(prog="python -m tests.spark.chaos", description=__doc__)
     parser.add_argument("--sink", action="append", default=[])
@@ -377,6 +377,9 @@ def main(arguments: list[str]) -> int:
     guilty = 0
     with tempfile.TemporaryDirectory(prefix="kcl-mld-chaos-") as scratch, cloud() as aws:
         for name in options.sink or ["parquet"]:
+            if (why := why_not(name)) is not None:
+                print(f"{name}: skipped: {why}", flush=True)
+                continue
             for seed in range(options.first_seed, options.first_seed + options.seeds):
                 folder = Path(options.keep or scratch) / f"{name}-{seed}"
                 with make(name, folder) as sink:
