@@ -62,6 +62,7 @@ class ShardWork:
         self._next_number = resume.next_number
         self._is_first = True
         self._is_open = True
+        self._has_failed = False
         self._durable = resume.drop_through
         self._checkpointed = checkpoint
 
@@ -129,8 +130,8 @@ class ShardWork:
             return False
         self._is_first = False
         self._next_number += 1
-        future = self._engine.submit(batch, lambda: self._is_open)
-        future.add_done_callback(lambda _: self._on_done())
+        future = self._engine.submit(batch, lambda: self._is_open and not self._has_failed)
+        future.add_done_callback(self._note_end)
         self._in_flight.append((batch, future))
         return True
 
@@ -156,6 +157,12 @@ class ShardWork:
         self._is_open = False
         self._buffer.discard()
         self._engine.abandon(self._shard)
+
+    def _note_end(self, future: Future[None]) -> None:
+        """In the thread of the engine: what waits behind a failed batch is not written any more."""
+        if future.exception() is not None:
+            self._has_failed = True
+        self._on_done()
 
     def futures(self) -> list[Future[None]]:
         """Of the batches in the engine."""
