@@ -105,10 +105,12 @@ class JdbcSink:
 
         Raises:
             MissingPart: the server lacks the JDBC driver.
+            SinkRefused: what is rolled back stays.
             SinkUnavailable: the database does not let one of us in.
         """
         try:
             self._tables.create()
+            self._tables.require_transactions(int(self._now_s()))
             self._tables.sweep(int(self._now_s() - self._stale_s))
         except DatabaseUnavailable as error:
             raise SinkUnavailable(f"spark.sink=jdbc: {error}") from None

@@ -6,10 +6,12 @@ transaction. ``kcl_mld_stages`` lets a later process drop what a dead one left.
 
 from __future__ import annotations
 
+import contextlib
 import re
+import uuid
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import ConfigError, Fenced
+from mld.spark.errors import ConfigError, Fenced, SinkRefused
 from mld.spark.model import parse_position, position_text
 from mld.spark.sinks.dbapi import DatabaseUnavailable
 
@@ -39,6 +41,10 @@ def split_name(text: str) -> tuple[str, ...]:
             break
         place += 1
     raise ConfigError(f"spark.sink.table={text}: write it as table or schema.table")
+
+
+class _TakenBack(Exception):
+    """Ends the probe's transaction."""
 
 
 class SinkTables:
@@ -87,6 +93,28 @@ class SinkTables:
 
     def _is_there(self, table: str) -> bool:
         return table_columns(self._database, table) is not None
+
+    def require_transactions(self, now_s: int) -> None:
+        """See that a change which is rolled back is gone: rows and mark rest on that.
+
+        Raises:
+            SinkRefused: it stays, e.g. because the connection commits each statement by itself.
+        """
+        probe = f"kcl_mld_probe_{uuid.uuid4().hex}"
+        with (
+            contextlib.suppress(_TakenBack),
+            self._database.transaction("probe of a rollback") as transaction,
+        ):
+            self._note(transaction, probe, now_s)
+            raise _TakenBack
+        with self._database.transaction("look at the probe") as transaction:
+            stays = transaction.run(f"DELETE FROM {self._stages} WHERE name = :name", name=probe)  # noqa: S608
+        if stays:
+            raise SinkRefused(
+                f"{self._stages}: a change that was rolled back is still there, so rows and mark "
+                "could not be kept together: turn autocommit off in the connections that "
+                "spark.sink.connection opens, and use tables with transactions"
+            )
 
     def mark(self, shard: ShardKey) -> Position | None:
         """The stored mark of a shard; None if there is none."""
@@ -140,13 +168,16 @@ class SinkTables:
     def register(self, stage: str, now_s: int) -> None:
         """Remember a staging table before it is made."""
         with self._database.transaction("note of a staging table") as transaction:
-            transaction.run(
-                f"INSERT INTO {self._stages} (name, application, started) "  # noqa: S608
-                "VALUES (:name, :app, :started)",
-                name=stage,
-                app=self._application,
-                started=now_s,
-            )
+            self._note(transaction, stage, now_s)
+
+    def _note(self, transaction: Transaction, stage: str, now_s: int) -> None:
+        transaction.run(
+            f"INSERT INTO {self._stages} (name, application, started) "  # noqa: S608
+            "VALUES (:name, :app, :started)",
+            name=stage,
+            app=self._application,
+            started=now_s,
+        )
 
     def drop(self, stage: str) -> None:
         """Drop a staging table, there or not, and forget it."""

@@ -21,6 +21,10 @@ def connect() -> sqlite3.Connection:
     return sqlite3.connect(place.path, timeout=5, check_same_thread=False)
 
 
+def connect_without_transactions() -> sqlite3.Connection:
+    return sqlite3.connect(place.path, timeout=5, check_same_thread=False, isolation_level=None)
+
+
 def refuse() -> sqlite3.Connection:
     raise sqlite3.OperationalError("no way in with password=hunter2 and more")
 

@@ -7,7 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from mld.spark.errors import BatchFailed, ConfigError, Fenced, MissingPart, SinkUnavailable
+from mld.spark.errors import (
+    BatchFailed,
+    ConfigError,
+    Fenced,
+    MissingPart,
+    SinkRefused,
+    SinkUnavailable,
+)
 from mld.spark.model import Position
 from mld.spark.sinks import jdbc
 from mld.spark.sinks.dbapi import DatabaseUnavailable
@@ -47,6 +54,15 @@ def tables() -> list[str]:
 
 def test_a_fresh_shard_has_no_mark(sink):
     assert sink.mark(shard()) is None
+
+
+def test_connections_that_commit_each_statement_are_refused(path):
+    autocommit = "tests.unit.spark.sqlite_kit:connect_without_transactions"
+    made = sink_of(path, sink__connection=autocommit)
+    with pytest.raises(SinkRefused, match="turn autocommit off"):
+        made.prepare(sqlite_kit.spark())
+    assert query("SELECT * FROM kcl_mld_stages") == []
+    made.close()
 
 
 def test_batches_of_two_shards_are_committed_one_by_one(sink):
