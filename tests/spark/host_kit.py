@@ -51,7 +51,9 @@ def converse(child, action, patience_s, **more):
 def hear_status(child, patience_s):
     checkpoints = []
     while True:
-        message = json.loads(child.hear(patience_s))
+        line = child.hear(patience_s)
+        assert line, child.end()
+        message = json.loads(line)
         if message["action"] == "status":
             return checkpoints
         if message["action"] == "checkpoint":

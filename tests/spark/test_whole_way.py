@@ -97,7 +97,7 @@ def test_a_wrong_function_stops_the_shard_with_a_clear_error(output, function, t
     assert session.daemon.checkpoints == []
 
 
-def test_two_shards_in_one_job_and_one_after_the_other_give_the_same_rows(output, spark, tmp_path):
+def test_an_aggregate_is_of_one_batch_whatever_else_is_in_its_job(output, spark, tmp_path):
     parts = output(lambda df, ctx: df.groupBy("user").count(), decoder="json", schema="user string")
     sessions = [Session(*parts, shard_id=f"shard-{n}") for n in range(3)]
     for session in sessions:

@@ -1,0 +1,19 @@
+"""The other half of the chaos runs, for the other worker of the tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.chaos_test import judge
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize(("name", "seed"), [("parquet", 2), ("merge", 1), ("jdbc", 1)])
+def test_every_record_is_in_the_sink_once(name: str, seed: int, tmp_path: Path) -> None:
+    judge(name, seed, tmp_path)
