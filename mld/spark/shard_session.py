@@ -109,6 +109,7 @@ class ShardSession:
         self._work: ShardWork | None = None
         self._message: ChildEvent | None = None
         self._reached = False
+        self._failure: Exception | None = None
 
     def serve(self) -> None:
         """Converse until the daemon closes its end.
@@ -249,6 +250,8 @@ class ShardSession:
             raise BatchFailed(
                 f"{self._name}: {type(processor).__name__}.{name} must call super().{name}(…)"
             )
+        if self._failure is not None:  # the user's method kept it to itself
+            raise self._failure
 
     def _open(self, message: Initialize) -> None:
         shard_id = message.shard_id or self._facts.shard_id or ""
@@ -267,13 +270,20 @@ class ShardSession:
         """Collect, checkpoint and submit until nothing is left to do now; True if it did a thing."""
         did = False
         while self._opened.is_open and not self._is_abandoned:
-            moved = self._opened.collect()
-            self._checkpoint()
-            moved |= self._opened.submit(self._clock.monotonic(), moment)
+            try:
+                moved = self._step(moment)
+            except Exception as error:
+                self._failure = error
+                raise
             if not moved:
                 return did
             did = True
         return did
+
+    def _step(self, moment: Moment) -> bool:
+        moved = self._opened.collect()
+        self._checkpoint()
+        return self._opened.submit(self._clock.monotonic(), moment) or moved
 
     def _drain(self, moment: Moment, deadline: float | None) -> bool:
         """Run until nothing is left; False if the deadline came first."""

@@ -1,5 +1,6 @@
 """One shard's conversation: what is written, committed and checkpointed, and what is not."""
 
+import contextlib
 import threading
 import time
 
@@ -135,7 +136,7 @@ def test_a_failed_batch_ends_the_session_and_nothing_later_is_checkpointed(bench
     s = b.session()
     b.sink.commit_errors = [None, Fenced("somebody else was here")]
     s.daemon.initialize()
-    s.daemon.deliver(*records(1, 2, 3))
+    s.daemon.say(ProcessRecords(tuple(records(1, 2, 3)), 7))  # perhaps never answered
     s.daemon.say(ShardEnded())
     error = s.ended()
     assert isinstance(error, Fenced)
@@ -540,6 +541,23 @@ def test_a_processor_that_checkpoints_itself_is_stopped(bench):
     s.daemon.initialize()
     s.daemon.say(ProcessRecords(tuple(records(1)), 0))
     assert "never checkpoints" in str(s.ended())
+    assert s.daemon.checkpoints == []
+
+
+def test_a_processor_that_swallows_a_failure_is_stopped_all_the_same(bench):
+    """Invariant 9: else the shard would take records for ever and store nothing."""
+
+    class Deaf(Watching):
+        def process_records(self, process_records_input):
+            with contextlib.suppress(Exception):
+                super().process_records(process_records_input)
+
+    b = bench(pipeline=Pipeline(lambda: Deaf([])), batch__maxRecords="1")
+    b.sink.write_errors = [BatchFailed("no room")]
+    s = b.session()
+    s.daemon.initialize()
+    s.daemon.say(ProcessRecords(tuple(records(1, 2, 3, 4)), 0))
+    assert "no room" in str(s.ended())
     assert s.daemon.checkpoints == []
 
 
