@@ -41,9 +41,10 @@ def worker(tmp_path):
 def test_shards_share_one_server_and_nothing_but_the_protocol_reaches_stdout(worker, mode):
     worker.properties["spark.processor.mode"] = mode
     shards = ["shardId-000000000000", "shardId-000000000001"]
-    children = [start(worker, shard) for shard in shards]
-    for child in children:
-        assert hear_status(child, START_S) == []
+    children = []
+    for shard in shards:  # one by one: what is printed goes to the oldest
+        children.append(start(worker, shard))
+        assert hear_status(children[-1], START_S) == []
     assert len(jvms(worker)) == 1
     for child in children:
         feed(child, [1, 2, 3])

@@ -21,7 +21,7 @@ ROWS = dict(re.findall(r"^\| (\d+) \| (.+) \|$", README, re.MULTILINE))
 
 
 @cache
-def tests_in(path):
+def names_in(path):
     """Names of the test functions of a file."""
     found = ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8")))
     return {each.name for each in found if isinstance(each, ast.FunctionDef)}
@@ -30,7 +30,7 @@ def tests_in(path):
 @pytest.mark.parametrize(("path", "name"), NAMED, ids=[name for _, name in NAMED])
 def test_a_test_that_the_table_names_exists(path, name):
     assert name.startswith("test_")
-    assert name in tests_in(path)
+    assert name in names_in(path)
 
 
 def test_each_of_the_25_invariants_has_a_row_and_a_test():
