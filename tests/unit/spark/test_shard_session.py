@@ -136,7 +136,9 @@ def test_a_failed_batch_ends_the_session_and_nothing_later_is_checkpointed(bench
     s = b.session()
     b.sink.commit_errors = [None, Fenced("somebody else was here")]
     s.daemon.initialize()
-    s.daemon.say(ProcessRecords(tuple(records(1, 2, 3)), 7))  # perhaps never answered
+    s.daemon.say(ProcessRecords(tuple(records(1, 2, 3)), 7))
+    with s.daemon.changed:  # the failure may come before the answer
+        assert s.daemon.changed.wait_for(lambda: s.daemon.statuses > 1 or s.daemon.is_over, WAIT_S)
     s.daemon.say(ShardEnded())
     error = s.ended()
     assert isinstance(error, Fenced)
