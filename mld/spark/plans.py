@@ -18,18 +18,20 @@ analyzer, and the engine falls back to the union for good.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.connect.dataframe import DataFrame as ConnectFrame
 from pyspark.sql.connect.plan import LogicalPlan
 
+from mld.spark.mixing import NotMergeable, messages, own_messages, refuse_what_sees_the_batch
 from mld.spark.model import BATCH_COLUMN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["NotMergeable", "Seam", "content_of", "merged", "plan_ids", "seamed", "shape"]
 
 _SEAM = "_kcl_mld_seam"
 #: Relations with one input that let a further column pass as they are.
@@ -43,37 +45,6 @@ _PASSING = frozenset(
 _LEFT_JOINS = frozenset({1, 3, 5, 6, 7})  # inner, left outer, left anti, left semi, cross
 _RIGHT_JOINS = frozenset({1, 4, 7})  # inner, right outer, cross
 _GROUP_BY = 1
-_INPUTS = frozenset({"input", "left", "right"})
-#: Expressions that a merged plan may have; functions and SQL text are looked at more closely.
-_KNOWN = frozenset(
-    {
-        *("literal", "unresolved_attribute", "unresolved_function", "expression_string"),
-        *("unresolved_star", "alias", "cast", "sort_order", "lambda_function", "window"),
-        *("unresolved_extract_value", "update_fields", "unresolved_named_lambda_variable"),
-        *("common_inline_user_defined_function", "named_argument_expression"),
-    }
-)
-#: Functions whose values depend on what else is in the partition.
-_UNSTEADY = frozenset(
-    {
-        *("rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle"),
-        *("monotonically_increasing_id", "spark_partition_id"),
-        *("input_file_name", "input_file_block_start", "input_file_block_length"),
-    }
-)
-#: Python functions that are given one row, or the rows of one group (``PythonEvalType``); those
-#: that are given a stretch of a column would see the rows of several batches.
-_ROW_BY_ROW = frozenset({100, 101, 202, 252})
-#: SQL text that is not merged: a window, a comment, or a star that is an argument and no product.
-_MIXING_TEXT = re.compile(
-    r"\bover\b|--|(?:^|[(,./]|\b(?:all|distinct))\s*\*|\b(?:" + "|".join(_UNSTEADY) + r")\s*\(",
-    re.IGNORECASE,
-)
-_COUNT_OF_ROWS = re.compile(r"\bcount\s*\(\s*\*\s*\)", re.IGNORECASE)
-
-
-class NotMergeable(Exception):
-    """The plan does something that would mix batches, or that is not known here."""
 
 
 class Seam(LogicalPlan):
@@ -166,7 +137,7 @@ def merged(spark: SparkSession, common: Any, rows: DataFrame) -> DataFrame:
 
 def plan_ids(message: Any) -> set[int]:
     """Ids of all plans in a command or relation."""
-    return {each.plan_id for each in _messages(message) if _has_plan_id(each)}
+    return {each.plan_id for each in messages(message) if _has_plan_id(each)}
 
 
 def content_of(command: Any) -> bytes:
@@ -180,7 +151,7 @@ def content_of(command: Any) -> bytes:
 def _renumber(relation: Any, first: int) -> None:
     """Give the plans in a relation new ids in the order in which they appear."""
     ids: dict[int, int] = {}
-    for message in _messages(relation):
+    for message in messages(relation):
         if _has_plan_id(message):
             message.plan_id = ids.setdefault(message.plan_id, first + len(ids))
 
@@ -193,7 +164,7 @@ def _lead_through(relation: Any) -> Any:
         if not _is_mark(relation.read.named_table):
             raise NotMergeable("rows that do not come from the batch")
         return relation
-    _refuse_what_sees_the_batch(body)
+    refuse_what_sees_the_batch(body)
     if kind == "join":
         return _through_join(body)
     _partition_windows(body)
@@ -238,48 +209,6 @@ def _through_join(body: Any) -> Any:
     raise NotMergeable("a join of the batch with itself, or one that keeps other rows")
 
 
-def _refuse_what_sees_the_batch(body: Any) -> None:
-    """Nothing of the function may take the batch column in, or see rows of several batches."""
-    for message in _own_messages(body):
-        kind = message.DESCRIPTOR.name
-        if kind == "Expression":
-            _refuse_unknown(message)
-        elif kind == "ExpressionString":
-            text = _COUNT_OF_ROWS.sub("count(1)", message.expression).strip()
-            if text != "*" and _MIXING_TEXT.search(text):
-                raise NotMergeable(f"SQL text that may see other batches: {text}")
-        elif kind == "PythonUDF" and message.eval_type not in _ROW_BY_ROW:
-            raise NotMergeable("a Python function that is given many rows at once")
-        elif hasattr(message, "arguments") and kind != "NamedArgumentExpression":
-            _refuse_function(message)
-
-
-def _refuse_unknown(expression: Any) -> None:
-    kind = expression.WhichOneof("expr_type")
-    is_of_a_frame = kind == "unresolved_star" and expression.unresolved_star.HasField("plan_id")
-    is_hidden = kind == "unresolved_attribute" and (
-        expression.unresolved_attribute.is_metadata_column
-    )
-    if kind not in _KNOWN or is_of_a_frame or is_hidden:
-        raise NotMergeable(f"an expression: {kind}")
-
-
-def _refuse_function(message: Any) -> None:
-    name = getattr(message, "function_name", "").lower().rpartition(".")[2]
-    by_name = getattr(message, "is_user_defined_function", False)
-    if name in _UNSTEADY or by_name or not getattr(message, "deterministic", True):
-        raise NotMergeable(f"a function that may see other batches: {name}")
-    if any(_has_star(each) for each in message.arguments) and (
-        name != "count" or message.is_distinct
-    ):
-        raise NotMergeable("a function of all columns")
-
-
-def _has_star(expression: Any) -> bool:
-    """True if it is a star, or an alias or a cast of one."""
-    return any(each.DESCRIPTOR.name == "UnresolvedStar" for each in _messages(expression))
-
-
 def _is_all_columns(expression: Any) -> bool:
     """True for ``*`` as a column of a projection; ``a.*`` is another matter."""
     kind = expression.WhichOneof("expr_type")
@@ -290,17 +219,9 @@ def _is_all_columns(expression: Any) -> bool:
 
 def _partition_windows(body: Any) -> None:
     """Windows of this relation's own expressions see one batch only."""
-    for message in _own_messages(body):
+    for message in own_messages(body):
         if message.DESCRIPTOR.name == "Window" and hasattr(message, "partition_spec"):
             _name_batch(message.partition_spec.add())
-
-
-def _own_messages(body: Any) -> Iterator[Any]:
-    """The messages of a relation without those of its inputs."""
-    for descriptor, value in body.ListFields():
-        if descriptor.message_type is not None and descriptor.name not in _INPUTS:
-            for each in _each(value):
-                yield from _messages(each)
 
 
 def _name_batch(expression: Any) -> None:
@@ -308,7 +229,7 @@ def _name_batch(expression: Any) -> None:
 
 
 def _has_mark(relation: Any) -> bool:
-    return any(_is_mark(message) for message in _messages(relation))
+    return any(_is_mark(message) for message in messages(relation))
 
 
 def _is_mark(message: Any) -> bool:
@@ -318,23 +239,6 @@ def _is_mark(message: Any) -> bool:
 
 def _has_plan_id(message: Any) -> bool:
     return "plan_id" in message.DESCRIPTOR.fields_by_name and message.HasField("plan_id")
-
-
-def _messages(message: Any) -> Iterator[Any]:
-    """A message and all messages in it, outer ones first."""
-    yield message
-    for descriptor, value in message.ListFields():
-        if descriptor.message_type is not None:
-            for each in _each(value):
-                yield from _messages(each)
-
-
-def _each(value: Any) -> list[Any]:
-    """The messages of a field: one, several, or the values of a map."""
-    if hasattr(value, "DESCRIPTOR"):
-        return [value]
-    found = value.values() if hasattr(value, "values") else value
-    return [each for each in found if hasattr(each, "DESCRIPTOR")]
 
 
 def _plan_of(frame: DataFrame) -> Any:
