@@ -69,6 +69,8 @@ class Views:
         finally:
             with self._changed:
                 self._sharing -= 1
+                if not self._sharing:  # nobody is left who could look a name up
+                    self._contents.clear()
                 self._changed.notify_all()
 
     @contextlib.contextmanager
