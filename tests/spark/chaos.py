@@ -40,7 +40,7 @@ ROUND_S = 1.0
 KILLS = 8
 VICTIMS = ("stub", "stub", "stub", "host", "jvm", "daemon", "daemon")
 #: The fleet must have settled after the last kill within this.
-SETTLE_S = 150.0
+SETTLE_S = 300.0
 
 Key = tuple[str, int, int]
 
@@ -147,7 +147,7 @@ class Chaos:
             "childFailurePolicy": self.rng.choice(("exit", "restart")),
             "childRestartBackoffMillis": "500",
             "shutdownGraceMillis": "20000",
-            "spark.batch.maxRecords": str(self.rng.randint(60, 900)),
+            "spark.batch.maxRecords": str(self.rng.randint(*self.sink.cut)),
             "spark.batch.maxDelay": self.rng.choice(("500ms", "1s", "2s")),
             "spark.driver.memory": "512m",
             "spark.jvm.options": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",

@@ -21,6 +21,8 @@ class Sink(Protocol):
     """A sink under test."""
 
     name: str
+    #: Bounds of the drawn ``spark.batch.maxRecords``: a job of Delta costs seconds.
+    cut: tuple[int, int]
 
     def properties(self) -> Mapping[str, str]:
         """``spark.*`` keys that choose it."""
@@ -52,6 +54,8 @@ def parquet_keys(files: list[Path]) -> Counter[Key]:
 
 class Files:
     """Parquet files of which the committed ones are told by a rule."""
+
+    cut = (60, 900)
 
     def __init__(self, name: str, path: Path, properties: Mapping[str, str]) -> None:
         self.name, self.path, self._properties = name, path, properties
@@ -93,6 +97,8 @@ class Foreach(Files):
 class DeltaLog(Files):
     """A Delta table, read through its log."""
 
+    cut = (300, 1500)
+
     def files(self) -> list[Path]:
         live: dict[str, None] = {}
         for commit in sorted((self.path / "_delta_log").glob("*.json")):
@@ -109,6 +115,7 @@ class Postgres:
     """A table in PostgreSQL."""
 
     name = "jdbc"
+    cut = (60, 900)
 
     def __init__(self, server: postgres.Postgres, properties: Mapping[str, str]) -> None:
         self._server = server
