@@ -36,6 +36,8 @@ _log = logging.getLogger(__name__)
 
 #: Tasks of a united job: each relation brings one or two of its own, and most are tiny.
 _TASKS = 4
+#: Column of a union: the types that a row had before it.
+_TYPES = "_kcl_types"
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,14 +228,28 @@ def _alike(answers: Sequence[Planned]) -> list[list[tuple[Planned, Any]]]:
 
 
 def _union(frames: list[DataFrame]) -> DataFrame:
-    """All of them by column names."""
+    """All of them by column names, if they have the same types.
+
+    Spark would bring a text and a number to a common type, silently: "007" beside 8 becomes 7. So
+    each row carries the types that it had before; a difference fails the job, and then the batches
+    are written one by one.
+    """
     if len(frames) == 1:
         return frames[0]
+    from pyspark.sql import functions as f  # noqa: PLC0415 - after the host chose Connect
+
+    everything = f.expr(f"* except ({BATCH_COLUMN})")
+    ordered = [each.select(BATCH_COLUMN, everything) for each in frames]
+    before = f.typeof(f.struct("*", f.lit("").alias(_TYPES))).alias(_TYPES)
+    frames = [each.select("*", before) for each in ordered]
     while len(frames) > 1:  # a balanced tree: Spark's analyzer recurses as deep as the plan
         pairs = zip(frames[::2], frames[1::2], strict=False)
         odd = frames[-1:] if len(frames) % 2 else []
         frames = [left.unionByName(right) for left, right in pairs] + odd
-    return frames[0].coalesce(_TASKS)
+    differ = f.raise_error("the batches of a job have columns of different types")
+    same = f.when(f.col(_TYPES) == f.typeof(f.struct("*")), f.lit(True))  # noqa: FBT003
+    united = frames[0].where(same.otherwise(differ.cast("boolean"))).drop(_TYPES)
+    return united.coalesce(_TASKS)
 
 
 def _marked(planned: Planned) -> DataFrame:

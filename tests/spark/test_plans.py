@@ -256,6 +256,29 @@ def test_a_column_that_is_named_like_ours_is_refused(spark):
             rows_of(spark, planner(process), batches)
 
 
+def typed_by_shard(df, ctx):
+    """A schema that was guessed from the rows: texts here, numbers there."""
+    if ctx.shard_id == "a":
+        return df.sparkSession.createDataFrame([("007", "a")], "id string, shard_id string")
+    return df.sparkSession.createDataFrame([(8, ctx.shard_id)], "id int, shard_id string")
+
+
+def test_batches_whose_columns_have_other_types_are_written_one_by_one(spark_sessions):
+    """A union would bring them to a common type: 007 would become 7."""
+    sink = Noted()
+    asked = planner(typed_by_shard)
+    config = spark_config(sink__path="/nowhere", batch__coalesceWindow="500ms")
+    engine = Engine(spark_sessions, sink, asked._pipeline, config, planner=asked)
+    futures = [engine.submit(some(shard), lambda: True) for shard in "abc"]
+    assert [future.exception(60) for future in futures] == [None] * 3
+    engine.close()
+    assert sorted((row[1:] for row in sink.rows), key=lambda row: row[1]) == [
+        ("007", "a"),
+        (8, "b"),
+        (8, "c"),
+    ]
+
+
 class Noted:
     """A sink that keeps what Spark gives it, by batch."""
 
