@@ -97,5 +97,5 @@ def test_secrets_are_not_shown():
 
 
 def test_characters_that_change_on_reading_are_reported():
-    [finding] = spark_findings(built("spark.sink.path = /tmp/ä"))
+    [finding] = spark_findings(built("spark.sink.path = /data/ä"))
     assert "ISO-8859-1" in finding.text
