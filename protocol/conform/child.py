@@ -163,18 +163,21 @@ def _checkpoint_lines(stdout: bytes, asked: list[CheckpointRequest]) -> Iterator
         return
     for line in stdout.splitlines():
         if b'"checkpoint"' in line:
-            try:
-                fields = json.loads(line)
-            except ValueError:
-                yield failed("CHILD-11", f"{line!r:.80}")
-                continue
-            sequence, sub = fields.get("sequenceNumber"), fields.get("subSequenceNumber")
-            ok = (
-                fields.keys() <= _KNOWN_FIELDS
-                and isinstance(sequence, str | None)
-                and isinstance(sub, int | None)
-            )
-            yield judged("CHILD-11", ok, line.decode("utf-8", "replace"))
+            yield judged("CHILD-11", _is_request(line), line.decode("utf-8", "replace"))
+
+
+def _is_request(line: bytes) -> bool:
+    """Whether the line is one JSON object with the known fields, of the known types."""
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return False
+    return (
+        isinstance(fields, dict)
+        and fields.keys() <= _KNOWN_FIELDS
+        and isinstance(fields.get("sequenceNumber"), str | None)
+        and isinstance(fields.get("subSequenceNumber"), int | None)
+    )
 
 
 def _refuse(error: str) -> Callable[[CheckpointRequest], CheckpointResult]:

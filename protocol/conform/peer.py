@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
 from protocol.connection import DaemonConnection
-from protocol.errors import ProtocolError, RemoteProtocolError
+from protocol.errors import ProtocolError
 from protocol.events import (
     NEED_DATA,
     CheckpointRequested,
-    EndOfStream,
     JunkLine,
     StatusReceived,
 )
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
 _READ_BYTES = 65_536
 #: How long a child is listened to after its status, to catch a second one.
 _LINGER_S = 0.1
+#: How long the rest of an ended child's output is waited for: others may hold its pipes open.
+_DRAIN_S = 1.0
 
 
 def store(request: CheckpointRequest) -> CheckpointResult:
@@ -145,11 +146,9 @@ class Peer:
                 self._write(self._connection.send(answer(request)))
             case JunkLine() as junk:
                 exchange.junk.append(junk)
-            case EndOfStream():
-                raise RemoteProtocolError("the child's stdout has ended")
             case event if event is NEED_DATA:
                 self._receive(deadline - time.monotonic())
-            case _:
+            case _:  # a message that is no child's: daemons skip it
                 pass
 
     def _receive(self, timeout_s: float) -> bytes:
@@ -210,9 +209,9 @@ class Peer:
         except subprocess.TimeoutExpired:
             return None
         for pump in self._pumps:
-            pump.join(1)
+            pump.join(_DRAIN_S)
         with contextlib.suppress(TimeoutError):
-            while self._receive(1):
+            while self._receive(_DRAIN_S):
                 pass
         return code
 
@@ -225,6 +224,6 @@ class Peer:
         for pump, stream in zip(
             self._pumps, (self._process.stdout, self._process.stderr), strict=True
         ):
-            pump.join(1)
+            pump.join(_DRAIN_S)
             if stream is not None and not pump.is_alive():
                 stream.close()

@@ -12,9 +12,10 @@ from contextlib import closing
 import pytest
 
 from protocol import Initialize, LeaseLost, ProcessRecords, Record, encode
-from protocol.conform import __main__ as program, kclpy_items, scripted_child
+from protocol.conform import __main__ as program, items, kclpy_items, scripted_child
 from protocol.conform.child import ChildKit
 from protocol.conform.daemon_run import SCRIPTED_CHILD
+from protocol.conform.report import Report, failed, passed
 
 BATCH = encode(ProcessRecords((Record("", "k", "7", 1), Record("", "k", "9", 1)), 0))
 
@@ -96,6 +97,26 @@ def test_the_kit_for_children_runs_without_the_daemon(tmp_path, capsys):
     assert "CHILD-01" in shown.out
     assert "life of a lease" in shown.err
     assert json.loads(path.read_text())["totals"]["fail"] > 0
+
+
+@pytest.mark.parametrize(("finding", "status"), [(passed, 0), (failed, 1)])
+def test_the_exit_status_of_the_program_says_whether_something_failed(
+    monkeypatch, capsys, finding, status
+):
+    def run(kit, progress):
+        progress("a case")
+        report = Report([items.by_id()["CHILD-01"]])
+        report.add(finding("CHILD-01", "seen"))
+        return report
+
+    monkeypatch.setattr(ChildKit, "run", run)
+    monkeypatch.setattr(sys, "argv", ["conform", "child", "--", "true"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(program.__file__, run_name="__main__")
+    assert ended.value.code == status
+    shown = capsys.readouterr()
+    assert shown.err == "a case\n"
+    assert shown.out.startswith("CHILD-01")
 
 
 class Refused(Exception):
