@@ -1,7 +1,7 @@
 """The whole proof in one command: every test, then the coverage that the project promises.
 
 ``python tests/run.py [pytest arguments]``; without arguments everything runs on all cores and the
-coverage bounds are checked: 95 % of branches and lines overall, 100 % of the pure packages.
+coverage bounds are checked: 95 % of branches and lines overall, 100 % of the protocol and of the pure modules.
 """
 
 import os
@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PURE = "protocol/additions.py,protocol/child_connection.py,protocol/codec.py,protocol/connection.py,protocol/errors.py,protocol/events.py,protocol/jackson.py,protocol/linebuffer.py,protocol/messages.py,protocol/processor.py,protocol/state.py,protocol/child.py,protocol/__init__.py,mld/model/*,mld/decide/*,mld/spark/batcher.py,mld/spark/chain.py,mld/spark/keys.py,mld/spark/model.py,mld/spark/resume.py"
+PURE = "protocol/*,mld/model/*,mld/decide/*,mld/spark/batcher.py,mld/spark/chain.py,mld/spark/keys.py,mld/spark/model.py,mld/spark/resume.py"
 OVERALL_PERCENT = 95
 
 
