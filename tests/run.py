@@ -1,7 +1,8 @@
 """The whole proof in one command: every test, then the coverage that the project promises.
 
 ``python tests/run.py [pytest arguments]``; without arguments everything runs on all cores and the
-coverage bounds are checked: 95 % of branches and lines overall, 100 % of the protocol and of the pure modules.
+coverage bounds are checked: 95 % of branches and lines overall, 100 % of ``protocol`` and of the
+pure modules.
 """
 
 import os
