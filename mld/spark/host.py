@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.machinery
+import importlib.util
 import json
 import os
 import socket
@@ -62,7 +62,7 @@ def check_packages() -> None:
         ConfigError: another package of that name is first in ``sys.path``.
     """
     ours = Path(__file__).resolve().parent.parent.parent / "protocol"
-    found = importlib.machinery.PathFinder.find_spec("protocol")
+    found = importlib.util.find_spec("protocol")  # also where an editable install leads to
     place = None if found is None else next(iter(found.submodule_search_locations or ()), None)
     place = place or (found.origin if found else None)
     if place is None or Path(place).resolve() != ours:

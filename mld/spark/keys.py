@@ -21,7 +21,6 @@ class Kind(StrEnum):
     INT = "whole number"
     SIZE = "bytes, with k, m or g"
     DURATION = "duration, with ms, s, m or h"
-    BOOL = "true or false"
     WORD = "one of several words"
 
 
@@ -198,8 +197,6 @@ def check(name: str, text: str) -> str | None:
         return None
     if key.kind is Kind.WORD and text.strip() not in key.choices:
         return f"{text!r} is not one of {', '.join(key.choices)}"
-    if key.kind is Kind.BOOL and text.strip().lower() not in {"true", "false"}:
-        return f"{text!r} is neither true nor false"
     try:
         number = _number_of(key, text)
     except ValueError as error:

@@ -117,8 +117,11 @@ class Verdict:
 class Chaos:
     """One run; use :meth:`run`."""
 
-    def __init__(self, aws: EmbeddedAws, sink: Sink, seed: int, folder: Path) -> None:
+    def __init__(
+        self, aws: EmbeddedAws, sink: Sink, seed: int, folder: Path, *, rounds: int = ROUNDS
+    ) -> None:
         self.aws, self.sink, self.seed, self.folder = aws, sink, seed, folder
+        self.rounds = rounds
         self.rng = random.Random(seed)
         self.name = f"chaos-{sink.name}-{seed}-{os.getpid()}"
         self.kinesis = aws.client("kinesis")
@@ -281,15 +284,16 @@ class Chaos:
         )
 
     def _storm(self) -> None:
-        kill_rounds = sorted(self.rng.sample(range(2, ROUNDS), KILLS))
-        for number in range(ROUNDS):
+        kills = KILLS * self.rounds // ROUNDS
+        kill_rounds = sorted(self.rng.sample(range(2, self.rounds), kills))
+        for number in range(self.rounds):
             if number == 2:
                 self._wait_for_rows()
             self.tend()
             self.put_round(number)
-            if number == ROUNDS // 3:
+            if number == self.rounds // 3:
                 self.split()
-            if number == 2 * ROUNDS // 3:
+            if number == 2 * self.rounds // 3:
                 self.merge()
             if number in kill_rounds:
                 self.kill_one()
@@ -372,6 +376,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--sink", action="append", default=[])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="more means longer, more kills")
     parser.add_argument("--keep", help="folder for logs and output; the default is thrown away")
     options = parser.parse_args(arguments)
     guilty = 0
@@ -383,7 +388,7 @@ def main(arguments: list[str]) -> int:
             for seed in range(options.first_seed, options.first_seed + options.seeds):
                 folder = Path(options.keep or scratch) / f"{name}-{seed}"
                 with make(name, folder) as sink:
-                    verdict = Chaos(aws, sink, seed, folder).run()
+                    verdict = Chaos(aws, sink, seed, folder, rounds=options.rounds).run()
                 print(name, verdict, flush=True)
                 if not verdict.is_clean:
                     guilty += 1
