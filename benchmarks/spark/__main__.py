@@ -10,6 +10,9 @@ from benchmarks.spark import pipeline, structured
 
 HERE = pathlib.Path(__file__).parent
 SHARDS = 16
+#: One job at a time: two would share the two cores, each with half of the shards.
+ONE_JOB = "spark.batch.maxInFlight = 1"
+BATCH = 750
 BATCHES = (250, 500, 1000, 2500, 5000)
 CASES = ("throughput", "sweep", "aggregate", "memory")
 
@@ -65,17 +68,17 @@ def yardstick(folder, count, per_file, files_per_batch):
 
 def throughput(aws, folder, quick):
     """Ours beside the yardstick, the same number of records in a job."""
-    count = 40_000 if quick else 200_000
+    count = 96_000 if quick else 384_000
     pipeline.fill(aws, "typed", SHARDS, count)
-    ours = pipeline.run(aws, folder, "typed", count)
-    speed, p50, batches = yardstick(folder, count, 1000, SHARDS)
+    ours = pipeline.run(aws, folder, "typed", count, batch=BATCH, extra=ONE_JOB)
+    speed, p50, batches = yardstick(folder, count, BATCH, SHARDS)
     theirs = {
-        "case": "Structured Streaming over files, 16 x 1000",
+        "case": f"Structured Streaming over files, {SHARDS} x {BATCH}",
         "records/s": f"{speed:,.0f}",
         "commit p50 s": f"{p50:.2f}",
         "commits": batches,
     }
-    first = row(f"kcl-mld, {SHARDS} shards, batches of 1000", ours)
+    first = row(f"kcl-mld, {SHARDS} shards, batches of {BATCH}", ours)
     yield first
     yield {name: theirs.get(name, "") for name in first}
     yield dict.fromkeys(first, "") | {
@@ -90,7 +93,7 @@ def sweep(aws, folder, quick):
     pipeline.fill(aws, "sweep", SHARDS, count)
     points = []
     for batch in BATCHES:
-        outcome = pipeline.run(aws, folder, "sweep", count, batch=batch)
+        outcome = pipeline.run(aws, folder, "sweep", count, batch=batch, extra=ONE_JOB)
         points.append((batch, outcome.records_s, outcome.latency_p50_s))
         yield row(f"batches of {batch}", outcome)
     plot(points)
