@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.spark import chain
+from mld.spark import chain, chain_layout
 from mld.spark.errors import SinkRefused
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def read_marker(directory: Path) -> str | None:
     """The text of a directory's marker; None if there is none."""
     try:
         # Path.read_text is twice as slow, and a walk reads thousands.
-        with open(f"{directory}/{chain.MARKER}", encoding="utf-8") as file:
+        with open(f"{directory}/{chain_layout.MARKER}", encoding="utf-8") as file:
             return file.read()
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -76,7 +76,7 @@ def read_marker(directory: Path) -> str | None:
 def segment_names(shard: Path) -> list[str]:
     """Names in a shard's directory of segments, sorted."""
     try:
-        return sorted(os.listdir(shard / chain.SEGMENTS))
+        return sorted(os.listdir(shard / chain_layout.SEGMENTS))
     except FileNotFoundError:
         return []
 
@@ -94,7 +94,7 @@ def find_last(shard: Path) -> chain.Link | None:
     """
     hinted: chain.Link | None = None
     with contextlib.suppress(OSError):
-        hint = (shard / chain.HINT).read_text(encoding="utf-8")
+        hint = (shard / chain_layout.HINT).read_text(encoding="utf-8")
         hinted = chain.decode_hint(hint, lambda name: read_marker(shard / name))
     begin = None if hinted is None else hinted.to
     return chain.last(walk_shard(shard, begin)) or hinted
@@ -102,10 +102,10 @@ def find_last(shard: Path) -> chain.Link | None:
 
 def write_hint(shard: Path, link: chain.Link, suffix: str) -> None:
     """Keep a link as the place where the next walk begins; quiet if that isn't possible."""
-    draft = shard / f"{chain.HINT}.{suffix}"
+    draft = shard / f"{chain_layout.HINT}.{suffix}"
     with contextlib.suppress(OSError):
         draft.write_text(chain.encode_hint(link), encoding="utf-8")
-        draft.replace(shard / chain.HINT)
+        draft.replace(shard / chain_layout.HINT)
 
 
 def claim(root: Path, application: str) -> None:
@@ -116,10 +116,10 @@ def claim(root: Path, application: str) -> None:
     Raises:
         SinkRefused: it is another application's.
     """
-    path = root / chain.OWNER
+    path = root / chain_layout.OWNER
     try:
         with path.open("x", encoding="utf-8") as file:
-            json.dump({"format": chain.FORMAT, "application": application}, file)
+            json.dump({"format": chain_layout.FORMAT, "application": application}, file)
             sync_file(file.fileno())
         sync_directory(root)
     except FileExistsError:
@@ -156,7 +156,7 @@ def make_directories(directory: Path) -> None:
         sync_directory(each.parent)
 
 
-def seal(directory: Path, marker: chain.Marker) -> None:
+def seal(directory: Path, marker: chain_layout.Marker) -> None:
     """Write the marker into a directory in staging and make all of it durable.
 
     Args:
@@ -164,7 +164,7 @@ def seal(directory: Path, marker: chain.Marker) -> None:
         marker: without the number of files, which is counted here.
     """
     paths = data_files(directory)
-    with (directory / chain.MARKER).open("w", encoding="utf-8") as file:
+    with (directory / chain_layout.MARKER).open("w", encoding="utf-8") as file:
         file.write(replace(marker, files=len(paths)).encode())
         file.flush()
         sync_file(file.fileno())

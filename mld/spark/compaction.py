@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from mld.spark import chain, chain_files
+from mld.spark import chain, chain_files, chain_layout
 from mld.spark.errors import BatchFailed
 from mld.spark.reading import shard_directories
 from mld.spark.sinks.staging import Staging
@@ -135,9 +135,9 @@ def _merge(
         target = staging.new_job() / "rows"
         rows = _write_merged(spark, files, target)
         count = sum(link.marker.count for link in run)
-        marker = chain.Marker(run[-1].to, count, rows=rows, published_s=now)
+        marker = chain_layout.Marker(run[-1].to, count, rows=rows, published_s=now)
         chain_files.seal(target, marker)
-        name = chain.segment_name(run[0].after, run[-1].to)
+        name = chain_layout.segment_name(run[0].after, run[-1].to)
         chain_files.publish(target, shard / name)
     except chain_files.Taken:  # no lock held on that file system: somebody was as quick
         return 0, 0
@@ -198,10 +198,10 @@ def _remove_replaced(shard: Path, published_before: float) -> int:
     removed = 0
     for name in list(chain.superseded(os.listdir(shard), chain_files.segment_names(shard), taken)):
         directory = shard / name
-        if name.startswith(chain.SEGMENTS):
+        if name.startswith(chain_layout.SEGMENTS):
             shutil.rmtree(directory, ignore_errors=True)
             removed += 1
-        elif paths := [path for path in directory.iterdir() if path.name != chain.MARKER]:
+        elif paths := [path for path in directory.iterdir() if path.name != chain_layout.MARKER]:
             for path in paths:
                 path.unlink(missing_ok=True)
             removed += 1

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from mld.spark import chain, chain_files
+from mld.spark import chain_files, chain_layout
 from mld.spark.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -112,12 +112,12 @@ def shard_directories(
         streams: only these; None = all.
         shards: only these shard ids; None = all.
     """
-    for stream in _sorted(root / chain.epoch_path(epoch)):
-        name = chain.stream_of(stream.name)
+    for stream in _sorted(root / chain_layout.epoch_path(epoch)):
+        name = chain_layout.stream_of(stream.name)
         if name is None or (streams is not None and name not in streams):
             continue
         for shard in _sorted(stream):
-            shard_id = chain.shard_of(shard.name)
+            shard_id = chain_layout.shard_of(shard.name)
             if shard_id is not None and (shards is None or shard_id in shards):
                 yield shard
 

@@ -14,7 +14,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from mld.spark import chain, chain_files, compaction
+from mld.spark import chain_files, chain_layout, compaction
 from mld.spark.config import read_properties
 from mld.spark.errors import Fenced
 from mld.spark.model import BATCH_COLUMN, Position
@@ -51,7 +51,7 @@ class Chain:
         return sink
 
     def rows(self, shard: ShardKey) -> list[Position]:
-        directory = self.root / chain.shard_path(shard)
+        directory = self.root / chain_layout.shard_path(shard)
         return [
             position
             for link in chain_files.walk_shard(directory)
@@ -61,7 +61,7 @@ class Chain:
         ]
 
     def durable_end(self, shard: ShardKey) -> Position | None:
-        last = chain_files.find_last(self.root / chain.shard_path(shard))
+        last = chain_files.find_last(self.root / chain_layout.shard_path(shard))
         return None if last is None else last.to
 
     def compact(self, now: float) -> None:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
-from mld.spark import chain, chain_files
+from mld.spark import chain_files, chain_layout
 from mld.spark.config import read_properties
 from mld.spark.errors import BatchFailed, ConfigError, Fenced, SinkRefused
 from mld.spark.model import BATCH_COLUMN, Batch, Position, Row, ShardKey
@@ -61,7 +61,7 @@ def write_and_commit(spark, sink, *batches: Batch) -> None:
 
 def numbers(path: Path, key: ShardKey) -> list[int]:
     """What lies on the chain, in its order, read without Spark."""
-    directory = path / chain.shard_path(key)
+    directory = path / chain_layout.shard_path(key)
     found: list[int] = []
     for link in chain_files.walk_shard(directory):
         for file in chain_files.data_files(directory / link.name):
@@ -77,7 +77,7 @@ def test_batches_of_many_shards_are_one_job_one_file_and_one_link_each(spark, tm
 
     assert numbers(tmp_path, shard(0)) == list(range(1, 31))
     assert numbers(tmp_path, shard(4)) == list(range(1, 25))
-    directory = tmp_path / chain.shard_path(shard(4))
+    directory = tmp_path / chain_layout.shard_path(shard(4))
     assert len(chain_files.data_files(directory / "after=start")) == 1
     assert sink.mark(shard(0)) == Position(BASE + 30)
     assert sink.mark(shard(9)) is None
@@ -94,8 +94,8 @@ def test_a_batch_whose_rows_were_all_filtered_still_advances_the_mark(spark, tmp
 
     assert sink.mark(shard(0)) == sink.mark(shard(1)) == Position(BASE + 10)
     assert numbers(tmp_path, shard(0)) == []
-    marker = chain_files.read_marker(tmp_path / chain.shard_path(shard(0)) / "after=start")
-    assert chain.Marker.decode(marker).count == 10
+    marker = chain_files.read_marker(tmp_path / chain_layout.shard_path(shard(0)) / "after=start")
+    assert chain_layout.Marker.decode(marker).count == 10
 
 
 def test_of_two_writers_after_the_same_position_exactly_one_succeeds(spark, tmp_path):
@@ -249,10 +249,10 @@ def test_the_mark_is_found_with_the_help_of_a_hint_and_without(spark, tmp_path):
         staged = sink.write(None, [cut])
         sink.commit(staged, cut)
         sink.discard(staged)
-    directory = tmp_path / chain.shard_path(shard())
-    assert (directory / chain.HINT).exists()
+    directory = tmp_path / chain_layout.shard_path(shard())
+    assert (directory / chain_layout.HINT).exists()
     assert open_sink(spark, tmp_path).mark(shard()) == Position(BASE + HINT_EVERY + 3)
-    (directory / chain.HINT).write_text("torn", encoding="utf-8")
+    (directory / chain_layout.HINT).write_text("torn", encoding="utf-8")
     assert open_sink(spark, tmp_path).mark(shard()) == Position(BASE + HINT_EVERY + 3)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F
 
-from mld.spark import chain, chain_files, compact, read_chain
+from mld.spark import chain_files, chain_layout, compact, read_chain
 from mld.spark.config import read_properties
 from mld.spark.errors import BatchFailed, ConfigError
 from mld.spark.model import BATCH_COLUMN, Batch, Position, Row, ShardKey
@@ -61,7 +61,7 @@ def in_order(root: Path, shard="s-0") -> list[int]:
     """What the files hold, in the order of the chain."""
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    directory = root / chain.shard_path(ShardKey("app", "flights", shard))
+    directory = root / chain_layout.shard_path(ShardKey("app", "flights", shard))
     return [
         n
         for link in chain_files.walk_shard(directory)
@@ -139,13 +139,13 @@ def test_files_go_after_the_grace_and_fenced_names_stay_taken(spark, writer, tmp
     for _ in range(4):
         writer.append(5)
     compact(spark, tmp_path, min_batches=2, now_s=1000.0)
-    directory = tmp_path / chain.shard_path(ShardKey("app", "flights", "s-0"))
+    directory = tmp_path / chain_layout.shard_path(ShardKey("app", "flights", "s-0"))
     assert compact(spark, tmp_path, min_batches=2, now_s=1000.0 + HOUR_S - 1) == []
     assert len(chain_files.data_files(directory / "after=5.0")) == 1
 
     (report,) = compact(spark, tmp_path, min_batches=2, now_s=1000.0 + HOUR_S)
     assert (report.merged, report.removed) == (0, 4)
-    assert [path.name for path in (directory / "after=5.0").iterdir()] == [chain.MARKER]
+    assert [path.name for path in (directory / "after=5.0").iterdir()] == [chain_layout.MARKER]
     assert numbers(read_chain(spark, tmp_path)) == list(range(1, 21))
     assert writer.sink.mark(ShardKey("app", "flights", "s-0")) == Position(20)
     writer.append(5)
@@ -200,7 +200,7 @@ def test_a_second_compaction_of_a_shard_stands_back(spark, writer, tmp_path):
 
     writer.append(5)
     writer.append(5)
-    with _sole(tmp_path / chain.shard_path(ShardKey("app", "flights", "s-0"))):
+    with _sole(tmp_path / chain_layout.shard_path(ShardKey("app", "flights", "s-0"))):
         assert compact(spark, tmp_path, min_batches=2) == []
     assert len(compact(spark, tmp_path, min_batches=2)) == 1
 
@@ -294,6 +294,6 @@ def test_a_compaction_may_be_killed_anywhere(spark, spark_server, writer, tmp_pa
     compact(spark, tmp_path, min_batches=2, now_s=4 * HOUR_S)
     compact(spark, tmp_path, min_batches=2, now_s=8 * HOUR_S)
     assert in_order(tmp_path) == list(range(1, 26))
-    directory = tmp_path / chain.shard_path(ShardKey("app", "flights", "s-0"))
+    directory = tmp_path / chain_layout.shard_path(ShardKey("app", "flights", "s-0"))
     assert len(read_chain(spark, tmp_path).inputFiles()) == 1
     assert chain_files.data_files(directory / "after=start") == []

@@ -1,7 +1,7 @@
 """Parquet files on a shared file system, appended batch by batch with one rename each.
 
 Exactly once whatever the cut: a batch's directory is named by the position that it follows, so a
-second batch after the same position collides, whoever writes it. See :mod:`mld.spark.chain`.
+second batch after the same position collides, whoever writes it. See :mod:`mld.spark.chain_layout`.
 
 Promises: each record's rows once, over crashes of any process, lease moves and redeliveries; a
 batch is durable on the disk of the file system before it is checkpointed. Needs: a POSIX file
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from mld.spark import chain, chain_files
+from mld.spark import chain, chain_files, chain_layout
 from mld.spark.errors import BatchFailed, ConfigError, Fenced, SinkRefused
 from mld.spark.model import BATCH_COLUMN, position_text
 from mld.spark.sinks.staging import Staging
@@ -109,7 +109,7 @@ class ParquetChainSink:
 
     def mark(self, shard: ShardKey) -> Position | None:
         """The end of the shard's chain; None = it has none in this epoch."""
-        directory = self.root / chain.shard_path(shard)
+        directory = self.root / chain_layout.shard_path(shard)
         last = chain_files.find_last(directory)
         with self._lock:
             self._ends[shard] = (None, None) if last is None else (last.to, last.name)
@@ -145,9 +145,9 @@ class ParquetChainSink:
             BatchFailed: the chain was changed under this process; nothing was committed.
             OSError: the disk refuses. Nothing was committed; it may be tried again.
         """
-        shard = self.root / chain.shard_path(batch.shard)
-        name = chain.link_name(batch.after)
-        marker = chain.Marker(batch.to, len(batch.rows), writer=self._writer)
+        shard = self.root / chain_layout.shard_path(batch.shard)
+        name = chain_layout.link_name(batch.after)
+        marker = chain_layout.Marker(batch.to, len(batch.rows), writer=self._writer)
         try:
             if not self._is_ours(shard / name, marker):
                 self._require_predecessor(shard, batch)
@@ -175,12 +175,12 @@ class ParquetChainSink:
         writer.parquet(chain_files.spark_url(target))
         return dict(_batch_directories(target))
 
-    def _is_ours(self, target: Path, marker: chain.Marker) -> bool:
+    def _is_ours(self, target: Path, marker: chain_layout.Marker) -> bool:
         """True if this very commit happened before; False if the name is free."""
         text = chain_files.read_marker(target)
         if text is None:
             return False
-        found = chain.Marker.decode(text)
+        found = chain_layout.Marker.decode(text)
         if found.writer == self._writer and found.to == marker.to:
             chain_files.sync_directory(target.parent)
             return True
@@ -189,10 +189,12 @@ class ParquetChainSink:
             f"the shard"
         )
 
-    def _append(self, staged: StagedJob, batch: Batch, target: Path, marker: chain.Marker) -> None:
+    def _append(
+        self, staged: StagedJob, batch: Batch, target: Path, marker: chain_layout.Marker
+    ) -> None:
         source = staged.rows.get(batch.batch_id)
         if source is None:
-            source = staged.directory / f"empty-{chain.escape(batch.batch_id)}"
+            source = staged.directory / f"empty-{chain_layout.escape(batch.batch_id)}"
             source.mkdir(exist_ok=True)
         chain_files.seal(source, marker)
         try:

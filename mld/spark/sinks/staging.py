@@ -16,7 +16,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING
 
-from mld.spark import chain, chain_files
+from mld.spark import chain_files, chain_layout
 from mld.spark.errors import SinkRefused
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Staging:
     """
 
     def __init__(self, root: Path) -> None:
-        self._parent = root / chain.STAGING
+        self._parent = root / chain_layout.STAGING
         self._directory = self._parent / uuid.uuid4().hex
         self._numbers = itertools.count(1)
         self._lock: int | None = None
@@ -86,7 +86,7 @@ class Staging:
         first, second, target = job / "first", job / "second", job / "target"
         for directory in (first, second):
             directory.mkdir()
-            (directory / chain.MARKER).write_text(directory.name, encoding="utf-8")
+            (directory / chain_layout.MARKER).write_text(directory.name, encoding="utf-8")
         chain_files.publish(first, target)
         try:
             chain_files.publish(second, target)
@@ -114,7 +114,7 @@ class Staging:
                 raise FileNotFoundError(url)  # noqa: TRY301 - one way out for all that can be wrong
             spark.range(1).coalesce(1).write.parquet(chain_files.spark_url(rows))
             rows.rename(moved)
-            (moved / chain.MARKER).write_text(word, encoding="utf-8")
+            (moved / chain_layout.MARKER).write_text(word, encoding="utf-8")
             if not any(path.name.startswith("part-") for path in chain_files.data_files(moved)):
                 raise FileNotFoundError(rows)  # noqa: TRY301
         except Exception as error:

@@ -1,17 +1,13 @@
-"""The layout of the parquet chain and the walk along it, without a disk."""
+"""The walk along the parquet chain, and what compactions make of it, without a disk."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mld.spark import chain
+from mld.spark import chain, chain_layout
 from mld.spark.errors import SinkRefused
-from mld.spark.model import Position, ShardKey
-
-TEXT = st.text(min_size=1, max_size=20)
+from mld.spark.model import Position
 
 
 def at(number: int) -> Position:
@@ -29,12 +25,12 @@ class Shelf:
             after = at(end)
 
     def put(self, after, to, *, segment=False, rows=0) -> None:
-        name = chain.segment_name(after, to) if segment else chain.link_name(after)
-        self.markers[name] = chain.Marker(to, 1, rows=rows).encode()
+        name = chain_layout.segment_name(after, to) if segment else chain_layout.link_name(after)
+        self.markers[name] = chain_layout.Marker(to, 1, rows=rows).encode()
 
     @property
     def segments(self) -> list[str]:
-        below = f"{chain.SEGMENTS}/"
+        below = f"{chain_layout.SEGMENTS}/"
         return [name.removeprefix(below) for name in self.markers if name.startswith(below)]
 
     def walk(self, begin=None) -> list[chain.Link]:
@@ -115,37 +111,6 @@ def test_a_marker_that_leads_backwards_stops_the_walk():
 def test_a_segment_without_a_marker_stops_the_walk():
     with pytest.raises(SinkRefused, match="a segment without"):
         list(chain.walk({}.get, {None: at(3)}))
-
-
-def test_a_marker_says_the_same_after_a_round_trip():
-    marker = chain.Marker(Position(2**180, 7), 5, 2, 99, "me", 12.5)
-    assert chain.Marker.decode(marker.encode()) == marker
-    longer = {**json.loads(marker.encode()), "of a later version": 1}
-    assert chain.Marker.decode(json.dumps(longer)) == marker
-
-
-@given(stream=TEXT, epoch=TEXT)
-def test_odd_names_stay_one_directory_deep_and_come_back(stream, epoch):
-    path = chain.shard_path(ShardKey("app", stream, "shardId-000000000001", epoch))
-    parts = path.split("/")
-    assert len(parts) == 3
-    assert not set("*?[]{}\\~ :#%") & set(path.replace("%", ""))
-    assert chain.stream_of(parts[1]) == stream
-    assert chain.shard_of(parts[2]) == "shardId-000000000001"
-
-
-def test_only_directories_of_ours_have_a_stream_or_a_shard():
-    assert chain.stream_of("_staging") is None
-    assert chain.shard_of("stream=x") is None
-    assert chain.link_of("_hint.json") is None
-    assert chain.link_of("after=x") is None
-    assert chain.link_of("after=start") == (None,)
-    assert chain.link_of("after=5.1") == (Position(5, 1),)
-
-
-def test_a_name_that_no_directory_can_have_is_refused():
-    with pytest.raises(SinkRefused, match="too long"):
-        chain.escape("ü" * 50)
 
 
 def test_positions_are_compared_as_numbers():
@@ -230,7 +195,7 @@ class Disk(Shelf):
 
     def append(self, count: int) -> None:
         after = at(self.end) if self.end else None
-        name = chain.link_name(after)
+        name = chain_layout.link_name(after)
         assert name not in self.markers
         self.rows[name] = list(range(self.end + 1, self.end + count + 1))
         self.end += count
@@ -241,14 +206,14 @@ class Disk(Shelf):
         starts = [None, *(at(n) for n in range(1, self.end))]
         link = starts[after % len(starts)]
         on_chain = {link.to for link in Shelf.walk(self)}
-        on_chain |= {chain.Marker.decode(text).to for text in self.markers.values()}
+        on_chain |= {chain_layout.Marker.decode(text).to for text in self.markers.values()}
         if self.end and (link is None or link in on_chain):
-            assert chain.link_name(link) in self.markers
+            assert chain_layout.link_name(link) in self.markers
 
     def merge(self, full: int) -> None:
         run = chain.run_to_merge(self.walk(), 2, max(1, full))
         if run:
-            name = chain.segment_name(run[0].after, run[-1].to)
+            name = chain_layout.segment_name(run[0].after, run[-1].to)
             rows = [row for link in run for row in self.rows.get(link.name, [])]
             self.rows[name] = rows
             self.put(run[0].after, run[-1].to, segment=True, rows=len(rows))
@@ -258,7 +223,7 @@ class Disk(Shelf):
         gone = list(chain.superseded(list(self.markers), self.segments, taken))
         for name in gone[:stop_after]:  # dies there
             self.rows.pop(name, None)
-            if name.startswith(chain.SEGMENTS):
+            if name.startswith(chain_layout.SEGMENTS):
                 del self.markers[name]
 
     def do(self, action: str, number: int) -> None:
