@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mld.spark.compaction import compact
     from mld.spark.model import BatchContext, Position
-    from mld.spark.pipeline import SparkRecordProcessor, run
+    from mld.spark.pipeline import SparkRecordProcessor
     from mld.spark.reading import read_chain
+    from mld.spark.registration import run
 
 __all__ = [
     "BatchContext",
@@ -40,7 +41,7 @@ _HOMES = {
     "SparkRecordProcessor": "mld.spark.pipeline",
     "compact": "mld.spark.compaction",
     "read_chain": "mld.spark.reading",
-    "run": "mld.spark.pipeline",
+    "run": "mld.spark.registration",
 }
 
 

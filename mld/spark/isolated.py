@@ -23,7 +23,7 @@ from mld.spark.facts import Facts, gather_properties
 from mld.spark.host import check_packages
 from mld.spark.host_stubs import start_thread
 from mld.spark.parts import SparkParts, address_of
-from mld.spark.pipeline import load_app
+from mld.spark.registration import load_app
 from mld.spark.shard_pipes import ShardInput, ShardOutput
 from mld.spark.stub_wait import end
 

@@ -28,8 +28,8 @@ from mld.spark.facts import Facts, gather_properties
 from mld.spark.host_log import LinePump, ShardLogHandler
 from mld.spark.host_stubs import Ready, Start, Word, start_thread
 from mld.spark.parts import address_of
-from mld.spark.pipeline import load_app
 from mld.spark.reception import End, Reception
+from mld.spark.registration import load_app
 
 if TYPE_CHECKING:
     import argparse

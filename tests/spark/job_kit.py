@@ -2,7 +2,7 @@
 
 from mld.spark.job import Planner
 from mld.spark.model import Batch, Position, Row, ShardKey
-from mld.spark.pipeline import Pipeline, _FunctionProcessor
+from mld.spark.pipeline import FunctionProcessor, Pipeline
 from tests.spark.conftest import spark_config
 
 SCHEMA = "id int, amount double, tags array<string>"
@@ -20,7 +20,7 @@ class EveryShard(dict):
 
 def planner(function=lambda df, ctx: df, schema=SCHEMA, decoder="json", **properties):
     def make():
-        return _FunctionProcessor(function)
+        return FunctionProcessor(function)
 
     pipeline = Pipeline(make, schema, decoder, _open=EveryShard(make))
     return Planner(pipeline, spark_config(sink__path="/nowhere", **properties))

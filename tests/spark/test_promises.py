@@ -8,7 +8,7 @@ import pytest
 
 from mld.spark.engine import Engine
 from mld.spark.errors import RecordRefused
-from mld.spark.pipeline import Pipeline, _FunctionProcessor
+from mld.spark.pipeline import FunctionProcessor, Pipeline
 from mld.spark.sessions import ConnectSessions
 from mld.spark.sinks import make_sink
 from protocol import ShardEnded
@@ -34,7 +34,7 @@ def make(sessions, function, wrap=lambda sink: sink, schema="user string, n bigi
     sink = make_sink(config, "app")
     sink.prepare(sessions.get())
     sink = wrap(sink)
-    pipeline = Pipeline(lambda: _FunctionProcessor(function), schema)
+    pipeline = Pipeline(lambda: FunctionProcessor(function), schema)
     return Engine(sessions, sink, pipeline, config), sink, pipeline, config
 
 

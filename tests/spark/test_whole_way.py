@@ -4,7 +4,7 @@ import pytest
 
 from mld.spark.engine import Engine
 from mld.spark.errors import RecordRefused
-from mld.spark.pipeline import Pipeline, _FunctionProcessor
+from mld.spark.pipeline import FunctionProcessor, Pipeline
 from mld.spark.sinks import make_sink
 from protocol import ShardEnded
 from tests.spark.conftest import spark_config
@@ -24,7 +24,7 @@ def output(spark_sessions, tmp_path):
         config = spark_config(sink__path=str(tmp_path / "out"), **settings)
         sink = make_sink(config, "app")
         sink.prepare(spark_sessions.get())
-        pipeline = Pipeline(lambda: _FunctionProcessor(function), schema)
+        pipeline = Pipeline(lambda: FunctionProcessor(function), schema)
         engine = Engine(spark_sessions, sink, pipeline, config)
         engines.append(engine)
         return engine, sink, pipeline, config

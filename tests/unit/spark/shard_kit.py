@@ -12,7 +12,7 @@ from mld.spark.engine import Engine
 from mld.spark.facts import Facts, ShardGate
 from mld.spark.job import Planner
 from mld.spark.model import Position
-from mld.spark.pipeline import Pipeline, _FunctionProcessor
+from mld.spark.pipeline import FunctionProcessor, Pipeline
 from mld.spark.shard_session import ShardSession
 from protocol import (
     CheckpointResult,
@@ -249,7 +249,7 @@ class EveryShard(dict):
 
 def pipeline_of(function):
     def make():
-        return _FunctionProcessor(function)
+        return FunctionProcessor(function)
 
     return Pipeline(make, _open=EveryShard(make))
 
