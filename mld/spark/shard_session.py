@@ -1,8 +1,8 @@
 """One shard's conversation with the daemon, from ``initialize`` to the end of its pipe.
 
 The child may only speak while a message is outstanding, so everything happens in the thread that
-reads: cut, submit, collect what is durable, checkpoint it. When more records arrive than Spark
-takes, the status is withheld: the daemon then stops reading the shard.
+reads, before the status is said: see :mod:`mld.spark.pump`. When more records arrive than Spark
+takes, the status is withheld, and the daemon stops reading the shard.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from mld.spark.dispatch import dispatch
 from mld.spark.errors import BatchFailed
 from mld.spark.model import ShardKey, position_text
 from mld.spark.pipeline import SparkRecordProcessor
+from mld.spark.pump import Pump
 from mld.spark.shard_work import ShardWork
 from mld.spark.storing import LeaseStorage
 from mld.spark.wire import ChildWire
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
     from mld.spark.config import SparkConfig
     from mld.spark.engine import Engine
     from mld.spark.facts import Facts, ShardGate
-    from mld.spark.model import Intent, Row
+    from mld.spark.model import Intent, Position
     from mld.spark.pipeline import Pipeline
     from mld.spark.ports import Clock, IntentStore, Sink
+    from mld.spark.resume import Resume
     from mld.spark.wire import Readable, Writable
     from protocol import ChildEvent
     from protocol.processor import (
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_KEEP_ALIVE_S = 5.0
 _LONGEST_TICK_S, _SHORTEST_TICK_S = 1.0, 0.1
 #: How long a session that ends waits for a commit that has begun, in s.
 _LAST_COMMIT_S = 60.0
@@ -106,10 +107,9 @@ class ShardSession:
         self._held = ExitStack()
         self._processor: SparkRecordProcessor | None = None
         self._shard = ShardKey(facts.application, facts.stream, "", config.epoch)
-        self._work: ShardWork | None = None
+        self._pump: Pump | None = None
         self._message: ChildEvent | None = None
         self._reached = False
-        self._failure: Exception | None = None
 
     def serve(self) -> None:
         """Converse until the daemon closes its end.
@@ -136,7 +136,7 @@ class ShardSession:
     def abandon(self) -> None:
         """Stop waiting and checkpointing; called from another thread when the daemon is gone."""
         self._is_abandoned = True
-        if self._work is not None:
+        if self._pump is not None:
             self._engine.abandon(self._shard)
         self._wake.set()
 
@@ -154,17 +154,10 @@ class ShardSession:
             capabilities=self._facts.capabilities,
             new_id=self._new_id,
         )
-        checkpoint = stored_checkpoint(initialize_input)
         for warning in resume.warnings:
             _log.warning("%s", warning)
         tick_s = self._tick_s()
-        limits = Limits(
-            self._config.max_records, self._config.max_bytes, self._config.max_delay_s, tick_s
-        )
-        keep = self._keep_intent if self._sink.uses_intents else None
-        self._work = ShardWork(
-            self._shard, resume, checkpoint, limits, self._engine, keep, self._wake.set
-        )
+        self._pump = self._new_pump(resume, stored_checkpoint(initialize_input), tick_s)
         if tick_s:
             self._wire.say(Tick(tick_s))
         _log.info(
@@ -178,39 +171,33 @@ class ShardSession:
         """Buffer, cut, submit what is due, checkpoint what is durable; wait while it is too much."""
         self._reached = True
         assert isinstance(self._message, ProcessRecords)
-        rows: list[Row] = self._wire.rows(self._message)
-        if self._opened.is_open:
-            behind = process_records_input.millis_behind_latest
-            self._opened.add(rows, self._clock.monotonic(), behind)
-        moment = Moment.FLOWING if rows else Moment.IDLE
-        self._pump(moment)
-        while self._opened.is_open and self._opened.is_backed_up and not self._is_abandoned:
-            self._wait(_KEEP_ALIVE_S)
-            self._pump(moment)
+        rows = self._wire.rows(self._message)
+        self._begun.take(rows, process_records_input.millis_behind_latest)
 
     def lease_lost(self, lease_lost_input: LeaseLostInput) -> None:
         """Interrupt what runs, forget the rest."""
         del lease_lost_input
         self._reached = True
-        _log.info("%s: the lease is lost; %d records dropped", self._name, self._opened.buffered)
-        self._opened.close()
+        _log.info(
+            "%s: the lease is lost; %d records dropped", self._name, self._begun.work.buffered
+        )
+        self._begun.work.close()
 
     def shard_ended(self, shard_ended_input: ShardEndedInput) -> None:
         """Make everything durable, then checkpoint the end of the shard."""
         del shard_ended_input
         self._reached = True
-        self._drain(Moment.SHARD_ENDED, None)
-        if not self._opened.is_open or self._is_abandoned:
+        self._begun.drain(Moment.SHARD_ENDED)
+        if not self._begun.work.is_open or self._is_abandoned:
             return
         if not self._storage.checkpoint(self._name, None):
-            self._opened.close()
+            self._begun.work.close()
 
     def shutdown_requested(self, shutdown_requested_input: ShutdownRequestedInput) -> None:
         """Make everything durable that the deadline allows, and checkpoint it."""
         del shutdown_requested_input
         self._reached = True
-        deadline = self._clock.monotonic() + self._shutdown_s
-        if self._drain(Moment.STOPPING, deadline) or not self._opened.is_open:
+        if self._begun.drain(Moment.STOPPING, self._shutdown_s) or not self._begun.work.is_open:
             return
         _log.warning(
             "%s: not everything was durable %g s after the shutdown was requested; the rest is "
@@ -218,7 +205,7 @@ class ShardSession:
             self._name,
             self._shutdown_s,
         )
-        self._opened.close()
+        self._begun.work.close()
 
     # --- how ----------------------------------------------------------------------------------
 
@@ -227,10 +214,10 @@ class ShardSession:
         return self._shard.shard_id or self._facts.shard_id or "a shard"
 
     @property
-    def _opened(self) -> ShardWork:
-        if self._work is None:
+    def _begun(self) -> Pump:
+        if self._pump is None:
             raise BatchFailed(f"{self._name}: the daemon never sent initialize")
-        return self._work
+        return self._pump
 
     @property
     def _wants_records(self) -> bool:
@@ -250,8 +237,8 @@ class ShardSession:
             raise BatchFailed(
                 f"{self._name}: {type(processor).__name__}.{name} must call super().{name}(…)"
             )
-        if self._failure is not None:  # the user's method kept it to itself
-            raise self._failure
+        if self._pump is not None and self._pump.failure is not None:
+            raise self._pump.failure  # the user's method kept it to itself
 
     def _open(self, message: Initialize) -> None:
         shard_id = message.shard_id or self._facts.shard_id or ""
@@ -261,68 +248,35 @@ class ShardSession:
         self._processor = self._pipeline.open(self._shard, feed=self)
         self._held.callback(self._pipeline.close, self._shard)
 
+    def _new_pump(self, resume: Resume, checkpoint: Position | None, tick_s: float) -> Pump:
+        limits = Limits(
+            self._config.max_records, self._config.max_bytes, self._config.max_delay_s, tick_s
+        )
+        keep = self._keep_intent if self._sink.uses_intents else None
+        return Pump(
+            self._name,
+            ShardWork(self._shard, resume, checkpoint, limits, self._engine, keep, self._wake.set),
+            self._storage,
+            clock=self._clock,
+            keep_alive=self._wire.keep_alive,
+            wake=self._wake,
+            is_over=lambda: self._is_abandoned,
+        )
+
     def _tick_s(self) -> float:
         if "tick" not in self._facts.capabilities:
             return 0.0
         return max(_SHORTEST_TICK_S, min(_LONGEST_TICK_S, self._config.max_delay_s / 4))
 
-    def _pump(self, moment: Moment) -> bool:
-        """Collect, checkpoint and submit until nothing is left to do now; True if it did a thing."""
-        did = False
-        while self._opened.is_open and not self._is_abandoned:
-            try:
-                moved = self._step(moment)
-            except Exception as error:
-                self._failure = error
-                raise
-            if not moved:
-                return did
-            did = True
-        return did
-
-    def _step(self, moment: Moment) -> bool:
-        moved = self._opened.collect()
-        self._checkpoint()
-        return self._opened.submit(self._clock.monotonic(), moment) or moved
-
-    def _drain(self, moment: Moment, deadline: float | None) -> bool:
-        """Run until nothing is left; False if the deadline came first."""
-        while True:
-            self._pump(moment)
-            if self._opened.is_idle or not self._opened.is_open or self._is_abandoned:
-                return True
-            patience = _KEEP_ALIVE_S
-            if deadline is not None:
-                patience = min(patience, deadline - self._clock.monotonic())
-                if patience <= 0:
-                    return False
-            self._wait(patience)
-
-    def _wait(self, seconds: float) -> None:
-        """Until a batch is over, but tell the daemon every few seconds that we are alive."""
-        if self._wake.wait(seconds):
-            self._wake.clear()
-        elif not self._is_abandoned:
-            self._wire.keep_alive()
-
-    def _checkpoint(self) -> None:
-        position = self._opened.due_checkpoint
-        if position is None:
-            return
-        if self._storage.checkpoint(self._name, position):
-            self._opened.checkpointed(position)
-        else:
-            self._opened.close()
-
     def _keep_intent(self, intent: Intent) -> None:
         if self._intents is not None:
             self._intents.store(self._shard, intent)
         elif not self._storage.intend(self._name, intent):
-            self._opened.close()
+            self._begun.work.close()
 
     def _end(self) -> None:
         """Let the shard go: nothing is committed from here on, and no commit is under way."""
-        if self._work is not None:
-            self._work.close()
-            wait(self._work.futures(), _LAST_COMMIT_S)
+        if self._pump is not None:
+            self._pump.work.close()
+            wait(self._pump.work.futures(), _LAST_COMMIT_S)
         self._held.close()

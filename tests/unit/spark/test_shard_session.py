@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from mld.spark import shard_session
+from mld.spark import pump
 from mld.spark.errors import BatchFailed, ConfigError, Fenced, Recut
 from mld.spark.model import Intent, Position, ShardKey
 from mld.spark.pipeline import Pipeline, SparkRecordProcessor
@@ -268,7 +268,7 @@ def test_a_shutdown_past_its_deadline_leaves_the_rest_without_checkpoint(bench):
 
 
 def test_the_status_is_withheld_while_a_full_batch_waits_and_checkpoints_go_out(bench, monkeypatch):
-    monkeypatch.setattr(shard_session, "_KEEP_ALIVE_S", 0.02)
+    monkeypatch.setattr(pump, "_KEEP_ALIVE_S", 0.02)
     b = bench(batch__maxRecords="1")
     s = b.session()
     s.daemon.initialize()
