@@ -29,7 +29,7 @@ _JVM_TRACE = re.compile(r"\n\s*(JVM stacktrace:|at [\w.$]+\(|Caused by: |Driver 
 
 def is_session_lost(error: BaseException) -> bool:
     """True if the server no longer knows the session: ``renew``, then repeat what may be."""
-    return any(mark in f"{_condition(error)} {error}" for mark in _LOST)
+    return any(mark in f"{condition(error)} {error}" for mark in _LOST)
 
 
 def is_server_gone(error: BaseException) -> bool:
@@ -70,7 +70,8 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
 
 
-def _condition(error: BaseException) -> str:
+def condition(error: BaseException) -> str:
+    """Spark's name for what is wrong, e.g. ``CAST_INVALID_INPUT``; "" if it has none."""
     getter = getattr(error, "getCondition", None) or getattr(error, "getErrorClass", None)
     return (getter() or "") if callable(getter) else ""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -17,13 +18,13 @@ import threading
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mld.spark import stub
+from mld.spark.app_loading import load, passing_session, require_pyspark
 from mld.spark.config import read_properties
 from mld.spark.errors import ConfigError, SparkChildError, SparkUnreachable
 from mld.spark.facts import Facts, gather_properties
 from mld.spark.host import check_packages
 from mld.spark.host_stubs import start_thread
 from mld.spark.parts import SparkParts, address_of
-from mld.spark.registration import load_app
 from mld.spark.shard_pipes import ShardInput, ShardOutput
 from mld.spark.stub_wait import end
 
@@ -84,9 +85,10 @@ def _serve(options: argparse.Namespace, parts: Parts, stdin: int, stdout: int) -
         )
     facts = Facts.gather(os.environ, properties)
     check_packages()
+    require_pyspark()
     worker = _Worker.attach(options) if config.is_embedded else None
-    pipeline = load_app(options.app, options.args)
 
+    @functools.cache
     def address() -> Address:
         if worker is None:
             return address_of(config, None)
@@ -94,6 +96,7 @@ def _serve(options: argparse.Namespace, parts: Parts, stdin: int, stdout: int) -
         watch.start_host(worker)
         return found
 
+    pipeline = load(options.app, options.args, lambda: passing_session(config, facts, address))
     service = parts.open(config, facts, pipeline, address)
     output = ShardOutput(stdout)
     connection = None if worker is None else worker.connection

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from mld.spark import rendezvous
+from mld.spark.app_loading import load, passing_session
 from mld.spark.config import SparkConfig, read_properties
 from mld.spark.daemon_watch import DaemonWatch
 from mld.spark.errors import ConfigError, SparkChildError
@@ -29,13 +30,12 @@ from mld.spark.host_log import LinePump, ShardLogHandler
 from mld.spark.host_stubs import Ready, Start, Word, start_thread
 from mld.spark.parts import address_of
 from mld.spark.reception import End, Reception
-from mld.spark.registration import load_app
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from mld.spark.parts import Parts, Server, Service
+    from mld.spark.parts import Address, Parts, Server, Service
 
 _log = logging.getLogger("mld.spark.host")
 
@@ -125,17 +125,13 @@ class Host:
         """Import the app while the server starts, then put all together."""
         if self._options.server_only:
             return Ready(None, facts, address_of(config, self._server))
-        try:
-            pipeline = load_app(self._options.app, self._options.args)
-        except SparkChildError:
-            raise
-        except Exception as error:
-            _log.exception("the app %s failed before run()", self._options.app)
-            text = f"the app {self._options.app} failed: {type(error).__name__}: {error}"
-            raise ConfigError(text) from error
-        self._service = self._parts.open(
-            config, facts, pipeline, lambda: address_of(config, self._server)
-        )
+
+        def address() -> Address:
+            return address_of(config, self._server)
+
+        options = self._options
+        pipeline = load(options.app, options.args, lambda: passing_session(config, facts, address))
+        self._service = self._parts.open(config, facts, pipeline, address)
         return Ready(self._service, facts, None)
 
     def _reception(self, linger_s: float) -> Reception:

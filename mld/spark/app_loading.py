@@ -1,0 +1,106 @@
+"""Executing the app in the process that serves shards, if it can be before there is a session.
+
+An app may make columns, windows and UDFs at its top level, as any PySpark program does. They must
+be those of Spark Connect although nothing is connected yet. A UDF whose type is a text
+(``@udf("double")``) lets Spark read that text: such an app is executed once more with a session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from mld.spark.errors import ConfigError, MissingPart, SparkChildError
+from mld.spark.failures import condition
+from mld.spark.registration import load_app
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from mld.spark.config import SparkConfig
+    from mld.spark.facts import Facts
+    from mld.spark.parts import Address
+    from mld.spark.pipeline import Pipeline
+
+_log = logging.getLogger(__name__)
+
+#: pyspark looks at it whenever a column or a UDF is made: classic or Connect.
+CONNECT_VARIABLE = "SPARK_CONNECT_MODE_ENABLED"
+_NO_SESSION = frozenset({"NO_ACTIVE_OR_DEFAULT_SESSION", "NO_ACTIVE_SESSION"})
+_OWN_SESSION = "CONNECT_URL_NOT_SET"
+
+
+def require_pyspark() -> None:
+    """Look whether Spark's Python package is there, without importing it.
+
+    Raises:
+        MissingPart: it isn't.
+    """
+    if importlib.util.find_spec("pyspark") is None:
+        raise MissingPart("pyspark is missing: pip install 'kcl-mld[spark]'")
+
+
+@contextlib.contextmanager
+def passing_session(
+    config: SparkConfig, facts: Facts, address: Callable[[], Address]
+) -> Iterator[None]:
+    """A session that is there while an app is executed, and closed afterwards.
+
+    Args:
+        config: effective values.
+        facts: of the worker.
+        address: waits for the server and gives URL and token.
+
+    Raises:
+        SparkChildError: the server can't be reached, or refuses us.
+    """
+    from mld.spark.sessions import ConnectSessions  # noqa: PLC0415 - rarely needed
+
+    url, token = address()
+    sessions = ConnectSessions(url, token, config, facts.application)
+    sessions.get()
+    try:
+        yield
+    finally:
+        sessions.close()
+
+
+def load(
+    path: str, args: Sequence[str], session: Callable[[], AbstractContextManager[object]]
+) -> Pipeline:
+    """What the app hands over.
+
+    Args:
+        path: of the program.
+        args: what follows it on the command line.
+        session: opens one; only called for an app that can't be executed without.
+
+    Raises:
+        ConfigError: the app is wrong, or it raised.
+        SparkChildError: there is no session to be had.
+    """
+    os.environ.setdefault(CONNECT_VARIABLE, "1")
+    try:
+        try:
+            return load_app(path, args)
+        except Exception as error:
+            if condition(error) not in _NO_SESSION:
+                raise
+        _log.info("the app %s needs a session at its top level: it is executed once more", path)
+        with session():
+            return load_app(path, args)
+    except SparkChildError:
+        raise
+    except Exception as error:
+        _log.exception("the app %s failed before run()", path)
+        raise ConfigError(f"the app {path} failed: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    if condition(error) == _OWN_SESSION:
+        return "it makes a Spark session; there is one already: use ctx.spark in the function"
+    return f"{type(error).__name__}: {error}"

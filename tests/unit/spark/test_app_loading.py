@@ -1,0 +1,92 @@
+"""Executing an app in the process that serves shards: before there is a session, if it can be."""
+
+import contextlib
+import sys
+
+import pytest
+
+from mld.spark import app_loading
+from mld.spark.app_loading import CONNECT_VARIABLE, load, require_pyspark
+from mld.spark.errors import ConfigError, MissingPart, SparkUnreachable
+
+RUN = "from mld.spark import run\nrun(print, schema='id bigint')\n"
+NEEDS_A_SESSION = """
+import pathlib
+from pyspark.errors import PySparkRuntimeError
+if not pathlib.Path(__file__).with_name("session").exists():
+    raise PySparkRuntimeError(errorClass="NO_ACTIVE_OR_DEFAULT_SESSION", messageParameters={})
+"""
+
+
+@pytest.fixture
+def app(tmp_path, monkeypatch):
+    """Writes a program and loads it; the interpreter is as before afterwards."""
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv(CONNECT_VARIABLE, "")
+    monkeypatch.delenv(CONNECT_VARIABLE)
+
+    @contextlib.contextmanager
+    def session():
+        (tmp_path / "session").touch()
+        yield
+        (tmp_path / "closed").touch()
+
+    def write_and_load(text, session=session):
+        (tmp_path / "app.py").write_text(text)
+        return load(str(tmp_path / "app.py"), [], session)
+
+    return write_and_load
+
+
+def no_session():
+    raise SparkUnreachable("nobody answers")
+
+
+def test_columns_windows_and_udfs_may_be_made_at_the_top_level_without_a_session(app):
+    made = """
+from pyspark.sql import functions as F, types as T, Window
+COLUMN = F.col("amount") > 0
+WINDOW = Window.partitionBy("user").orderBy("n")
+F.udf(lambda number: number, T.LongType())
+F.pandas_udf(lambda series: series, T.DoubleType())
+"""
+    assert app(made + RUN, no_session).schema == "id bigint"
+
+
+def test_an_app_that_needs_a_session_is_executed_again_with_one_that_is_closed_afterwards(
+    app, tmp_path
+):
+    assert app(NEEDS_A_SESSION + RUN).schema == "id bigint"
+    assert (tmp_path / "closed").exists()
+
+
+def test_what_keeps_the_session_away_is_the_error(app):
+    with pytest.raises(SparkUnreachable, match="nobody answers"):
+        app(NEEDS_A_SESSION + RUN, no_session)
+
+
+def test_an_app_that_raises_is_wrong_and_its_traceback_is_in_the_log(app, caplog):
+    with pytest.raises(ConfigError, match=r"app\.py failed: KeyError: 'no such flight'"):
+        app("raise KeyError('no such flight')\n")
+    assert "before run()" in caplog.text
+    assert caplog.records[-1].exc_info
+
+
+def test_an_app_without_run_is_told_as_it_is(app):
+    with pytest.raises(ConfigError, match="did not call run"):
+        app("pass\n")
+
+
+def test_an_app_that_makes_a_session_is_told_where_there_is_one(app):
+    own = "from pyspark.sql import SparkSession\nSparkSession.builder.getOrCreate()\n"
+    with pytest.raises(ConfigError, match=r"use ctx\.spark"):
+        app(own + RUN)
+
+
+def test_a_missing_pyspark_is_named_with_the_way_to_get_it(monkeypatch):
+    require_pyspark()
+    monkeypatch.setattr(app_loading.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingPart, match="pip install"):
+        require_pyspark()
