@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError
 
 from mld.errors import ConditionFailed, ServiceError
 from mld.local.kinesis import KinesisFault, KinesisModel, KinesisSettings
-from tests.fakes.dynamodb import DynamoDbModel
+from tests.fakes.dynamodb_model import DynamoDbModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,8 @@ from mld.services.lease_renewer import LeaseRenewer
 from mld.services.lease_store import LeaseStore
 from mld.services.lease_taker import LeaseTaker
 from tests.fakes.clock import CountingIds, LoopClock
-from tests.fakes.dynamodb import DynamoDbModel, FakeDynamoDb
+from tests.fakes.dynamodb import FakeDynamoDb
+from tests.fakes.dynamodb_model import DynamoDbModel
 
 if TYPE_CHECKING:
     from mld.ports.clock import Clock

@@ -10,7 +10,8 @@ import pytest
 
 from mld.errors import ConditionFailed, InUse, NotFound, ServiceError, UnknownOutcome
 from tests.fakes.cloudwatch import FakeCloudWatch
-from tests.fakes.dynamodb import DynamoDbModel, DynamoDbSettings, FakeDynamoDb, Write
+from tests.fakes.dynamodb import FakeDynamoDb
+from tests.fakes.dynamodb_model import DynamoDbModel, DynamoDbSettings, Write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

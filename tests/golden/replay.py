@@ -29,7 +29,8 @@ from protocol.transcripts import Direction
 from tests.fakes.aggregate import aggregate
 from tests.fakes.children import ScriptedChild, ScriptedChildren
 from tests.fakes.clock import CountingIds, LoopClock
-from tests.fakes.dynamodb import DynamoDbModel, FakeDynamoDb
+from tests.fakes.dynamodb import FakeDynamoDb
+from tests.fakes.dynamodb_model import DynamoDbModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -17,7 +17,7 @@ from mld.local.kinesis import KinesisSettings
 from mld.model.config import Config
 from mld.model.sequence import Sentinel
 from mld.model.stream import Stream
-from tests.fakes.dynamodb import DynamoDbModel, DynamoDbSettings
+from tests.fakes.dynamodb_model import DynamoDbModel, DynamoDbSettings
 from tests.sim.children import Manners
 from tests.sim.java_peer import JavaPeer
 from tests.sim.joiner import Joiner3x

@@ -38,7 +38,7 @@ from tests.sim.intents import IntentJudge, intent_of, intent_sent
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tests.fakes.dynamodb import Write
+    from tests.fakes.dynamodb_model import Write
     from tests.sim.children import SimChild
     from tests.sim.stream import ShardTruth, SimStream
     from tests.sim.trace import Trace

@@ -19,7 +19,8 @@ from mld.model.stream import Stream
 from tests.fakes.children import ScriptedChild, ScriptedChildren, polite
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.cloudwatch import FakeCloudWatch
-from tests.fakes.dynamodb import DynamoDbModel, FakeDynamoDb
+from tests.fakes.dynamodb import FakeDynamoDb
+from tests.fakes.dynamodb_model import DynamoDbModel
 from tests.fakes.shard_world import simulated
 from tests.unit.services.consuming import Inline
 

@@ -32,7 +32,8 @@ from mld.services.shard_detector import ShardDetector
 from mld.services.shard_end import ShardEnd
 from tests.fakes.children import ScriptedChildren
 from tests.fakes.clock import CountingIds, LoopClock
-from tests.fakes.dynamodb import DynamoDbModel, FakeDynamoDb
+from tests.fakes.dynamodb import FakeDynamoDb
+from tests.fakes.dynamodb_model import DynamoDbModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
