@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import Future, wait
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,10 +14,28 @@ _T = TypeVar("_T")
 
 #: How long an interrupted call has to come to its end before its thread is given up, in s.
 GRACE_S = 5.0
+_here = threading.local()
 
 
 class Overdue(Exception):
-    """A call did not return in time; its thread is given up if it does not end by itself."""
+    """A call did not return in time; its thread is given up if it does not end by itself.
+
+    Attributes:
+        call: the outcome, now or later.
+    """
+
+    def __init__(self, text: str, call: Future[Any]) -> None:
+        super().__init__(text)
+        self.call = call
+
+    @property
+    def has_succeeded(self) -> bool:
+        """True if the call has returned after all, while it was being interrupted."""
+        return self.call.done() and self.call.exception() is None
+
+
+class GivenUp(Exception):
+    """Nobody waits for this call any more, or nobody may: it must not go on to its next step."""
 
 
 class SystemClock:
@@ -28,6 +46,19 @@ class SystemClock:
         return time.monotonic()
 
 
+def require_wanted() -> None:
+    """Asked inside a call before each step that others would see: does it still count?
+
+    A thread cannot be ended from outside, but it can look. Quiet outside of ``call_within``.
+
+    Raises:
+        GivenUp: the call's time is up, or ``is_wanted`` says no.
+    """
+    is_wanted: Callable[[], bool] | None = getattr(_here, "is_wanted", None)
+    if is_wanted is not None and not is_wanted():
+        raise GivenUp("the call was given up before its next step")
+
+
 def call_within(
     seconds: float,
     work: Callable[[], _T],
@@ -35,25 +66,33 @@ def call_within(
     name: str,
     interrupt: Callable[[], None] | None = None,
     grace_s: float = GRACE_S,
+    is_wanted: Callable[[], bool] | None = None,
+    late: Callable[[_T], None] | None = None,
 ) -> _T:
     """Call ``work`` in a thread of its own, and wait for it only so long.
 
     A Python thread cannot be ended from outside: one that never returns is left behind, and with
-    it whatever it holds. It is a daemon thread, so it does not keep the process alive.
+    it whatever it holds. So a lock that others need is taken by who calls this, never inside
+    ``work``. It is a daemon thread, so it does not keep the process alive.
 
     Args:
         seconds: how long to wait, >= 0.
         work: its result or exception is this function's.
         name: of the thread.
-        interrupt: called when time is up, to make ``work`` end.
+        interrupt: called when time is up, to make ``work`` end, and once more in the middle of the
+            grace: the first one may have come just before a step began.
         grace_s: how long to wait after the interrupt.
+        is_wanted: what ``require_wanted`` asks inside ``work``, beside the time.
+        late: gets a result that came too late, in whichever thread.
 
     Raises:
         Overdue: time is up.
     """
     done: Future[_T] = Future()
+    is_over = threading.Event()
 
     def run() -> None:
+        _here.is_wanted = lambda: not is_over.is_set() and (is_wanted is None or is_wanted())
         try:
             done.set_result(work())
         except BaseException as error:  # noqa: BLE001 - it is raised where it was called
@@ -63,7 +102,13 @@ def call_within(
     wait([done], max(0.0, seconds))
     if done.done():
         return done.result()
+    is_over.set()
     if interrupt is not None:
-        interrupt()
-        wait([done], grace_s)
-    raise Overdue(f"{name} did not end within {seconds:.3g} s")
+        for _ in range(2):
+            interrupt()
+            wait([done], grace_s / 2)
+            if done.done():
+                break
+    if late is not None:
+        done.add_done_callback(lambda call: None if call.exception() else late(call.result()))
+    raise Overdue(f"{name} did not end within {seconds:.3g} s", done)

@@ -1,4 +1,4 @@
-"""One job from plan to commits: attempts, deadlines, and who is to blame.
+"""One job from plan to commits: attempts, and who is to blame.
 
 What fails for all is repeated for all (a lost session, a server that is away). Anything else is
 narrowed down: the batches are run one by one, so that only the guilty shard fails. A write is only
@@ -7,87 +7,45 @@ ever repeated as a whole, staged anew: whether it has happened already is for ``
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.spark.calls import Overdue, call_within
-from mld.spark.decode import bad_record_in
-from mld.spark.errors import (
-    BatchFailed,
-    RecordRefused,
-    SinkUnavailable,
-    SparkChildError,
-    SparkUnreachable,
-)
-from mld.spark.failures import describe, is_server_gone, is_session_lost
-from mld.spark.job import FunctionFailed, Planned, Planner, RunAlone
+from mld.spark.committing import JobCommitter
+from mld.spark.errors import BatchFailed
+from mld.spark.failures import describe
+from mld.spark.job import Planner, RunAlone
+from mld.spark.tickets import Ticket
+from mld.spark.verdict import as_failure, is_everybodys, verdict
+from mld.spark.writing import Blamed, JobWriter, MergeRefused
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator, Sequence
-    from concurrent.futures import Future
-
-    from pyspark.sql import SparkSession
+    from collections.abc import Sequence
 
     from mld.spark.config import SparkConfig
-    from mld.spark.model import Batch, ShardKey
+    from mld.spark.model import ShardKey
     from mld.spark.ports import Clock, Sessions, Sink
     from mld.spark.progress import Progress
 
+__all__ = ["JobRun", "Ticket"]
 _log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
 _MAX_PAUSE_S = 10.0
 
 
-@dataclass(eq=False, slots=True)
-class Ticket:
-    """A batch that waits for its commit."""
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Batches that are tried together.
 
-    batch: Batch
-    fence: Callable[[], bool]
-    future: Future[None]
-    submitted_at: float
-    attempts: int = 0
-    payload_bytes: int = field(init=False)
+    Attributes:
+        tickets: at least one.
+        refused: how many they were when Spark refused their merged plan; 0 = it did not.
+    """
 
-    def __post_init__(self) -> None:
-        self.payload_bytes = sum(len(row.data) for row in self.batch.rows)
-
-    @property
-    def shard(self) -> ShardKey:
-        """Whose batch it is."""
-        return self.batch.shard
-
-    @property
-    def shard_id(self) -> str:
-        """Of the shard, for messages."""
-        return self.batch.shard.shard_id
-
-    def fail(self, error: BaseException) -> None:
-        """Answer with a failure, unless it is answered."""
-        if not self.future.done():
-            self.future.set_exception(error)
-
-    def is_wanted(self) -> bool:
-        """True while it may be written; a ticket behind its fence is answered here."""
-        if self.future.done():
-            return False
-        if self.fence():
-            return True
-        self.fail(BatchFailed(f"{self.shard_id}: the shard is lost; nothing more is committed"))
-        return False
-
-
-class _Blamed(Exception):
-    """The planning of one batch failed."""
-
-    def __init__(self, ticket: Ticket, error: BaseException) -> None:
-        self.ticket = ticket
-        self.error = error
-        super().__init__(str(error))
+    tickets: list[Ticket]
+    refused: int = 0
 
 
 class JobRun:
@@ -120,10 +78,11 @@ class JobRun:
     ) -> None:
         self.tickets = tuple(tickets)
         self.tag = f"kcl-mld-job-{next(_numbers)}"
-        self._sessions = sessions
-        self._sink = sink
+        self._committer = JobCommitter(sink, config, clock, self.tag)
+        late = self._committer.remove
+        self._writer = JobWriter(sessions, sink, planner, config, clock, self.tag, late)
         self._planner = planner
-        self._config = config
+        self._attempts = config.attempts
         self._clock = clock
         self._progress = progress
         self._stop = stop
@@ -135,155 +94,84 @@ class JobRun:
 
     def run(self) -> None:
         """Answer every ticket; raises nothing."""
-        groups = [list(self.tickets)]
+        groups = [_Group(list(self.tickets))]
         while groups:
-            group = [ticket for ticket in groups.pop() if ticket.is_wanted()]
-            if not group:
+            last = groups.pop()
+            group = _Group([each for each in last.tickets if each.is_wanted()], last.refused)
+            if not group.tickets:
                 continue
             if self._stop.is_set():
-                self._fail(group, BatchFailed("this process is ending"))
+                self._fail(group.tickets, BatchFailed("this process is ending"))
                 continue
-            try:
-                again = self._attempt(group)
-            except _Blamed as blamed:
-                self._fail([blamed.ticket], blamed.error)
-                again = [[ticket for ticket in group if ticket is not blamed.ticket]]
-            except RunAlone:
-                again = [[ticket] for ticket in group]
-            except Exception as error:  # noqa: BLE001 - judged, and told to whom it concerns
-                again = self._after_failure(group, error)
-            groups.extend(reversed(again))
+            groups.extend(reversed(self._attempt(group)))
             self._progress.job_ended()
 
-    def _attempt(self, group: list[Ticket]) -> list[list[Ticket]]:
+    def _attempt(self, group: _Group) -> list[_Group]:
         """Plan, write and commit; what has to be tried again."""
-        with self._planner.views.share() as together:
-            staged, left = self._stage(group) if together else (None, group)
-        if not together:
-            if len(group) > 1:
-                return [[ticket] for ticket in group]
-            with self._turn(group[0]):
-                staged, left = self._stage(group)
+        tickets = group.tickets
+        try:
+            staged, left = self._writer.write(tickets, may_merge=not group.refused)
+        except Blamed as blamed:
+            self._fail([blamed.ticket], blamed.error)
+            return [_Group([each for each in tickets if each is not blamed.ticket], group.refused)]
+        except RunAlone:
+            return _one_by_one(tickets)
+        except MergeRefused as refusal:
+            _log.info("Spark refuses merged plans; they are united for once: %s", refusal)
+            return [_Group(tickets, refused=len(tickets))]
+        except Exception as error:  # noqa: BLE001 - judged, and told to whom it concerns
+            return self._after_failure(group, error)
+        if group.refused and len(left) == group.refused:
+            self._planner.stop_merging()  # the very same batches: it was the merging
         return self._commit_all(staged, left)
 
-    def _commit_all(self, staged: Any, group: list[Ticket]) -> list[list[Ticket]]:
-        again: list[list[Ticket]] = []
+    def _commit_all(self, staged: Any, tickets: Sequence[Ticket]) -> list[_Group]:
+        again: list[_Group] = []
         try:
-            for ticket in group:
+            for ticket in tickets:
                 again.extend(self._commit(staged, ticket))
         finally:
-            if group:
-                self._discard(staged)
+            if tickets:
+                self._committer.discard(staged)
         return again
 
-    @contextlib.contextmanager
-    def _turn(self, ticket: Ticket) -> Iterator[None]:
-        with self._planner.views.turn(ticket.batch.batch_id):
-            try:
-                yield
-            except RunAlone as error:
-                text = f"{ticket.shard_id}: the function makes a view of another batch's rows"
-                raise _Blamed(ticket, BatchFailed(text)) from error
-
-    def _stage(self, group: list[Ticket]) -> tuple[Any, list[Ticket]]:
-        """Plan and write; what came of it, and the batches that are still wanted."""
-        deadline = self._clock.monotonic() + self._config.batch_timeout_s
-        session = self._sessions.get()
-        try:
-            plans = [(ticket, self._plan(session, ticket, deadline)) for ticket in group]
-            # A function takes its time, and for some sinks the write is the commit.
-            wanted = [(ticket, plan) for ticket, plan in plans if ticket.is_wanted()]
-            if not wanted:
-                return None, []
-            planned = [plan for _, plan in wanted]
-            staged = self._within(deadline, session, lambda: self._write(session, planned))
-        except Exception as error:
-            if is_session_lost(error) and (renew := getattr(self._sessions, "renew", None)):
-                renew(session)
-            raise
-        finally:
-            self._planner.release(ticket.batch for ticket in group)
-        return staged, [ticket for ticket, _ in wanted]
-
-    def _plan(self, session: SparkSession, ticket: Ticket, deadline: float) -> Planned:
-        try:
-            plan: Planned = self._within(
-                deadline, session, lambda: self._planner.plan(session, ticket.batch)
-            )
-        except FunctionFailed as error:
-            raise _Blamed(ticket, error) from error
-        except Overdue as error:
-            late = BatchFailed(
-                f"{ticket.shard_id}: the function did not return for batch "
-                f"{ticket.batch.batch_id} within spark.batch.timeout "
-                f"({self._config.batch_timeout_s:g} s)"
-            )
-            raise _Blamed(ticket, late) from error
-        return plan
-
-    def _write(self, session: SparkSession, planned: Sequence[Planned]) -> Any:
-        batches = [each.batch for each in planned]
-        self._planner.keep_bad_rows(session, batches)
-        return self._sink.write(self._planner.unite(session, planned), batches)
-
-    def _within(self, deadline: float, session: SparkSession, work: Callable[[], Any]) -> Any:
-        """Call in a thread whose Spark operations carry this job's tag."""
-
-        def tagged() -> Any:
-            session.addTag(self.tag)
-            return work()
-
-        return call_within(
-            deadline - self._clock.monotonic(),
-            tagged,
-            name=self.tag,
-            interrupt=lambda: self._sessions.interrupt(self.tag),
-        )
-
-    def _commit(self, staged: Any, ticket: Ticket) -> list[list[Ticket]]:
+    def _commit(self, staged: Any, ticket: Ticket) -> list[_Group]:
         if not ticket.is_wanted():
             return []
         try:
-            self._sink.commit(staged, ticket.batch)
+            self._committer.commit(staged, ticket)
         except Exception as error:  # noqa: BLE001 - judged
-            return self._after_failure([ticket], error)
-        else:
-            latency_s = self._clock.monotonic() - ticket.submitted_at
-            self._progress.committed(ticket.batch, latency_s)
-            ticket.future.set_result(None)
+            return self._after_failure(_Group([ticket]), error)
+        latency_s = self._clock.monotonic() - ticket.submitted_at
+        self._progress.committed(ticket.batch, latency_s)
+        ticket.future.set_result(None)
         return []
 
-    def _discard(self, staged: Any) -> None:
-        try:
-            self._sink.discard(staged)
-        except Exception as error:  # noqa: BLE001 - what is left over harms nobody
-            _log.warning("the leftovers of a job stay behind: %s", describe(error))
-
-    def _after_failure(self, group: list[Ticket], error: Exception) -> list[list[Ticket]]:
+    def _after_failure(self, group: _Group, error: Exception) -> list[_Group]:
         """Who tries again, in which company."""
-        is_everybodys = _is_everybodys(error)
-        if len(group) > 1 and _is_analysis(error) and self._planner.stop_merging():
-            return [group]
-        if len(group) > 1 and not is_everybodys:
+        tickets = group.tickets
+        if is_everybodys(error):
+            return self._once_more(group, error)
+        if len(tickets) > 1:
             _log.warning(
                 "a job for %d shards failed; they are run one by one: %s",
-                len(group),
+                len(tickets),
                 describe(error),
             )
-            return [[ticket] for ticket in group]
-        if not is_everybodys and (final := _verdict(group[0], error)) is not None:
-            self._fail(group, final)
+            return _one_by_one(tickets)
+        if (final := verdict(tickets[0], error)) is not None:
+            self._fail(tickets, final)
             return []
         return self._once_more(group, error)
 
-    def _once_more(self, group: list[Ticket], error: Exception) -> list[list[Ticket]]:
-        for ticket in group:
+    def _once_more(self, group: _Group, error: Exception) -> list[_Group]:
+        for ticket in group.tickets:
             ticket.attempts += 1
-        spent = [ticket for ticket in group if ticket.attempts >= self._config.attempts]
+        spent = [ticket for ticket in group.tickets if ticket.attempts >= self._attempts]
         for ticket in spent:
             text = f"gave up after {ticket.attempts} attempts: {describe(error)}"
-            self._fail([ticket], _as_failure(ticket, text, error))
-        left = [ticket for ticket in group if ticket not in spent and ticket.is_wanted()]
+            self._fail([ticket], as_failure(ticket, text, error))
+        left = [each for each in group.tickets if each not in spent and each.is_wanted()]
         if not left:
             return []
         pause_s = min(_MAX_PAUSE_S, self._pause_s * 2 ** (left[0].attempts - 1))
@@ -294,7 +182,7 @@ class JobRun:
             describe(error),
         )
         self._stop.wait(pause_s)
-        return [left]
+        return [_Group(left, group.refused)]
 
     def _fail(self, tickets: Sequence[Ticket], error: BaseException) -> None:
         for ticket in tickets:
@@ -302,36 +190,5 @@ class JobRun:
             ticket.fail(error)
 
 
-def _is_everybodys(error: Exception) -> bool:
-    """True if no batch is to blame."""
-    return is_session_lost(error) or is_server_gone(error)
-
-
-def _is_analysis(error: Exception) -> bool:
-    from pyspark.errors import AnalysisException  # noqa: PLC0415 - takes half a second
-
-    return isinstance(error, AnalysisException)
-
-
-def _verdict(ticket: Ticket, error: Exception) -> BaseException | None:
-    """What ends a batch at once; None = it may be tried again."""
-    if isinstance(error, SparkUnreachable | SinkUnavailable):
-        return None
-    if isinstance(error, SparkChildError):
-        return error
-    if isinstance(error, Overdue):
-        text = "the job did not end within spark.batch.timeout"
-        return _as_failure(ticket, text, error)
-    if (where := bad_record_in(str(error))) is not None:
-        return RecordRefused(
-            f"the record of {where} cannot be decoded, and spark.decoder.onError is fail"
-        )
-    if _is_analysis(error):
-        return _as_failure(ticket, f"Spark refuses the plan: {describe(error)}", error)
-    return None
-
-
-def _as_failure(ticket: Ticket, text: str, cause: Exception) -> BatchFailed:
-    failure = BatchFailed(f"{ticket.shard_id}: batch {ticket.batch.batch_id}: {text}")
-    failure.__cause__ = cause
-    return failure
+def _one_by_one(tickets: Sequence[Ticket]) -> list[_Group]:
+    return [_Group([ticket]) for ticket in tickets]

@@ -6,10 +6,11 @@ but the launcher knows how a server is started.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -38,6 +39,10 @@ class Sink(Protocol):
 
     The order of calls for a job is ``write``, then ``commit`` for each batch that is still wanted,
     then ``discard``, always. Before the first batch of a shard comes ``mark``.
+
+    ``write`` and ``commit`` run in threads that are given up when their time is over
+    (``mld.spark.calls``): such a thread may go on for a while, so neither holds a lock across
+    anything that may hang, and both ask ``require_wanted`` before a step that others would see.
     """
 
     @property
@@ -73,12 +78,42 @@ class Sink(Protocol):
     def commit(self, staged: Any, batch: Batch) -> None:
         """Make one batch durable and visible, or prove that it already is.
 
+        It may be given up when its time is over. Then this process neither repeats it nor removes
+        what was staged while it goes on; but the shard's next session, perhaps in this process,
+        asks ``mark`` and writes anew. What keeps the two apart is the sink's own proof that a
+        position is extended once: the chain's directory name, which one rename can take; the mark's
+        row in the database, locked and changed in the transaction that moves the rows. For delta
+        and merge the write is the commit: ``txnVersion`` lets the first of two through; a merge
+        fails if another one has added rows since it began.
+
         Raises:
             Fenced: another writer has extended the same position.
         """
 
     def discard(self, staged: Any) -> None:
-        """Remove what is left of a job; never raises for what is not there."""
+        """Remove what is left of a job; never raises for what is not there.
+
+        Not called while a commit of the job may go on.
+        """
+
+
+@runtime_checkable
+class Serial(Protocol):
+    """A sink whose writes take turns in this process."""
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Entered around ``write``, by a thread that is never given up.
+
+        Waiting for it is not part of anybody's time.
+        """
+
+
+@runtime_checkable
+class CancelsCommits(Protocol):
+    """A sink that can hasten the end of a commit whose time is over."""
+
+    def cancel(self, batch: Batch) -> None:
+        """Interrupt the commit of a batch, if there is one; called from another thread."""
 
 
 class IntentStore(Protocol):

@@ -5,10 +5,14 @@ and skips a write that is not above it. The number and the range of the batch ar
 the write (``IntentStore``), so a repeat has the same number and the same records, whatever the
 redelivery looks like. Source: Delta's "Idempotent table writes in foreachBatch"; an empty write
 records its number too (measured with 4.4.0).
+
+So a write that is given up after its time may still commit: it and the shard's next try have the
+same number and the same records, and Delta lets one of them through, at the same moment too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -20,6 +24,7 @@ from mld.spark.sinks.spark_errors import condition, first_line, refuse_none, ret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -65,6 +70,10 @@ class DeltaSink:
         """
         self._exists = self._target.look(spark)
 
+    def turn(self) -> AbstractContextManager[object]:
+        """Until the table is there: the first batches of many shards would all create it."""
+        return contextlib.nullcontext() if self._exists else self._lock
+
     def mark(self, shard: ShardKey) -> Position | None:
         """None: what is durable is told by the intent, not by the table."""
         del shard
@@ -108,8 +117,7 @@ class DeltaSink:
         self._target.save(writer)
 
     def _create(self, rows: DataFrame) -> None:
-        """Create the table ahead, so that the first batches of many shards do not collide."""
-        with self._lock:
-            if not self._exists:
-                self._target.create(rows, self._pause)
-                self._exists = True
+        """Create the table ahead; see ``turn``."""
+        if not self._exists:
+            self._target.create(rows, self._pause)
+            self._exists = True

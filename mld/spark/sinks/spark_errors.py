@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypeVar
 
+from mld.spark.calls import require_wanted
 from mld.spark.errors import BatchFailed
 
 if TYPE_CHECKING:
@@ -68,14 +69,17 @@ def retry_conflicts(what: str, call: Callable[[], T], pause: Callable[[float], N
 
     Raises:
         BatchFailed: others came between each time.
+        GivenUp: nobody waits for it any more, or the shard was lost meanwhile.
     """
     for pause_s in _PAUSES_S:
+        require_wanted()
         try:
             return call()
         except Exception as error:
             if not is_conflict(error):
                 raise
             pause(pause_s)
+    require_wanted()
     try:
         return call()
     except Exception as error:

@@ -7,6 +7,10 @@ matter of the record alone: an aggregate over a batch depends on the cut.
 A worker that has lost its lease and does not know yet may write rows once more. If table and rows
 have ``sequence_number`` (and ``shard_id``), a row never goes back to an older record of its shard;
 without these columns it may, until the shard's new owner has written the newer record.
+
+A merge that is given up after its time may still end on the server, while the next one runs. That
+next one wins: Delta refuses a merge if another commit has added rows to the table since it began,
+and a merge that was given up is not repeated after such a conflict.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from mld.spark.sinks.spark_errors import condition, first_line, refuse_none, ret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -61,7 +66,6 @@ class MergeSink:
         self._updates = config.sink_mode == "update"
         self._application = application
         self._pause = pause
-        #: Two merges of one process would only come between each other.
         self._lock = threading.Lock()
         self._exists = False
 
@@ -75,6 +79,10 @@ class MergeSink:
         self._exists = self._target.look(spark)
         if self._exists:
             self._target.require(spark, self._key)
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Two merges of one process would only come between each other."""
+        return self._lock
 
     def mark(self, shard: ShardKey) -> Position | None:
         """None: a repeat does no harm."""
@@ -100,12 +108,11 @@ class MergeSink:
                 f"have {', '.join(columns)}"
             )
         what = f"{self._target}, batches of {shards}"
-        with self._lock:
-            try:
-                self._merge(what, rows, columns)
-            except Exception as error:
-                self._explain(what, error)
-                raise
+        try:
+            self._merge(what, rows, columns)
+        except Exception as error:
+            self._explain(what, error)
+            raise
 
     def commit(self, staged: Any, batch: Batch) -> None:
         """Nothing: Delta's own commit was part of ``write``."""

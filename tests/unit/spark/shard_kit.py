@@ -226,8 +226,12 @@ class MemorySink:
 class FakePlanner(Planner):
     """Plans without Spark: a frame is a list of rows."""
 
+    @property
+    def merges(self):
+        return self._merges
+
     def source(self, spark, batch):
-        return Frame([row.position for row in batch.rows]), None
+        return Frame([row.position for row in batch.rows]), object() if self._merges else None
 
     def unite(self, spark, planned):
         answers = [each.frame.rows for each in planned if each.frame is not None]
@@ -266,12 +270,13 @@ class Bench:
         self.config = settings(**named, **properties)
         self.pipeline = pipeline or pipeline_of(function)
         self.gate = ShardGate()
+        self.planner = FakePlanner(self.pipeline, self.config)
         self.engine = Engine(
             self.sessions,
             self.sink,
             self.pipeline,
             self.config,
-            planner=FakePlanner(self.pipeline, self.config),
+            planner=self.planner,
             pause_s=0.001,
         )
 

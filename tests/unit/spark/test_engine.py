@@ -61,7 +61,8 @@ def test_batches_of_several_shards_run_in_one_job(bench):
     b.sink.gate.set()
     assert [outcome(each) for each in [held, *futures]] == [None] * 4
     assert b.sink.jobs == [["busy"], ["a", "b", "c"]]
-    assert b.sink.discarded == 2
+    assert outcome(b.engine.submit(batch("d"), always)) is None
+    assert b.sink.discarded >= 2
 
 
 def test_no_job_holds_two_batches_of_one_shard_and_their_order_is_kept(bench):
@@ -346,14 +347,50 @@ def test_a_batch_whose_shard_is_lost_during_a_failure_is_not_tried_again(bench):
     assert len(b.sink.jobs) == 1
 
 
-def test_a_merged_plan_that_spark_refuses_is_tried_again_as_a_union(bench):
-    b = one_runner(bench)
+def refuse_job(b, *errors):
+    """Two shards in one job, which fails as told; how they ended."""
     hold_runner(b)
-    b.sink.write_errors = [None, AnalysisException("MISSING_GROUP_BY"), None]
+    b.sink.write_errors = [None, *errors]
     futures = [b.engine.submit(batch(shard), always) for shard in "ab"]
     b.sink.gate.set()
-    assert [outcome(each) for each in futures] == [None, None]
+    return [outcome(each) for each in futures]
+
+
+def test_a_merged_plan_that_spark_refuses_is_tried_again_as_a_union(bench):
+    b = one_runner(bench)
+    assert refuse_job(b, AnalysisException("MISSING_GROUP_BY")) == [None, None]
     assert b.sink.jobs[1:] == [["a", "b"], ["a", "b"]]
+    assert not b.planner.merges
+
+
+def test_a_plan_that_spark_refuses_as_a_union_too_does_not_end_the_merging(bench):
+    b = one_runner(bench)
+    typo = [AnalysisException("no such column")] * 3
+    fine, guilty = refuse_job(b, *typo[:2], None, typo[2])
+    assert fine is None
+    assert "b: batch stream.b@start: Spark refuses the plan" in str(guilty)
+    assert b.sink.jobs[1:] == [["a", "b"], ["a", "b"], ["a"], ["b"]]
+    assert b.planner.merges
+
+
+def test_a_union_without_the_batch_that_was_lost_meanwhile_is_no_evidence(bench):
+    b = one_runner(bench)
+    hold_runner(b)
+    answers = iter([True, True, False])
+    b.sink.write_errors = [None, AnalysisException("no such column")]
+    kept = b.engine.submit(batch("a"), always)
+    lost = b.engine.submit(batch("b"), lambda: next(answers))
+    b.sink.gate.set()
+    assert outcome(kept) is None
+    assert "the shard is lost" in str(outcome(lost))
+    assert b.planner.merges
+
+
+def test_a_refusal_where_nothing_was_merged_is_narrowed_at_once(bench):
+    b = one_runner(bench)
+    b.planner.stop_merging()
+    assert refuse_job(b, AnalysisException("no such column")) == [None, None]
+    assert b.sink.jobs[1:] == [["a", "b"], ["a"], ["b"]]
 
 
 def test_a_plan_that_spark_refuses_ends_its_batch_at_once(bench):

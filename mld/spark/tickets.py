@@ -1,0 +1,67 @@
+"""A batch that waits for its commit, and who is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mld.spark.errors import BatchFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from mld.spark.model import Batch, ShardKey
+
+
+@dataclass(eq=False, slots=True)
+class Ticket:
+    """A batch that waits for its commit.
+
+    Attributes:
+        batch: which.
+        fence: False once the shard is lost, and from then on; may be asked in any thread.
+        future: is told how it ended.
+        submitted_at: monotonic s.
+        attempts: that failed and were nobody's fault.
+        payload_bytes: of its records.
+        spent_s: time that its function took in this attempt, in s.
+        deadline: monotonic s at which its time (``spark.batch.timeout``) is up in this attempt. It
+            counts the batch's own function and what is done for all, not the functions of others.
+    """
+
+    batch: Batch
+    fence: Callable[[], bool]
+    future: Future[None]
+    submitted_at: float
+    attempts: int = 0
+    payload_bytes: int = field(init=False)
+    spent_s: float = field(default=0.0, init=False)
+    deadline: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        self.payload_bytes = sum(len(row.data) for row in self.batch.rows)
+
+    @property
+    def shard(self) -> ShardKey:
+        """Whose batch it is."""
+        return self.batch.shard
+
+    @property
+    def shard_id(self) -> str:
+        """Of the shard, for messages."""
+        return self.batch.shard.shard_id
+
+    def fail(self, error: BaseException) -> None:
+        """Answer with a failure, unless it is answered."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def is_wanted(self) -> bool:
+        """True while it may be written; a ticket behind its fence is answered here."""
+        if self.future.done():
+            return False
+        if self.fence():
+            return True
+        self.fail(BatchFailed(f"{self.shard_id}: the shard is lost; nothing more is committed"))
+        return False
