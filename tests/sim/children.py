@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from protocol import ChildMessage
     from tests.sim.gate import Gate
+    from tests.sim.judges import Judges
 
 _PIPE_BYTES = 65_536
 _SIGTERM = -15
@@ -125,7 +126,7 @@ class SimChild:
         worker: str,
         manners: Callable[[], Manners],
         rng: random.Random,
-        judge: Any,
+        judges: Judges,
         announced: frozenset[str],
     ) -> None:
         self._pid = pid
@@ -143,7 +144,7 @@ class SimChild:
         self._intent = Intent(0, "", "", "")
         self.exit_code: int | None = None
         self._rng = rng
-        self._judge = judge
+        self._judges = judges
         self._stdin = _Pipe()
         self._stdout = _Pipe()
         self._ended = asyncio.Event()
@@ -204,7 +205,7 @@ class SimChild:
             self._ended.set()
             if self._task is not None and self._task is not asyncio.current_task():
                 self._task.cancel()
-            self._judge.child_ended(self, code)
+            self._judges.children.child_ended(self, code)
 
     async def _live(self) -> None:
         try:
@@ -212,7 +213,7 @@ class SimChild:
                 await self._handle(message)
         except RemoteProtocolError as error:
             if not self._stdin.closed:  # else: dismissed in the middle of a checkpoint
-                self._judge.illegal_message(self, error)
+                self._judges.children.illegal_message(self, error)
             self._exit(1)
         except (BrokenPipeError, _Crashed):
             self._exit(1)
@@ -236,7 +237,7 @@ class SimChild:
             self.shard_id = message.shard_id or ""
             self.began_at = (message.sequence_number or "", message.sub_sequence_number or 0)
             self._intent = intent_in(message.extras) or self._intent
-        self._judge.message(self, message)
+        self._judges.children.message(self, message)
         await asyncio.sleep(self._rng.uniform(*manners.work_s))
         await self._misbehave(manners)
         match message:
@@ -257,7 +258,7 @@ class SimChild:
         if self._lucky(manners.wrong) and message.action is not Action.INITIALIZE:
             await self._stdout.write(b'{"action":"status","responseFor":"initialize"}\n')
             await asyncio.get_running_loop().create_future()
-        self._judge.answered(self, message)
+        self._judges.children.answered(self, message)
         await self._say(Status(message.action))
 
     async def _misbehave(self, manners: Manners) -> None:
@@ -278,12 +279,12 @@ class SimChild:
         style = self.manners.checkpoints
         if style == "record" and len(records) > 1:
             middle = len(records) // 2
-            self._judge.processed(self, records[: middle + 1])
+            self._judges.children.processed(self, records[: middle + 1])
             await self._checkpoint(records[middle])
-            self._judge.processed(self, records[middle + 1 :])
+            self._judges.children.processed(self, records[middle + 1 :])
             await self._checkpoint(records[-1])
             return
-        self._judge.processed(self, records)
+        self._judges.children.processed(self, records)
         if records and (
             style in {"batch", "cheeky"} or (style == "rarely" and self._batches % 5 == 0)
         ):
@@ -308,7 +309,7 @@ class SimChild:
         result = await self._next()
         if not isinstance(result, IntentResult):
             raise BrokenPipeError
-        self._judge.intent_answered(self, result.error)
+        self._judges.children.intent_answered(self, result.error)
         return result.error
 
     async def _ask_for_too_much(self) -> None:
@@ -320,7 +321,7 @@ class SimChild:
         result = await self._next()
         if not isinstance(result, CheckpointResult):
             raise BrokenPipeError
-        self._judge.checkpoint_answered(self, result)
+        self._judges.children.checkpoint_answered(self, result)
 
     async def _checkpoint(self, record: Any) -> None:
         """Ask, and ask again while told that the table is too busy (as kclpy's samples do)."""
@@ -334,7 +335,7 @@ class SimChild:
             result = await self._next()
             if not isinstance(result, CheckpointResult):
                 raise BrokenPipeError
-            self._judge.checkpoint_answered(self, result)
+            self._judges.children.checkpoint_answered(self, result)
             if result.error is None or result.error in {
                 "ShutdownException",
                 "InvalidStateException",
@@ -360,13 +361,13 @@ class SimChildren:
         gate: Gate,
         rng: random.Random,
         manners: Callable[[], Manners],
-        judge: Any,
+        judges: Judges,
     ) -> None:
         self._worker = worker
         self._gate = gate
         self._rng = rng
         self._manners = manners
-        self._judge = judge
+        self._judges = judges
         self.children: list[SimChild] = []
 
     async def start(
@@ -380,13 +381,13 @@ class SimChildren:
             self._worker,
             self._manners,
             self._rng,
-            self._judge,
+            self._judges,
             capabilities(env),
         )
         self.children.append(child)
         child.begin()
         on_stderr(b"child is up")
-        return _GatedChild(child, self._gate, self._judge)
+        return _GatedChild(child, self._gate, self._judges)
 
     def running(self) -> list[SimChild]:
         """Processes that exist."""
@@ -401,10 +402,10 @@ class SimChildren:
 class _GatedChild:
     """A child seen from a worker that may be dead."""
 
-    def __init__(self, child: SimChild, gate: Gate, judge: Any) -> None:
+    def __init__(self, child: SimChild, gate: Gate, judges: Judges) -> None:
         self._child = child
         self._gate = gate
-        self._judge = judge
+        self._judges = judges
 
     @property
     def pid(self) -> int:
@@ -412,7 +413,7 @@ class _GatedChild:
 
     async def write(self, data: bytes) -> None:
         await self._gate.passable()
-        self._judge.said(self._child, data)
+        self._judges.beliefs.said(self._child, data)
         await self._child.write(data)
 
     async def read(self) -> bytes:

@@ -19,14 +19,16 @@ from mld.model.sequence import Sentinel
 from mld.model.stream import Stream
 from tests.fakes.dynamodb_model import DynamoDbModel, DynamoDbSettings
 from tests.sim.children import Manners
+from tests.sim.court import Court, Violation
 from tests.sim.java_peer import JavaPeer
 from tests.sim.joiner import Joiner3x
-from tests.sim.judges import Judges, Violation, text_of
+from tests.sim.judges import Judges
 from tests.sim.loop import SimLoop, Stalled, run
 from tests.sim.nemesis import Nemesis
 from tests.sim.node import TABLE, Node, config_of
 from tests.sim.plan import Plan, draw
 from tests.sim.ports import EPOCH_S
+from tests.sim.rows import text_of
 from tests.sim.stream import STREAM, SimStream
 from tests.sim.trace import Trace
 
@@ -81,7 +83,7 @@ class _LogJudge(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         if error is not None and not isinstance(error, MldError):
-            self._fleet.judges.convict("S0", f"{record.getMessage()}: {error!r}")
+            self._fleet.court.convict("S0", f"{record.getMessage()}: {error!r}")
 
 
 class Fleet:
@@ -121,18 +123,17 @@ class Fleet:
         )
         leases = config_of(plan, "nobody").leases
         self.leases = leases
-        self.judges = Judges(
+        self.court = Court(
             self.stream,
             self.trace,
             self.now,
-            table=TABLE,
             failover_s=leases.failover_s,
-            renewal_s=leases.renewal_interval_s,
-            request_timeout_s=leases.request_timeout_s,
             all_shards_matter=not self._at_latest,
             believers=lambda: {node.worker_id: node.believes() for node in self.nodes},
         )
-        self.dynamodb.observers.append(self.judges.wrote)
+        calm_window_s = leases.renewal_interval_s + 2 * leases.request_timeout_s
+        self.judges = Judges(self.court, table=TABLE, calm_window_s=calm_window_s)
+        self.dynamodb.observers.append(self.judges.table.wrote)
         self.manners = plan.manners
         self.nodes: list[Node] = []
         self.members: list[Any] = []
@@ -191,7 +192,7 @@ class Fleet:
                 self._check_stop(node)
             if isinstance(node.error, UnservableFleet):
                 if not self.flipped:
-                    self.judges.convict("S0", f"{node.worker_id} refused a sound fleet")
+                    self.court.convict("S0", f"{node.worker_id} refused a sound fleet")
                 return
             self.nodes.remove(node)
             await asyncio.sleep(rng.uniform(0.5, 15 if self.manners is not _POLITE else 1))
@@ -203,12 +204,12 @@ class Fleet:
         took_s = self.now() - node.stop_asked_s
         child = node.config.child
         bound_s = node.config.shutdown_grace_s + child.eof_grace_s + child.term_grace_s + 2.0
-        if self.judges.calm and node.config.shutdown_grace_s > 1.0:
+        if self.court.calm and node.config.shutdown_grace_s > 1.0:
             bound_s = node.config.shutdown_grace_s
             if node.outcome is None or not node.outcome.complete or node.outcome.leases_left:
-                self.judges.convict("L4", f"{node.worker_id} ended with {node.outcome}")
+                self.court.convict("L4", f"{node.worker_id} ended with {node.outcome}")
         if took_s > bound_s:
-            self.judges.convict("L4", f"{node.worker_id} took {took_s:.1f} s to stop")
+            self.court.convict("L4", f"{node.worker_id} took {took_s:.1f} s to stop")
 
     # -- load ----------------------------------------------------------------------------------
 
@@ -249,13 +250,13 @@ class Fleet:
         keys = [
             shard.shard_id
             for shard in self.stream.model.stream(STREAM).open_shards
-            if shard.shard_id in self.judges.leases() and not (self.plan.peers and shard.parents)
+            if shard.shard_id in self.court.rows and not (self.plan.peers and shard.parents)
         ]
         if not keys or self.plan.flip_at_s is not None or self._at_latest:
             return
         key = rng.choice(keys)
-        self.judges.actor = "operator"
-        self.judges.foreigners.add("operator")
+        self.court.actor = "operator"
+        self.court.foreigners.add("operator")
         self.trace.add("", f"ROW {key} DELETED")
         self.dynamodb.call("DeleteItem", {"TableName": TABLE, "Key": {"leaseKey": {"S": key}}})
 
@@ -264,8 +265,8 @@ class Fleet:
         while TABLE not in self.dynamodb.tables:  # noqa: ASYNC110 - it does not tell
             await asyncio.sleep(1)
         await asyncio.sleep(self.plan.create_s)
-        self.judges.actor = "operator"
-        self.judges.foreigners.add("operator")
+        self.court.actor = "operator"
+        self.court.foreigners.add("operator")
         for item in (
             {"leaseKey": {"S": STREAM}, "entityType": {"S": "STREAM"}, "streamId": {"S": STREAM}},
             {"leaseKey": {"S": "shardId-broken"}, "leaseCounter": {"S": "many"}},
@@ -276,7 +277,7 @@ class Fleet:
         """Look at beliefs, for ever."""
         while True:
             await asyncio.sleep(TICK_S)
-            self.judges.tick()
+            self.judges.beliefs.tick()
 
     # -- liveness ------------------------------------------------------------------------------
 
@@ -287,28 +288,28 @@ class Fleet:
         await asyncio.sleep(10)
         self.producing = False
         await asyncio.sleep(self.leases.failover_s + 16)
-        self.judges.calm = True
+        self.court.calm = True
         taker_s = self.leases.taker_interval_s
         orphaned: dict[str, float] = {}
         bound_s = self.now() + 60 + taker_s * (len(self.stream.truth) + 4)
         backlog = sum(len(truth.places) for truth in self.stream.truth.values())
         bound_s += 2 * backlog / self.plan.max_records * 1.5
-        if self._has_hole() or any(log.row_dropped for log in self.judges.logs.values()):
+        if self._has_hole() or any(log.row_dropped for log in self.court.logs.values()):
             bound_s += JAVA_ELECTION_S if self.plan.peers else ELECTION_S
         why = "?"
-        while self.now() < bound_s and not self.judges.violations:
+        while self.now() < bound_s and not self.court.violations:
             await asyncio.sleep(1)
             self._check_orphans(orphaned, 2 * taker_s + self.leases.failover_s + 5)
             why = self._unfinished()
             if not why:
                 return
-        if not self.judges.violations:
-            self.judges.convict("L2" if why.startswith("counts") else "L3", why)
+        if not self.court.violations:
+            self.court.convict("L2" if why.startswith("counts") else "L3", why)
 
     def _has_hole(self) -> bool:
         """Whether some hash keys have no unfinished lease: only an audit can mend that."""
         reach = 0
-        shards = [self.stream.shards[key] for key in self.judges.unfinished()]
+        shards = [self.stream.shards[key] for key in self.court.unfinished()]
         for shard in sorted(shards, key=lambda shard: shard.start_key):
             if shard.start_key > reach:
                 return True
@@ -319,11 +320,11 @@ class Fleet:
         """L1: a lease without a live owner finds one."""
         live = {member.worker_id for member in self._members_alive()}
         now = self.now()
-        for key, item in self.judges.leases().items():
+        for key, item in self.court.rows.items():
             if text_of(item, "checkpoint") == "SHARD_END" or text_of(item, "leaseOwner") in live:
                 orphaned.pop(key, None)
             elif now - orphaned.setdefault(key, now) > bound_s:
-                self.judges.convict("L1", f"{key} has had no live owner for {bound_s:.0f} s")
+                self.court.convict("L1", f"{key} has had no live owner for {bound_s:.0f} s")
 
     def _members_alive(self) -> list[Any]:
         return self.alive() + [member for member in self.members if member.alive]
@@ -332,20 +333,20 @@ class Fleet:
         """What is still to come, "" when nothing is."""
         self.stream.refresh()
         for shard_id, truth in self.stream.truth.items():
-            log = self.judges.log(shard_id)
+            log = self.court.log(shard_id)
             if self._at_latest and self._is_past(shard_id):
                 continue
             if log.prefix < len(truth.places):
                 return f"{shard_id}: {log.prefix} of {len(truth.places)} records processed"
             shard = self.stream.model.stream(STREAM).shards[shard_id]
             # A row that was deleted after its children had theirs leaves no hole: nobody misses it.
-            gone = log.row_dropped and shard_id not in self.judges.leases()
+            gone = log.row_dropped and shard_id not in self.court.rows
             if not shard.is_open and not log.ended and not gone:
                 return f"{shard_id}: closed and read, but not at SHARD_END"
         if self.flipped and self.alive():
             return f"{len(self.alive())} workers serve a fleet that has flipped"
         counts = {member.worker_id: 0 for member in self._members_alive()}
-        for item in self.judges.leases().values():
+        for item in self.court.rows.values():
             owner = text_of(item, "leaseOwner")
             if owner in counts:
                 counts[owner] += 1
@@ -355,9 +356,9 @@ class Fleet:
 
     def _is_past(self, shard_id: str) -> bool:
         """With LATEST: all of this shard's records may have come before its first reader."""
-        item = self.judges.leases().get(shard_id)
+        item = self.court.rows.get(shard_id)
         if item is None:
-            return not self.judges.log(shard_id).begun
+            return not self.court.log(shard_id).begun
         return text_of(item, "checkpoint") == Sentinel.LATEST
 
     # -- the whole run -------------------------------------------------------------------------
@@ -393,9 +394,9 @@ class Fleet:
                 self.new_peer()
             nemesis.start(group, tasks)
             await nemesis.chaos()
-            if not self.judges.violations:
+            if not self.court.violations:
                 await self.calm()
-            if not self.judges.violations:
+            if not self.court.violations:
                 await self._stop_all()
             self.producing = False
             for member in self._members_alive():
@@ -405,7 +406,7 @@ class Fleet:
         loop = self._loop
         assert isinstance(loop, SimLoop)
         for context in loop.uncaught:
-            self.judges.convict(
+            self.court.convict(
                 "S0", f"nobody caught {context.get('exception')!r}: {context['message']}"
             )
 
@@ -418,7 +419,7 @@ class Fleet:
                 async with asyncio.timeout(60):
                     await node.ended.wait()
             except TimeoutError:
-                self.judges.convict("L4", f"{node.worker_id} did not stop in 60 s")
+                self.court.convict("L4", f"{node.worker_id} did not stop in 60 s")
         await asyncio.sleep(0.1)
 
 
@@ -437,16 +438,16 @@ def judge(seed: int | Plan, build: Build = app.build, rows: int = 40) -> Verdict
         virtual_s = run(main())
     except Stalled as stalled:
         virtual_s = fleets[0].trace.rows[-1].at_s
-        fleets[0].judges.violations.append(Violation("L0", str(stalled), virtual_s))
+        fleets[0].court.violations.append(Violation("L0", str(stalled), virtual_s))
     fleet = fleets[0]
     return Verdict(
         plan.seed,
         isinstance(seed, int),
-        tuple(fleet.judges.violations),
+        tuple(fleet.court.violations),
         fleet.trace.digest(),
         fleet.trace.table(rows),
         virtual_s,
         sum(len(truth.places) for truth in fleet.stream.truth.values()),
-        fleet.judges.duplicates,
-        dict(fleet.judges.counts),
+        fleet.court.duplicates,
+        dict(fleet.court.counts),
     )

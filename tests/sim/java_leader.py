@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mld.errors import AwsError
-from tests.sim.judges import text_of
+from tests.sim.rows import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -20,10 +20,10 @@ from mld.local.kinesis.port import FakeKinesis
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.sim.gate import Gate
 from tests.sim.java_leader import JavaLeader, parents_of
-from tests.sim.judges import text_of
 from tests.sim.loop import OWNER, TaskOwner
 from tests.sim.node import TABLE
 from tests.sim.ports import ThroughGate
+from tests.sim.rows import text_of
 from tests.sim.stream import STREAM
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class JavaPeer(TaskOwner):
         self._taker_s = leases.taker_interval_s
 
         def entered() -> None:
-            fleet.judges.actor = worker_id
+            fleet.court.actor = worker_id
 
         self._dynamodb: Any = ThroughGate(
             "dynamodb",
@@ -396,7 +396,7 @@ class JavaPeer(TaskOwner):
                 "StartingSequenceNumber": position,
             }
             sub = int(item["checkpointSubSequenceNumber"]["N"])
-            if sub < self.fleet.judges.last_place(held.key, after):
+            if sub < self.fleet.stream.truth[held.key].last_sub(after):
                 where["ShardIteratorType"] = "AT_SEQUENCE_NUMBER"
         token = (
             await self._kinesis.get_shard_iterator(StreamName=STREAM, ShardId=held.key, **where)
@@ -426,9 +426,8 @@ class JavaPeer(TaskOwner):
         return not self._holds(held)
 
     async def _process(self, held: Held, numbers: list[int]) -> None:
-        judges = self.fleet.judges
-        judges.peer_read(self.worker_id, held.key, numbers)
-        sub = judges.last_place(held.key, numbers[-1])
+        self.fleet.judges.children.peer_read(self.worker_id, held.key, numbers)
+        sub = self.fleet.stream.truth[held.key].last_sub(numbers[-1])
         await self._checkpoint(held, str(numbers[-1]), sub)
 
     async def _checkpoint(self, held: Held, position: str, sub: int, **more: Any) -> None:
@@ -468,7 +467,7 @@ class JavaPeer(TaskOwner):
         more = {"childShardIds": {"Action": "PUT", "Value": {"SS": ids}}} if ids else {}
         while self._holds(held):
             await self._checkpoint(held, "SHARD_END", 0, **more)
-            item = self.fleet.judges.leases().get(held.key)
+            item = self.fleet.court.rows.get(held.key)
             if item is None or text_of(item, "checkpoint") == "SHARD_END":
                 return
             await asyncio.sleep(1)

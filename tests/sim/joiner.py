@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from mld.errors import AwsError, InUse
 from tests.sim.java_leader import JavaLeader
 from tests.sim.java_peer import Held, JavaPeer, Seen, number
-from tests.sim.judges import text_of
 from tests.sim.node import TABLE
 from tests.sim.ports import EPOCH_S
+from tests.sim.rows import text_of
 
 if TYPE_CHECKING:
     import random
@@ -42,7 +42,7 @@ class Joiner3x(JavaPeer):
         self._where = where
         self._version = version
         self._deadlines: dict[str, float] = {}
-        fleet.judges.foreigners.add(worker_id)
+        fleet.court.foreigners.add(worker_id)
 
     async def _main(self) -> None:
         await self._ensure_table()

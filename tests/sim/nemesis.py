@@ -43,7 +43,7 @@ class Nemesis:
         """Faults until the plan's time is over; then all of them are off."""
         plan, fleet, rng = self._fleet.plan, self._fleet, self._rng
         end_s = fleet.now() + plan.chaos_s
-        while fleet.now() < end_s and not fleet.judges.violations:
+        while fleet.now() < end_s and not fleet.court.violations:
             pause_s = rng.expovariate(1 / plan.fault_every_s)
             await asyncio.sleep(min(pause_s, end_s - fleet.now()))
             if plan.faults and fleet.now() < end_s:

@@ -118,10 +118,10 @@ class Node(TaskOwner):
         self._task = loop.create_task(self._main(), context=self._context)
 
     def _ports(self) -> app.Ports:
-        fleet, judges = self.fleet, self.fleet.judges
+        fleet = self.fleet
 
         def entered() -> None:
-            judges.actor = self.worker_id
+            fleet.court.actor = self.worker_id
 
         leases = self.config.leases
         return app.Ports(
@@ -131,7 +131,7 @@ class Node(TaskOwner):
                 self.gate,
                 leases.request_timeout_s,
                 entered,
-                sent=lambda request: judges.sent(self.worker_id, request),
+                sent=lambda request: fleet.judges.beliefs.sent(self.worker_id, request),
             ),
             kinesis=ThroughGate(
                 "kinesis",
@@ -154,12 +154,12 @@ class Node(TaskOwner):
             self.outcome = await self.worker.scheduler.run()
         except asyncio.CancelledError:
             if not self.gate.dead:
-                self.fleet.judges.convict("S0", f"{self.worker_id} was cancelled by itself")
+                self.fleet.court.convict("S0", f"{self.worker_id} was cancelled by itself")
         except MldError as error:
             self.error = error
         except BaseException as error:  # noqa: BLE001 - the verdict on it
             self.error = error
-            self.fleet.judges.convict("S0", f"{self.worker_id} died of {error!r}")
+            self.fleet.court.convict("S0", f"{self.worker_id} died of {error!r}")
         finally:
             what = self.error or self.outcome
             self.fleet.trace.add(self.worker_id, f"END {str(what)[:100]}")
@@ -171,9 +171,9 @@ class Node(TaskOwner):
             await asyncio.sleep(0)
         left = [task.get_name() for task in self.running()]
         if left:
-            self.fleet.judges.convict("S7", f"{self.worker_id} left tasks behind: {left}")
+            self.fleet.court.convict("S7", f"{self.worker_id} left tasks behind: {left}")
         for child in self.children.running():
-            self.fleet.judges.convict("S7", f"{self.worker_id} left the child of {child.shard_id}")
+            self.fleet.court.convict("S7", f"{self.worker_id} left the child of {child.shard_id}")
 
     def stop(self) -> None:
         """SIGTERM; a process that stands still hears of it when it goes on."""
@@ -212,6 +212,6 @@ class Node(TaskOwner):
             await asyncio.sleep(0)
         else:
             names = [task.get_name() for task in self.running()]
-            self.fleet.judges.convict("S7", f"{self.worker_id} swallows cancellation in {names}")
+            self.fleet.court.convict("S7", f"{self.worker_id} swallows cancellation in {names}")
         self.children.kill_all()
         self.ended.set()

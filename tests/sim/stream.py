@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from mld.local.kinesis.faults import KinesisFault
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
+
+    from mld.model.sequence import ExtendedSequenceNumber
 
 STREAM = "orders"
 _MAGIC = b"\xf3\x89\x9a\xc2"
@@ -28,7 +31,7 @@ class ShardTruth:
     Attributes:
         places: of all user records, ascending.
         index: place -> its index in ``places``.
-        first_live: index of the first record that the fleet has to see.
+        identities: what tells each record apart, in the order of ``places``.
         parents: shards that must be finished before.
     """
 
@@ -43,6 +46,22 @@ class ShardTruth:
         self.index[place] = len(self.places)
         self.places.append(place)
         self.identities.append(identity)
+
+    def covered(self, position: ExtendedSequenceNumber) -> int:
+        """How many records lie at or before a checkpoint."""
+        if position.is_shard_end:
+            return len(self.places)
+        if position.sentinel is not None:
+            return 0
+        place = (int(position.sequence_number), position.sub_sequence_number)
+        return bisect_right(self.places, place)
+
+    def last_sub(self, sequence_number: int) -> int:
+        """Highest sub-sequence number inside a Kinesis record."""
+        sub = 0
+        while (sequence_number, sub + 1) in self.index:
+            sub += 1
+        return sub
 
 
 def kpl_aggregate(records: list[tuple[str, bytes]]) -> bytes:

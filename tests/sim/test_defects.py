@@ -29,7 +29,7 @@ def test_a_fleet_that_flips_to_3x_is_left_and_not_joined_again(table):
         return fleet
 
     fleet = run(main())
-    assert fleet.judges.violations == []
+    assert fleet.court.violations == []
     assert fleet.flipped
     errors = [(node.worker_id, type(node.error).__name__) for node in fleet.nodes]
     assert errors

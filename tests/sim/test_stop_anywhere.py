@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from tests.sim.fleet import Fleet
-from tests.sim.judges import text_of
 from tests.sim.loop import run
 from tests.sim.plan import Plan
+from tests.sim.rows import text_of
 
 pytestmark = pytest.mark.sim
 
@@ -53,14 +53,14 @@ async def kill(node):
 
 
 def owners(fleet):
-    return {text_of(item, "leaseOwner") for item in fleet.judges.leases().values()}
+    return {text_of(item, "leaseOwner") for item in fleet.court.rows.values()}
 
 
 @pytest.mark.parametrize("first", range(1, STRIDE + 1))
 def test_a_graceful_stop_at_any_call_releases_everything(first):
     for at_call in range(first, CALLS, STRIDE):
         fleet, node = run(life(stop, at_call))
-        assert fleet.judges.violations == [], f"at call {at_call}"
+        assert fleet.court.violations == [], f"at call {at_call}"
         assert node.outcome is not None, f"at call {at_call}: {node.error}"
         assert node.outcome.complete, f"at call {at_call}"
         assert owners(fleet) <= {None}, f"at call {at_call}"
@@ -70,7 +70,7 @@ def test_a_graceful_stop_at_any_call_releases_everything(first):
 def test_a_hard_stop_at_any_call_leaves_no_task_and_no_child(deed):
     for at_call in range(1, CALLS, 2):
         fleet, node = run(life(deed, at_call))
-        assert fleet.judges.violations == [], f"at call {at_call}"
+        assert fleet.court.violations == [], f"at call {at_call}"
         assert not node.running(), f"at call {at_call}"
         assert not node.children.running(), f"at call {at_call}"
 
@@ -106,5 +106,5 @@ async def frozen_life(at_call):
 def test_a_freeze_at_any_call_is_noticed_before_anything_is_said(first):
     for at_call in range(first, CALLS, 2):
         fleet = run(frozen_life(at_call))
-        assert fleet.judges.violations == [], f"at call {at_call}"
+        assert fleet.court.violations == [], f"at call {at_call}"
         assert owners(fleet) <= {None}, f"at call {at_call}"

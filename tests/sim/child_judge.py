@@ -1,0 +1,172 @@
+"""The judge of the children: what they are told and what becomes of it (S1, S3, S6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mld.model.sequence import ExtendedSequenceNumber, Sentinel
+from protocol.messages import (
+    CheckpointResult,
+    Initialize,
+    LeaseLost,
+    ProcessRecords,
+    ShardEnded,
+    ShutdownRequested,
+)
+from tests.sim.rows import short, tail, worker_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.sim.children import SimChild
+    from tests.sim.court import Court
+    from tests.sim.intents import IntentJudge
+    from tests.sim.stream import ShardTruth
+
+
+class ChildJudge:
+    """Hears every message, and sees every record that is processed.
+
+    Args:
+        court: where it sits.
+        intents: the judge of what a child is told about intents.
+    """
+
+    def __init__(self, court: Court, intents: IntentJudge) -> None:
+        self._court = court
+        self._intents = intents
+
+    def message(self, child: SimChild, message: Any) -> None:
+        """A child has received a message."""
+        if child.has_last_word:
+            self._court.convict("S6", f"{child.worker} said {message.action} after the last word")
+        row = self._court.rows.get(child.shard_id)
+        self._intents.told(child, message, row, worker_of(row))
+        match message:
+            case Initialize():
+                self._court.trace.add(
+                    child.worker, f"init {short(child.shard_id)} {tail(child.began_at[0])}"
+                )
+                self._initialized(child)
+            case ProcessRecords():
+                self._delivered(child, message)
+            case ShardEnded():
+                self._court.trace.add(child.worker, f"shardEnded {short(child.shard_id)}")
+                self._told_end(child)
+            case LeaseLost() | ShutdownRequested():
+                self._court.trace.add(child.worker, f"{message.action} {short(child.shard_id)}")
+
+    def _may_follow(self, parent: str) -> bool:
+        """Whether a shard's children may be read."""
+        log = self._court.log(parent)
+        return log.ended or log.row_dropped or not (self._court.all_shards_matter or log.leased)
+
+    def _truth(self, child: SimChild) -> ShardTruth:
+        return self._court.stream.truth[child.shard_id]
+
+    def _initialized(self, child: SimChild) -> None:
+        truth = self._court.stream.find(child.shard_id)
+        if truth is None:
+            self._court.convict("S6", f"{child.worker} initialized a child for {child.shard_id!r}")
+            return
+        position = ExtendedSequenceNumber(*child.began_at)
+        self._court.log(child.shard_id).begun = True
+        if position.sentinel is Sentinel.LATEST:
+            child.next_index = None  # wherever reading happens to begin
+        else:
+            child.next_index = truth.covered(position)
+
+    def _delivered(self, child: SimChild, message: ProcessRecords) -> None:
+        truth = self._truth(child)
+        for record in message.records:
+            place = (int(record.sequence_number or -1), record.sub_sequence_number or 0)
+            index = truth.index.get(place)
+            if index is None:
+                self._court.convict("S1", f"{child.shard_id} never had a record {place}")
+                return
+            if child.next_index is None:
+                self._begin_at(child, index)
+            if index != child.next_index:
+                what = "skipped" if index > child.next_index else "repeated"
+                self._court.convict(
+                    "S1",
+                    f"{child.worker} {what}: record {index} of {child.shard_id} came where "
+                    f"{child.next_index} was due",
+                )
+                return
+            child.next_index += 1
+            if record.binary_data.decode() != truth.identities[index]:
+                self._court.convict("S1", f"record {index} of {child.shard_id} has another's data")
+        if message.records:
+            self._court.trace.add(
+                child.worker, f"records {short(child.shard_id)} <{child.next_index}"
+            )
+            for parent in truth.parents:
+                if not self._may_follow(parent):
+                    self._court.convict(
+                        "S3", f"{child.worker} read {child.shard_id} before {parent} was finished"
+                    )
+
+    def _begin_at(self, child: SimChild, index: int) -> None:
+        """A child that starts at LATEST has seen its first record: what came before is past."""
+        child.next_index = index
+        log = self._court.log(child.shard_id)
+        for past in range(index):
+            log.mark(past)
+
+    def _told_end(self, child: SimChild) -> None:
+        truth = self._truth(child)
+        if child.next_index is None:
+            self._begin_at(child, len(truth.places))
+        if child.next_index != len(truth.places):
+            self._court.convict(
+                "S1",
+                f"{child.worker} told the end of {child.shard_id} at record {child.next_index} of "
+                f"{len(truth.places)}",
+            )
+
+    def processed(self, child: SimChild, records: Sequence[Any]) -> None:
+        """A child has done its work on these records."""
+        truth, log = self._truth(child), self._court.log(child.shard_id)
+        for record in records:
+            index = truth.index.get((int(record.sequence_number), record.sub_sequence_number))
+            if index is not None and not log.mark(index):
+                self._court.duplicates += 1
+
+    def peer_read(self, worker: str, shard_id: str, sequence_numbers: Sequence[int]) -> None:
+        """A scripted worker has processed these Kinesis records, with all that is inside them."""
+        truth, log = self._court.stream.find(shard_id), self._court.log(shard_id)
+        assert truth is not None
+        self._court.trace.add(worker, f"records {short(shard_id)} x{len(sequence_numbers)}")
+        for number in sequence_numbers:
+            sub = 0
+            while (index := truth.index.get((number, sub))) is not None:
+                if not log.mark(index):
+                    self._court.duplicates += 1
+                sub += 1
+        for parent in truth.parents:
+            if not self._may_follow(parent):
+                self._court.convict("S3", f"{worker} read {shard_id} before {parent} was finished")
+
+    def answered(self, child: SimChild, message: Any) -> None:
+        """A child has finished a message."""
+        if isinstance(message, LeaseLost | ShardEnded):
+            child.has_last_word = True
+
+    def checkpoint_answered(self, child: SimChild, result: CheckpointResult) -> None:
+        """A child got the answer to its checkpoint."""
+        self._court.counts[f"checkpoint {result.error or 'stored'}"] += 1
+        if result.error is not None:
+            self._court.trace.add(child.worker, f"refused {short(child.shard_id)} {result.error}")
+
+    def intent_answered(self, child: SimChild, error: str | None) -> None:
+        """A child got the answer to its intent."""
+        self._court.counts[f"intent {error or 'confirmed'}"] += 1
+
+    def illegal_message(self, child: SimChild, error: Exception) -> None:
+        """A child could not take what it was told."""
+        self._court.convict("S6", f"{child.worker}: {error}")
+
+    def child_ended(self, child: SimChild, code: int) -> None:
+        """A process is gone."""
+        self._court.trace.add(child.worker, f"child of {short(child.shard_id)} ends: {code}")

@@ -1,0 +1,134 @@
+"""What the judges share: the world as they have seen it, and their verdicts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.sim.rows import position_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tests.sim.rows import Item
+    from tests.sim.stream import SimStream
+    from tests.sim.trace import Trace
+
+
+@dataclass
+class Violation:
+    """One rule, broken once."""
+
+    rule: str
+    text: str
+    at_s: float
+
+    def __str__(self) -> str:
+        return f"{self.rule} at {self.at_s:.3f} s: {self.text}"
+
+
+@dataclass
+class ShardLog:
+    """What has become of one shard's records.
+
+    Attributes:
+        done: per index, whether some child has processed it.
+        prefix: number of leading records that are done.
+        ended: SHARD_END was durable at some time.
+        begun: a child was initialized for it.
+        leased: it has had a lease.
+        row_dropped: an operator has deleted its lease.
+    """
+
+    done: list[bool] = field(default_factory=list)
+    prefix: int = 0
+    ended: bool = False
+    begun: bool = False
+    leased: bool = False
+    row_dropped: bool = False
+
+    def mark(self, index: int) -> bool:
+        """Note one record; False when it had been done before."""
+        if index >= len(self.done):
+            self.done.extend([False] * (index + 1 - len(self.done)))
+        first = not self.done[index]
+        self.done[index] = True
+        while self.prefix < len(self.done) and self.done[self.prefix]:
+            self.prefix += 1
+        return first
+
+
+@dataclass
+class Handover:
+    """The last change of a lease's owner."""
+
+    at_s: float
+    old_owner: str | None
+    deadline_s: float
+
+
+class Court:
+    """One run before its judges.
+
+    Args:
+        stream: with the truth about every record.
+        trace: takes the verdicts too.
+        now: virtual seconds.
+        failover_s: of the whole fleet.
+        all_shards_matter: every shard has to be read; False with LATEST, where those that were
+            closed before the first start never get a lease.
+        believers: worker id -> lease keys that a live worker of ours believes to hold right now.
+
+    Attributes:
+        actor: whose request is having its effect; set by the ports.
+        calm: faults are off: belief in a stolen lease must end with the next renewal.
+        foreigners: fleet members of version 3.x, and operators, who may write what we may not.
+        rows: stored leases by key, as of now.
+        handovers: the last change of owner of each lease that had one.
+        duplicates: records that were processed more than once.
+        counts: what has happened how often.
+    """
+
+    def __init__(
+        self,
+        stream: SimStream,
+        trace: Trace,
+        now: Callable[[], float],
+        *,
+        failover_s: float,
+        all_shards_matter: bool,
+        believers: Callable[[], Mapping[str, Sequence[str]]],
+    ) -> None:
+        self.stream = stream
+        self.trace = trace
+        self.now = now
+        self.failover_s = failover_s
+        self.all_shards_matter = all_shards_matter
+        self.believers = believers
+        self.violations: list[Violation] = []
+        self.actor = ""
+        self.calm = False
+        self.foreigners: set[str] = set()
+        self.logs: dict[str, ShardLog] = {}
+        self.duplicates = 0
+        self.counts: Counter[str] = Counter()
+        self.rows: dict[str, Item] = {}
+        self.handovers: dict[str, Handover] = {}
+
+    def convict(self, rule: str, text: str) -> None:
+        """Note a violation."""
+        self.trace.add("", f"VIOLATION {rule}: {text}")
+        self.violations.append(Violation(rule, text, self.now()))
+
+    def log(self, shard_id: str) -> ShardLog:
+        """The shard's log."""
+        return self.logs.setdefault(shard_id, ShardLog())
+
+    def unfinished(self) -> list[str]:
+        """Shards of the stream whose lease is not at SHARD_END."""
+        return [
+            key
+            for key, item in self.rows.items()
+            if key in self.stream.shards and not position_of(item).is_shard_end
+        ]

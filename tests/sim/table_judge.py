@@ -1,0 +1,193 @@
+"""The judge of the lease table: what is written to it, by whom and when (S1, S2, S3, S5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.sim.court import Handover
+from tests.sim.rows import (
+    details_of,
+    kind_of_change,
+    misfits,
+    position_of,
+    short,
+    text_of,
+    worker_of,
+)
+
+if TYPE_CHECKING:
+    from tests.fakes.dynamodb_model import Write
+    from tests.sim.court import Court
+    from tests.sim.intents import IntentJudge
+    from tests.sim.rows import Item
+
+
+class TableJudge:
+    """Watches every write.
+
+    Args:
+        court: where it sits.
+        intents: the judge of the rows' intents.
+        table: name of the lease table.
+        calm_window_s: how long the loser of a stolen lease may believe in it while faults are off.
+    """
+
+    def __init__(
+        self, court: Court, intents: IntentJudge, *, table: str, calm_window_s: float
+    ) -> None:
+        self._court = court
+        self._intents = intents
+        self._table = table
+        self._calm_window_s = calm_window_s
+        self._written_s: dict[str, float] = {}
+
+    def wrote(self, write: Write) -> None:
+        """One item of any table changed."""
+        if write.table != self._table:
+            if self._court.actor not in self._court.foreigners:
+                self._court.convict("S5", f"{self._court.actor} wrote to table {write.table}")
+            return
+        key = text_of(write.after or write.before, "leaseKey") or "?"
+        item = write.after or write.before
+        assert item is not None
+        if text_of(item, "entityType") not in {None, "LEASE"}:
+            if self._court.actor not in self._court.foreigners:
+                self._court.convict("S5", f"{self._court.actor} wrote {key}, which is no lease")
+            return
+        self._court.trace.add(
+            self._court.actor, f"{kind_of_change(write)} {short(key)}{details_of(write)}"
+        )
+        self._court.counts[kind_of_change(write)] += 1
+        if write.after is None:
+            self._deleted(key, item)
+            self._court.rows.pop(key, None)
+            return
+        if self._court.actor in self._court.foreigners and write.before is None:
+            return  # no lease, or a row that is no use to anybody
+        for misfit in misfits(key, write.after):
+            self._court.convict("S5", misfit)
+        if write.before is not None:
+            self._check_counter(key, write.before, write.after)
+            self._check_owner(key, write.before, write.after)
+            holder = worker_of(write.before)
+            self._intents.wrote(key, self._court.actor, holder, write.before, write.after)
+        self._check_checkpoint(key, write.before, write.after)
+        if write.before is None or write.before["leaseCounter"] != write.after["leaseCounter"]:
+            self._written_s[key] = self._court.now()
+        self._court.rows[key] = write.after
+        self._court.log(key.rsplit(":", 1)[-1]).leased = True
+
+    def _check_counter(self, key: str, before: Item, after: Item) -> None:
+        was, now = (
+            int(text_of(before, "leaseCounter") or 0),
+            int(text_of(after, "leaseCounter") or 0),
+        )
+        if now < was:
+            self._court.convict("S2", f"the counter of {key} fell from {was} to {now}")
+        changed = text_of(before, "leaseOwner") != text_of(after, "leaseOwner")
+        if changed and now == was and self._court.actor not in self._court.foreigners:
+            self._court.convict("S2", f"{key} changed its owner without its counter")
+        actual = worker_of(before)
+        if (
+            now != was
+            and not changed
+            and self._court.actor not in {actual, *self._court.foreigners}
+        ):
+            self._court.convict("S2", f"{self._court.actor} renewed {key}, which is {actual}'s")
+
+    def _check_owner(self, key: str, before: Item, after: Item) -> None:
+        old, new = worker_of(before), worker_of(after)
+        if old == new:
+            return
+        now = self._court.now()
+        was_promised = new == text_of(before, "leaseOwner")
+        if (
+            new not in {None, self._court.actor}
+            and self._court.actor not in self._court.foreigners
+            and not was_promised
+        ):
+            self._court.convict("S2", f"{self._court.actor} gave {key} to {new}")
+        if (
+            new is None
+            and self._court.actor != old
+            and self._court.actor not in self._court.foreigners
+        ):
+            self._court.convict("S2", f"{self._court.actor} took {key} away from {old}")
+        silent_s = now - self._written_s.get(key, 0.0)
+        window_s = self._court.failover_s * 1.01
+        if new is None or self._court.actor == old:
+            pass  # its own release: it reads nothing any more, and its answer may be lost
+        elif silent_s > self._court.failover_s:
+            self._court.counts["failover"] += 1
+            if old is not None and key in self._court.believers().get(old, ()):
+                self._court.convict(
+                    "S4",
+                    f"{new} took {key} after {silent_s:.3f} s of silence while {old} still believed",
+                )
+            window_s = 0.0
+        elif old is not None:
+            self._court.counts["steal"] += 1
+            if self._court.calm:
+                window_s = self._calm_window_s
+        self._court.handovers[key] = Handover(now, old, now + window_s)
+
+    def _check_checkpoint(self, key: str, before: Item | None, after: Item) -> None:
+        position = position_of(after)
+        if before is None:
+            return
+        was = position_of(before)
+        if was == position:
+            return
+        if position < was:
+            self._court.convict(
+                "S2", f"the checkpoint of {key} moved back from {was} to {position}"
+            )
+        owner = worker_of(before)
+        if self._court.actor != owner:
+            self._court.convict("S2", f"{self._court.actor} checkpointed {key}, which is {owner}'s")
+        truth = self._court.stream.find(key.rsplit(":", 1)[-1])
+        if truth is None:
+            return
+        log = self._court.log(truth.shard_id)
+        upto = truth.covered(position)
+        if upto > log.prefix:
+            self._court.convict(
+                "S1",
+                f"{self._court.actor} checkpointed {key} at {position}, but only {log.prefix} of "
+                f"{upto} records before it were processed",
+            )
+        if position.is_shard_end:
+            log.ended = True
+            if self._court.stream.shards[truth.shard_id].is_open:
+                self._court.convict("S1", f"{self._court.actor} ended {key}, which is open")
+
+    def _deleted(self, key: str, item: Item) -> None:
+        shard_id = key.rsplit(":", 1)[-1]
+        shard = self._court.stream.shards.get(shard_id)
+        if self._court.actor in self._court.foreigners:
+            # Nobody can know at once; and who has no row does not hold up its children.
+            now = self._court.now()
+            self._court.handovers[key] = Handover(
+                now, worker_of(item), now + self._court.failover_s * 1.01
+            )
+            self._court.log(shard_id).row_dropped = True
+            return
+        if shard is None:
+            return
+        if not position_of(item).is_shard_end:
+            self._court.convict("S1", f"{self._court.actor} deleted the unfinished {key}")
+        for child in shard.children:
+            if (
+                child not in self._court.rows
+                and not self._court.log(child).ended
+                and not self._is_raided(child)
+            ):
+                self._court.convict(
+                    "S3", f"{self._court.actor} deleted {key} before {child} had a lease"
+                )
+
+    def _is_raided(self, key: str) -> bool:
+        """Whether an operator has just deleted a row that a worker may have seen before."""
+        handover = self._court.handovers.get(key)
+        was_dropped = handover is not None and self._court.log(key).row_dropped
+        return was_dropped and self._court.now() - handover.at_s < self._court.failover_s
