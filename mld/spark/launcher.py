@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Self
 
 from mld.spark.errors import MissingPart, SparkUnreachable
 from mld.spark.java import JavaHome, find_java
+from mld.spark.masters import require_master
 from mld.spark.server_settings import (
     REPOSITORY_VARIABLE,
     TOKEN_VARIABLE,
@@ -101,12 +102,13 @@ class EmbeddedServer:
         Raises:
             ConfigError: a property has no place there.
             MissingPart: there is no Java or no pyspark with a server.
-            SparkUnreachable: the process could not be started.
+            SparkUnreachable: the process could not be started, or no master of the cluster answers.
         """
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("the Spark server must be launched from the main thread")
         java = find_java(config, environ)
         home = _spark_home()
+        require_master(config.master)
         files = ServerFiles.below(directory)
         repository = environ.get(REPOSITORY_VARIABLE)
         properties = server_properties(
@@ -238,6 +240,11 @@ _KNOWN_CAUSES = (
     ),
     ("Could not parse Master URL", ": spark.master is not one that Spark knows"),
     ("Master must either be", ": spark.master is not one that Spark knows"),
+    ("All masters are unresponsive", ": spark.master is no Spark master, or one of another release"),
+    (
+        "Master removed our application",
+        ": the cluster cannot run executors; see their logs on its workers",
+    ),
     ("unresolved dependency", f": a package was not found; see {REPOSITORY_VARIABLE}"),
     ("ClassNotFoundException: org.apache.spark.sql.connect", ": pyspark has no Connect server"),
 )

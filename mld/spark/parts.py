@@ -9,7 +9,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from mld.spark.errors import MissingPart
+from mld.spark.errors import MissingPart, SparkUnreachable
 from mld.spark.facts import ShardGate
 from mld.spark.server_settings import is_local_master
 
@@ -181,12 +181,40 @@ class SparkService:
         self._sink = make_sink(config, facts.application)
         url, token = address()
         self._sessions = ConnectSessions(url, token, config, facts.application)
-        self._sink.prepare(self._sessions.get())
+        self._prepare()
         uses_store = self._sink.uses_intents
         self._intents = make_intent_store(config, facts.application) if uses_store else None
         handoff = Inline() if scratch is None else LocalFiles(scratch)
         planner = Planner(pipeline, config, handoff)
+        planner.decoder(self._sessions.get())  # a wrong schema is told before a shard begins
         self._engine = Engine(self._sessions, self._sink, pipeline, config, planner=planner)
+
+    def _prepare(self) -> None:
+        """Look at the sink; a cluster that never runs its job is an error and no silence.
+
+        Raises:
+            SparkUnreachable: the job did not end in time.
+        """
+        from mld.spark.calls import Overdue, call_within  # noqa: PLC0415 - as above
+
+        session, tag, limit_s = (
+            self._sessions.get(),
+            "kcl-mld-prepare",
+            self._config.start_timeout_s,
+        )
+
+        def look() -> None:
+            session.addTag(tag)
+            self._sink.prepare(session)
+
+        try:
+            call_within(limit_s, look, name=tag, interrupt=lambda: self._sessions.interrupt(tag))
+        except Overdue as error:
+            raise SparkUnreachable(
+                f"Spark did not look at the sink within spark.start.timeout ({limit_s:g} s): see "
+                f"whether the cluster has free cores and memory (on a standalone one each worker "
+                f"takes all cores unless spark.conf.spark.cores.max says less)"
+            ) from error
 
     def session(self, facts: Facts, stdin: ShardInput, stdout: ShardOutput) -> Session:
         """A shard's session over the one engine."""

@@ -148,7 +148,7 @@ def server_command(
     return [
         str(program),
         f"-Xmx{config.driver_memory_bytes // 1024}k",
-        *_module_options(version),
+        *module_options(version),
         *_collector(config.driver_memory_bytes, options),
         "-Dio.netty.tryReflectionSetAccessible=true",
         "-Dio.netty.allocator.type=pooled",
@@ -170,7 +170,7 @@ def _collector(heap_bytes: int, options: Sequence[str]) -> list[str]:
     return [] if is_named or heap_bytes > _SMALL_HEAP_BYTES else ["-XX:+UseSerialGC"]
 
 
-def _module_options(version: int) -> list[str]:
+def module_options(version: int) -> list[str]:
     options = ["-XX:+IgnoreUnrecognizedVMOptions"]
     options += [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED_PACKAGES]
     if version >= 22:

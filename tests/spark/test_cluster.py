@@ -1,0 +1,312 @@
+"""The whole child on a standalone cluster: a Master, Workers, executors that are other processes."""
+
+import json
+import os
+import socket
+import subprocess
+from collections import Counter
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+import pytest
+
+from mld.spark.config import read_properties
+from mld.spark.launcher import EmbeddedServer
+from tests.spark.cluster_kit import APPLICATION, Cluster
+from tests.spark.conftest import SMALL_JVM
+from tests.spark.host_kit import converse, hear_status, jvms, record, start
+from tests.spark.jars import DELTA_CONF, WHY_NOT, delta_jars
+from tests.spark.stubs import Worker, kill, wait_for
+
+pytestmark = pytest.mark.spark
+
+START_S = 60.0
+SHARDS = "shardId-000000000000", "shardId-000000000001"
+#: A Python UDF of the app's own module and a pandas UDF; both run where the executors are.
+APP = """
+import os, time
+from pathlib import Path
+from pyspark.sql import functions as F
+from mld.spark import run
+
+FOLDER = Path(os.environ["FAKE_DIR"])
+
+def twice(number):
+    if (FOLDER / "hold").exists():
+        (FOLDER / f"held-by-{os.getppid()}").touch()
+    while (FOLDER / "hold").exists():
+        time.sleep(0.05)
+    return number * 2
+
+def louder(texts):
+    return texts.str.upper()
+
+def process(df, ctx):
+    loud = F.pandas_udf(louder, "string")
+    kept = df.where("id % 7 <> 0")
+    return kept.select("id", F.udf(twice, "long")("id").alias("two"), loud("word"), "shard_id") \\
+        .toDF("id", "two", "word", "shard_id")
+
+run(process, schema="id bigint, word string", decoder="json")
+"""
+#: The defaults of 50 and 200 tasks are seconds a batch on one core.
+SMALL_JOBS = {
+    "spark.conf.spark.databricks.delta.snapshotPartitions": "1",
+    "spark.conf.spark.sql.shuffle.partitions": "1",
+    "spark.conf.spark.default.parallelism": "1",
+}
+PROPERTIES = {"spark.batch.maxDelay": "500ms"}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """Master and one Worker with two cores."""
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        made.add_worker()
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def on_a_master(cluster):
+    """Properties of an app that launches its driver itself, for the cluster's executors."""
+    return {
+        "spark.master": cluster.url,
+        "spark.driver.memory": "512m",
+        "spark.jvm.options": SMALL_JVM,
+        **APPLICATION,
+        **SMALL_JOBS,
+        **delta_conf("spark.conf."),
+    }
+
+
+@pytest.fixture(scope="module")
+def remote(cluster, on_a_master, tmp_path_factory):
+    """Properties and environment for somebody else's Connect server on that cluster."""
+    config = read_properties(on_a_master)
+    directory = tmp_path_factory.mktemp("remote")
+    server = EmbeddedServer.launch(config, directory, os.environ)
+    try:
+        server.wait_ready(START_S)
+        yield (
+            {"spark.remote": server.url, "spark.remote.token.env": "THE_TOKEN"},
+            {"THE_TOKEN": server.token},
+        )
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def new_worker(tmp_path):
+    """Makes workers of the daemon, with a folder each."""
+    made = []
+
+    def make(name, where, sink="parquet", **environ):
+        (tmp_path / name).mkdir()
+        out = {"spark.sink": sink, "spark.sink.path": str(tmp_path / name / "out")}
+        if sink == "delta":
+            out |= {
+                "spark.intent.store": "file",
+                "spark.intent.path": str(tmp_path / name / "intents"),
+            }
+        made.append(Worker(tmp_path / name, app=APP, **PROPERTIES, **out, **where))
+        made[-1].environ = {"KCL_MLD_CAPABILITIES": "tick", **environ}
+        return made[-1]
+
+    yield make
+    for worker in made:
+        worker.close()
+
+
+def delta_conf(prefix=""):
+    """Delta's jars and extension; nothing where they cannot be had."""
+    if (jars := delta_jars()) is None:
+        return {}
+    conf = {"spark.jars": ",".join(map(str, jars)), **DELTA_CONF}
+    return {prefix + key: text for key, text in conf.items()}
+
+
+def need_delta():
+    if delta_jars() is None:
+        pytest.skip(WHY_NOT)
+
+
+def records(numbers):
+    return [record(n, json.dumps({"id": n, "word": f"w{n}"}).encode()) for n in numbers]
+
+
+def deliver(child, numbers):
+    """Until they are checkpointed."""
+    found = converse(child, "processRecords", START_S, records=records(numbers))
+    await_checkpoint(child, numbers[-1], found)
+
+
+def await_checkpoint(child, number, found=()):
+    """Go on with empty batches until a record's position is checkpointed."""
+    found = list(found)
+
+    def is_there():
+        found.extend(converse(child, "processRecords", START_S))
+        return str(number) in found
+
+    wait_for(is_there, "the checkpoint follows the commit", START_S)
+
+
+def rows(worker):
+    """How often each row is in the output, read by neither Spark nor our own reader."""
+    out = worker.folder / "out"
+    if (out / "_delta_log").exists():
+        files = _added(out)
+    else:
+        files = [
+            file
+            for file in out.rglob("part-*.parquet")
+            if not any(part.startswith("_") for part in file.relative_to(out).parts)
+        ]
+    found = Counter()
+    for file in files:
+        table = pq.ParquetFile(file).read(columns=["id", "two", "word", "shard_id"])
+        found.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    return found
+
+
+def _added(out):
+    """Files that Delta's log has added; nothing removes any here."""
+    for entry in sorted((out / "_delta_log").glob("*.json")):
+        for line in entry.read_text().splitlines():
+            action = json.loads(line)
+            assert "remove" not in action
+            if "add" in action:
+                yield out / unquote(action["add"]["path"])
+
+
+def wanted(last, shards=SHARDS):
+    """What must be there once."""
+    return Counter(
+        (n, 2 * n, f"W{n}", shard) for n in range(1, last + 1) for shard in shards if n % 7
+    )
+
+
+def serve(worker, shards=SHARDS):
+    children = [start(worker, shard) for shard in shards]
+    for child in children:
+        assert hear_status(child, START_S) == []
+    return children
+
+
+def run_through(worker):
+    """All of the records, in two batches for one of the shards, and the end of the shards."""
+    children = serve(worker)
+    for child, cut in zip(children, (40, 100), strict=True):
+        for numbers in filter(None, (range(1, cut), range(cut, 100))):
+            deliver(child, numbers)
+    for child in children:
+        assert converse(child, "shardEnded", START_S) == [None]
+    return rows(worker)
+
+
+def test_batches_survive_the_kill_of_an_executor_and_of_its_cluster_worker(
+    cluster, on_a_master, new_worker
+):
+    """``spark.master`` names the cluster; the chain lies on a path that all share."""
+    worker = new_worker("killed", on_a_master)
+    children = serve(worker)
+    assert len(jvms(worker)) == 1
+    for child in children:
+        deliver(child, range(1, 20))
+    (executor,) = cluster.executors()
+
+    held_by(worker, children, range(20, 40))
+    kill(executor)
+    let_go(worker, children, 39)
+    (successor,) = cluster.executors()
+    assert successor != executor
+
+    held_by(worker, children, range(40, 60))
+    cluster.kill_worker()
+    wait_for(lambda: not cluster.executors(), "an executor ends with its Worker")
+    cluster.add_worker()
+    let_go(worker, children, 59)
+    for child in children:
+        assert converse(child, "shardEnded", START_S) == [None]
+    assert rows(worker) == wanted(59)
+
+
+def held_by(worker, children, numbers):
+    """Deliver records whose job stays in an executor's hands."""
+    (worker.folder / "hold").touch()
+    for child in children:
+        converse(child, "processRecords", START_S, records=records(numbers))
+
+    def is_held():
+        for child in children:
+            assert converse(child, "processRecords", START_S) == []
+        return list(worker.folder.glob("held-by-*"))
+
+    for path in wait_for(is_held, "an executor runs the function", START_S):
+        path.unlink()
+
+
+def let_go(worker, children, last):
+    """The function may return; everything is checkpointed."""
+    (worker.folder / "hold").unlink()
+    for child in children:
+        await_checkpoint(child, last)
+
+
+def test_delta_is_written_by_the_executors_of_a_master(on_a_master, new_worker):
+    need_delta()
+    worker = new_worker("delta", on_a_master, "delta")
+    assert run_through(worker) == wanted(99)
+
+
+@pytest.mark.parametrize("sink", ["parquet", "delta"])
+def test_the_same_app_on_somebody_elses_server_leaves_the_same_rows(sink, remote, new_worker):
+    if sink == "delta":
+        need_delta()
+    properties, environ = remote
+    worker = new_worker("remote", properties, sink, **environ)
+    assert run_through(worker) == wanted(99)
+    assert jvms(worker) == []
+
+
+def test_a_path_that_the_executors_do_not_share_is_refused(remote, new_worker):
+    """The host's ``out`` is a disk in a mount namespace of its own."""
+    properties, environ = remote
+    worker = new_worker("apart", properties, **environ)
+    (worker.folder / "out").mkdir()
+    if (apart := own_disk(worker.folder / "out")) is None:
+        pytest.skip("mount namespaces need root or user namespaces")
+    child = start(worker, SHARDS[0], before=apart)
+    code, errors = child.end(START_S)
+    (line,) = [line for line in errors.splitlines() if line.startswith("kcl-mld-spark: ")]
+    assert "don't share that directory" in line
+    assert "spark.sink=delta" in line
+    assert (code, child.hear()) == (2, b"")
+
+
+def own_disk(folder):
+    """A command before another, for which ``folder`` is a disk of its own; None = not possible."""
+    script = f"mount -t tmpfs tmpfs '{folder}' && exec \"$@\""
+    for namespace in (["unshare", "--mount"], ["unshare", "--user", "--map-root-user", "--mount"]):
+        command = [*namespace, "sh", "-c", script, "sh"]
+        try:
+            if not subprocess.run([*command, "true"], capture_output=True, check=False).returncode:
+                return command
+        except OSError:
+            return None
+    return None
+
+
+def test_a_master_that_is_not_there_is_one_line_and_a_code(new_worker):
+    with socket.socket() as dead:
+        dead.bind(("127.0.0.1", 0))  # bound and not listening
+        url = f"spark://127.0.0.1:{dead.getsockname()[1]}"
+        worker = new_worker("dead", {"spark.master": url})
+        child = start(worker, SHARDS[0])
+        code, errors = child.end(START_S)
+    (line,) = [line for line in errors.splitlines() if line.startswith("kcl-mld-spark: ")]
+    assert f"no Spark master answers at spark.master={url}" in line
+    assert (code, child.hear()) == (69, b"")
