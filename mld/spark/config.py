@@ -6,6 +6,7 @@ which drops them, ``kcl-mld-spark --properties FILE app.py`` reads the same file
 
 from __future__ import annotations
 
+import difflib
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 #: Environment variable with the ``spark.*`` properties as a JSON object.
 PROPERTIES_VARIABLE = "KCL_MLD_SPARK"
 _CONF_PREFIX, _OPTIONS_PREFIX = FREE_PREFIXES
+#: Beyond this a name is no slip of the pen, and comparing takes long.
+_LONGEST_NAME = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +89,20 @@ def read_properties(properties: Mapping[str, str]) -> SparkConfig:
     ours = {name: text for name, text in properties.items() if name.startswith("spark.")}
     for name, text in ours.items():
         if not is_known(name):
-            raise ConfigError(f"{name}: no such property")
+            raise ConfigError(f"{name}: no such property{_advice(name)}")
         if (why := check(name, text)) is not None:
             raise ConfigError(f"{name}: {why}")
     if "spark.remote" in ours and "spark.master" in ours:
         raise ConfigError("spark.remote and spark.master exclude each other: name one of them")
     return _config(_Texts(ours))
+
+
+def _advice(name: str) -> str:
+    """What may be meant by a name that is unknown."""
+    close = difflib.get_close_matches(name[:_LONGEST_NAME], BY_NAME, n=1, cutoff=0.75)
+    if close:
+        return f" (did you mean {close[0]}?)"
+    return f" (what is meant for Spark itself goes below {_CONF_PREFIX})"
 
 
 class _Texts:

@@ -17,8 +17,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.spark.errors import ConfigError
-from mld.spark.failures import is_server_gone, is_session_lost
+from mld.spark.errors import ConfigError, MissingPart
+from mld.spark.failures import condition, describe, is_server_gone, is_session_lost
 from mld.spark.model import BATCH_COLUMN
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 CORRUPT_COLUMN = "_corrupt"
 #: Begins the message that a bad record raises inside Spark; shard and position follow.
 BAD_RECORD = "kcl-mld: bad record"
+#: Newest release of Spark's Avro; 4.2 takes it too.
+AVRO_COORDINATE = "org.apache.spark:spark-avro_2.13:4.1.1"
 #: Names that no schema may use.
 RESERVED = frozenset({BATCH_COLUMN, CORRUPT_COLUMN})
 
@@ -81,7 +83,7 @@ class Decoder:
             marked = marked.where(_refusal())
         taken = {name.lower() for name in self.names}
         raw = [_column(name) for name in _RAW_NAMES if name not in taken]
-        decoded = [_column(f"{_DECODED}.{_quoted(name)}").alias(name) for name in self.names]
+        decoded = [self._value(name).alias(name) for name in self.names]
         flag = [_column(_BAD).alias(CORRUPT_COLUMN)] if self.on_error == "null" else []
         return marked.select(*raw, *decoded, *flag, *map(_column, carried))
 
@@ -91,6 +93,14 @@ class Decoder:
         if self.kind == "raw":
             return frame.where("false").select(*columns)
         return self._marked(frame).where(_column(_BAD)).select(*columns)
+
+    def _value(self, name: str) -> Column:
+        """A decoded column; Spark fills what it could read of a bad record, which is no row."""
+        value = _column(f"{_DECODED}.{_quoted(name)}")
+        if self.on_error != "null":
+            return value
+        whole: Column = _functions().when(~_column(_BAD), value)
+        return whole
 
     def _marked(self, frame: DataFrame) -> DataFrame:
         """With the decoded struct, and whether it is bad."""
@@ -123,6 +133,7 @@ def make_decoder(kind: str, schema: str | None, on_error: str, spark: SparkSessi
 
     Raises:
         ConfigError: there is no schema, it cannot be read, or it uses a reserved name.
+        MissingPart: the server has no Avro.
     """
     if kind == "raw":
         return Decoder(kind, None, on_error)
@@ -138,6 +149,7 @@ def make_decoder(kind: str, schema: str | None, on_error: str, spark: SparkSessi
     if len(set(lowered)) < len(lowered):
         raise ConfigError("the schema has a name twice (Spark compares names without case)")
     if columns is None:
+        _try_avro(schema, spark)
         return Decoder(kind, schema, on_error, names)
     columns = columns.add(_BAD_TEXT, "string")
     return Decoder(kind, columns if kind == "json" else _flat_ddl(columns), on_error, names)
@@ -207,6 +219,25 @@ def _columns(ddl: str, spark: SparkSession) -> StructType:
 def _flat_ddl(columns: StructType) -> str:
     """The DDL of simple columns: Spark's function for CSV takes no other form."""
     return ", ".join(f"{_quoted(each.name)} {each.dataType.simpleString()}" for each in columns)
+
+
+def _try_avro(schema: str, spark: SparkSession) -> None:
+    """Let the server read the schema: Avro is a package of its own there."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - see _functions
+    from pyspark.sql.avro.functions import from_avro  # noqa: PLC0415 - needs a jar
+
+    nothing = _functions().lit(None).cast("binary")
+    try:
+        _ = spark.range(1).select(from_avro(nothing, schema)).schema
+    except PySparkException as error:
+        if is_session_lost(error) or is_server_gone(error):
+            raise
+        if condition(error).startswith("AVRO_NOT_LOADED"):
+            raise MissingPart(
+                f"the Spark server has no Avro: give it the package {AVRO_COORDINATE}, an "
+                f"embedded one by spark.conf.spark.jars.packages"
+            ) from error
+        raise ConfigError(f"Spark can't read the decoder's schema: {describe(error)}") from error
 
 
 def _avro_names(schema: str) -> tuple[str, ...]:

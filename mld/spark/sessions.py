@@ -168,7 +168,8 @@ class ConnectSessions:
         where = f"the Spark server at {self._host}:{self._port}"
         if status_name(error) == "UNAUTHENTICATED":
             return SparkUnreachable(
-                f"{where} refuses our token: see the variable that spark.remote.token.env names"
+                # A comma, since logs hide the word that follows "token:" or "token ".
+                f"{where} refuses our token, see the variable that spark.remote.token.env names"
             )
         if is_server_gone(error):
             return SparkUnreachable(f"{where} does not speak Spark Connect: {describe(error)}")
