@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 
 import pytest
 from pyspark.sql import functions as F
 
+from mld.spark.calls import GivenUp, Overdue, call_within
 from mld.spark.errors import BatchFailed, Fenced, MissingPart, SinkUnavailable
 from mld.spark.sinks.dbapi import DatabaseUnavailable
 from tests.spark.postgres import running_postgres, why_not
@@ -144,6 +146,65 @@ def test_rows_that_spark_wrote_twice_are_not_moved(session, server, schema):
     with pytest.raises(DatabaseUnavailable, match="3 rows twice"):
         sink.commit(staged, one)
     assert sink.mark(shard()) is None
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_a_commit_that_was_given_up_and_its_successor_do_not_both_count(
+    session, server, schema, is_cancelled
+):
+    sink = sink_of(session, server, schema)
+    write(session, sink, batch(shard(), 0, 4))
+    one, longer = batch(shard(), 4, 9), batch(shard(), 4, 12)
+    old = sink.write(frame(session, [one]), [one])
+    new = sink.write(frame(session, [longer]), [longer])
+    with server.connect() as blocker:
+        blocker.execute(f"lock table {schema}.rows in exclusive mode")
+        with pytest.raises(Overdue) as first:
+            call_within(
+                1.0,
+                lambda: sink.commit(old, one),
+                name="first",
+                interrupt=(lambda: sink.cancel(one)) if is_cancelled else None,
+            )
+        # It has the mark locked, or was cancelled; the shard begins again, where it was.
+        assert sink.mark(shard()).sequence - BASE == 4
+        with pytest.raises(Overdue) as second:
+            call_within(1.0, lambda: sink.commit(new, longer), name="second")
+    ends = [type(each.value.call.exception(30)) for each in (first, second)]
+    assert ends == [DatabaseUnavailable if is_cancelled else GivenUp, GivenUp]
+    assert rows(server, schema) == expected(s0=4)
+    sink.commit(new, longer)
+    with pytest.raises(Fenced):
+        sink.commit(old, one)
+    assert rows(server, schema) == expected(s0=12)
+
+
+def test_of_two_commits_that_wait_for_each_other_one_is_fenced(session, server, schema):
+    """The first one was given up too late to be rolled back: it has all its rows and ends."""
+    sink = sink_of(session, server, schema)
+    write(session, sink, batch(shard(), 0, 4))
+    one, longer = batch(shard(), 4, 9), batch(shard(), 4, 12)
+    staged = [sink.write(frame(session, [each]), [each]) for each in (one, longer)]
+    outcomes = []
+
+    def commit(number, each):
+        try:
+            sink.commit(staged[number], each)
+        except Fenced as error:
+            outcomes.append(type(error))
+        else:
+            outcomes.append(each.to.sequence - BASE)
+
+    with server.connect() as blocker:
+        blocker.execute(f"lock table {schema}.rows in exclusive mode")
+        threads = [threading.Thread(target=commit, args=each) for each in enumerate((one, longer))]
+        for thread in threads:
+            thread.start()
+    for thread in threads:
+        thread.join(30)
+    (count,) = [each for each in outcomes if each is not Fenced]
+    assert len(outcomes) == 2
+    assert rows(server, schema) == expected(s0=count)
 
 
 def test_a_dead_database_is_told_and_survived(session, server, schema):

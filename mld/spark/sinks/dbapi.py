@@ -72,9 +72,8 @@ class Driver:
         Raises:
             ConfigError: it is not a connection of a DB-API module.
         """
-        parts = type(connection).__module__.split(".")
-        for length in range(len(parts), 0, -1):
-            module = sys.modules.get(".".join(parts[:length]))
+        for name in _modules(type(connection)):
+            module = sys.modules.get(name)
             if module is not None and hasattr(module, "paramstyle"):
                 names = ("Error", "IntegrityError", "OperationalError", "InterfaceError")
                 found = [getattr(module, name) for name in names]
@@ -107,6 +106,13 @@ class Driver:
                 return sql, {name: values[name] for name in names}
 
 
+def _modules(kind: type) -> Iterator[str]:
+    """Modules that a class and its parents may belong to, the innermost first."""
+    for each in kind.__mro__:
+        parts = each.__module__.split(".")
+        yield from (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+
+
 class Database:
     """Connections that are opened when needed and kept for the next transaction."""
 
@@ -122,6 +128,7 @@ class Database:
         self._quote = quote
         self._secrets = tuple(secrets)
         self._idle: list[Any] = []
+        self._busy: dict[str, Any] = {}
         self._lock = threading.Lock()
         # A process that ends, or drops the sink, leaves no connection open.
         weakref.finalize(self, _close_all, self._idle)
@@ -146,6 +153,7 @@ class Database:
             DatabaseUnavailable: the database does not answer; the outcome may be unknown.
         """
         connection, driver = self._take(what)
+        self._busy[what] = connection
         try:
             with contextlib.closing(connection.cursor()) as cursor:
                 yield Transaction(cursor, driver)
@@ -156,8 +164,26 @@ class Database:
                 self.close()  # the others were opened to the same server
                 raise DatabaseUnavailable(f"{what}: {self.explain(error)}") from None
             raise
+        finally:
+            if self._busy.get(what) is connection:
+                del self._busy[what]
         with self._lock:
             self._idle.append(connection)
+
+    def cancel(self, what: str) -> None:
+        """Interrupt the statement of a running transaction, where the driver offers it.
+
+        PEP 249 has no call for this; ``cancel`` (psycopg, oracledb) and ``interrupt`` (sqlite3) are
+        made for other threads. Quiet if there is no such transaction or no such call.
+
+        Args:
+            what: as it was named when it began.
+        """
+        connection = self._busy.get(what)
+        for name in ("cancel", "interrupt"):
+            if callable(call := getattr(connection, name, None)):
+                call()
+                return
 
     def close(self) -> None:
         """Close the idle connections."""

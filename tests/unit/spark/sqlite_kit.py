@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from mld.spark.model import BATCH_COLUMN
-from mld.spark.sinks.jdbc import ROW_COLUMN, JdbcSink
+from mld.spark.sinks.jdbc import JdbcSink
+from mld.spark.sinks.jdbc_staging import ROW_COLUMN
 from tests.unit.spark.batches import config_of
 
 if TYPE_CHECKING:

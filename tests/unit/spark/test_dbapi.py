@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 
 import pytest
 
+from mld.spark.calls import Overdue, call_within
 from mld.spark.errors import ConfigError
 from mld.spark.sinks.dbapi import Database, DatabaseUnavailable, Driver, brief, load_connect, masked
 from mld.spark.sinks.jdbc_tables import split_name
@@ -95,6 +97,41 @@ def test_a_connection_is_used_again_and_given_up_after_an_error(tmp_path):
     with pytest.raises(DatabaseUnavailable, match="test: OperationalError"):  # noqa: SIM117
         with database.transaction("test") as transaction:
             transaction.run("SELECT nonsense FROM nowhere")
+    database.close()
+
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n"
+
+
+def test_a_running_transaction_is_cancelled_by_its_name(tmp_path):
+    place = tmp_path / "db"
+    database = Database(lambda: sqlite3.connect(place, check_same_thread=False), '"')
+    began = threading.Event()
+
+    def endless():
+        with database.transaction("endless") as transaction:
+            began.set()
+            transaction.rows(ENDLESS)
+
+    def cancel():
+        assert began.wait(10)
+        database.cancel("another")
+        database.cancel("endless")
+
+    with pytest.raises(Overdue) as caught:
+        call_within(0.2, endless, name="endless", interrupt=cancel)
+    assert isinstance(caught.value.call.exception(10), DatabaseUnavailable)
+    database.cancel("endless")
+
+
+def test_a_driver_that_cannot_cancel_is_left_alone():
+    class Plain(sqlite3.Connection):
+        interrupt = None
+
+    database = Database(lambda: sqlite3.connect(":memory:", factory=Plain), '"')
+    with database.transaction("test") as transaction:
+        database.cancel("test")
+        assert transaction.rows("SELECT 1") == [(1,)]
     database.close()
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from mld.spark.calls import GivenUp, Overdue, call_within
 from mld.spark.errors import (
     BatchFailed,
     ConfigError,
@@ -16,12 +19,13 @@ from mld.spark.errors import (
     SinkUnavailable,
 )
 from mld.spark.model import Position
-from mld.spark.sinks import jdbc
+from mld.spark.sinks import jdbc_staging
 from mld.spark.sinks.dbapi import DatabaseUnavailable
 from mld.spark.sinks.jdbc import JdbcSink
 from tests.unit.spark import sqlite_kit
 from tests.unit.spark.batches import batch, config_of, shard
 from tests.unit.spark.sqlite_kit import Frame, query, sink_of
+from tests.unit.spark.test_dbapi import ENDLESS
 
 
 @pytest.fixture
@@ -107,6 +111,76 @@ def test_the_second_of_two_first_writers_breaks_the_key(sink, monkeypatch):
     with pytest.raises(Fenced, match="at the same time"):
         write(sink, batch(shard(), None, 4))
     assert numbers() == [1, 2, 3]
+
+
+@pytest.fixture
+def hanging(sink, monkeypatch):
+    """The next move of rows waits, with the mark's row locked, until it is let go."""
+    free, began, original = threading.Event(), threading.Event(), type(sink)._move
+
+    def move(self, *arguments):
+        monkeypatch.undo()
+        began.set()
+        free.wait(10)
+        original(self, *arguments)
+
+    monkeypatch.setattr(type(sink), "_move", move)
+    yield SimpleNamespace(free=free, began=began)
+    free.set()
+
+
+def test_a_commit_that_was_given_up_is_rolled_back_and_the_next_one_counts(sink, hanging):
+    one, longer = batch(shard(), None, 3), batch(shard(), None, 5)
+    staged, other = (sink.write(Frame(each), [each]) for each in (one, longer))
+    with pytest.raises(Overdue) as caught:
+        call_within(0.2, lambda: sink.commit(staged, one), name="commit")
+    assert hanging.began.is_set()
+    assert sink.mark(shard()) is None  # the shard begins again, beside it
+    hanging.free.set()
+    assert isinstance(caught.value.call.exception(10), GivenUp)
+    sink.commit(other, longer)
+    assert numbers() == [1, 2, 3, 4, 5]
+
+
+def test_a_commit_of_a_shard_that_is_lost_meanwhile_is_rolled_back(sink):
+    one = batch(shard(), None, 3)
+    staged = sink.write(Frame(one), [one])
+    with pytest.raises(GivenUp):
+        call_within(10, lambda: sink.commit(staged, one), name="commit", is_wanted=lambda: False)
+    assert sink.mark(shard()) is None
+    assert numbers() == []
+
+
+def test_a_commit_can_be_cancelled_and_tried_again(sink, monkeypatch):
+    one = batch(shard(), None, 3)
+    staged = sink.write(Frame(one), [one])
+    sink.cancel(one)
+    original = type(sink)._move
+
+    def endless(self, transaction, *more):
+        monkeypatch.setattr(type(sink), "_move", original)
+        transaction.rows(ENDLESS)
+
+    monkeypatch.setattr(type(sink), "_move", endless)
+    with pytest.raises(Overdue) as caught:
+        call_within(
+            0.2, lambda: sink.commit(staged, one), name="commit", interrupt=lambda: sink.cancel(one)
+        )
+    assert isinstance(caught.value.call.exception(10), DatabaseUnavailable)
+    sink.commit(staged, one)
+    assert numbers() == [1, 2, 3]
+
+
+def test_libpq_is_told_to_notice_a_dead_peer_unless_the_url_says_otherwise(monkeypatch):
+    calls = []
+    fake = SimpleNamespace(connect=lambda **arguments: calls.append(arguments))
+    monkeypatch.setitem(sys.modules, "psycopg", fake)
+    url = "jdbc:postgresql://h/d?connectTimeout=3"
+    sink = JdbcSink(config_of(sink="jdbc", sink__url=url, sink__table="rows"), "app")
+    with pytest.raises((ConfigError, SinkUnavailable)):
+        sink.mark(shard())
+    assert calls[0]["tcp_user_timeout"] == "60000"
+    assert calls[0]["connect_timeout"] == "3"
 
 
 def test_a_row_that_the_target_refuses_leaves_the_mark_where_it_was(sink):
@@ -283,7 +357,7 @@ def test_a_missing_psycopg_is_told(monkeypatch):
 
 
 def test_a_target_that_another_worker_makes_first_is_taken(sink, monkeypatch):
-    original, looks = jdbc.table_columns, []
+    original, looks = jdbc_staging.table_columns, []
 
     def late(database, table):
         looks.append(table)
@@ -294,7 +368,7 @@ def test_a_target_that_another_worker_makes_first_is_taken(sink, monkeypatch):
             return None
         return original(database, table)
 
-    monkeypatch.setattr(jdbc, "table_columns", late)
+    monkeypatch.setattr(jdbc_staging, "table_columns", late)
     write(sink, batch(shard(), None, 3))
     assert numbers() == [1, 2, 3]
 

@@ -1,0 +1,166 @@
+"""The Spark half of the jdbc sink: a staging table a job, checked against the target.
+
+Many tasks write it, each in transactions of its own, so nothing in it counts until the other half
+has moved it. Its name is drawn for each try: nobody else writes there, and what a dead job leaves
+is known by its registration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mld.spark.errors import BatchFailed, MissingPart, SinkUnavailable
+from mld.spark.model import BATCH_COLUMN
+from mld.spark.sinks.dbapi import Database, DatabaseUnavailable, masked
+from mld.spark.sinks.jdbc_tables import SinkTables, table_columns
+from mld.spark.sinks.packages import POSTGRES_COORDINATE
+from mld.spark.sinks.postgres_url import PREFIX
+from mld.spark.sinks.spark_errors import first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Column of the staging table with a number of each row that no other row of the job has.
+ROW_COLUMN = "_kcl_row"
+_NO_DRIVER = ("No suitable driver", "ClassNotFoundException", "did not find jdbc driver")
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """What a job has written.
+
+    Attributes:
+        table: quoted name of the staging table.
+        columns: names of the target's columns in it.
+    """
+
+    table: str
+    columns: tuple[str, ...]
+
+
+class JdbcStaging:
+    """Staging tables beside one target.
+
+    Args:
+        database: as this process reaches it.
+        tables: ours, where staging tables are registered.
+        target: quoted name of the user's table.
+        options: of Spark's JDBC reader and writer, ``url`` among them.
+        secrets: values that must not show in errors.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        tables: SinkTables,
+        target: str,
+        options: Mapping[str, str],
+        secrets: Sequence[str],
+    ) -> None:
+        self._database = database
+        self._tables = tables
+        self._target = target
+        self._options = dict(options)
+        self._secrets = tuple(secrets)
+
+    def require_access(self, spark: SparkSession) -> None:
+        """See that Spark reaches the database too.
+
+        Raises:
+            MissingPart: the server lacks the JDBC driver.
+            SinkUnavailable: the database does not let it in.
+        """
+        try:
+            reader = spark.read.format("jdbc").options(**self._options)
+            reader.option("dbtable", self._tables.marks).load().schema  # noqa: B018
+        except Exception as error:  # noqa: BLE001 - told without the URL
+            self._explain(error)
+            text = masked(first_line(error), self._secrets)
+            raise SinkUnavailable(
+                f"spark.sink=jdbc: the Spark server cannot read {self._tables.marks}: {text}"
+            ) from None
+
+    def write(self, frame: DataFrame, now_s: int) -> StagedRows:
+        """Write the rows to a new staging table.
+
+        Args:
+            frame: rows of a job, with the batch column.
+            now_s: seconds since 1970.
+
+        Raises:
+            BatchFailed: the rows do not fit the target.
+            DatabaseUnavailable: no answer; it may be tried again.
+        """
+        stage = self._tables.stage(uuid.uuid4().hex)
+        self._tables.register(stage, now_s)
+        try:
+            self._stage(frame, stage)
+            return StagedRows(stage, self._fit(stage))
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self._tables.drop(stage)
+            raise
+
+    def _stage(self, frame: DataFrame, stage: str) -> None:
+        rows = frame.selectExpr("*", f"monotonically_increasing_id() AS {ROW_COLUMN}")
+        writer = rows.write.format("jdbc").options(**self._options).option("dbtable", stage)
+        try:
+            writer.save()
+        except Exception as error:
+            self._explain(error)
+            clean = masked(str(error), self._secrets)
+            if clean != str(error):
+                raise DatabaseUnavailable(clean.splitlines()[0]) from None
+            raise
+
+    def _fit(self, stage: str) -> tuple[str, ...]:
+        """The staged columns, after a look whether the target has them all."""
+        staged = table_columns(self._database, stage)
+        if staged is None:
+            raise DatabaseUnavailable(
+                f"{stage}: Spark has written it, but it cannot be read from here; do spark.sink.url"
+                " and spark.sink.connection name the same database?"
+            )
+        columns = tuple(name for name in staged if name not in {BATCH_COLUMN, ROW_COLUMN})
+        target = self._target_columns(stage, columns)
+        if missing := [name for name in columns if name not in target]:
+            raise BatchFailed(
+                f"{self._target}: the table has no column {', '.join(missing)}; it has "
+                f"{', '.join(target)}. Names are compared exactly, upper and lower case too; "
+                "change the function or the table"
+            )
+        return columns
+
+    def _target_columns(self, stage: str, columns: Sequence[str]) -> list[str]:
+        """Columns of the target; it is made from the staging table if it is missing."""
+        if (found := table_columns(self._database, self._target)) is not None:
+            return found
+        names = ", ".join(map(self._database.name, columns))
+        try:
+            with self._database.transaction(f"creation of {self._target}") as transaction:
+                transaction.run(
+                    f"CREATE TABLE {self._target} AS "  # noqa: S608
+                    f"SELECT {names} FROM {stage} WHERE 1 = 0"
+                )
+        except Exception as error:
+            # Another worker, or another job of this one, may have been first.
+            if (found := table_columns(self._database, self._target)) is not None:
+                return found
+            if isinstance(error, DatabaseUnavailable):
+                raise
+            text = self._database.explain(error)
+            raise BatchFailed(f"{self._target} is not there and cannot be made: {text}") from None
+        return list(columns)
+
+    def _explain(self, error: Exception) -> None:
+        if any(text in str(error) for text in _NO_DRIVER):
+            named = f" ({POSTGRES_COORDINATE})" if self._options["url"].startswith(PREFIX) else ""
+            raise MissingPart(
+                f"spark.sink=jdbc: the Spark server has no JDBC driver for the URL{named}: name its"
+                " package in spark.conf.spark.jars.packages, or its file in spark.conf.spark.jars"
+            ) from None
