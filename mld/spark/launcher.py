@@ -8,39 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib.util
 import os
-import secrets
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import deque
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from mld.spark.errors import MissingPart, SparkUnreachable
-from mld.spark.java import JavaHome, find_java
-from mld.spark.masters import require_master
-from mld.spark.server_settings import (
-    REPOSITORY_VARIABLE,
-    TOKEN_VARIABLE,
-    ServerFiles,
-    is_local_master,
-    ivy_text,
-    log4j_text,
-    port_of,
-    properties_text,
-    server_command,
-    server_environment,
-    server_properties,
-)
+from mld.spark.errors import SparkUnreachable
+from mld.spark.server_settings import REPOSITORY_VARIABLE, ServerFiles, port_of
+from mld.spark.server_setup import prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from mld.spark.config import SparkConfig
+    from mld.spark.java import JavaHome
 
 _PR_SET_PDEATHSIG = 1
 _TERMINATION_GRACE_S = 2.0
@@ -106,35 +92,17 @@ class EmbeddedServer:
         """
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("the Spark server must be launched from the main thread")
-        java = find_java(config, environ)
-        home = _spark_home()
-        require_master(config.master)
-        files = ServerFiles.below(directory)
-        repository = environ.get(REPOSITORY_VARIABLE)
-        properties = server_properties(
+        setup = prepare(
             config,
-            files,
+            directory,
+            environ,
             app_name=app_name,
-            python=environ.get("PYSPARK_PYTHON") or sys.executable,
-            extra=dict(conf or {}),
-            has_repository=bool(repository),
+            jars=jars,
+            packages=packages,
+            conf=conf or {},
         )
-        _append(properties, "spark.jars", [str(jar) for jar in jars])
-        _append(properties, "spark.jars.packages", packages)
-        _write_files(files, properties, config.log_level, repository)
-        class_path = [str(home / "jars" / "*")]
-        class_path += [environ[name] for name in _CONF_DIRECTORIES if environ.get(name)]
-        command = server_command((java.executable, java.version), class_path, config, files)
-        token = secrets.token_urlsafe(32)
-        ours = {
-            TOKEN_VARIABLE: token,
-            "SPARK_HOME": str(home),
-            "SPARK_LOCAL_DIRS": properties.get("spark.local.dir", str(files.scratch)),
-            "PYSPARK_PYTHON": properties["spark.pyspark.python"],
-        }
-        if is_local_master(config.master):
-            ours["SPARK_LOCAL_IP"] = "127.0.0.1"  # where Spark's web pages listen, if enabled
-        return cls(_start(command, server_environment(environ, **ours)), token, java, directory)
+        process = _start(setup.command, setup.environ)
+        return cls(process, setup.token, setup.java, directory)
 
     @property
     def pid(self) -> int:
@@ -230,7 +198,6 @@ class EmbeddedServer:
                 self._has_news.notify_all()
 
 
-_CONF_DIRECTORIES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 _KNOWN_CAUSES = (
     ("must be at least", ": its heap is too small; raise spark.driver.memory"),
     ("Could not reserve enough space", ": there is too little memory for spark.driver.memory"),
@@ -240,7 +207,10 @@ _KNOWN_CAUSES = (
     ),
     ("Could not parse Master URL", ": spark.master is not one that Spark knows"),
     ("Master must either be", ": spark.master is not one that Spark knows"),
-    ("All masters are unresponsive", ": spark.master is no Spark master, or one of another release"),
+    (
+        "All masters are unresponsive",
+        ": spark.master is no Spark master, or one of another release",
+    ),
     (
         "Master removed our application",
         ": the cluster cannot run executors; see their logs on its workers",
@@ -252,44 +222,6 @@ _KNOWN_CAUSES = (
 
 def _ended(code: int) -> str:
     return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-
-
-def _spark_home() -> Path:
-    """The installed pyspark, if it is the full package and brings the server."""
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise MissingPart("pyspark is missing: pip install 'kcl-mld[spark]'")
-    home = Path(spec.origin).parent
-    if not any((home / "jars").glob("spark-connect_*.jar")):
-        raise MissingPart(
-            "the installed pyspark has no server: pip install 'kcl-mld[spark]', "
-            "or name an existing server in spark.remote"
-        )
-    return home
-
-
-def _append(properties: dict[str, str], key: str, more: Sequence[str]) -> None:
-    """Add to a key whose value is a list with commas."""
-    joined = ",".join(filter(None, (properties.get(key), *more)))
-    if joined:
-        properties[key] = joined
-
-
-def _write_files(
-    files: ServerFiles, properties: Mapping[str, str], level: str, repository: str | None
-) -> None:
-    files.scratch.mkdir(parents=True, exist_ok=True)
-    _write_private(files.properties, properties_text(properties))
-    _write_private(files.log4j, log4j_text(level))
-    if repository:
-        _write_private(files.ivy_settings, ivy_text(repository))
-
-
-def _write_private(path: Path, text: str) -> None:
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
 
 
 def _start(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:

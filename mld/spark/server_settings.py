@@ -171,6 +171,7 @@ def _collector(heap_bytes: int, options: Sequence[str]) -> list[str]:
 
 
 def module_options(version: int) -> list[str]:
+    """What Spark needs of the modules of a Java of this major version."""
     options = ["-XX:+IgnoreUnrecognizedVMOptions"]
     options += [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED_PACKAGES]
     if version >= 22:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mld.spark.config import read_properties
-from mld.spark.errors import MissingPart, SparkUnreachable
+from mld.spark.errors import SparkUnreachable
 from mld.spark.java import JavaHome
 from mld.spark.launcher import EmbeddedServer
 
@@ -220,21 +220,6 @@ def test_a_program_that_cannot_be_started_is_told(launch, monkeypatch):
 
     monkeypatch.setattr("mld.spark.launcher.subprocess.Popen", refuse)
     java = JavaHome(Path("/java"), 17, "a test")
-    monkeypatch.setattr("mld.spark.launcher.find_java", lambda *_: java)
+    monkeypatch.setattr("mld.spark.server_setup.find_java", lambda *_: java)
     with pytest.raises(SparkUnreachable, match="cannot be started: no memory"):
-        launch(_WAIT)
-
-
-def test_without_pyspark_the_error_names_what_to_install(launch, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyspark", None)
-    with pytest.raises(MissingPart, match=r"pyspark is missing: pip install 'kcl-mld\[spark\]'"):
-        launch(_WAIT)
-
-
-def test_the_client_alone_has_no_server(launch, monkeypatch, tmp_path):
-    (tmp_path / "lib" / "pyspark").mkdir(parents=True)
-    (tmp_path / "lib" / "pyspark" / "__init__.py").touch()
-    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
-    monkeypatch.syspath_prepend(tmp_path / "lib")
-    with pytest.raises(MissingPart, match=r"has no server: .* or name an existing server in spark"):
         launch(_WAIT)
