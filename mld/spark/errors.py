@@ -14,7 +14,7 @@ class SparkChildError(Exception):
 
 
 class ConfigError(SparkChildError):
-    """A property, an app or an argument is wrong; nothing was started. Correct it."""
+    """A property, an app or an argument is wrong; nothing was processed. Correct it."""
 
     exit_code = 2
 
