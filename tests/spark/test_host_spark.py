@@ -11,9 +11,14 @@ pytestmark = pytest.mark.spark
 
 APP = """
 import os, subprocess
+from pyspark.sql import functions as F
 from mld.spark import SparkRecordProcessor, run
 
 print("noise of print")
+
+@F.udf("long")
+def same(number):
+    return number
 
 class Processor(SparkRecordProcessor):
     def initialize(self, given):
@@ -23,7 +28,7 @@ class Processor(SparkRecordProcessor):
     def process(self, df, ctx):
         os.system("echo noise of a shell")
         df.show()
-        return df.select("id", "shard_id")
+        return df.select(same("id").alias("id"), "shard_id")
 
 run(processor=Processor, schema="id bigint", decoder="json")
 """
@@ -85,6 +90,7 @@ def parent_of(pid):
         ("spark.remote", "sc://localhost:1", 69, "localhost:1"),
         ("spark.batch.maxRecords", "0", 2, "spark.batch.maxRecords"),
         ("spark.sink.path", "", 2, "spark.sink.path"),
+        ("spark.decoder.onError", "deadletter", 2, "spark.deadletter.path"),
     ],
 )
 def test_what_is_missing_is_one_line_before_initialize_is_answered(
