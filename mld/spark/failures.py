@@ -21,6 +21,8 @@ _LOST = (
     *("Channel closed", "closed channel"),  # by another job, which found the session lost first
 )
 _MOST_CHARACTERS = 600
+#: Behind what is wrong with a plan Spark prints all of it, which holds nothing of the user's.
+_PLAN = re.compile(r";\n'?[A-Z]\w*[^\n]*\n[ :]*\+- ")
 #: Parameters of Spark's messages that hold values of the data.
 _DATA_PARAMETERS = ("expression", "badRecord", "value", "input", "inputRow", "row", "field")
 _SQL_STATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
@@ -49,7 +51,7 @@ def describe(error: BaseException) -> str:
     for name, value in _parameters(error).items():
         if name in _DATA_PARAMETERS and value:
             text = text.replace(value, "…")
-    text = _JVM_TRACE.split(text, maxsplit=1)[0].strip()
+    text = _PLAN.split(_JVM_TRACE.split(text, maxsplit=1)[0], maxsplit=1)[0].strip()
     return _shortened(text) or type(error).__name__
 
 

@@ -81,6 +81,13 @@ def test_a_jvm_stack_is_left_out():
     assert describe(error) == "[X] Wrong."
 
 
+def test_the_plan_that_spark_prints_behind_its_reason_is_left_out():
+    reason = "[UNRESOLVED_COLUMN] no column `usr`. Did you mean `user`?; SQLSTATE: 42703"
+    plan = ";\n'Repartition 1, false\n+- 'Project ['usr]\n   +- LocalRelation [user#1]"
+    assert describe(_SparkError(reason + plan)) == reason
+    assert describe(_SparkError("a; b;\nSelect it")) == "a; b;\nSelect it"
+
+
 def test_values_of_the_data_are_left_out():
     error = _SparkError(
         "[CAST_INVALID_INPUT] The value 'secret' of the type \"STRING\" cannot be cast.",
