@@ -49,6 +49,8 @@ _BAD_TEXT = "_kcl_bad_text"
 _DECODED = "_kcl_decoded"
 _BAD_MESSAGE = re.compile(rf"{BAD_RECORD} <([\w.-]+ at \d+\.\d+)>")
 _BAD = "_kcl_bad"
+#: True in what Avro could read.
+_WHOLE = "_kcl_whole"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +107,16 @@ class Decoder:
     def _marked(self, frame: DataFrame) -> DataFrame:
         """With the decoded struct, and whether it is bad."""
         decoded = frame.withColumn(_DECODED, self._struct())
-        bad = _column(_DECODED).isNull()
-        if self.kind != "avro":
-            bad = bad | _column(f"{_DECODED}.{_BAD_TEXT}").isNotNull()
+        if self.kind == "avro":
+            bad = _column(f"{_DECODED}.{_WHOLE}").isNull()
+        else:
+            bad = _column(_DECODED).isNull() | _column(f"{_DECODED}.{_BAD_TEXT}").isNotNull()
         return decoded.withColumn(_BAD, bad)
 
     def _struct(self) -> Column:
         functions = _functions()
         if self.kind == "avro":
-            from pyspark.sql.avro.functions import from_avro  # noqa: PLC0415 - needs a jar
-
-            return from_avro(_column("data"), str(self.schema), {"mode": "PERMISSIVE"})
+            return _from_avro(_column("data"), str(self.schema))
         read = functions.from_json if self.kind == "json" else functions.from_csv
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD_TEXT}
         found: Column = read(_column("data").cast("string"), self.schema, options)
@@ -224,11 +225,10 @@ def _flat_ddl(columns: StructType) -> str:
 def _try_avro(schema: str, spark: SparkSession) -> None:
     """Let the server read the schema: Avro is a package of its own there."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - see _functions
-    from pyspark.sql.avro.functions import from_avro  # noqa: PLC0415 - needs a jar
 
     nothing = _functions().lit(None).cast("binary")
     try:
-        _ = spark.range(1).select(from_avro(nothing, schema)).schema
+        _ = spark.range(1).select(_from_avro(nothing, schema)).schema
     except PySparkException as error:
         if is_session_lost(error) or is_server_gone(error):
             raise
@@ -238,6 +238,22 @@ def _try_avro(schema: str, spark: SparkSession) -> None:
                 f"embedded one by spark.conf.spark.jars.packages"
             ) from error
         raise ConfigError(f"Spark can't read the decoder's schema: {describe(error)}") from error
+
+
+def _from_avro(data: Column, schema: str) -> Column:
+    """The decoded struct, with :data:`_WHOLE` behind the schema's own fields.
+
+    For a bad record Spark gives a row of nulls, which a good record may be too. So it reads with
+    one field more than was written: Avro fills in its default where it could read the rest.
+    """
+    from pyspark.sql.avro.functions import from_avro  # noqa: PLC0415 - needs a jar
+
+    reader = json.loads(schema)
+    reader["fields"] = [*reader["fields"], {"name": _WHOLE, "type": "boolean", "default": True}]
+    found: Column = from_avro(
+        data, schema, {"mode": "PERMISSIVE", "avroSchema": json.dumps(reader)}
+    )
+    return found
 
 
 def _avro_names(schema: str) -> tuple[str, ...]:

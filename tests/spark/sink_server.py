@@ -1,4 +1,4 @@
-"""A server with Delta and the PostgreSQL driver, and what the tests of the sinks share."""
+"""A server with Delta, the PostgreSQL driver and Avro, and what the tests of the sinks share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mld.spark.sessions import ConnectSessions
 from mld.spark.sinks import make_sink
 from mld.spark.sinks.packages import sinks_conf
 from tests.spark.conftest import spark_config
-from tests.spark.jars import WHY_NOT, delta_jars, postgres_jar
+from tests.spark.jars import WHY_NOT, avro_jar, delta_jars, postgres_jar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,11 +27,11 @@ BASE = 49590338271490256608559692538361571095921575989136588898
 
 @contextmanager
 def running_server(directory):
-    """A server that has both jars, and its configuration; skips where they cannot be had."""
-    delta, postgres = delta_jars(), postgres_jar()
+    """A server that has their jars, and its configuration; skips where they cannot be had."""
+    delta, postgres, avro = delta_jars(), postgres_jar(), avro_jar()
     if delta is None or postgres is None:
         pytest.skip(WHY_NOT)
-    jars = ",".join(str(jar) for jar in (*delta, postgres))
+    jars = ",".join(str(jar) for jar in (*delta, postgres, avro) if jar)
     config = spark_config(sink="delta", sink__path="x", conf__spark__jars=jars)
     config = replace(config, conf={**config.conf, **sinks_conf(config, "4.2.1")})
     server = EmbeddedServer.launch(config, directory, os.environ)
