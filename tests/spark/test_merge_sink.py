@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pathlib
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyspark.sql import functions as F
 
+from mld.spark.calls import GivenUp, call_within
 from mld.spark.errors import BatchFailed, ConfigError, SinkRefused
 from mld.spark.sinks import make_sink
 from tests.spark.conftest import spark_config
@@ -132,3 +136,45 @@ def test_workers_that_merge_at_once_come_between_each_other_and_both_get_there(d
         thread.join()
     assert failures == []
     assert table(delta, path) == last(0, 8) | last(1, 8)
+
+
+def held(rows, folder: str):
+    """The same rows, whose computation says that it has begun and waits until it is let go."""
+
+    @F.udf("boolean")
+    def wait(_):
+        (pathlib.Path(folder) / "begun").touch()
+        while not (pathlib.Path(folder) / "free").exists():
+            time.sleep(0.05)
+        return True
+
+    return rows.where(wait("n"))
+
+
+@pytest.mark.parametrize("drop", [(), ("sequence_number", "sub_sequence_number")])
+def test_a_merge_that_was_given_up_cannot_commit_behind_a_later_one(delta, tmp_path, drop):
+    """The server goes on with it, as if the interrupt had been lost."""
+    path, conflicts = tmp_path / "t", []
+    sink = sink_of(delta, path)
+    sink._pause = conflicts.append
+    merge(delta, sink, batch(shard(), 0, 2), drop=drop)
+    old, longer = batch(shard(), 2, 4), batch(shard(), 2, 7)
+    rows = held(keyed(delta, [old]).drop(*drop), str(tmp_path))
+    with ThreadPoolExecutor() as pool:
+        is_over = threading.Event()
+        first = pool.submit(
+            call_within,
+            120,
+            lambda: sink.write(rows, [old]),
+            name="old",
+            is_wanted=lambda: not is_over.is_set(),
+        )
+        while not (tmp_path / "begun").exists():
+            assert not first.done(), first.exception()
+            time.sleep(0.05)
+        is_over.set()
+        merge(delta, sink, longer, drop=drop)
+        (tmp_path / "free").touch()
+        assert isinstance(first.exception(120), GivenUp)
+    assert len(conflicts) == 1
+    assert table(delta, path) == last(0, 7)
