@@ -77,6 +77,11 @@ _TALKATIVE = (
     "org.apache.spark.scheduler.TaskSetManager",
     "org.apache.spark.sql.connect.utils.ErrorUtils",
 )
+#: Avro believes the length that a broken record claims, up to these; a record of Kinesis has 10 MiB.
+_AVRO_LIMIT_BYTES = 64 * 1024**2
+AVRO_LIMITS = tuple(
+    f"-Dorg.apache.avro.limits.{kind}.maxLength={_AVRO_LIMIT_BYTES}" for kind in ("bytes", "string")
+)
 #: Up to here one thread collects as fast as several, and leaves the cores to the tasks.
 _SMALL_HEAP_BYTES = 2 * 1024**3
 _COLLECTOR = re.compile(r"-XX:[+-]Use\w+GC")
@@ -154,6 +159,7 @@ def server_command(
         "-Dio.netty.allocator.type=pooled",
         "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
         f"-Djava.io.tmpdir={files.scratch}",
+        *AVRO_LIMITS,
         *options,
         f"-Dlog4j2.configurationFile={files.log4j.as_uri()}",
         *("-cp", ":".join(class_path), _SUBMIT_CLASS),
@@ -217,6 +223,7 @@ def server_properties(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.pyspark.python": python,
+        **({} if local else {"spark.executor.extraJavaOptions": " ".join(AVRO_LIMITS)}),
         **config.conf,
         **extra,
         **({"spark.jars.ivySettings": str(files.ivy_settings)} if has_repository else {}),

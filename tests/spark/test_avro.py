@@ -56,6 +56,7 @@ BAD = [
     b'{"id":1}',
     encoded(1, "one", 2.5)[:1] + b"\x08",  # a branch that the union does not have
     b"\xff" * 12,
+    b"\x02\x02" + varint(1 << 30) + b"text",  # a length that no record has
 ]
 
 

@@ -72,6 +72,18 @@ def test_memory_comes_before_the_users_options_and_the_log_configuration_after()
     assert command.index("-Dname=two words") < ours
 
 
+def test_what_a_broken_avro_record_claims_is_bounded_where_it_is_read():
+    """Or a record of ten bytes would ask for a gigabyte."""
+    wanted = "-Dorg.apache.avro.limits.string.maxLength=67108864"
+    mine = "-Dorg.apache.avro.limits.string.maxLength=1"
+    command = _command(jvm_options=mine)
+    assert command.index(wanted) < command.index(mine)
+    key = "spark.executor.extraJavaOptions"
+    assert wanted in _properties(master="spark://head:7077")[key].split()
+    assert _properties({key: "-Xss1m"}, master="spark://head:7077")[key] == "-Xss1m"
+    assert key not in _properties()
+
+
 def test_options_that_cannot_be_split_are_refused():
     with pytest.raises(ConfigError, match=r"spark\.jvm\.options: No closing quotation"):
         _command(jvm_options="-Dx='y")
