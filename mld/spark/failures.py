@@ -45,7 +45,7 @@ def describe(error: BaseException) -> str:
     Values of the data that Spark puts into its messages are left out. The text of an exception
     that the user's function raised is shown, cut after 600 characters.
     """
-    text = str(error)
+    text = _details(error) or str(error)
     if (worker := _worker_error(text)) is not None:
         return worker
     for name, value in _parameters(error).items():
@@ -66,6 +66,14 @@ def _worker_error(text: str) -> str | None:
     where = f' (File "{own[-1][0]}", line {own[-1][1]}, in {own[-1][2]})' if own else ""
     what = _SQL_STATE.sub("", re.split(r"^(?=\S)", trace, flags=re.MULTILINE)[-1]).strip()
     return _shortened(f"a Python worker failed: {what}") + where
+
+
+def _details(error: BaseException) -> str:
+    """What a bare gRPC error says, which pyspark did not turn into one of its own; else ""."""
+    details = getattr(error, "details", None)
+    return (
+        str(details() or "") if callable(details) and callable(getattr(error, "code", None)) else ""
+    )
 
 
 def _shortened(text: str) -> str:

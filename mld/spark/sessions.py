@@ -173,7 +173,10 @@ class ConnectSessions:
             )
         if is_server_gone(error):
             return SparkUnreachable(f"{where} does not speak Spark Connect: {describe(error)}")
-        return SparkUnreachable(f"{where} gives us no session: {describe(error)}")
+        return SparkUnreachable(
+            f"{where} gives us no session, perhaps because of a value of spark.conf.*, as its own "
+            f"log may tell: {describe(error)}"
+        )
 
     def _probe(self) -> None:
         """See at once what gRPC would find out after 20 s: nobody is there."""

@@ -81,6 +81,17 @@ def test_a_jvm_stack_is_left_out():
     assert describe(error) == "[X] Wrong."
 
 
+def test_a_bare_grpc_error_is_told_by_its_details():
+    class RpcError(Exception):
+        def code(self):
+            return _Status.INTERNAL
+
+        def details(self):
+            return "Application error processing RPC"
+
+    assert describe(RpcError("<_InactiveRpcError of RPC that …\n>")) == RpcError().details()
+
+
 def test_the_plan_that_spark_prints_behind_its_reason_is_left_out():
     reason = "[UNRESOLVED_COLUMN] no column `usr`. Did you mean `user`?; SQLSTATE: 42703"
     plan = ";\n'Repartition 1, false\n+- 'Project ['usr]\n   +- LocalRelation [user#1]"
