@@ -192,7 +192,7 @@ class MemorySink:
         self.committed = []
         self.write_errors = []
         self.commit_errors = []
-        self.discarded = 0
+        self.discarded = threading.Semaphore(0)
         self.gate = threading.Event()
         self.gate.set()
         self.writing = threading.Event()
@@ -220,7 +220,7 @@ class MemorySink:
         self.marks[batch.shard.shard_id] = batch.to
 
     def discard(self, staged):
-        self.discarded += 1
+        self.discarded.release()
 
 
 class FakePlanner(Planner):

@@ -1,6 +1,7 @@
 """Whose time is up: functions, writes and commits, each of its own batch, and what goes on after."""
 
 import threading
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,8 @@ from mld.spark.calls import GivenUp, Overdue, call_within, require_wanted
 from mld.spark.errors import BatchFailed
 from mld.spark.sinks.spark_errors import retry_conflicts
 from mld.spark.sinks.table_merge import MergeSink
-from tests.unit.spark.shard_kit import WAIT_S, Bench, FakePlanner, MemorySink, settings
+from mld.spark.tickets import Ticket
+from tests.unit.spark.shard_kit import WAIT_S, Bench, FakePlanner, HandClock, MemorySink, settings
 from tests.unit.spark.test_engine import always, batch, outcome
 
 
@@ -118,6 +120,20 @@ def test_a_commit_that_ends_by_being_interrupted_is_what_it_came_to(bench):
     assert b.sink.removed.acquire(timeout=WAIT_S)
 
 
+@pytest.mark.parametrize(("left_s", "given_s"), [(60.0, 60.0), (3.0, 10.0), (-5.0, 10.0)])
+def test_a_commit_gets_what_is_left_of_its_time_and_ten_seconds_at_least(
+    monkeypatch, left_s, given_s
+):
+    given = []
+    monkeypatch.setattr(committing, "call_within", lambda seconds, *_, **__: given.append(seconds))
+    clock = HandClock()
+    committer = committing.JobCommitter(MemorySink(), settings(), clock, "job")
+    ticket = Ticket(batch("a"), always, Future(), 0.0)
+    ticket.deadline = clock.now + left_s
+    committer.commit([], ticket)
+    assert given == [given_s]
+
+
 def test_leftovers_whose_removal_hangs_hold_up_nobody(bench, monkeypatch):
     monkeypatch.setattr(committing, "DISCARD_S", 0.01)
     b = bench()
@@ -187,12 +203,10 @@ def test_a_write_that_was_given_up_holds_no_turn_and_what_it_left_is_removed(ben
     waiting = b.engine.submit(batch("fine"), always)
     assert "did not end within spark.batch.timeout" in str(outcome(stuck))
     assert outcome(waiting) is None
-    before = b.sink.discarded
     removed = threading.Event()
     b.sink.discard = lambda staged: removed.set()
     b.sink.free.set()
     assert removed.wait(WAIT_S)
-    assert before <= 1
     assert [each.shard.shard_id for each in b.sink.committed] == ["fine"]
 
 
