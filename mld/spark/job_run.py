@@ -89,8 +89,9 @@ class JobRun:
         self._pause_s = pause_s
 
     def serves_only(self, shard: ShardKey) -> bool:
-        """True if nobody else's batch is left in it."""
-        return all(ticket.shard == shard or ticket.future.done() for ticket in self.tickets)
+        """True if nobody else's batch is left in it that may still be committed."""
+        others = (ticket for ticket in self.tickets if ticket.shard != shard)
+        return all(ticket.future.done() or not ticket.fence() for ticket in others)
 
     def run(self) -> None:
         """Answer every ticket; raises nothing."""

@@ -305,6 +305,36 @@ def test_abandoned_batches_are_forgotten_and_others_stay(bench):
     assert b.sessions.interrupted == []
 
 
+def test_a_job_whose_shards_are_all_lost_is_interrupted_by_the_last(bench):
+    """Invariant 10."""
+    b = one_runner(bench)
+    hold_runner(b)
+    lost = set()
+
+    def submit(shard):
+        return b.engine.submit(batch(shard), lambda: shard not in lost)
+
+    futures = [submit(shard) for shard in "ab"]
+    b.sink.writing.clear()
+    writing = threading.Event()
+
+    def gate(timeout):
+        writing.set()
+        return held.wait(timeout)
+
+    held = threading.Event()
+    b.sink.gate.set()
+    b.sink.gate.wait = gate
+    assert writing.wait(WAIT_S)
+    for shard in "ab":
+        lost.add(shard)
+        b.engine.abandon(ShardKey("app", "stream", shard))
+        assert len(b.sessions.interrupted) == len(lost) - 1
+    held.set()
+    assert all("the shard is lost" in str(outcome(each)) for each in futures)
+    assert [each.shard.shard_id for each in b.sink.committed] == ["busy"]
+
+
 def test_a_closed_engine_answers_everybody(bench):
     b = one_runner(bench)
     running = hold_runner(b)
