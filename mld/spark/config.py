@@ -49,6 +49,7 @@ class SparkConfig:
     max_delay_s: float
     coalesce_window_s: float
     max_in_flight: int
+    stages_ahead: bool
     batch_timeout_s: float
     attempts: int
     sink: str
@@ -142,6 +143,7 @@ def _config(texts: _Texts) -> SparkConfig:
         max_delay_s=duration_s(texts.text("batch.maxDelay")),
         coalesce_window_s=duration_s(texts.text("batch.coalesceWindow")),
         max_in_flight=whole_number(texts.text("batch.maxInFlight")),
+        stages_ahead=texts.text("batch.stageAhead") == "true",
         batch_timeout_s=duration_s(texts.text("batch.timeout")),
         attempts=whole_number(texts.text("retry.attempts")),
         sink=texts.text("sink"),

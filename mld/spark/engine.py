@@ -1,8 +1,9 @@
 """Batches of many shards through few Spark jobs, each committed and answered by itself.
 
 A job's fixed price dominates small batches, so whatever is ready is run together: at most one
-batch per shard, over all jobs that run. Runners are threads; while they are busy, batches queue,
-and the next job is larger.
+batch per shard, over all jobs that write. Runners are threads; while they are busy, batches queue,
+and the next job is larger. While a job commits, the next one may write the shards' next batches, if
+the sink stages ahead: commits wait for the disk or the database, and Spark need not.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class Engine:
         self._coalesces = sink.coalesces
         self._sessions = sessions
         self._max_in_flight = config.max_in_flight
+        does_ahead = sink.stages_ahead and config.stages_ahead
+        self._most_runners = config.max_in_flight * (2 if does_ahead else 1)
         self._changed = threading.Condition()
         self._queue: list[Ticket] = []
         self._running: list[JobRun] = []
@@ -77,6 +80,7 @@ class Engine:
             progress=progress,
             stop=self._closed,
             pause_s=pause_s,
+            on_written=self._wake,
         )
 
     def submit(self, batch: Batch, fence: Callable[[], bool]) -> Future[None]:
@@ -89,13 +93,14 @@ class Engine:
         Returns:
             done when the batch is durable, or failed with a ``SparkChildError``.
         """
-        ticket = Ticket(batch, fence, Future(), self._clock.monotonic())
         with self._changed:
+            before = self._last_open(batch.shard)
+            ticket = Ticket(batch, fence, Future(), self._clock.monotonic(), before)
             if self._closed.is_set():
                 ticket.fail(BatchFailed(f"{batch.shard.shard_id}: this process is ending"))
                 return ticket.future
             self._queue.append(ticket)
-            if len(self._runners) < self._max_in_flight:
+            if len(self._runners) < self._most_runners:
                 name = f"spark-job-{len(self._runners) + 1}"
                 runner = threading.Thread(target=self._serve, name=name, daemon=True)
                 self._runners.append(runner)
@@ -128,6 +133,18 @@ class Engine:
             ticket.fail(BatchFailed(f"{ticket.shard_id}: this process is ending"))
         for run in runs:
             self._sessions.interrupt(run.tag)
+
+    def _last_open(self, shard: ShardKey) -> Future[None] | None:
+        """Of the shard's last batch here that is not over; None = there is none."""
+        running = (ticket for run in reversed(self._running) for ticket in run.tickets)
+        for ticket in (*reversed(self._queue), *running):
+            if ticket.shard == shard and not ticket.future.done():
+                return ticket.future
+        return None
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def _serve(self) -> None:
         """A runner's life."""
@@ -162,8 +179,11 @@ class Engine:
         return None
 
     def _ready(self) -> list[Ticket]:
-        """The oldest batch of each shard that is in no job, as many as one job may hold."""
-        busy = {ticket.shard for run in self._running for ticket in run.tickets}
+        """The oldest batch of each shard that no job writes, as many as one job may hold."""
+        writing = [run for run in self._running if not run.is_written]
+        if len(writing) >= self._max_in_flight:
+            return []
+        busy = {ticket.shard for run in writing for ticket in run.tickets}
         names: set[str] = set()
         ready: list[Ticket] = []
         size = 0

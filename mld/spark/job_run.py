@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from mld.spark.writing import Blamed, JobWriter, MergeRefused
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from mld.spark.config import SparkConfig
     from mld.spark.model import ShardKey
@@ -61,6 +62,7 @@ class JobRun:
         progress: is told what was committed.
         stop: set when the process ends.
         pause_s: before the second attempt, in s.
+        on_written: called, if the sink stages ahead, once all is written and only commits are left.
     """
 
     def __init__(  # noqa: PLR0913 - all of one engine
@@ -75,8 +77,10 @@ class JobRun:
         progress: Progress,
         stop: threading.Event,
         pause_s: float,
+        on_written: Callable[[], None],
     ) -> None:
         self.tickets = tuple(tickets)
+        self.is_written = False
         self.tag = f"kcl-mld-job-{next(_numbers)}"
         self._committer = JobCommitter(sink, config, clock, self.tag)
         late = self._committer.remove
@@ -87,6 +91,8 @@ class JobRun:
         self._progress = progress
         self._stop = stop
         self._pause_s = pause_s
+        self._stages_ahead = sink.stages_ahead and config.stages_ahead
+        self._on_written = on_written
 
     def serves_only(self, shard: ShardKey) -> bool:
         """True if nobody else's batch is left in it that may still be committed."""
@@ -104,11 +110,12 @@ class JobRun:
             if self._stop.is_set():
                 self._fail(group.tickets, BatchFailed("this process is ending"))
                 continue
-            groups.extend(reversed(self._attempt(group)))
+            groups.extend(reversed(self._attempt(group, is_last=not groups)))
             self._progress.job_ended()
 
-    def _attempt(self, group: _Group) -> list[_Group]:
+    def _attempt(self, group: _Group, *, is_last: bool) -> list[_Group]:
         """Plan, write and commit; what has to be tried again."""
+        self.is_written = False
         tickets = group.tickets
         try:
             staged, left = self._writer.write(tickets, may_merge=not group.refused)
@@ -124,13 +131,17 @@ class JobRun:
             return self._after_failure(group, error)
         if group.refused and len(left) == group.refused:
             self._planner.stop_merging()  # the very same batches: it was the merging
+        if is_last and self._stages_ahead:
+            self.is_written = True
+            self._on_written()
         return self._commit_all(staged, left)
 
     def _commit_all(self, staged: Any, tickets: Sequence[Ticket]) -> list[_Group]:
         again: list[_Group] = []
+        waiting = list(tickets)
         try:
-            for ticket in tickets:
-                again.extend(self._commit(staged, ticket))
+            while waiting:
+                again.extend(self._commit(staged, _take_next(waiting)))
         finally:
             if tickets:
                 self._committer.discard(staged)
@@ -189,6 +200,19 @@ class JobRun:
         for ticket in tickets:
             _log.error("%s: batch %s failed: %s", ticket.shard_id, ticket.batch.batch_id, error)
             ticket.fail(error)
+
+
+def _take_next(waiting: list[Ticket]) -> Ticket:
+    """The first that may be committed: a shard whose last batch takes its time holds up no other.
+
+    Jobs take the batches of a shard in their order, so two of them never wait for each other.
+    """
+    while True:
+        for ticket in waiting:
+            if ticket.may_commit:
+                waiting.remove(ticket)
+                return ticket
+        wait([each.before for each in waiting if each.before], return_when=FIRST_COMPLETED)
 
 
 def _one_by_one(tickets: Sequence[Ticket]) -> list[_Group]:

@@ -86,6 +86,13 @@ KEYS: tuple[SparkKey, ...] = (
     _duration("batch.maxDelay", "5s", "age of the oldest record that makes a batch", least=0.1),
     _duration("batch.coalesceWindow", "50ms", "how long a job waits for other shards' batches"),
     _number("batch.maxInFlight", "2", "Spark jobs at a time"),
+    _word(
+        "batch.stageAhead",
+        "true",
+        "write a shard's next batch while its last one is committed (parquet, jdbc)",
+        "true",
+        "false",
+    ),
     _duration("batch.timeout", "5m", "how long a batch may take, function included", least=1),
     _number("retry.attempts", "5", "tries of a batch before its shard fails"),
     _word(

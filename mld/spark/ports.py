@@ -38,7 +38,8 @@ class Sink(Protocol):
     """Where rows become durable. One instance a process, called from several threads.
 
     The order of calls for a job is ``write``, then ``commit`` for each batch that is still wanted,
-    then ``discard``, always. Before the first batch of a shard comes ``mark``.
+    then ``discard``, always. Before the first batch of a shard comes ``mark``. Commits of a shard
+    keep its order; a write may come before the last commit if the sink ``stages_ahead``.
 
     ``write`` and ``commit`` run in threads that are given up when their time is over
     (``mld.spark.calls``): such a thread may go on for a while, so neither holds a lock across
@@ -48,6 +49,10 @@ class Sink(Protocol):
     @property
     def coalesces(self) -> bool:
         """True if one job may hold batches of several shards (never two of one shard)."""
+
+    @property
+    def stages_ahead(self) -> bool:
+        """True if ``write`` shows nobody anything, so that it needs no earlier batch committed."""
 
     @property
     def uses_intents(self) -> bool:

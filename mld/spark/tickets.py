@@ -23,6 +23,7 @@ class Ticket:
         fence: False once the shard is lost, and from then on; may be asked in any thread.
         future: is told how it ended.
         submitted_at: monotonic s.
+        before: of the batch of this shard that has to be committed first; None = there is none.
         attempts: that failed and were nobody's fault.
         payload_bytes: of its records.
         spent_s: time that its function took in this attempt, in s.
@@ -34,6 +35,7 @@ class Ticket:
     fence: Callable[[], bool]
     future: Future[None]
     submitted_at: float
+    before: Future[None] | None = None
     attempts: int = 0
     payload_bytes: int = field(init=False)
     spent_s: float = field(default=0.0, init=False)
@@ -57,9 +59,18 @@ class Ticket:
         if not self.future.done():
             self.future.set_exception(error)
 
+    @property
+    def may_commit(self) -> bool:
+        """True once the shard's batch before this one is over, however it ended."""
+        return self.before is None or self.before.done()
+
     def is_wanted(self) -> bool:
         """True while it may be written; a ticket behind its fence is answered here."""
         if self.future.done():
+            return False
+        before = self.before
+        if before is not None and before.done() and before.exception() is not None:
+            self.fail(BatchFailed(f"{self.shard_id}: the batch before it failed"))
             return False
         if self.fence():
             return True

@@ -282,7 +282,7 @@ def test_batches_whose_columns_have_other_types_are_written_one_by_one(spark_ses
 class Noted:
     """A sink that keeps what Spark gives it, by batch."""
 
-    coalesces, uses_intents = True, False
+    coalesces, uses_intents, stages_ahead = True, False, False
 
     def __init__(self):
         self.rows, self.jobs = [], []

@@ -36,6 +36,7 @@ class DeltaSink:
     """The ``delta`` sink: ``spark.sink.path`` or ``spark.sink.table``."""
 
     coalesces = False
+    stages_ahead = False
     uses_intents = True
 
     def __init__(

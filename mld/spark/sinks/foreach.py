@@ -29,6 +29,7 @@ class ForeachSink:
     """The ``foreach`` sink: nothing is written here."""
 
     coalesces = False
+    stages_ahead = False
 
     def __init__(self, config: SparkConfig, application: str) -> None:
         """Look whether batches are to be numbered.

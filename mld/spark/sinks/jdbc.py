@@ -57,6 +57,7 @@ class JdbcSink:
     """The ``jdbc`` sink: ``spark.sink.url`` and ``spark.sink.table``."""
 
     coalesces = True
+    stages_ahead = True
     uses_intents = False
 
     def __init__(

@@ -71,6 +71,7 @@ class ParquetChainSink:
     """
 
     coalesces = True
+    stages_ahead = True
     uses_intents = False
 
     def __init__(self, config: SparkConfig, application: str) -> None:

@@ -40,6 +40,7 @@ class MergeSink:
     """The ``merge`` sink: one ``MERGE`` per job, whatever number of shards is in it."""
 
     coalesces = True
+    stages_ahead = False
     uses_intents = False
 
     def __init__(

@@ -183,8 +183,9 @@ class FakeSessions:
 class MemorySink:
     """Keeps committed rows; can be told to fail and to wait."""
 
-    def __init__(self, *, coalesces=True, uses_intents=False):
+    def __init__(self, *, coalesces=True, uses_intents=False, stages_ahead=True):
         self.coalesces = coalesces
+        self.stages_ahead = stages_ahead
         self.uses_intents = uses_intents
         self.marks = {}
         self.rows = []
