@@ -6,6 +6,7 @@ cut into steps by ``yield``; anything may happen between two of them.
 
 from __future__ import annotations
 
+from collections import deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,13 @@ from mld.spark.resume import resume_intent, resume_marked, resume_unmarked
 from mld.spark.shard_work import ShardWork
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from mld.spark.model import Batch, ShardKey
 
 #: Tries of a batch before its shard fails.
 ATTEMPTS = 4
+_OVER = object()
 
 
 class Glitch(Exception):
@@ -29,16 +31,30 @@ class Glitch(Exception):
 
 
 class PlayedEngine:
-    """Runs batches of several shards in one job, never two of one shard, and tries again."""
+    """Runs batches of several shards in one job, never two of one shard, and tries again.
+
+    Where the sink stages ahead, one more job may be written while the last one commits; commits
+    keep the order of the jobs, and nothing behind a failed batch is committed.
+    """
 
     def __init__(self, world, sink) -> None:
         self._world = world
         self._sink = sink
         self._queue: list[tuple[Batch, object, Future]] = []
+        self._last: dict[ShardKey, Future] = {}
+        self._written: deque[Iterator[None]] = deque()
 
     def submit(self, batch: Batch, fence) -> Future:
         future: Future = Future()
-        self._queue.append((batch, fence, future))
+        before = self._last.get(batch.shard)
+        if before is None or before.done():
+            before = None
+        self._last[batch.shard] = future
+
+        def is_wanted() -> bool:
+            return fence() and (before is None or not before.done() or not before.exception())
+
+        self._queue.append((batch, is_wanted, future))
         return future
 
     def abandon(self, shard: ShardKey) -> None:
@@ -48,10 +64,18 @@ class PlayedEngine:
             future.set_exception(BatchFailed("abandoned"))
 
     def run(self) -> Iterator[None]:
+        most = 2 if self._sink.stages_ahead else 1
         while True:
             yield
-            if job := self._take():
-                yield from self._run_job(job)
+            may_write = len(self._written) < most and (not self._written or self._world.chance(0.5))
+            if may_write and (job := self._take()):
+                staged = yield from self._write(job)
+                self._world.staged_ahead += bool(self._written)
+                self._written.append(self._commit_all(staged, job))
+            elif self._written:
+                commits = self._written[0]
+                if next(commits, _OVER) is _OVER:
+                    self._written.popleft()
 
     def _take(self) -> list:
         job = []
@@ -63,7 +87,7 @@ class PlayedEngine:
         self._queue = [ticket for ticket in self._queue if ticket not in job]
         return job
 
-    def _run_job(self, job: list) -> Iterator[None]:
+    def _write(self, job: list) -> Generator[None, None, object]:
         for attempt in range(ATTEMPTS):
             try:
                 staged = self._sink.write([each[0] for each in job], [each[0] for each in job])
@@ -72,6 +96,9 @@ class PlayedEngine:
                 yield
                 continue
             break
+        return staged
+
+    def _commit_all(self, staged, job: list) -> Iterator[None]:
         for ticket in job:
             yield
             yield from self._commit(staged, *ticket)

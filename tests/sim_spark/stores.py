@@ -140,7 +140,7 @@ def played_disk(hook):
 class _Table:
     """Rows in the order of their transactions."""
 
-    uses_intents, is_marked = False, False
+    uses_intents, is_marked, stages_ahead = False, False, False
 
     def __init__(self) -> None:
         self.content: dict[ShardKey, list[Position]] = defaultdict(list)
@@ -201,7 +201,7 @@ class Jdbc(_Table):
 
 
 class _JdbcSession:
-    coalesces, uses_intents = True, False
+    coalesces, uses_intents, stages_ahead = True, False, True
 
     def __init__(self, table: Jdbc) -> None:
         self._table = table

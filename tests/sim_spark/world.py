@@ -46,6 +46,7 @@ class Verdict:
         records: that had to come out.
         fenced: commits that were refused because another writer was first.
         crashes: hosts that were killed.
+        staged_ahead: jobs that were written while another one committed.
         trace: what happened, a line each.
     """
 
@@ -54,6 +55,7 @@ class Verdict:
     records: int
     fenced: int
     crashes: int
+    staged_ahead: int
     trace: list[str] = field(repr=False, default_factory=list)
 
     def report(self) -> str:
@@ -77,7 +79,7 @@ class World:
         self.now = 0.0
         self.is_stormy = True
         self._is_opening = False
-        self.fenced = self.crashes = self._incarnations = 0
+        self.fenced = self.crashes = self.staged_ahead = self._incarnations = 0
         self.violations: list[str] = []
         self.trace: list[str] = []
         self.leases: dict[ShardKey, Lease] = {}
@@ -159,7 +161,8 @@ class World:
                 host.sink.die()
         records = sum(len(rows) for rows in self.records.values())
         replay = f'python -m tests.sim_spark.run --kind "{self.kind}" --seed {self.seed}'
-        return Verdict(replay, self.violations, records, self.fenced, self.crashes, self.trace)
+        seen = (self.fenced, self.crashes, self.staged_ahead)
+        return Verdict(replay, self.violations, records, *seen, self.trace)
 
     def _step(self) -> None:
         self.now += self.dice.expovariate(2.0)

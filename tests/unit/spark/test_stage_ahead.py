@@ -78,6 +78,15 @@ def begin_commit(b):
     return futures[0]
 
 
+def hold_write(b, *batches):
+    """Batches whose job writes until the sink's gate is opened."""
+    b.sink.gate.clear()
+    b.sink.writing.clear()
+    futures = submit(b, *batches)
+    assert b.sink.writing.wait(WAIT_S)
+    return futures
+
+
 def outcomes(futures):
     return [each.exception(WAIT_S) for each in futures]
 
@@ -112,8 +121,7 @@ def test_a_batch_is_not_held_up_by_the_company_that_waits(bench):
     b = bench(SlowCommits())
     first = begin_commit(b)
     # Both are in one job, and the first of them has to wait for the commit before it.
-    b.sink.gate.clear()
-    (held,) = submit(b, batch("c", 1))
+    (held,) = hold_write(b, batch("c", 1))
     second, other = submit(b, batch("a", 2), batch("b", 1))
     b.sink.gate.set()
     assert outcomes([held, other]) == [None, None]
@@ -156,8 +164,7 @@ def test_without_it_a_write_waits_for_the_commit_before_it(bench, sink, properti
 def test_no_more_jobs_write_at_a_time_than_may_be_in_flight(bench):
     b = bench(SlowCommits())
     begin_commit(b)
-    b.sink.gate.clear()
-    futures = submit(b, batch("b", 1))
+    futures = hold_write(b, batch("b", 1))
     b.sink.writing.clear()
     futures += submit(b, batch("c", 1), batch("d", 1))
     assert not b.sink.writing.wait(0.05)
