@@ -210,6 +210,15 @@ def end(children):
         assert converse(child, "shardEnded", START_S) == [None]
 
 
+def refusal(worker, code, before=()):
+    """The one line of a child that ends before ``initialize`` is answered."""
+    child = start(worker, SHARDS[0], before=before)
+    found, errors = child.end(START_S)
+    (line,) = [line for line in errors.splitlines() if line.startswith("kcl-mld-spark: ")]
+    assert (found, child.hear()) == (code, b"")
+    return line
+
+
 def test_a_driver_of_our_own_writes_through_the_executors_of_a_master(
     cluster, on_a_master, new_worker
 ):
@@ -233,15 +242,23 @@ def test_a_driver_of_our_own_writes_through_the_executors_of_a_master(
 
 
 def test_the_same_app_on_somebody_elses_server_leaves_the_same_rows(remote, new_worker):
-    """``spark.remote`` names a Connect server that is an application of the cluster."""
+    """``spark.remote`` names a Connect server that is an application of the cluster.
+
+    While its only core is busy, another worker of the daemon does not wait for ever.
+    """
     properties, environ = remote
     worker = new_worker("remote", properties, **environ)
     children = serve(worker)
     for child in children:
         deliver(child, range(1, 40))
-    end(children)
-    assert rows(worker) == wanted(39)
     assert jvms(worker) == []
+
+    hold(worker, children, range(40, 60))
+    late = new_worker("late", {**properties, "spark.start.timeout": "2s"}, **environ)
+    assert "see whether the cluster has free cores" in refusal(late, 69)
+    let_go(worker, children, 59)
+    end(children)
+    assert rows(worker) == wanted(59)
 
 
 def test_delta_survives_the_kill_of_the_clusters_worker(cluster, remote, new_worker):
@@ -290,12 +307,9 @@ def test_a_path_that_the_executors_do_not_share_is_refused(remote, new_worker):
     (worker.folder / "out").mkdir()
     if (apart := own_disk(worker.folder / "out")) is None:
         pytest.skip("mount namespaces need root or user namespaces")
-    child = start(worker, SHARDS[0], before=apart)
-    code, errors = child.end(START_S)
-    (line,) = [line for line in errors.splitlines() if line.startswith("kcl-mld-spark: ")]
+    line = refusal(worker, 2, before=apart)
     assert "don't share that directory" in line
     assert "spark.sink=delta" in line
-    assert (code, child.hear()) == (2, b"")
 
 
 def own_disk(folder):
@@ -316,8 +330,4 @@ def test_a_master_that_is_not_there_is_one_line_and_a_code(new_worker):
         dead.bind(("127.0.0.1", 0))  # bound and not listening
         url = f"spark://127.0.0.1:{dead.getsockname()[1]}"
         worker = new_worker("dead", {"spark.master": url})
-        child = start(worker, SHARDS[0])
-        code, errors = child.end(START_S)
-    (line,) = [line for line in errors.splitlines() if line.startswith("kcl-mld-spark: ")]
-    assert f"no Spark master answers at spark.master={url}" in line
-    assert (code, child.hear()) == (69, b"")
+        assert f"no Spark master answers at spark.master={url}" in refusal(worker, 69)
