@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from mld.spark.calls import SystemClock
 from mld.spark.errors import BatchFailed
 from mld.spark.job import Planner
-from mld.spark.job_run import JobRun, Ticket
+from mld.spark.job_run import JobRun
 from mld.spark.progress import Progress
+from mld.spark.tickets import Ticket
 
 if TYPE_CHECKING:
     from collections.abc import Callable

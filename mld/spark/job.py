@@ -90,18 +90,18 @@ class Planner:
         Raises:
             ConfigError: the schema is missing or wrong, or there is no place for bad records.
         """
-        with self._lock:
-            if self._decoder is None:
-                on_error = self._pipeline.on_error or self._config.on_error
-                if on_error == "deadletter" and self._config.deadletter_path is None:
-                    raise ConfigError("spark.deadletter.path is missing: bad records go there")
-                self._decoder = make_decoder(
-                    self._pipeline.decoder or self._config.decoder,
-                    self._pipeline.schema or self._config.decoder_schema,
-                    on_error,
-                    spark,
-                )
-            return self._decoder
+        # No lock: the server is asked, which may hang, and two decoders would be equal.
+        if self._decoder is None:
+            on_error = self._pipeline.on_error or self._config.on_error
+            if on_error == "deadletter" and self._config.deadletter_path is None:
+                raise ConfigError("spark.deadletter.path is missing: bad records go there")
+            self._decoder = make_decoder(
+                self._pipeline.decoder or self._config.decoder,
+                self._pipeline.schema or self._config.decoder_schema,
+                on_error,
+                spark,
+            )
+        return self._decoder
 
     def plan(self, spark: SparkSession, batch: Batch) -> Planned:
         """The function's plan for one batch.

@@ -17,7 +17,6 @@ from mld.spark.committing import JobCommitter
 from mld.spark.errors import BatchFailed
 from mld.spark.failures import describe
 from mld.spark.job import Planner, RunAlone
-from mld.spark.tickets import Ticket
 from mld.spark.verdict import as_failure, is_everybodys, verdict
 from mld.spark.writing import Blamed, JobWriter, MergeRefused
 
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
     from mld.spark.model import ShardKey
     from mld.spark.ports import Clock, Sessions, Sink
     from mld.spark.progress import Progress
+    from mld.spark.tickets import Ticket
 
-__all__ = ["JobRun", "Ticket"]
 _log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
 _MAX_PAUSE_S = 10.0

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from mld.spark import chain, chain_files, chain_layout
+from mld.spark.calls import require_wanted
 from mld.spark.errors import BatchFailed, ConfigError, Fenced, SinkRefused
 from mld.spark.model import BATCH_COLUMN, position_text
 from mld.spark.sinks.staging import Staging
@@ -198,6 +199,7 @@ class ParquetChainSink:
             source = staged.directory / f"empty-{chain_layout.escape(batch.batch_id)}"
             source.mkdir(exist_ok=True)
         chain_files.seal(source, marker)
+        require_wanted()
         try:
             chain_files.publish(source, target)
         except chain_files.Taken:
