@@ -77,10 +77,9 @@ _TALKATIVE = (
     "org.apache.spark.scheduler.TaskSetManager",
     "org.apache.spark.sql.connect.utils.ErrorUtils",
 )
-#: Avro believes the length that a broken record claims, up to these; a record of Kinesis has 10 MiB.
-_AVRO_LIMIT_BYTES = 64 * 1024**2
+#: Avro believes the length that a broken record claims, up to 64 MiB; Kinesis has 10 MiB a record.
 AVRO_LIMITS = tuple(
-    f"-Dorg.apache.avro.limits.{kind}.maxLength={_AVRO_LIMIT_BYTES}" for kind in ("bytes", "string")
+    f"-Dorg.apache.avro.limits.{kind}.maxLength={64 * 1024**2}" for kind in ("bytes", "string")
 )
 #: Up to here one thread collects as fast as several, and leaves the cores to the tasks.
 _SMALL_HEAP_BYTES = 2 * 1024**3
