@@ -56,6 +56,7 @@ class EmbeddedServer:
         self._has_news = threading.Condition()
         self._is_silent = False
         self._last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._reason = ""
         self._pump = threading.Thread(target=self._pump_output, name="spark-log", daemon=True)
         self._pump.start()
 
@@ -171,10 +172,8 @@ class EmbeddedServer:
         return self._process.poll()
 
     def _explanation(self) -> str:
-        lines = self.last_lines()
-        reason = next((text for mark, text in _KNOWN_CAUSES if any(mark in s for s in lines)), "")
-        tail = "".join(f"\n  | {line}" for line in lines[-_QUOTED_LINES:])
-        return f"{reason}; its last lines:{tail}" if tail else f"{reason}; it printed nothing"
+        tail = "".join(f"\n  | {line}" for line in self.last_lines()[-_QUOTED_LINES:])
+        return f"{self._reason}; its last lines:{tail}" if tail else "; it printed nothing"
 
     def _pump_output(self) -> None:
         """Copy what the JVM prints, on either stream, to our standard error."""
@@ -191,6 +190,8 @@ class EmbeddedServer:
     def _note(self, line: str) -> None:
         with self._has_news:
             self._last_lines.append(line)
+            if not self._reason and self._port is None:  # traces of a hundred lines may follow
+                self._reason = next((text for mark, text in _KNOWN_CAUSES if mark in line), "")
             if self._port is None and (port := port_of(line)) is not None:
                 self._port = port
                 # Read by now, and spark.conf.* may hold keys to a store.

@@ -174,6 +174,19 @@ def test_a_known_cause_is_named_first(launch):
         server.wait_ready(30)
 
 
+@pytest.mark.parametrize(
+    ("printed", "told"),
+    [
+        ("All masters are unresponsive! Giving up.", "spark.master is no Spark master"),
+        ("Reason: Master removed our application: FAILED", "the cluster cannot run executors"),
+    ],
+)
+def test_a_cause_is_kept_however_long_the_trace_behind_it_is(launch, printed, told):
+    server = launch(f"print({printed!r})\nprint('at x\\n' * 200)\nsys.exit(1)\n")
+    with pytest.raises(SparkUnreachable, match=f"ended with exit code 1: {told}"):
+        server.wait_ready(30)
+
+
 def test_a_server_that_closes_its_output_and_lives_on_is_stopped(launch):
     server = launch("sys.stdout.flush()\nos.close(1)\nos.close(2)\ntime.sleep(60)\n")
     with pytest.raises(SparkUnreachable, match=r"did not answer within 30 s"):
