@@ -94,9 +94,10 @@ class JobRun:
         self._on_written = on_written
 
     def serves_only(self, shard: ShardKey) -> bool:
-        """True if nobody else's batch is left in it that may still be committed."""
-        others = (ticket for ticket in self.tickets if ticket.shard != shard)
-        return all(ticket.future.done() or not ticket.fence() for ticket in others)
+        """True if of the batches in it that may still be committed all are the shard's, if any."""
+        is_open = {ticket.shard for ticket in self.tickets if not ticket.future.done()}
+        others = (ticket for ticket in self.tickets if ticket.shard in is_open - {shard})
+        return shard in is_open and not any(ticket.fence() for ticket in others)
 
     def run(self) -> None:
         """Answer every ticket; raises nothing."""

@@ -308,29 +308,29 @@ def test_abandoned_batches_are_forgotten_and_others_stay(bench):
 def test_a_job_whose_shards_are_all_lost_is_interrupted_by_the_last(bench):
     """Invariant 10."""
     b = one_runner(bench)
-    hold_runner(b)
-    lost = set()
-
-    def submit(shard):
-        return b.engine.submit(batch(shard), lambda: shard not in lost)
-
-    futures = [submit(shard) for shard in "ab"]
-    b.sink.writing.clear()
-    writing = threading.Event()
+    first, second = threading.Event(), threading.Event()
+    gates = iter([first, second])
+    writing = [threading.Event(), threading.Event()]
+    begun = iter(writing)
 
     def gate(timeout):
-        writing.set()
-        return held.wait(timeout)
+        next(begun).set()
+        return next(gates).wait(timeout)
 
-    held = threading.Event()
-    b.sink.gate.set()
     b.sink.gate.wait = gate
-    assert writing.wait(WAIT_S)
+    lost = set()
+    b.engine.submit(batch("busy"), always)
+    assert writing[0].wait(WAIT_S)
+    futures = [
+        b.engine.submit(batch(shard), lambda shard=shard: shard not in lost) for shard in "ab"
+    ]
+    first.set()
+    assert writing[1].wait(WAIT_S)
     for shard in "ab":
         lost.add(shard)
         b.engine.abandon(ShardKey("app", "stream", shard))
         assert len(b.sessions.interrupted) == len(lost) - 1
-    held.set()
+    second.set()
     assert all("the shard is lost" in str(outcome(each)) for each in futures)
     assert [each.shard.shard_id for each in b.sink.committed] == ["busy"]
 
