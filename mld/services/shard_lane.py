@@ -57,6 +57,8 @@ def _environment(lease: Lease, parts: ConsumerParts) -> dict[str, str]:
     """For the child; nothing reads it but the user's program, if it likes."""
     config = parts.config
     spark = {"KCL_MLD_SPARK": json.dumps(dict(config.spark))} if config.spark else {}
+    timeout_s = config.child.answer_timeout_s
+    timeout = {} if timeout_s is None else {"KCL_MLD_TIMEOUT_S": f"{timeout_s:.15g}"}
     return {
         "KCL_SHARD_ID": lease.shard_id,
         "KCL_LEASE_KEY": lease.lease_key,
@@ -65,5 +67,6 @@ def _environment(lease: Lease, parts: ConsumerParts) -> dict[str, str]:
         "KCL_WORKER_ID": config.worker_id,
         "KCL_MLD_PID": str(parts.pid),
         CAPABILITIES_VARIABLE: ",".join(sorted(CAPABILITIES)),
+        **timeout,
         **spark,
     }

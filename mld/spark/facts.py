@@ -16,6 +16,7 @@ from mld.errors import ConfigError as FileError
 from mld.model.properties import last_of_each, parse
 from mld.spark.config import from_environment
 from mld.spark.errors import ConfigError
+from mld.spark.signs import TIMEOUT_KEY, interval_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,6 +36,7 @@ class Facts:
         worker_id: of the daemon; "" under a daemon that doesn't tell.
         capabilities: what the daemon can do beyond the protocol: ``intent``, ``tick``.
         shard_id: of the child; None under a daemon that tells it in ``initialize`` only.
+        sign_s: how often a sign of life is due while a status is withheld, in s.
     """
 
     application: str
@@ -42,6 +44,7 @@ class Facts:
     worker_id: str = ""
     capabilities: frozenset[str] = frozenset()
     shard_id: str | None = None
+    sign_s: float = 1.0
 
     @classmethod
     def gather(cls, environ: Mapping[str, str], properties: Mapping[str, str]) -> Self:
@@ -69,6 +72,7 @@ class Facts:
             environ.get("KCL_WORKER_ID", ""),
             frozenset(word.strip() for word in words if word.strip()),
             environ.get("KCL_SHARD_ID") or None,
+            interval_s(environ, properties.get(TIMEOUT_KEY)),
         )
 
     def of_child(self, environ: Mapping[str, str]) -> Facts:

@@ -8,11 +8,13 @@ import logging
 import os
 import socket
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mld.spark.errors import SparkChildError
 from mld.spark.shard_pipes import ShardInput, ShardOutput
+from mld.spark.signs import SIGN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("mld.spark.host")
 
 _HELLO_S = 10.0
+_SIGN_S = 1.0
+_LONGEST_S = 600.0
 _MOST_HELLO = 65_536
 _CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
@@ -62,9 +66,16 @@ class Ready:
 
 
 class Start:
-    """The outcome of the host's start, which stubs wait for."""
+    """The outcome of the host's start, which stubs wait for.
+
+    Attributes:
+        sign_s: how often a sign of life is due meanwhile, in s.
+        longest_s: after so long the start counts as hanging: no more signs.
+    """
 
     def __init__(self) -> None:
+        self.sign_s = _SIGN_S
+        self.longest_s = _LONGEST_S
         self._changed = threading.Condition()
         self._outcome: Ready | Word | None = None
 
@@ -81,10 +92,16 @@ class Start:
         return self._outcome
 
     def wait(self, stub: Stub) -> Ready | Word | None:
-        """The outcome; None if the stub went away first."""
-        with self._changed:
-            self._changed.wait_for(lambda: stub.is_gone or self._outcome is not None)
-            return None if stub.is_gone else self._outcome
+        """The outcome, with signs of life until then; None if the stub went away first."""
+        until = time.monotonic() + self.longest_s
+        while True:
+            patience_s = self.sign_s if time.monotonic() < until else None
+            with self._changed:
+                if self._changed.wait_for(
+                    lambda: stub.is_gone or self._outcome is not None, patience_s
+                ):
+                    return None if stub.is_gone else self._outcome
+            stub.show_life()
 
     def look_again(self) -> None:
         """A stub has gone."""
@@ -147,6 +164,12 @@ class Stub:
         """One line to the stub; quiet if it is gone."""
         with contextlib.suppress(OSError):
             self.connection.sendall(json.dumps(word).encode() + b"\n", socket.MSG_DONTWAIT)
+
+    def show_life(self) -> None:
+        """Start the daemon's time-out again; only while a status is owed and nobody serves it."""
+        if self.stdout is not None:
+            with contextlib.suppress(OSError):
+                os.write(self.stdout, SIGN)
 
     def converse(self, ready: Ready) -> None:
         """Serve its shard until that ends."""

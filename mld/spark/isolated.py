@@ -26,6 +26,7 @@ from mld.spark.host import check_packages
 from mld.spark.host_stubs import start_thread
 from mld.spark.parts import SparkParts, address_of
 from mld.spark.shard_pipes import ShardInput, ShardOutput
+from mld.spark.signs import SIGN, SignsOfLife
 from mld.spark.stub_wait import end
 
 if TYPE_CHECKING:
@@ -85,7 +86,6 @@ def _serve(options: argparse.Namespace, parts: Parts, stdin: int, stdout: int) -
         )
     facts = Facts.gather(os.environ, properties)
     check_packages()
-    require_pyspark()
     worker = _Worker.attach(options) if config.is_embedded else None
 
     @functools.cache
@@ -96,9 +96,12 @@ def _serve(options: argparse.Namespace, parts: Parts, stdin: int, stdout: int) -
         watch.start_host(worker)
         return found
 
-    pipeline = load(options.app, options.args, lambda: passing_session(config, facts, address))
-    service = parts.open(config, facts, pipeline, address)
     output = ShardOutput(stdout)
+    longest_s = 2 * config.start_timeout_s
+    with SignsOfLife(lambda: output.write(SIGN), facts.sign_s, longest_s):
+        require_pyspark()
+        pipeline = load(options.app, options.args, lambda: passing_session(config, facts, address))
+        service = parts.open(config, facts, pipeline, address)
     connection = None if worker is None else worker.connection
     session = service.session(facts, ShardInput(stdin, connection), output)
     watch.over(session, output)

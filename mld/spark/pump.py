@@ -2,7 +2,7 @@
 
 Take what is over, checkpoint what is durable, submit what is due: in this order, because the intent
 of a batch is replaced only after its checkpoint. What has to be waited for is waited for here, with
-a sign of life to the daemon every few seconds.
+a sign of life to the daemon whenever one is due.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from mld.spark.shard_work import ShardWork
     from mld.spark.storing import LeaseStorage
 
-_KEEP_ALIVE_S = 5.0
-
 
 class Pump:
     """The moves of one hold of a shard; used by the thread that serves it.
@@ -34,6 +32,7 @@ class Pump:
         keep_alive: starts the daemon's time-out for the outstanding message again.
         wake: set, by any thread, when a batch is over or nobody listens any more.
         is_over: True if nobody listens any more.
+        sign_s: how often a sign of life is due, in s.
 
     Attributes:
         work: its batches.
@@ -50,6 +49,7 @@ class Pump:
         keep_alive: Callable[[], None],
         wake: threading.Event,
         is_over: Callable[[], bool],
+        sign_s: float,
     ) -> None:
         self.failure: Exception | None = None
         self._name = name
@@ -59,6 +59,7 @@ class Pump:
         self._keep_alive = keep_alive
         self._wake = wake
         self._is_over = is_over
+        self._sign_s = sign_s
 
     def take(self, rows: Sequence[Row], millis_behind: int | None) -> None:
         """Take a delivery, and return when there is room for the next one.
@@ -76,7 +77,7 @@ class Pump:
         moment = Moment.FLOWING if rows else Moment.IDLE
         self._move(moment)
         while self._moves and self.work.is_backed_up:
-            self._wait(_KEEP_ALIVE_S)
+            self._wait(self._sign_s)
             self._move(moment)
 
     def drain(self, moment: Moment, patience_s: float | None = None) -> bool:
@@ -97,7 +98,7 @@ class Pump:
             self._move(moment)
             if self.work.is_idle or not self._moves:
                 return True
-            longest_s = _KEEP_ALIVE_S
+            longest_s = self._sign_s
             if deadline is not None:
                 longest_s = min(longest_s, deadline - self._clock.monotonic())
                 if longest_s <= 0:

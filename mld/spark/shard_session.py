@@ -23,6 +23,7 @@ from mld.spark.model import ShardKey, position_text
 from mld.spark.pipeline import SparkRecordProcessor
 from mld.spark.pump import Pump
 from mld.spark.shard_work import ShardWork
+from mld.spark.signs import SignsOfLife
 from mld.spark.storing import LeaseStorage
 from mld.spark.wire import ChildWire
 from protocol import EndOfStream, Initialize, ProcessRecords, ProtocolError, Status, Tick
@@ -145,15 +146,16 @@ class ShardSession:
     def initialize(self, initialize_input: InitializeInput) -> None:
         """Find where to begin, ask for ticks."""
         self._reached = True
-        resume = find_beginning(
-            self._shard,
-            initialize_input,
-            config=self._config,
-            sink=self._sink,
-            intents=self._intents,
-            capabilities=self._facts.capabilities,
-            new_id=self._new_id,
-        )
+        with self._signs_of_life():
+            resume = find_beginning(
+                self._shard,
+                initialize_input,
+                config=self._config,
+                sink=self._sink,
+                intents=self._intents,
+                capabilities=self._facts.capabilities,
+                new_id=self._new_id,
+            )
         for warning in resume.warnings:
             _log.warning("%s", warning)
         tick_s = self._tick_s()
@@ -244,9 +246,15 @@ class ShardSession:
         shard_id = message.shard_id or self._facts.shard_id or ""
         facts = self._facts
         self._shard = ShardKey(facts.application, facts.stream, shard_id, self._config.epoch)
-        self._held.enter_context(self._gate.hold(self._shard))
+        with self._signs_of_life():
+            self._held.enter_context(self._gate.hold(self._shard))
         self._processor = self._pipeline.open(self._shard, feed=self)
         self._held.callback(self._pipeline.close, self._shard)
+
+    def _signs_of_life(self) -> SignsOfLife:
+        """While this thread waits for something else than the daemon or a batch."""
+        longest_s = self._config.start_timeout_s
+        return SignsOfLife(self._wire.keep_alive, self._facts.sign_s, longest_s)
 
     def _new_pump(self, resume: Resume, checkpoint: Position | None, tick_s: float) -> Pump:
         limits = Limits(
@@ -261,6 +269,7 @@ class ShardSession:
             keep_alive=self._wire.keep_alive,
             wake=self._wake,
             is_over=lambda: self._is_abandoned,
+            sign_s=self._facts.sign_s,
         )
 
     def _tick_s(self) -> float:

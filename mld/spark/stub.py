@@ -1,7 +1,7 @@
 """The process that the daemon starts for a shard: hands its pipes to the Spark host and waits.
 
-``kcl-mld-spark [--properties FILE] app.py [args…]``. It never reads or writes a byte of the
-protocol: the host serves descriptors 0 and 1 itself, and each end sees the other's death by the
+``kcl-mld-spark [--properties FILE] app.py [args…]``. It never reads a byte of the
+protocol, and writes signs of life only, until the host is there: the host serves descriptors 0 and 1 itself, and each end sees the other's death by the
 socket between them. Its exit code and its last line are what the host said last.
 
 Standard library only: one of these lives per shard.
@@ -17,6 +17,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from mld.spark import rendezvous, stub_wait
+from mld.spark.signs import TIMEOUT_KEY, interval_s
 from mld.spark.stub_wait import BROKEN, end
 
 if TYPE_CHECKING:
@@ -66,10 +67,10 @@ def hand_over(host: Sequence[str], words: Sequence[str]) -> NoReturn:
     except OSError as error:
         end(BROKEN, f"the Spark host can't be reached: {error}")
     null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)  # from here on the protocol is the host's alone
-    os.dup2(null, 1)
+    os.dup2(null, 0)  # the host reads; we say signs of life until it has said a word to us
     connection.set_inheritable(True)
-    waiting = [sys.executable, "-I", "-S", stub_wait.__file__, str(connection.fileno())]
+    numbers = [str(connection.fileno()), f"{sign_s(os.environ, words[1] or None):g}"]
+    waiting = [sys.executable, "-I", "-S", stub_wait.__file__, *numbers]
     os.execv(sys.executable, [*waiting, "mld.spark.stub", *words[2:]])  # noqa: S606
 
 
@@ -119,12 +120,22 @@ def mode(environ: Mapping[str, str], properties: str | None) -> str:
         given = json.loads(environ.get("KCL_MLD_SPARK", "{}"))
         if isinstance(given, dict) and _MODE_KEY in given:
             return str(given[_MODE_KEY]).strip()
-    found = "shared"
+    return _written(properties, _MODE_KEY) or "shared"
+
+
+def sign_s(environ: Mapping[str, str], properties: str | None) -> float:
+    """How often a sign of life is due, in s; the host reads it properly."""
+    return interval_s(environ, _written(properties, TIMEOUT_KEY))
+
+
+def _written(properties: str | None, key: str) -> str | None:
+    """The last value of a key in a file; no escapes, no continued lines."""
+    found = None
     if properties is not None:
         with open(properties, encoding="iso-8859-1") as file:
             for line in map(str.strip, file):
-                if line.startswith(_MODE_KEY):
-                    found = line[len(_MODE_KEY) :].lstrip(" \t=:")
+                if line.startswith(key):
+                    found = line[len(key) :].lstrip(" \t=:")
     return found
 
 

@@ -1,6 +1,6 @@
 """What a stub is while it waits: a bare interpreter with one socket.
 
-``python -I -S stub_wait.py FD mld.spark.stub app.py…``. The stub becomes this program once the host
+``python -I -S stub_wait.py FD SECONDS mld.spark.stub app.py…``. The stub becomes this program once the host
 has its pipes: without site-packages and almost without imports it takes half the memory, and one of
 it lives per shard.
 """
@@ -16,6 +16,35 @@ if TYPE_CHECKING:
 
 #: As in ``mld.spark.errors``: an error of the software.
 BROKEN = 70
+#: As in ``mld.spark.signs``.
+SIGN = b'{"action":"leaseLost"}\n'
+#: A host that has not said a word in that time hangs.
+_LONGEST_S = 120.0
+
+
+def show_life(descriptor: int, every_s: float) -> None:
+    """Start the daemon's time-out again and again until the host says its first word.
+
+    From then on stdout, which it has a duplicate of, is the host's alone.
+
+    Args:
+        descriptor: of the socket to the host.
+        every_s: how often, in s.
+    """
+    import select  # noqa: PLC0415 - not in the parent, which imports this for ``end``
+
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    try:
+        for _ in range(int(_LONGEST_S / every_s)):
+            if poll.poll(every_s * 1000):
+                break
+            os.write(1, SIGN)
+    except OSError:
+        pass  # the daemon is gone; the host will notice
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
 
 
 def wait(descriptor: int) -> tuple[int, str]:
@@ -54,7 +83,9 @@ def main() -> NoReturn:
     import _signal  # type: ignore[import-not-found] # noqa: PLC0415 - without its enums
 
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # no traceback for Ctrl-C
-    end(*wait(int(sys.argv[1])))
+    descriptor = int(sys.argv[1])
+    show_life(descriptor, float(sys.argv[2]))
+    end(*wait(descriptor))
 
 
 if __name__ == "__main__":

@@ -118,6 +118,8 @@ class Host:
                 f"started: write the key and its value on one line, without escapes"
             )
         facts = Facts.gather(os.environ, properties)
+        self._start.sign_s = facts.sign_s
+        self._start.longest_s = 2 * config.start_timeout_s
         self._server = self._parts.launch(config, self._directory)
         return config, facts
 

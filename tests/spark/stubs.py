@@ -18,6 +18,7 @@ run(lambda df, ctx: df)
 """
 STUB = "import sys; from mld.spark import stub; stub.main(host_module='tests.spark.fake_host')"
 PATIENCE_S = 20.0
+SIGN = b'{"action":"leaseLost"}\n'
 
 
 def wait_for(condition, what, patience_s=PATIENCE_S):
@@ -57,6 +58,12 @@ class Child:
         self.process.stdin.flush()
 
     def hear(self, patience_s=PATIENCE_S):
+        """The next line of stdout but for signs of life; b"" at its end."""
+        while (line := self.hear_any(patience_s)) == SIGN:
+            pass
+        return line
+
+    def hear_any(self, patience_s=PATIENCE_S):
         """The next line of stdout; b"" at its end."""
         while b"\n" not in self._out:
             if not (chunk := self._read(self.process.stdout, patience_s)):

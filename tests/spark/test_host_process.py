@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.spark.stubs import STUB, Worker, is_alive, kill, wait_for
+from tests.spark.stubs import SIGN, STUB, Worker, is_alive, kill, wait_for
 
 pytestmark = pytest.mark.process
 
@@ -69,6 +69,23 @@ def test_many_stubs_at_once_start_one_host_and_one_server(worker):
         assert json.loads(child.hear())["responseFor"] == "initialize"
     assert len(worker.hosts) == len(worker.servers) == 1
     assert worker.hosts[0] not in {child.process.pid for child in children}
+
+
+@pytest.mark.parametrize("mode", ["shared", "isolated"])
+def test_a_start_that_takes_longer_than_the_time_out_is_full_of_signs_of_life(
+    worker, tmp_path, mode
+):
+    os.mkfifo(tmp_path / "ready")
+    worker.environ |= {"FAKE_READY_FIFO": str(tmp_path / "ready"), "KCL_MLD_TIMEOUT_S": "2.0"}
+    worker.properties["spark.processor.mode"] = mode
+    fakes = [sys.executable, "-m", "tests.spark.fake_isolated", "--host", "tests.spark.fake_host"]
+    child = worker.child(argv=None if mode == "shared" else [*fakes, str(worker.app)])
+    child.say("initialize")
+    for _ in range(8):
+        assert child.hear_any(patience_s=2.0) == SIGN
+    (tmp_path / "ready").write_text("go")
+    assert json.loads(child.hear())["responseFor"] == "initialize"
+    assert child.ask("processRecords")["action"] == "status"
 
 
 def test_a_remote_server_is_not_launched(worker):

@@ -135,6 +135,18 @@ def test_the_child_learns_shard_and_position_and_gets_variables():
     in_world(test)
 
 
+def test_the_child_learns_how_long_its_daemon_waits_for_an_answer():
+    async def test(world):
+        consumer = world.consumer(await world.hold())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(consumer.run())
+            await asyncio.sleep(1)
+            consumer.request_shutdown()
+        assert world.children.envs[0]["KCL_MLD_TIMEOUT_S"] == "4"
+
+    in_world(test, child={"answer_timeout_s": 4.0})
+
+
 def test_reading_goes_on_behind_the_checkpoint():
     async def test(world):
         numbers = world.put(b"one", b"two", b"three")

@@ -19,13 +19,18 @@ ENVIRON = {
 
 def test_the_environment_says_it_all():
     assert Facts.gather(ENVIRON, {}) == Facts(
-        "app", "stream", "worker", frozenset({"intent", "tick"}), "shardId-000000000000"
+        "app", "stream", "worker", frozenset({"intent", "tick"}), "shardId-000000000000", 5.0
     )
 
 
 def test_the_file_says_what_another_daemon_does_not():
     found = Facts.gather({}, {"applicationName": " app ", "streamName": "stream"})
     assert found == Facts("app", "stream")
+
+
+def test_signs_of_life_are_as_frequent_as_the_daemons_time_out_wants():
+    assert Facts.gather({**ENVIRON, "KCL_MLD_TIMEOUT_S": "2.0"}, {}).sign_s == 0.5
+    assert Facts.gather(ENVIRON, {"timeoutInSeconds": "4"}).sign_s == 1.0
 
 
 def test_the_environment_counts_more_than_the_file():

@@ -45,7 +45,7 @@ class Storage:
 class Scene:
     """A pump whose waits take their whole time, unless ``after`` says what happens then."""
 
-    def __init__(self, max_records=1):
+    def __init__(self, max_records=1, sign_s=5.0):
         self.clock = HandClock()
         self.engine = Engine()
         self.storage = Storage()
@@ -71,6 +71,7 @@ class Scene:
             keep_alive=lambda: self.signs_of_life.append(self.clock.now),
             wake=self,
             is_over=lambda: self.is_over,
+            sign_s=sign_s,
         )
 
     def wait(self, seconds):
@@ -104,11 +105,11 @@ def test_a_delivery_for_which_there_is_room_waits_for_nothing():
     assert scene.storage.stored == [Position(1)]
 
 
-def test_a_delivery_too_much_waits_for_room_with_a_sign_of_life_every_five_seconds():
-    scene = Scene()
+def test_a_delivery_too_much_waits_for_room_with_signs_of_life_as_often_as_asked():
+    scene = Scene(sign_s=0.5)
     scene.after = {3: lambda: scene.finish(0)}
     scene.take(1, 2, 3)
-    assert scene.signs_of_life == [5.0, 10.0]
+    assert scene.signs_of_life == [0.5, 1.0]
     assert len(scene.engine.futures) == 3
     assert scene.storage.stored == [Position(1)]
 

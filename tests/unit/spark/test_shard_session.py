@@ -6,12 +6,11 @@ import time
 
 import pytest
 
-from mld.spark import pump
 from mld.spark.errors import BatchFailed, ConfigError, Fenced, Recut
 from mld.spark.model import Intent, Position, ShardKey
 from mld.spark.pipeline import Pipeline, SparkRecordProcessor
 from protocol import Initialize, ProcessRecords, ShardEnded, ShutdownRequested
-from tests.unit.spark.shard_kit import WAIT_S, Bench, HandClock, record
+from tests.unit.spark.shard_kit import WAIT_S, Bench, HandClock, MemorySink, record
 
 
 def records(*sequences):
@@ -267,10 +266,9 @@ def test_a_shutdown_past_its_deadline_leaves_the_rest_without_checkpoint(bench):
     assert (s.daemon.checkpoints, b.sink.committed) == ([], [])
 
 
-def test_the_status_is_withheld_while_a_full_batch_waits_and_checkpoints_go_out(bench, monkeypatch):
-    monkeypatch.setattr(pump, "_KEEP_ALIVE_S", 0.02)
+def test_the_status_is_withheld_while_a_full_batch_waits_and_checkpoints_go_out(bench):
     b = bench(batch__maxRecords="1")
-    s = b.session()
+    s = b.session(sign_s=0.02)
     s.daemon.initialize()
     b.sink.gate.clear()
     s.daemon.say(ProcessRecords(tuple(records(1, 2, 3, 4, 5)), 0))
@@ -283,6 +281,32 @@ def test_the_status_is_withheld_while_a_full_batch_waits_and_checkpoints_go_out(
     s.daemon.shard_ended()
     assert [row[1] for row in b.sink.rows] == [1, 2, 3, 4, 5]
     assert s.end() is None
+
+
+def test_signs_of_life_are_said_while_the_shard_is_not_free_and_while_its_mark_is_looked_up(bench):
+    class SlowSink(MemorySink):
+        def mark(self, shard):
+            assert asked.wait(WAIT_S)
+            return super().mark(shard)
+
+    asked = threading.Event()
+    b = bench(sink=SlowSink())
+    with b.gate.hold(ShardKey("app", "stream", "shardId-0", b.config.epoch)):
+        s = b.session(sign_s=0.02)
+        s.daemon.say(Initialize("shardId-0", "TRIM_HORIZON", 0))
+        await_signs(s.daemon, 3)
+    await_signs(s.daemon, s.daemon.keep_alives + 3)
+    asked.set()
+    s.daemon.await_statuses(1)
+    before = s.daemon.keep_alives
+    s.daemon.shard_ended()
+    assert s.end() is None
+    assert s.daemon.keep_alives == before
+
+
+def await_signs(daemon, count):
+    with daemon.changed:
+        assert daemon.changed.wait_for(lambda: daemon.keep_alives >= count, WAIT_S), daemon.lines
 
 
 def test_a_withheld_status_ends_when_the_child_is_given_up(bench):

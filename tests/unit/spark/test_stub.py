@@ -11,6 +11,7 @@ import pytest
 from mld.spark import stub, stub_wait
 from mld.spark.config import read_properties
 from mld.spark.facts import read_file
+from mld.spark.signs import SIGN
 
 
 def run_stub(*arguments, cwd=None):
@@ -145,6 +146,36 @@ def test_the_hosts_last_word_is_the_end(said, expected):
         theirs.sendall(said)
         theirs.close()
         assert stub_wait.wait(ours.fileno()) == expected
+
+
+def test_a_stub_shows_that_it_lives_until_the_host_is_there_and_never_after():
+    ours, theirs = socket.socketpair()
+    with theirs:
+        command = [sys.executable, "-I", "-S", stub_wait.__file__, str(ours.fileno()), "0.01"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, pass_fds=[ours.fileno()])
+        ours.close()
+        with process.stdout:
+            for _ in range(3):
+                assert process.stdout.readline() == SIGN
+            theirs.sendall(b'{"host": 7}\n')
+            assert set(process.stdout.readlines()) <= {SIGN}, "it let go of its stdout"
+            theirs.sendall(b'{"exit": 3, "message": ""}\n')
+        theirs.shutdown(socket.SHUT_WR)
+        assert process.wait(20) == 3
+
+
+@pytest.mark.parametrize(
+    ("environ", "text", "expected_s"),
+    [
+        ({"KCL_MLD_TIMEOUT_S": "2.0", "KCL_MLD_CAPABILITIES": "tick"}, "", 0.5),
+        ({}, "timeoutInSeconds = 2\n", 0.5),
+        ({}, "", 1.0),
+    ],
+)
+def test_a_stub_knows_how_often_it_must_show_that_it_lives(tmp_path, environ, text, expected_s):
+    path = tmp_path / "app.properties"
+    path.write_text(text)
+    assert stub.sign_s(environ, str(path)) == expected_s
 
 
 def test_a_host_that_broke_off_with_our_words_unread_counts_as_gone():
