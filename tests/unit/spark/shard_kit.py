@@ -26,7 +26,7 @@ from protocol import (
     encode,
 )
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 def settings(**more):
