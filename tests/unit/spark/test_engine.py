@@ -319,7 +319,7 @@ def test_a_job_whose_shards_are_all_lost_is_interrupted_by_the_last(bench):
 
     b.sink.gate.wait = gate
     lost = set()
-    b.engine.submit(batch("busy"), always)
+    busy = b.engine.submit(batch("busy"), always)
     assert writing[0].wait(WAIT_S)
     futures = [
         b.engine.submit(batch(shard), lambda shard=shard: shard not in lost) for shard in "ab"
@@ -332,6 +332,7 @@ def test_a_job_whose_shards_are_all_lost_is_interrupted_by_the_last(bench):
         assert len(b.sessions.interrupted) == len(lost) - 1
     second.set()
     assert all("the shard is lost" in str(outcome(each)) for each in futures)
+    assert outcome(busy) is None
     assert [each.shard.shard_id for each in b.sink.committed] == ["busy"]
 
 

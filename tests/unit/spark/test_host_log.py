@@ -96,11 +96,12 @@ def test_nobody_reading_blocks_nobody_and_the_newest_lines_are_kept(pumped):
     count = 3 * KEPT_BYTES // 99
     for number in range(count):
         pumped.print(line % number)
-    found = read_until(pumped.stub(1), line % (count - 1))
-    note, _, rest = found.partition(b"\n")
-    assert note.endswith(b" lines were dropped here: nobody read them)")
-    dropped = int(note.split()[0][1:])
-    assert [int(text[:6]) for text in rest.splitlines()] == list(range(dropped, count))
+    found = read_until(pumped.stub(1), line % (count - 1)).splitlines()
+    assert found[0].endswith(b" lines were dropped here: nobody read them)")
+    number = 0
+    for text in found:  # a stub that comes while lines still arrive may find more than one gap
+        number += int(text.split()[0][1:]) if text.startswith(b"(") else int(text[:6]) == number
+    assert number == count
 
 
 def test_a_stub_that_does_not_read_blocks_neither_the_writer_nor_other_stubs(pumped):
