@@ -18,6 +18,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Self
 
 from mld.spark.errors import SparkUnreachable
+from mld.spark.server_failure import Diagnosis
 from mld.spark.server_settings import REPOSITORY_VARIABLE, ServerFiles, port_of
 from mld.spark.server_setup import prepare
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1
 _TERMINATION_GRACE_S = 2.0
 _KEPT_LINES = 60
-_QUOTED_LINES = 12
 
 
 class EmbeddedServer:
@@ -44,7 +44,13 @@ class EmbeddedServer:
     """
 
     def __init__(
-        self, process: subprocess.Popen[bytes], token: str, java: JavaHome, directory: Path
+        self,
+        process: subprocess.Popen[bytes],
+        token: str,
+        java: JavaHome,
+        directory: Path,
+        *,
+        has_repository: bool = False,
     ) -> None:
         """Take over a process that :meth:`launch` has started."""
         self._process = process
@@ -56,7 +62,7 @@ class EmbeddedServer:
         self._has_news = threading.Condition()
         self._is_silent = False
         self._last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
-        self._reason = ""
+        self._diagnosis = Diagnosis(has_repository=has_repository)
         self._pump = threading.Thread(target=self._pump_output, name="spark-log", daemon=True)
         self._pump.start()
 
@@ -103,7 +109,8 @@ class EmbeddedServer:
             conf=conf or {},
         )
         process = _start(setup.command, setup.environ)
-        return cls(process, setup.token, setup.java, directory)
+        named = bool(environ.get(REPOSITORY_VARIABLE))
+        return cls(process, setup.token, setup.java, directory, has_repository=named)
 
     @property
     def pid(self) -> int:
@@ -128,7 +135,8 @@ class EmbeddedServer:
             timeout_s: how long to wait; after it the server is stopped.
 
         Raises:
-            SparkUnreachable: it ended or was too slow; the message holds its last log lines.
+            ConfigError, MissingPart: what it printed names a property or a package.
+            SparkUnreachable: it ended or was too slow; the message quotes what it printed.
         """
         deadline = time.monotonic() + timeout_s
         with self._has_news:
@@ -141,7 +149,7 @@ class EmbeddedServer:
         code = self._exit_code_soon()
         self.stop()
         what = f"did not answer within {timeout_s:g} s" if code is None else _ended(code)
-        raise SparkUnreachable(f"the Spark server {what}{self._explanation()}")
+        raise self._diagnosis.error(what)
 
     def poll(self) -> int | None:
         """Its exit code, negative for a signal; None while it runs."""
@@ -171,10 +179,6 @@ class EmbeddedServer:
                 return self._process.wait(1.0)
         return self._process.poll()
 
-    def _explanation(self) -> str:
-        tail = "".join(f"\n  | {line}" for line in self.last_lines()[-_QUOTED_LINES:])
-        return f"{self._reason}; its last lines:{tail}" if tail else "; it printed nothing"
-
     def _pump_output(self) -> None:
         """Copy what the JVM prints, on either stream, to our standard error."""
         assert self._process.stdout is not None
@@ -190,35 +194,13 @@ class EmbeddedServer:
     def _note(self, line: str) -> None:
         with self._has_news:
             self._last_lines.append(line)
-            if not self._reason and self._port is None:  # traces of a hundred lines may follow
-                self._reason = next((text for mark, text in _KNOWN_CAUSES if mark in line), "")
+            if self._port is None:
+                self._diagnosis.note(line)
             if self._port is None and (port := port_of(line)) is not None:
                 self._port = port
                 # Read by now, and spark.conf.* may hold keys to a store.
                 self._files.properties.unlink(missing_ok=True)
                 self._has_news.notify_all()
-
-
-_KNOWN_CAUSES = (
-    ("must be at least", ": its heap is too small; raise spark.driver.memory"),
-    ("Could not reserve enough space", ": there is too little memory for spark.driver.memory"),
-    (
-        "Could not create the Java Virtual Machine",
-        ": Java refuses an option; see spark.jvm.options",
-    ),
-    ("Could not parse Master URL", ": spark.master is not one that Spark knows"),
-    ("Master must either be", ": spark.master is not one that Spark knows"),
-    (
-        "All masters are unresponsive",
-        ": spark.master is no Spark master, or one of another release",
-    ),
-    (
-        "Master removed our application",
-        ": the cluster cannot run executors; see their logs on its workers",
-    ),
-    ("unresolved dependency", f": a package was not found; see {REPOSITORY_VARIABLE}"),
-    ("ClassNotFoundException: org.apache.spark.sql.connect", ": pyspark has no Connect server"),
-)
 
 
 def _ended(code: int) -> str:
