@@ -176,9 +176,12 @@ def _collector(heap_bytes: int, options: Sequence[str]) -> list[str]:
 
 
 def module_options(version: int) -> list[str]:
-    """What Spark needs of the modules of a Java of this major version."""
-    options = ["-XX:+IgnoreUnrecognizedVMOptions"]
-    options += [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED_PACKAGES]
+    """What Spark needs of the modules of a Java of this major version.
+
+    Each option is given to those versions that know it: Spark's own ``IgnoreUnrecognizedVMOptions``
+    would let a user's slip of the pen pass as well.
+    """
+    options = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED_PACKAGES]
     if version >= 22:
         options.append("--enable-native-access=ALL-UNNAMED")
     if version >= 23:  # Arrow reads memory with sun.misc.Unsafe, which 24 warns of

@@ -64,6 +64,11 @@ def test_a_flag_is_given_to_those_versions_that_know_it(version, given):
     assert len([word for word in _command(version) if word in new]) == given
 
 
+@pytest.mark.parametrize("version", [17, 21, 25])
+def test_no_flag_keeps_java_from_looking_at_the_users_options(version):
+    assert not [word for word in _command(version) if "IgnoreUnrecognized" in word]
+
+
 def test_memory_comes_before_the_users_options_and_the_log_configuration_after():
     command = _command(driver_memory="1g", jvm_options="-Xmx2g '-Dname=two words'")
     assert command.index("-Xmx1048576k") < command.index("-Xmx2g")
