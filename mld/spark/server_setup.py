@@ -6,6 +6,7 @@ directory that only we can read.
 
 from __future__ import annotations
 
+import glob
 import importlib.util
 import os
 import secrets
@@ -79,7 +80,7 @@ def prepare(
 
     Raises:
         ConfigError: a property has no place there.
-        MissingPart: there is no Java or no pyspark with a server.
+        MissingPart: there is no Java, no pyspark with a server, or a named jar is not there.
         SparkUnreachable: no master of the cluster answers.
     """
     java = find_java(config, environ)
@@ -96,6 +97,7 @@ def prepare(
         has_repository=bool(repository),
     )
     _append(properties, "spark.jars", [str(jar) for jar in jars])
+    _require_jars(properties.get("spark.jars", ""))
     _append(properties, "spark.jars.packages", packages)
     _write_files(files, properties, config.log_level, repository)
     class_path = [str(home / "jars" / "*")]
@@ -125,6 +127,20 @@ def _spark_home() -> Path:
             "or name an existing server in spark.remote"
         )
     return home
+
+
+def _require_jars(jars: str) -> None:
+    """Spark itself only warns of a jar that is not there, and fails at its first use."""
+    for jar in filter(None, map(str.strip, jars.split(","))):
+        scheme, colon, path = jar.rpartition(":")
+        if scheme not in {"", "file"} or "{" in path:
+            continue  # elsewhere, or a pattern that Python does not know
+        path = "/" + path.lstrip("/") if colon else path
+        if not (os.path.exists(path) or glob.glob(path)):
+            raise MissingPart(
+                f"spark.conf.spark.jars: {jar} is not there: correct the path or put the jar in "
+                f"its place"
+            )
 
 
 def _append(properties: dict[str, str], key: str, more: Sequence[str]) -> None:

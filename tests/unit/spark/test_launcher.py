@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mld.spark.config import read_properties
-from mld.spark.errors import SparkUnreachable
+from mld.spark.errors import ConfigError, MissingPart, SparkUnreachable
 from mld.spark.java import JavaHome
 from mld.spark.launcher import EmbeddedServer
 
@@ -109,18 +109,20 @@ def test_a_named_python_is_taken_for_the_workers(launch):
 _SHOW = "print(open(sys.argv[sys.argv.index('--properties-file') + 1]).read())\n"
 
 
-def test_jars_and_packages_are_added_to_the_users(launch):
+def test_jars_and_packages_are_added_to_the_users(launch, tmp_path):
+    for name in ("a.jar", "b.jar"):
+        (tmp_path / name).touch()
     server = launch(
         _SHOW + _WAIT,
-        {"spark.conf.spark.jars": "/a.jar", "spark.conf.spark.x": "1"},
-        jars=[Path("/b.jar")],
+        {"spark.conf.spark.jars": f"{tmp_path}/a.jar", "spark.conf.spark.x": "1"},
+        jars=[tmp_path / "b.jar"],
         packages=["g:a:1"],
         conf={"spark.x": "2"},
         app_name="flights",
     )
     server.wait_ready(30)
     lines = server.last_lines()
-    assert "spark.jars=/a.jar,/b.jar" in lines
+    assert f"spark.jars={tmp_path}/a.jar,{tmp_path}/b.jar" in lines
     assert "spark.jars.packages=g\\:a\\:1" in lines
     assert "spark.x=2" in lines
     assert "spark.app.name=flights" in lines
@@ -170,8 +172,20 @@ def test_an_end_by_a_signal_is_told(launch):
 
 def test_a_known_cause_is_named_first(launch):
     server = launch("print('System memory 1 must be at least 2')\nsys.exit(1)\n")
-    with pytest.raises(SparkUnreachable, match=r"exit code 1: its heap is too small; raise spark"):
+    with pytest.raises(ConfigError, match=r"exit code 1: its heap is too small; raise spark"):
         server.wait_ready(30)
+
+
+def test_a_package_that_cannot_be_fetched_is_a_missing_part(launch):
+    line = "RuntimeException: [unresolved dependency: io.delta#delta-x;4: not found]"
+    server = launch(
+        f"print({line!r})\nprint('\\tat a.b(c)\\n' * 200)\nsys.exit(1)\n",
+        environ={"KCL_MLD_MAVEN_REPOSITORY": "http://me:secret@localhost:1/x"},
+    )
+    with pytest.raises(MissingPart, match=r"package io\.delta:delta-x:4 cannot") as it:
+        server.wait_ready(30)
+    assert "secret" not in str(it.value)
+    assert "\n" not in str(it.value)
 
 
 @pytest.mark.parametrize(

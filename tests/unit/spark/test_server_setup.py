@@ -83,6 +83,23 @@ def test_a_master_that_is_not_there_is_told_before_anything_is_written(prepared,
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("form", ["{}/x.jar", "file:{}/x.jar", "file://{}/x.jar", "{}/x*.jar"])
+def test_a_jar_that_is_not_there_is_told_before_spark_only_warns_of_it(prepared, tmp_path, form):
+    jar = form.format(tmp_path)
+    conf = {"spark.conf.spark.jars": f"https://somewhere/y.jar, {jar}"}
+    with pytest.raises(MissingPart) as caught:
+        prepared(conf)
+    assert str(caught.value) == (
+        f"spark.conf.spark.jars: {jar} is not there: correct the path or put the jar in its place"
+    )
+    (tmp_path / "x.jar").touch()
+    assert prepared(conf).command
+
+
+def test_jars_of_other_machines_are_sparks_own_affair(prepared):
+    assert prepared({"spark.conf.spark.jars": "hdfs:/a.jar,local:/b.jar,s3a://c/d.jar"}).command
+
+
 def test_without_pyspark_the_error_names_what_to_install(prepared, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(MissingPart, match=r"pyspark is missing: pip install 'kcl-mld\[spark\]'"):
