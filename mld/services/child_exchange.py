@@ -285,11 +285,14 @@ class ChildExchange:
         return ChildTimedOut(self._shard_id, str(action), why)
 
     async def _broken(self, action: Action, error: RemoteProtocolError) -> ChildFailed:
-        """The failure with the exit status, if the child ended."""
+        """The failure with the exit status and the last words, if the child ended."""
+        why = str(error)
         if self._connection.stream_ended:
             try:
                 async with asyncio.timeout(_EXIT_STATUS_S):
                     self.exit_status = await self._child.wait()
             except TimeoutError:
                 pass
-        return self._failure(action, str(error))
+            if (self.exit_status or 0) > 0 and (said := self._log.last_words):
+                why = f"{why}; its last words: {said}"
+        return self._failure(action, why)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from mld.model.masking import mask, printable
+
 if TYPE_CHECKING:
     from mld.ports.clock import Clock
 
@@ -19,6 +21,8 @@ MAX_LINE_BYTES = 8192
 #: Lines a child may print at once, and per second in the long run.
 BURST_LINES = 1000
 LINES_PER_S = 200.0
+#: Most characters of a line in the error of a child that failed.
+_LAST_WORDS = 300
 
 
 class ChildLog:
@@ -31,10 +35,19 @@ class ChildLog:
         self._allowance = float(BURST_LINES)
         self._refilled_at = clock.monotonic()
         self._suppressed = 0
+        self._last_line = b""
         self.pid = 0
+
+    @property
+    def last_words(self) -> str:
+        """The last line of stderr that says something, fit for an error; empty if there is none."""
+        text = mask(printable(self._last_line.decode("utf-8", "replace").strip()))
+        return text if len(text) <= _LAST_WORDS else text[: _LAST_WORDS - 1] + "…"
 
     def stderr(self, line: bytes) -> None:
         """A line of stderr."""
+        if line.strip():
+            self._last_line = line[:MAX_LINE_BYTES]
         self._write(logging.INFO, "stderr", line, "")
 
     def stdout(self, line: bytes, why: str) -> None:

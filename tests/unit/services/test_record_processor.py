@@ -144,6 +144,48 @@ def test_actions_without_a_checkpointer_say_so(action):
     talking(test, answering(**{action: asks}))
 
 
+@pytest.mark.parametrize(
+    ("said", "status", "told"),
+    [
+        ([b"Traceback (most recent call last):", b"ValueError: no", b" "], 1, "ValueError: no"),
+        (
+            [b"it cannot write to https://me:hidden@host/"],
+            69,
+            "it cannot write to https://****@host/",
+        ),
+        ([b"\x1b[31m" + b"x" * 999], 2, "\\x1b[31m" + "x" * 291 + "…"),
+    ],
+)
+def test_what_a_failing_child_said_last_is_in_the_error(said, status, told):
+    async def dies(child):
+        await child.receive()
+        for line in said:
+            child.stderr(line)
+        return status
+
+    async def test(world):
+        with pytest.raises(ChildFailed) as caught:
+            await world.processor.initialize(TRIM_HORIZON)
+        words = f"before it answered initialize; its last words: {told} (exit status {status})"
+        assert str(caught.value).endswith(words)
+
+    talking(test, dies)
+
+
+@pytest.mark.parametrize("status", [0, -9])
+def test_a_child_that_was_killed_or_ended_well_had_no_last_words(status):
+    async def dies(child):
+        child.stderr(b"all is fine")
+        return status
+
+    async def test(world):
+        with pytest.raises(ChildFailed) as caught:
+            await world.processor.initialize(TRIM_HORIZON)
+        assert "fine" not in str(caught.value)
+
+    talking(test, dies)
+
+
 def test_what_is_no_message_goes_to_the_log(caplog):
     caplog.set_level(logging.INFO)
 
