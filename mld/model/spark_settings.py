@@ -49,7 +49,7 @@ def problem_of(entry: Entry) -> Problem | None:
     """What is wrong with a line; None = nothing."""
     name = entry.key
     if not is_known(name):
-        text = "not a property of the Spark host: handed to the child all the same"
+        text = "not a property of the Spark host: handed to the child, which refuses it if it is kcl-mld-spark"
         return Problem(Severity.WARNING, text, _advice(name))
     fault = check(name, entry.value)
     return None if fault is None else Problem(Severity.ERROR, fault, BY_NAME[name].doc)

@@ -14,7 +14,7 @@ import os
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import ConfigError, MissingPart, SparkChildError
-from mld.spark.failures import condition
+from mld.spark.failures import condition, raised
 from mld.spark.registration import load_app
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ _log = logging.getLogger(__name__)
 #: pyspark looks at it whenever a column or a UDF is made: classic or Connect.
 CONNECT_VARIABLE = "SPARK_CONNECT_MODE_ENABLED"
 _NO_SESSION = frozenset({"NO_ACTIVE_OR_DEFAULT_SESSION", "NO_ACTIVE_SESSION"})
-_OWN_SESSION = "CONNECT_URL_NOT_SET"
 
 
 def require_pyspark() -> None:
@@ -97,10 +96,4 @@ def load(
         raise
     except Exception as error:
         _log.exception("the app %s failed before run()", path)
-        raise ConfigError(f"the app {path} failed: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
-    if condition(error) == _OWN_SESSION:
-        return "it makes a Spark session; there is one already: use ctx.spark in the function"
-    return f"{type(error).__name__}: {error}"
+        raise ConfigError(f"the app {path} failed: {raised(error)}") from error

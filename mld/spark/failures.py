@@ -20,6 +20,7 @@ _LOST = (
     "Received incorrect server side session identifier",
     *("Channel closed", "closed channel"),  # by another job, which found the session lost first
 )
+_OWN_SESSION = "CONNECT_URL_NOT_SET"
 _MOST_CHARACTERS = 600
 #: Behind what is wrong with a plan Spark prints all of it, which holds nothing of the user's.
 _PLAN = re.compile(r";\n'?[A-Z]\w*[^\n]*\n[ :]*\+- ")
@@ -53,6 +54,13 @@ def describe(error: BaseException) -> str:
             text = text.replace(value, "…")
     text = _PLAN.split(_JVM_TRACE.split(text, maxsplit=1)[0], maxsplit=1)[0].strip()
     return _shortened(text) or type(error).__name__
+
+
+def raised(error: BaseException) -> str:
+    """What the user's own code has raised, in one sentence."""
+    if condition(error) == _OWN_SESSION:  # Spark advises to set a property, which would not help
+        return "it makes a Spark session; there is one already: use ctx.spark in the function"
+    return f"{type(error).__name__}: {error}"
 
 
 def _worker_error(text: str) -> str | None:

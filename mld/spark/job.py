@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mld.spark.deadletter import write_bad_rows
 from mld.spark.decode import Decoder, make_decoder
 from mld.spark.errors import BatchFailed, ConfigError
-from mld.spark.failures import is_server_gone, is_session_lost
+from mld.spark.failures import is_server_gone, is_session_lost, raised
 from mld.spark.handoff import HandOff, Inline
 from mld.spark.model import BATCH_COLUMN, BatchContext
 from mld.spark.records import batched_table, table_of
@@ -121,7 +121,7 @@ class Planner:
             _log.exception("%s: the function failed", batch.batch_id)
             raise FunctionFailed(
                 f"{batch.shard.shard_id}: the function failed on batch {batch.batch_id} "
-                f"({len(batch.rows)} records): {type(error).__name__}: {error}"
+                f"({len(batch.rows)} records): {raised(error)}"
             ) from error
         self._check(answer, batch)
         return Planned(batch, answer, seam)
@@ -205,7 +205,7 @@ class Planner:
                     f"set spark.sink=foreach if the function writes itself"
                 )
         elif not callable(getattr(answer, "withColumn", None)):
-            raise FunctionFailed(f"{where} is a {type(answer).__name__}; return a DataFrame")
+            raise FunctionFailed(f"{where} is of type {type(answer).__name__}; return a DataFrame")
         elif self._writes_itself:
             raise FunctionFailed(
                 f"{where} is a DataFrame, which spark.sink=foreach writes nowhere: write it in the "

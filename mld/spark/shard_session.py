@@ -180,10 +180,11 @@ class ShardSession:
         """Interrupt what runs, forget the rest."""
         del lease_lost_input
         self._reached = True
-        _log.info(
-            "%s: the lease is lost; %d records dropped", self._name, self._begun.work.buffered
-        )
-        self._begun.work.close()
+        work = self._begun.work
+        left = f"{work.buffered} records buffered and {work.in_jobs} in jobs are left to others"
+        what = left if work.buffered or work.in_jobs else "nothing was buffered or in a job"
+        _log.info("%s: the lease is over; %s", self._name, what)
+        work.close()
 
     def shard_ended(self, shard_ended_input: ShardEndedInput) -> None:
         """Make everything durable, then checkpoint the end of the shard."""

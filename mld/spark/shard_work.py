@@ -87,6 +87,11 @@ class ShardWork:
         return len(self._buffer)
 
     @property
+    def in_jobs(self) -> int:
+        """Records of batches whose end nobody has taken yet."""
+        return sum(len(batch.rows) for batch, _ in self._in_flight)
+
+    @property
     def due_checkpoint(self) -> Position | None:
         """The newest position that is durable and delivered, if it is not checkpointed yet.
 

@@ -79,6 +79,7 @@ def test_an_unknown_name_is_handed_on_with_a_warning(name, advice):
     result = built(f"{name} = 1")
     [finding] = spark_findings(result)
     assert finding.severity is Severity.WARNING
+    assert "which refuses it if it is kcl-mld-spark" in finding.text
     assert advice in finding.suggestion
     assert result.require().spark == {name: "1"}
 

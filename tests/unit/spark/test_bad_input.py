@@ -45,7 +45,7 @@ def returns_a_frame(df, ctx):
 CASES = {
     "raises": (raises, [], {}, "ValueError: no such flight"),
     "exits": (leaves, [], {}, "SystemExit: 1"),
-    "a list": (returns_a_list, [], {}, "is a list; return a DataFrame"),
+    "a list": (returns_a_list, [], {}, "is of type list; return a DataFrame"),
     "nothing": (returns_nothing, [], {}, "is None; return a DataFrame"),
     "a frame for foreach": (returns_a_frame, [], {"sink": "foreach"}, "writes nowhere"),
     "never returns": (never_returns, [], {"batch__timeout": "1s"}, "within spark.batch.timeout"),

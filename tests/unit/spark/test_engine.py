@@ -251,7 +251,7 @@ def test_a_function_that_raises_fails_its_shard_at_once_and_names_the_batch(benc
     ("answer", "sink", "text"),
     [
         (None, "parquet", "is None; return a DataFrame for spark.sink=parquet"),
-        ([1, 2], "parquet", "is a list; return a DataFrame"),
+        ([1, 2], "parquet", "is of type list; return a DataFrame"),
         (Frame([]), "foreach", "is a DataFrame, which spark.sink=foreach writes nowhere"),
     ],
 )

@@ -8,7 +8,7 @@ from enum import Enum
 import pytest
 
 from mld.spark.errors import SparkUnreachable
-from mld.spark.failures import describe, is_server_gone, is_session_lost
+from mld.spark.failures import describe, is_server_gone, is_session_lost, raised
 
 
 class _Status(Enum):
@@ -41,6 +41,14 @@ class _SparkError(Exception):
 class _OldSparkError(Exception):
     def getErrorClass(self) -> str:  # noqa: N802
         return "INVALID_HANDLE.SESSION_CLOSED"
+
+
+def test_who_makes_a_session_of_his_own_is_told_of_ours_and_not_of_a_property():
+    error = _SparkError("[CONNECT_URL_NOT_SET] define spark.remote", "CONNECT_URL_NOT_SET")
+    assert raised(error) == (
+        "it makes a Spark session; there is one already: use ctx.spark in the function"
+    )
+    assert raised(ValueError("no")) == "ValueError: no"
 
 
 @pytest.mark.parametrize(

@@ -309,6 +309,28 @@ def await_signs(daemon, count):
         assert daemon.changed.wait_for(lambda: daemon.keep_alives >= count, WAIT_S), daemon.lines
 
 
+def test_a_lost_lease_leaves_what_is_buffered_and_what_is_in_jobs_and_says_so(bench, caplog):
+    caplog.set_level("INFO")
+    b = bench(batch__maxRecords="2")
+    s = b.session()
+    s.daemon.initialize()
+    b.sink.gate.clear()
+    s.daemon.deliver(*records(1, 2, 3))
+    s.daemon.lease_lost()
+    b.sink.gate.set()
+    assert s.end() is None
+    assert "the lease is over; 1 records buffered and 2 in jobs are left to others" in caplog.text
+
+
+def test_a_lease_that_ends_with_nothing_left_is_no_loss(bench, caplog):
+    caplog.set_level("INFO")
+    s = bench().session()
+    s.daemon.initialize()
+    s.daemon.lease_lost()
+    assert s.end() is None
+    assert "the lease is over; nothing was buffered or in a job" in caplog.text
+
+
 def test_a_withheld_status_ends_when_the_child_is_given_up(bench):
     b = bench(batch__maxRecords="1")
     s = b.session()
