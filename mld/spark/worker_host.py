@@ -28,6 +28,7 @@ from mld.spark.errors import ConfigError, SparkChildError
 from mld.spark.facts import Facts, gather_properties
 from mld.spark.host_log import LinePump, ShardLogHandler
 from mld.spark.host_stubs import Ready, Start, Word, start_thread
+from mld.spark.leftovers import end_leftovers
 from mld.spark.parts import address_of
 from mld.spark.reception import End, Reception
 
@@ -47,6 +48,7 @@ _SCRATCH = "kcl-mld-spark-"
 _TELL_S = 1.0
 _CLOSE_S = 1.5
 _PUMP_S = 0.5
+_LEFTOVERS_S = 0.5
 _DEFAULT_LINGER_S = 30.0
 
 
@@ -168,13 +170,17 @@ class Host:
             os._exit(0)
 
     def _close(self) -> None:
-        """Let go of the server: our own by its end, another's by closing the session."""
+        """Let go of the server: our own by its end, another's by closing the session.
+
+        What either has left in our process session goes, too.
+        """
         if self._server is not None:
             self._server.stop()
         elif (service := self._service) is not None:
             closing = threading.Thread(target=service.close, daemon=True)
             closing.start()
             closing.join(_CLOSE_S)
+        end_leftovers(_LEFTOVERS_S)
         shutil.rmtree(self._directory, ignore_errors=True)
 
 

@@ -40,6 +40,10 @@ class FakeServer:
         )
         self.pid = self._process.pid
         note("servers", self.pid)
+        if "FAKE_WORKER" in os.environ:  # like Spark's Python workers: a group of its own
+            stubborn = "import signal, time; signal.signal(1, signal.SIG_IGN); time.sleep(600)"
+            worker = subprocess.Popen([sys.executable, "-c", stubborn], process_group=0)
+            note("servers", worker.pid)
 
     def wait_ready(self, timeout_s):
         if os.environ.get("FAKE_START") == "unreachable":

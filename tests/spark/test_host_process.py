@@ -209,6 +209,23 @@ def test_nothing_is_left_five_seconds_after_the_daemon_was_killed(worker, busy):
     assert child.end(2.0)[0] in {0, 70}
 
 
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_a_python_worker_that_outlives_its_server_ends_with_the_host(worker, end):
+    worker.environ["FAKE_WORKER"] = "1"
+    worker.child().begin()
+    assert len(worker.servers) == 2
+    if end is signal.SIGKILL:
+        worker.daemon.kill()
+        worker.daemon.wait()
+    else:
+        os.kill(worker.hosts[0], end)
+    try:
+        wait_for(worker.is_over, "host, server and Python worker end", 5.0)
+    finally:
+        for pid in filter(is_alive, worker.servers):
+            kill(pid)
+
+
 @pytest.mark.parametrize("busy", ["block", "stick"])
 def test_a_busy_child_is_gone_five_seconds_after_its_input_was_closed(worker, busy):
     child, neighbor = worker.child().begin(), worker.child("shardId-000000000001").begin()

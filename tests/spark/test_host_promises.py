@@ -23,7 +23,7 @@ from tests.spark.stubs import Worker, kill, wait_for
 pytestmark = pytest.mark.spark
 
 APP = """
-import os, time
+import os, signal, time
 from pathlib import Path
 from pyspark.sql import functions as F
 from mld.spark import run
@@ -34,6 +34,7 @@ def process(df, ctx):
     path = os.environ["FAKE_DIR"] + "/running"
 
     def slow(number):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as in a worker that is just being forked
         Path(path).touch()
         time.sleep(300)
         return number
