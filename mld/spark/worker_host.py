@@ -46,6 +46,7 @@ _DESCRIPTORS = 65_536
 #: How a host's scratch directory begins; its process id follows.
 _SCRATCH = "kcl-mld-spark-"
 _TELL_S = 1.0
+_SIGNAL_S = 0.5
 _CLOSE_S = 1.5
 _PUMP_S = 0.5
 _LEFTOVERS_S = 0.5
@@ -95,7 +96,8 @@ class Host:
             self._start.decide(ready)
             _log.info("the Spark host is ready (pid %d)", os.getpid())
         while True:  # the reception ends the process; signals arrive here
-            threading.Event().wait()
+            # Not for ever: one that comes just before the wait begins would be noticed after it.
+            threading.Event().wait(_SIGNAL_S)
 
     def _try(self, step: Callable[[], _T]) -> _T | None:
         """A step of the start; its failure is what every stub is told."""
