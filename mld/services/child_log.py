@@ -22,7 +22,7 @@ MAX_LINE_BYTES = 8192
 BURST_LINES = 1000
 LINES_PER_S = 200.0
 #: Most characters of a line in the error of a child that failed.
-_LAST_WORDS = 300
+_LAST_WORDS = 500
 
 
 class ChildLog:

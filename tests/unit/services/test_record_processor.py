@@ -153,7 +153,7 @@ def test_actions_without_a_checkpointer_say_so(action):
             69,
             "it cannot write to https://****@host/",
         ),
-        ([b"\x1b[31m" + b"x" * 999], 2, "\\x1b[31m" + "x" * 291 + "…"),
+        ([b"\x1b[31m" + b"x" * 999], 2, "\\x1b[31m" + "x" * 491 + "…"),
     ],
 )
 def test_what_a_failing_child_said_last_is_in_the_error(said, status, told):
