@@ -89,7 +89,7 @@ def throughput(aws, folder, quick):
 
 def sweep(aws, folder, quick):
     """Batch sizes; draws the plot beside this module."""
-    count = 40_000 if quick else 120_000
+    count = 96_000 if quick else 384_000
     pipeline.fill(aws, "sweep", SHARDS, count)
     points = []
     for batch in BATCHES:
