@@ -455,9 +455,7 @@ def test_progress_is_one_line_every_ten_seconds(caplog):
     clock.now = 20.0
     progress.committed(batch("b"), 3.0)
     progress.job_ended()
-    assert lines() == [
-        "2 batches of 2 shards in 2 jobs, 2 records, 0 records/s, commit p50 2.00 s"
-    ]
+    assert lines() == ["2 batches of 2 shards in 2 jobs, 2 records, 0 records/s, commit p50 2.00 s"]
     clock.now = 40.0
     progress.job_ended()
     assert len(lines()) == 1
