@@ -101,19 +101,20 @@ def sweep(aws, folder, quick):
 
 def aggregate(aws, folder, quick):
     """One row a user, shard and batch."""
-    count = 40_000 if quick else 120_000
+    count = 96_000 if quick else 240_000
     pipeline.fill(aws, "users", SHARDS, count)
-    yield row(
-        "groupBy(user) per shard and batch of 1000",
-        pipeline.run(aws, folder, "users", count, function="per_user"),
-    )
+    for batch in (1000, 5000):
+        outcome = pipeline.run(
+            aws, folder, "users", count, batch=batch, function="per_user", extra=ONE_JOB
+        )
+        yield row(f"groupBy(user) per shard and batch of {batch}", outcome)
 
 
 def memory(aws, folder, quick):
     """64 shards, 1 GB heap."""
-    count = 64_000 if quick else 128_000
+    count = 64_000 if quick else 640_000
     pipeline.fill(aws, "wide", 64, count)
-    outcome = pipeline.run(aws, folder, "wide", count)
+    outcome = pipeline.run(aws, folder, "wide", count, extra=ONE_JOB)
     yield row("64 shards, batches of 1000", outcome)
     print({part: round(mib) for part, mib in outcome.pss_mib.items()}, file=sys.stderr)
 
