@@ -1,4 +1,4 @@
-"""How the embedded Spark server is told what to do: command line, properties, log configuration.
+"""How the embedded Spark server is told what to do: command line, properties, environment.
 
 Pure: texts in, texts out. The command line holds nothing secret, because every user of the machine
 can read it; what ``spark.conf.*`` says goes through a file that only we can read, the token through
@@ -53,30 +53,6 @@ _REFUSED_WITH_LOCAL_MASTER: Mapping[str, str] = {
     "spark.driver.host": "with a local master everything stays on loopback",
 }
 
-_LOG4J = """\
-<?xml version="1.0" encoding="UTF-8"?>
-<Configuration status="WARN">
-  <Appenders>
-    <Console name="console" target="SYSTEM_ERR">
-      <PatternLayout pattern="%d{{yyyy-MM-dd HH:mm:ss.SSS}} %p spark %c{{1}}: %m%n%ex{{8}}"/>
-    </Console>
-  </Appenders>
-  <Loggers>
-    <Root level="{level}"><AppenderRef ref="console"/></Root>
-    <Logger name="{server_class}" level="INFO"/>
-    <Logger name="org.apache.hadoop.util.NativeCodeLoader" level="ERROR"/>
-    <Logger name="org.apache.parquet.hadoop.MemoryManager" level="ERROR"/>
-    <Logger name="org.apache.spark.util.Utils" level="ERROR"/>
-{silenced}
-  </Loggers>
-</Configuration>
-"""
-#: Loggers that repeat the errors that clients get anyway, with values of the data in them.
-_TALKATIVE = (
-    "org.apache.spark.executor.Executor",
-    "org.apache.spark.scheduler.TaskSetManager",
-    "org.apache.spark.sql.connect.utils.ErrorUtils",
-)
 #: Avro believes the length that a broken record claims, up to 64 MiB; Kinesis has 10 MiB a record.
 AVRO_LIMITS = tuple(
     f"-Dorg.apache.avro.limits.{kind}.maxLength={64 * 1024**2}" for kind in ("bytes", "string")
@@ -84,14 +60,6 @@ AVRO_LIMITS = tuple(
 #: Up to here one thread collects as fast as several, and leaves the cores to the tasks.
 _SMALL_HEAP_BYTES = 2 * 1024**3
 _COLLECTOR = re.compile(r"-XX:[+-]Use\w+GC")
-_IVY = """\
-<ivysettings>
-  <settings defaultResolver="named"/>
-  <resolvers>
-    <ibiblio name="named" m2compatible="true" root="{root}"/>
-  </resolvers>
-</ivysettings>
-"""
 
 
 class ServerFiles(NamedTuple):
@@ -235,49 +203,6 @@ def server_properties(
         "spark.connect.grpc.binding.address": _LOOPBACK,
         "spark.connect.grpc.binding.port": "0",
     }
-
-
-def properties_text(properties: Mapping[str, str]) -> str:
-    """A Java properties file, whatever characters the values hold."""
-    return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in properties.items())
-
-
-def _escaped(text: str) -> str:
-    written = []
-    for character in text:
-        if character in " \\:=#!":
-            written.append("\\" + character)
-        elif " " < character <= "~":
-            written.append(character)
-        else:
-            units = character.encode("utf-16-be")
-            pairs = (units[at : at + 2].hex() for at in range(0, len(units), 2))
-            written.extend(f"\\u{pair}" for pair in pairs)
-    return "".join(written)
-
-
-def log4j_text(level: str) -> str:
-    """A log configuration that writes to the standard error only.
-
-    Failed tasks and calls are not logged, except with ``DEBUG``: their messages quote the data.
-    The client gets them, and says what is fit for a log (``mld.spark.failures.describe``).
-
-    Args:
-        level: of ``spark.log.level``.
-    """
-    names = () if level == "DEBUG" else _TALKATIVE
-    silenced = "\n".join(f'    <Logger name="{name}" level="OFF"/>' for name in names)
-    return _LOG4J.format(level=level, server_class=SERVER_CLASS, silenced=silenced)
-
-
-def ivy_text(repository: str) -> str:
-    """Ivy settings with one repository, and no other behind it.
-
-    Args:
-        repository: URL of a Maven repository.
-    """
-    escaped = repository.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
-    return _IVY.format(root=escaped.rstrip("/") + "/")
 
 
 def port_of(line: str) -> int | None:

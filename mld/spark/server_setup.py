@@ -18,14 +18,12 @@ from typing import TYPE_CHECKING
 from mld.spark.errors import MissingPart
 from mld.spark.java import find_java
 from mld.spark.masters import require_master
+from mld.spark.server_files import ivy_text, log4j_text, properties_text
 from mld.spark.server_settings import (
     REPOSITORY_VARIABLE,
     TOKEN_VARIABLE,
     ServerFiles,
     is_local_master,
-    ivy_text,
-    log4j_text,
-    properties_text,
     server_command,
     server_environment,
     server_properties,

@@ -9,14 +9,12 @@ import pytest
 
 from mld.spark.config import read_properties
 from mld.spark.errors import ConfigError
+from mld.spark.server_files import ivy_text, log4j_text, properties_text
 from mld.spark.server_settings import (
     REFUSED_CONF,
     ServerFiles,
     is_local_master,
-    ivy_text,
-    log4j_text,
     port_of,
-    properties_text,
     server_command,
     server_environment,
     server_properties,
