@@ -95,8 +95,9 @@ class Engine:
             done when the batch is durable, or failed with a ``SparkChildError``.
         """
         with self._changed:
-            before = self._last_open(batch.shard)
-            ticket = Ticket(batch, fence, Future(), self._clock.monotonic(), before)
+            ticket = Ticket(batch, fence, Future(), self._clock.monotonic())
+            if (last := self._last_open(batch.shard)) is not None:
+                ticket.before, ticket.follows = last.future, last.batch.to == batch.after
             if self._closed.is_set():
                 ticket.fail(BatchFailed(f"{batch.shard.shard_id}: this process is ending"))
                 return ticket.future
@@ -135,12 +136,12 @@ class Engine:
         for run in runs:
             self._sessions.interrupt(run.tag)
 
-    def _last_open(self, shard: ShardKey) -> Future[None] | None:
-        """Of the shard's last batch here that is not over; None = there is none."""
+    def _last_open(self, shard: ShardKey) -> Ticket | None:
+        """The shard's last batch here that is not over; None = there is none."""
         running = (ticket for run in reversed(self._running) for ticket in run.tickets)
         for ticket in (*reversed(self._queue), *running):
             if ticket.shard == shard and not ticket.future.done():
-                return ticket.future
+                return ticket
         return None
 
     def _wake(self) -> None:

@@ -23,7 +23,9 @@ class Ticket:
         fence: False once the shard is lost, and from then on; may be asked in any thread.
         future: is told how it ended.
         submitted_at: monotonic s.
-        before: of the batch of this shard that has to be committed first; None = there is none.
+        before: of the batch of this shard that has to be over first; None = there is none.
+        follows: True if this batch begins where that one ends. If not, it is of a new hold of the
+            shard, which met a commit of the old one that hangs, and does not fail with it.
         attempts: that failed and were nobody's fault.
         payload_bytes: of its records.
         spent_s: time that its function took in this attempt, in s.
@@ -36,6 +38,7 @@ class Ticket:
     future: Future[None]
     submitted_at: float
     before: Future[None] | None = None
+    follows: bool = True
     attempts: int = 0
     payload_bytes: int = field(init=False)
     spent_s: float = field(default=0.0, init=False)
@@ -68,7 +71,7 @@ class Ticket:
         """True while it may be written; a ticket behind its fence is answered here."""
         if self.future.done():
             return False
-        before = self.before
+        before = self.before if self.follows else None
         if before is not None and before.done() and before.exception() is not None:
             self.fail(BatchFailed(f"{self.shard_id}: the batch before it failed"))
             return False

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from mld.spark.calls import GivenUp
 from mld.spark.errors import BatchFailed, Fenced
 from mld.spark.model import Batch, Position, Row, ShardKey
 from tests.unit.spark.shard_kit import WAIT_S, Bench, MemorySink
@@ -192,3 +193,22 @@ def test_a_new_hold_is_not_judged_by_a_batch_of_the_hold_before(bench):
     b.sink.commit_errors = [Fenced("another writer was there")]
     assert isinstance(submit(b, batch("a", 1))[0].exception(WAIT_S), Fenced)
     assert outcomes(submit(b, batch("a", 1))) == [None]
+
+
+def test_a_new_hold_that_meets_a_commit_of_the_old_one_waits_for_it_and_writes_the_same_again(
+    bench,
+):
+    """A session waits only so long for a commit that hangs before it lets its shard go."""
+    b = bench(SlowCommits(), batch__maxInFlight="2")
+    held = []
+    old = submit(b, batch("a", 1), batch("a", 2), fence=lambda: not held)
+    b.sink.wait_for_writes(2)
+    held.append("lost")
+    (new,) = submit(b, batch("a", 1))
+    b.sink.wait_for_writes(1)
+    assert not new.done()
+    b.sink.commit_errors = [GivenUp("the shard is lost")]
+    b.sink.open.set()
+    assert all(isinstance(each, BatchFailed) for each in outcomes(old))
+    assert new.exception(WAIT_S) is None
+    assert [each.to.sequence for each in b.sink.committed] == [1]
