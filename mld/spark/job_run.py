@@ -141,7 +141,7 @@ class JobRun:
         waiting = list(tickets)
         try:
             while waiting:
-                again.extend(self._commit(staged, _take_next(waiting)))
+                again.extend(self._commit(staged, _take_next(waiting, self._clock)))
         finally:
             if tickets:
                 self._committer.discard(staged)
@@ -202,17 +202,21 @@ class JobRun:
             ticket.fail(error)
 
 
-def _take_next(waiting: list[Ticket]) -> Ticket:
+def _take_next(waiting: list[Ticket], clock: Clock) -> Ticket:
     """The first that may be committed: a shard whose last batch takes its time holds up no other.
 
-    Jobs take the batches of a shard in their order, so two of them never wait for each other.
+    Jobs take the batches of a shard in their order, so two of them never wait for each other. What
+    is waited here was somebody else's time.
     """
     while True:
         for ticket in waiting:
             if ticket.may_commit:
                 waiting.remove(ticket)
                 return ticket
+        began = clock.monotonic()
         wait([each.before for each in waiting if each.before], return_when=FIRST_COMPLETED)
+        for ticket in waiting:
+            ticket.deadline += clock.monotonic() - began
 
 
 def _one_by_one(tickets: Sequence[Ticket]) -> list[_Group]:

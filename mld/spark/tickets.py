@@ -30,7 +30,8 @@ class Ticket:
         payload_bytes: of its records.
         spent_s: time that its function took in this attempt, in s.
         deadline: monotonic s at which its time (``spark.batch.timeout``) is up in this attempt. It
-            counts the batch's own function and what is done for all, not the functions of others.
+            counts the batch's own function and what is done for all, not the functions of others,
+            nor the wait for the commit of the batch before it.
     """
 
     batch: Batch

@@ -4,10 +4,12 @@ import threading
 
 import pytest
 
-from mld.spark.calls import GivenUp
+from mld.spark import committing, job_run
+from mld.spark.calls import GivenUp, call_within
+from mld.spark.engine import Engine
 from mld.spark.errors import BatchFailed, Fenced
 from mld.spark.model import Batch, Position, Row, ShardKey
-from tests.unit.spark.shard_kit import WAIT_S, Bench, MemorySink
+from tests.unit.spark.shard_kit import WAIT_S, Bench, HandClock, MemorySink
 
 
 def batch(shard, number):
@@ -212,3 +214,33 @@ def test_a_new_hold_that_meets_a_commit_of_the_old_one_waits_for_it_and_writes_t
     assert all(isinstance(each, BatchFailed) for each in outcomes(old))
     assert new.exception(WAIT_S) is None
     assert [each.to.sequence for each in b.sink.committed] == [1]
+
+
+def test_what_waits_for_a_commit_keeps_its_time(bench, monkeypatch):
+    given = []
+    is_waiting = threading.Event()
+    clock = HandClock()
+    wait = job_run.wait
+
+    def waiting(*args, **more):
+        is_waiting.set()
+        return wait(*args, **more)
+
+    def noted(seconds, work, **more):
+        if more["name"].endswith("-commit"):
+            given.append(seconds)
+        return call_within(seconds, work, **more)
+
+    monkeypatch.setattr(job_run, "wait", waiting)
+    monkeypatch.setattr(committing, "call_within", noted)
+    b = bench(SlowCommits())
+    b.engine = Engine(
+        b.sessions, b.sink, b.pipeline, b.config, planner=b.planner, clock=clock, pause_s=0.001
+    )
+    first = begin_commit(b)
+    (second,) = submit(b, batch("a", 2))
+    assert is_waiting.wait(WAIT_S)
+    clock.now += b.config.batch_timeout_s - 1
+    b.sink.open.set()
+    assert outcomes([first, second]) == [None, None]
+    assert given == [b.config.batch_timeout_s] * 2
