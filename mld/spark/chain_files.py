@@ -145,6 +145,19 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def sync_up_to(root: Path, directory: Path) -> None:
+    """Wait until the names in a directory, and those on the way to it, are on their disk.
+
+    Args:
+        root: the last one.
+        directory: the first one; ``root`` or below it.
+    """
+    while directory != root:
+        sync_directory(directory)
+        directory = directory.parent
+    sync_directory(root)
+
+
 def make_directories(directory: Path) -> None:
     """Create a directory and its parents, durably."""
     if directory.is_dir():

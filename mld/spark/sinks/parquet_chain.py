@@ -110,9 +110,15 @@ class ParquetChainSink:
             self._staging.probe_shared(spark)
 
     def mark(self, shard: ShardKey) -> Position | None:
-        """The end of the shard's chain; None = it has none in this epoch."""
+        """The end of the shard's chain; None = it has none in this epoch.
+
+        What is seen is durable: whoever renamed it may have been killed, or given up, before its
+        disk had answered, and what is behind the mark is never written again.
+        """
         directory = self.root / chain_layout.shard_path(shard)
         last = chain_files.find_last(directory)
+        if last is not None:
+            chain_files.sync_up_to(self.root, (directory / last.name).parent)
         with self._lock:
             self._ends[shard] = (None, None) if last is None else (last.to, last.name)
         return None if last is None else last.to
