@@ -150,17 +150,24 @@ class Engine:
 
     def _serve(self) -> None:
         """A runner's life."""
-        while (run := self._next()) is not None:
-            try:
-                run.run()
-            except BaseException as error:  # noqa: BLE001 - a runner must outlive every job
-                _log.exception("a job ended in a way that nobody foresaw")
-                for ticket in run.tickets:
-                    ticket.fail(BatchFailed(f"{ticket.shard_id}: {error!r}"))
-            finally:
-                with self._changed:
-                    self._running.remove(run)
-                    self._changed.notify_all()
+        while self._serve_next():
+            pass  # and nothing of the last job is kept while it waits
+
+    def _serve_next(self) -> bool:
+        """Wait for a job and run it; False at the end."""
+        if (run := self._next()) is None:
+            return False
+        try:
+            run.run()
+        except BaseException as error:  # noqa: BLE001 - a runner must outlive every job
+            _log.exception("a job ended in a way that nobody foresaw")
+            for ticket in run.tickets:
+                ticket.fail(BatchFailed(f"{ticket.shard_id}: {error!r}"))
+        finally:
+            with self._changed:
+                self._running.remove(run)
+                self._changed.notify_all()
+        return True
 
     def _next(self) -> JobRun | None:
         """Wait for the next job; None at the end."""

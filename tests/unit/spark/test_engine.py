@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import weakref
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -367,6 +368,21 @@ def test_a_runner_outlives_a_fault_of_ours(bench):
 
     assert "none left" in str(outcome(b.engine.submit(batch("bad"), fence)))
     assert outcome(b.engine.submit(batch("good"), always)) is None
+
+
+def test_a_runner_that_waits_keeps_no_batch_of_its_last_job(bench):
+    """A job holds up to 64 MiB of records, and there are four runners."""
+    b = bench()
+    freed = threading.Event()
+
+    def fence():
+        return True
+
+    weakref.finalize(fence, freed.set)
+    future = b.engine.submit(batch(), fence)
+    del fence
+    assert outcome(future) is None
+    assert freed.wait(WAIT_S)
 
 
 def test_a_batch_whose_shard_is_lost_during_a_failure_is_not_tried_again(bench):
