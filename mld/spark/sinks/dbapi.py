@@ -186,9 +186,11 @@ class Database:
                 return
 
     def close(self) -> None:
-        """Close the idle connections."""
+        """Close the idle connections; without the lock, because a driver may wait for ever."""
         with self._lock:
-            _close_all(self._idle)
+            idle = self._idle.copy()
+            self._idle.clear()
+        _close_all(idle)
 
     def _take(self, what: str) -> tuple[Any, Driver]:
         with self._lock:

@@ -135,6 +135,41 @@ def test_a_driver_that_cannot_cancel_is_left_alone():
     database.close()
 
 
+def test_connections_that_cannot_be_closed_keep_nobody_from_a_new_one():
+    """Their server is gone without a word, and their driver waits for its answer for ever."""
+    is_gone, is_closing, is_back = threading.Event(), threading.Event(), threading.Event()
+
+    class Stuck(sqlite3.Connection):
+        def rollback(self):
+            if is_gone.is_set():
+                is_closing.set()
+                assert is_back.wait(10)
+            super().rollback()
+
+    def connect():
+        kind = sqlite3.Connection if is_gone.is_set() else Stuck
+        return sqlite3.connect(":memory:", factory=kind, check_same_thread=False)
+
+    database = Database(connect, '"')
+    with database.transaction("first"):
+        pass
+    is_gone.set()
+    closing = threading.Thread(target=database.close)
+    closing.start()
+    assert is_closing.wait(10)
+
+    def use():
+        with database.transaction("second") as transaction:
+            return transaction.rows("SELECT 1")
+
+    try:
+        assert call_within(5, use, name="second") == [(1,)]
+    finally:
+        is_back.set()
+        closing.join(10)
+    database.close()
+
+
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
