@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mld.spark.calls import Overdue, call_within
-from mld.spark.errors import BatchFailed
+from mld.spark.errors import BatchFailed, SparkUnreachable
 from mld.spark.failures import is_session_lost
 from mld.spark.job import FunctionFailed, Planned, Planner, RunAlone
 from mld.spark.ports import Serial
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from mld.spark.config import SparkConfig
     from mld.spark.ports import Clock, Sessions, Sink
     from mld.spark.tickets import Ticket
+
+#: For a session that has to be made anew, in s; who answers at all does so in ten.
+SESSION_S = 60.0
 
 
 class Blamed(Exception):
@@ -86,6 +89,7 @@ class JobWriter:
             RunAlone: these batches have to be planned and written one by one.
             MergeRefused: Spark does not take the plan, in which some are merged.
             Overdue: the write took too long; no step of it begins any more.
+            SparkUnreachable: there is no server, or one that gives no session.
             Exception: of Spark or the sink; see ``mld.spark.verdict``.
         """
         with self._planner.views.share() as together:
@@ -106,7 +110,7 @@ class JobWriter:
                 raise Blamed(ticket, BatchFailed(text)) from error
 
     def _stage(self, group: Sequence[Ticket], *, may_merge: bool) -> tuple[Any, list[Ticket]]:
-        session = self._sessions.get()
+        session = self._session()
         try:
             plans = [(ticket, self._plan(session, ticket)) for ticket in group]
             with self._turn():
@@ -120,10 +124,21 @@ class JobWriter:
                 return staged, tickets
         except Exception as error:
             if is_session_lost(error) and (renew := getattr(self._sessions, "renew", None)):
-                renew(session)
+                with contextlib.suppress(Overdue):
+                    call_within(SESSION_S, lambda: renew(session), name=f"{self._tag}-renewal")
             raise
         finally:
             self._planner.release(ticket.batch for ticket in group)
+
+    def _session(self) -> SparkSession:
+        try:
+            session: SparkSession = call_within(
+                SESSION_S, self._sessions.get, name=f"{self._tag}-session"
+            )
+        except Overdue as error:
+            text = f"the Spark server gives no session within {SESSION_S:g} s"
+            raise SparkUnreachable(text) from error
+        return session
 
     def _turn(self) -> contextlib.AbstractContextManager[object]:
         """Taken by this thread, which always comes back, and before the time of the write runs."""

@@ -134,6 +134,31 @@ def test_a_commit_gets_what_is_left_of_its_time_and_ten_seconds_at_least(
     assert given == [given_s]
 
 
+def test_a_server_that_gives_no_session_is_told_and_the_runner_goes_on(bench, monkeypatch):
+    """It accepts connections and says nothing, as one does whose memory is full."""
+    monkeypatch.setattr(writing, "SESSION_S", 0.02)
+    answers = threading.Event()
+    b = bench(retry__attempts="2")
+    get = b.sessions.get
+    b.sessions.get = lambda: answers.wait(WAIT_S) and get()
+    error = outcome(b.engine.submit(batch("a"), always))
+    assert "gave up after 2 attempts: the Spark server gives no session" in str(error)
+    answers.set()
+    monkeypatch.setattr(writing, "SESSION_S", WAIT_S)
+    assert outcome(b.engine.submit(batch("b"), always)) is None
+
+
+def test_a_lost_session_that_cannot_be_given_up_holds_up_nobody(bench, monkeypatch):
+    monkeypatch.setattr(writing, "SESSION_S", 0.2)
+    answers = threading.Event()
+    b = bench()
+    b.sessions.renew = lambda lost: answers.wait(WAIT_S)
+    b.sink.write_errors = [RuntimeError("Channel closed")]
+    assert outcome(b.engine.submit(batch("a"), always)) is None
+    assert not answers.is_set()
+    answers.set()
+
+
 def test_leftovers_whose_removal_hangs_hold_up_nobody(bench, monkeypatch):
     monkeypatch.setattr(committing, "DISCARD_S", 0.01)
     b = bench()
