@@ -112,7 +112,8 @@ class JobWriter:
     def _stage(self, group: Sequence[Ticket], *, may_merge: bool) -> tuple[Any, list[Ticket]]:
         session = self._session()
         try:
-            plans = [(ticket, self._plan(session, ticket)) for ticket in group]
+            # For foreach the function is the write, and turns, sessions and neighbors take time.
+            plans = [(each, self._plan(session, each)) for each in group if each.is_wanted()]
             with self._turn():
                 # Functions and neighbors take their time, and for some sinks writing is committing.
                 wanted = [(ticket, plan) for ticket, plan in plans if ticket.is_wanted()]

@@ -134,7 +134,7 @@ def test_a_closed_fence_keeps_its_batch_from_the_job_and_from_the_commit(bench):
     b = one_runner(bench)
     busy = hold_runner(b)
     lost = b.engine.submit(batch("lost"), lambda: False)
-    answers = iter([True, True, False])
+    answers = iter([True, True, True, False])
     late = b.engine.submit(batch("late"), lambda: next(answers))
     fine = b.engine.submit(batch("fine"), always)
     b.sink.gate.set()
@@ -165,6 +165,24 @@ def test_nothing_is_written_for_a_shard_that_was_lost_while_its_function_ran(ben
     alone = b.engine.submit(batch("slow"), lambda: "slow" not in lost)
     assert "the shard is lost" in str(outcome(alone))
     assert b.sink.jobs == [["busy"], ["fine"]]
+
+
+def test_no_function_is_called_for_a_shard_that_was_lost_while_its_job_waited(bench):
+    """For foreach the function itself is the write, and a turn may be minutes away."""
+    called, lost = [], []
+
+    def process(df, ctx):
+        called.append(ctx.shard_id)
+        return df
+
+    b = one_runner(bench, process)
+    get = b.sessions.get
+    b.sessions.get = lambda: lost.append("slow") or get()
+    slow = b.engine.submit(batch("slow"), lambda: "slow" not in lost)
+    assert "the shard is lost" in str(outcome(slow))
+    assert outcome(b.engine.submit(batch("fine"), always)) is None
+    assert called == ["fine"]
+    assert b.sink.jobs == [["fine"]]
 
 
 def test_a_fenced_commit_fails_only_its_batch(bench):
@@ -387,7 +405,7 @@ def test_a_runner_that_waits_keeps_no_batch_of_its_last_job(bench):
 
 def test_a_batch_whose_shard_is_lost_during_a_failure_is_not_tried_again(bench):
     b = bench()
-    answers = iter([True, True, False])
+    answers = iter([True, True, True, False])
     b.sink.write_errors = [OSError("interrupted")]
     assert "the shard is lost" in str(outcome(b.engine.submit(batch(), lambda: next(answers))))
     assert len(b.sink.jobs) == 1
@@ -422,7 +440,7 @@ def test_a_plan_that_spark_refuses_as_a_union_too_does_not_end_the_merging(bench
 def test_a_union_without_the_batch_that_was_lost_meanwhile_is_no_evidence(bench):
     b = one_runner(bench)
     hold_runner(b)
-    answers = iter([True, True, False])
+    answers = iter([True, True, True, False])
     b.sink.write_errors = [None, AnalysisException("no such column")]
     kept = b.engine.submit(batch("a"), always)
     lost = b.engine.submit(batch("b"), lambda: next(answers))

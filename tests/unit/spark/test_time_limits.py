@@ -239,7 +239,7 @@ def test_a_batch_that_was_lost_while_it_waited_for_its_turn_is_not_written(bench
     b = bench(sink=SerialSink(), batch__maxInFlight="2")
     stuck = b.engine.submit(batch("stuck"), always)
     assert b.sink.writing.wait(WAIT_S)
-    answers = iter([True, False])
+    answers = iter([True, True, False])
     lost = b.engine.submit(batch("lost"), lambda: next(answers))
     assert "the shard is lost" in str(outcome(lost))
     assert isinstance(outcome(stuck), BatchFailed)
