@@ -11,7 +11,7 @@ import logging
 import threading
 import uuid
 from concurrent.futures import wait
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING
 
 from mld.spark.batcher import Limits, Moment
@@ -102,7 +102,9 @@ class ShardSession:
         self._clock = clock or SystemClock()
         self._new_id = new_id
         self._shutdown_s = shutdown_s
-        self._storage = LeaseStorage(self._wire, pause_s, lambda: self._is_abandoned)
+        self._storage = LeaseStorage(
+            self._wire, pause_s, lambda: self._is_abandoned, sign_s=facts.sign_s
+        )
         self._wake = threading.Event()
         self._is_abandoned = False
         self._held = ExitStack()
@@ -280,7 +282,8 @@ class ShardSession:
 
     def _keep_intent(self, intent: Intent) -> None:
         if self._intents is not None:
-            self._intents.store(self._shard, intent)
+            with self._signs_of_life():
+                self._intents.store(self._shard, intent)
         elif not self._storage.intend(self._name, intent):
             self._begun.work.close()
 
@@ -288,5 +291,8 @@ class ShardSession:
         """Let the shard go: nothing is committed from here on, and no commit is under way."""
         if self._pump is not None:
             self._pump.work.close()
-            wait(self._pump.work.futures(), _LAST_COMMIT_S)
+            # If a status is owed, this session fails, and the daemon shall hear why.
+            signs = self._signs_of_life() if self._wire.owes_status else nullcontext()
+            with signs:
+                wait(self._pump.work.futures(), _LAST_COMMIT_S)
         self._held.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import threading
+import time
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed
@@ -31,12 +31,24 @@ class LeaseStorage:
         wire: to the daemon.
         pause_s: before a refused request is sent again, in s; doubles.
         is_over: True if nobody listens any more.
+        sign_s: how often a sign of life is due in a pause, in s.
+        sleep: waits for so many s.
     """
 
-    def __init__(self, wire: ChildWire, pause_s: float, is_over: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        wire: ChildWire,
+        pause_s: float,
+        is_over: Callable[[], bool],
+        *,
+        sign_s: float,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
         self._wire = wire
         self._pause_s = pause_s
         self._is_over = is_over
+        self._sign_s = sign_s
+        self._sleep = sleep
 
     def checkpoint(self, name: str, position: Position | None) -> bool:
         """Store how far a shard is durable.
@@ -65,9 +77,8 @@ class LeaseStorage:
     def _store(self, name: str, request: CheckpointRequest | IntentRequest, what: str) -> bool:
         error = self._wire.ask(request)
         for attempt in range(_ATTEMPTS - 1):
-            if error not in _PASSING or self._is_over():
+            if error not in _PASSING or not self._pause(self._pause_s * 2**attempt):
                 break
-            threading.Event().wait(self._pause_s * 2**attempt)
             error = self._wire.ask(request)
         if error == SHUTDOWN:
             _log.info("%s: the lease is gone: %s was refused", name, what)
@@ -75,3 +86,13 @@ class LeaseStorage:
         if error is not None:
             raise BatchFailed(f"{name}: {what} was refused: {error}")
         return True
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait, with signs of life to the daemon; False once nobody listens any more."""
+        while not self._is_over() and seconds > 0:
+            step_s = min(seconds, self._sign_s)
+            self._sleep(step_s)
+            seconds -= step_s
+            if seconds > 0 and not self._is_over():
+                self._wire.keep_alive()
+        return not self._is_over()

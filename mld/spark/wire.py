@@ -14,6 +14,7 @@ from protocol import (
     IntentResult,
     ProcessRecords,
 )
+from protocol.state import TABLE, Role, Signal
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -75,6 +76,11 @@ class ChildWire:
     def say(self, message: ChildMessage) -> None:
         """Write one line."""
         self._write(self._connection.send(message))
+
+    @property
+    def owes_status(self) -> bool:
+        """True while the daemon waits for a status, and for nothing else."""
+        return Signal.KEEP_ALIVE in TABLE[Role.CHILD].get(self._connection.state, {})
 
     def keep_alive(self) -> None:
         """Start the daemon's time-out for the outstanding message again."""

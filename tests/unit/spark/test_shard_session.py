@@ -304,6 +304,28 @@ def test_signs_of_life_are_said_while_the_shard_is_not_free_and_while_its_mark_i
     assert s.daemon.keep_alives == before
 
 
+def test_a_session_that_fails_shows_life_while_its_job_ends_so_that_its_own_error_is_told(bench):
+    class Failing(SparkRecordProcessor):
+        def process_records(self, process_records_input):
+            super().process_records(process_records_input)
+            if any(each.sequence_number == "2" for each in process_records_input.records):
+                raise KeyError("mine")
+
+        def process(self, df, ctx):
+            return df
+
+    b = bench(batch__maxRecords="1", pipeline=Pipeline(Failing))
+    s = b.session(sign_s=0.01)
+    s.daemon.initialize()
+    b.sink.gate.clear()
+    s.daemon.deliver(record(1))
+    assert b.sink.writing.wait(WAIT_S)
+    s.daemon.say(ProcessRecords((record(2),), 0))
+    await_signs(s.daemon, 3)
+    b.sink.gate.set()
+    assert isinstance(s.ended(), KeyError)
+
+
 def await_signs(daemon, count):
     with daemon.changed:
         assert daemon.changed.wait_for(lambda: daemon.keep_alives >= count, WAIT_S), daemon.lines
@@ -489,6 +511,23 @@ def test_another_store_is_asked_instead_of_the_daemon(bench):
     until(s, lambda: s.daemon.checkpoints)
     assert store.stored == [Intent(4, Position(2), Position(4), app_id)]
     assert s.daemon.intents == []
+    assert s.end() is None
+
+
+def test_a_slow_store_of_intents_does_not_look_like_a_dead_child(bench):
+    stuck = threading.Event()
+
+    class Slow(Store):
+        def store(self, shard, intent):
+            assert stuck.wait(WAIT_S)
+            super().store(shard, intent)
+
+    s = delta_bench(bench).session(capabilities=(), intents=Slow(None), sign_s=0.01)
+    s.daemon.initialize()
+    s.daemon.say(ProcessRecords(tuple(records(1, 2)), 0))
+    await_signs(s.daemon, 3)
+    stuck.set()
+    until(s, lambda: s.daemon.checkpoints)
     assert s.end() is None
 
 
