@@ -21,8 +21,7 @@ from protocol.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from protocol.conform.child import ChildKit
-    from protocol.conform.peer import Peer
+    from protocol.conform.peer import Peer, Peers
 
 _START: Final = Initialize("shardId-000000000000", "TRIM_HORIZON", 0)
 _STATUS: Final = b'\n{"action": "status", "responseFor": "initialize"}\n'
@@ -52,7 +51,7 @@ def _said(peer: Peer) -> str:
     return peer.stderr.decode("utf-8", "replace")
 
 
-def bytes_on_the_wire(kit: ChildKit) -> Iterator[Finding]:
+def bytes_on_the_wire(kit: Peers) -> Iterator[Finding]:
     """The exact bytes of status and checkpoint request, and the clean end."""
     with kit.peer() as peer:
         peer.tell(_START)
@@ -62,7 +61,7 @@ def bytes_on_the_wire(kit: ChildKit) -> Iterator[Finding]:
         yield judged("PY-12", code == 0, f"exit status {code}")
 
 
-def exceptions_and_checkpoints(kit: ChildKit) -> Iterator[Finding]:
+def exceptions_and_checkpoints(kit: Peers) -> Iterator[Finding]:
     """What the program sees and what the daemon sees."""
     with kit.peer() as peer:
         peer.tell(_START)
@@ -100,7 +99,7 @@ def _last_line(peer: Peer) -> str:
     return (_said(peer).strip().splitlines() or ["nothing on stderr"])[-1]
 
 
-def older_processors(kit: ChildKit) -> Iterator[Finding]:
+def older_processors(kit: Peers) -> Iterator[Finding]:
     """The two ends of a lease as processors of versions 1 and 2 see them."""
     for version in ("1", "2"):
         for item_id, action, wanted in (
@@ -116,7 +115,7 @@ def older_processors(kit: ChildKit) -> Iterator[Finding]:
                 yield judged(item_id, ok, f"version {version}: {_last_line(peer)}")
 
 
-def deadly_lines(kit: ChildKit) -> Iterator[Finding]:
+def deadly_lines(kit: Peers) -> Iterator[Finding]:
     """Lines that end a kclpy process."""
     for item_id, line, exception in _DEADLY:
         with kit.peer() as peer:
@@ -130,7 +129,7 @@ def deadly_lines(kit: ChildKit) -> Iterator[Finding]:
                 yield judged(item_id, ok, f"exit status {code}: {_last_line(peer)}")
 
 
-CASES: Final[tuple[Callable[[ChildKit], Iterator[Finding]], ...]] = (
+CASES: Final[tuple[Callable[[Peers], Iterator[Finding]], ...]] = (
     bytes_on_the_wire,
     exceptions_and_checkpoints,
     older_processors,

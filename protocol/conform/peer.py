@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Protocol
 
 from protocol.connection import DaemonConnection
 from protocol.errors import ProtocolError
@@ -26,6 +26,7 @@ from protocol.messages import CheckpointRequest, CheckpointResult, DaemonMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
 _READ_BYTES = 65_536
 #: How long a child is listened to after its status, to catch a second one.
@@ -227,3 +228,10 @@ class Peer:
             pump.join(_DRAIN_S)
             if stream is not None and not pump.is_alive():
                 stream.close()
+
+
+class Peers(Protocol):
+    """Where a case gets its children from."""
+
+    def peer(self, **environment: str) -> AbstractContextManager[Peer]:
+        """A fresh child with these variables, gone at the end of the block."""

@@ -18,7 +18,7 @@ from protocol import (
 )
 from protocol.conform import (
     checkpoint_cases,
-    child,
+    child_items,
     config_cases,
     credential_cases,
     kclpy_items,
@@ -244,13 +244,13 @@ def test_a_child_that_outlives_a_deadly_line_is_no_kclpy():
 def test_a_checkpoint_request_is_one_object_of_known_fields(line, verdict):
     exchange = Exchange(answered=True, checkpoints=[CheckpointRequest("1", 0)])
     kit = ScriptedChild(exchange, f"text\n{line}\n".encode())
-    assert seen(child.life_of_a_lease(kit))["CHILD-11"] == (verdict, line)
+    assert seen(child_items.life_of_a_lease(kit))["CHILD-11"] == (verdict, line)
 
 
 def test_a_request_that_daemons_skip_is_shown():
     legacy = b'{"action":"checkpoint","checkpoint":"12"}'
     exchange = Exchange(answered=True, junk=[JunkLine(legacy, "unknown field")])
-    found = seen(child.end_of_a_shard(ScriptedChild(exchange)))
+    found = seen(child_items.end_of_a_shard(ScriptedChild(exchange)))
     verdict, evidence = found["CHILD-11"]
     assert verdict == "fail"
     assert evidence.startswith('a request that a daemon skips: b\'{"action"')
