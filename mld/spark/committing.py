@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from typing import TYPE_CHECKING, Any
 
-from mld.spark.calls import Overdue, call_within
+from mld.spark.calls import GivenUp, Overdue, call_within
 from mld.spark.failures import describe
 from mld.spark.ports import CancelsCommits
 from mld.spark.verdict import as_failure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
     from mld.spark.config import SparkConfig
@@ -32,6 +33,8 @@ LEAST_S = 10.0
 #: For the removal of leftovers, in s.
 DISCARD_S = 30.0
 _CANCEL_S = 3.0
+#: A lost shard's commit is cancelled so often, and with such a pause, in s.
+_CANCELS, _CANCEL_AGAIN_S = 3, 1.0
 
 
 class JobCommitter:
@@ -50,14 +53,27 @@ class JobCommitter:
         self._clock = clock
         self._name = name
         self._going_on: list[Future[Any]] = []
+        self._begun: tuple[Ticket, threading.Event] | None = None
 
     def commit(self, staged: Any, ticket: Ticket) -> None:
         """Commit one batch in what is left of its time, but at least ten seconds.
 
         Raises:
             BatchFailed: time is up, and whether it is committed is not known.
+            GivenUp: the shard was lost before it began.
             Exception: of the sink.
         """
+        is_over = threading.Event()
+        self._begun = ticket, is_over
+        try:
+            if not ticket.fence():  # who lost it until now found nothing to cancel
+                raise GivenUp
+            self._commit(staged, ticket)
+        finally:
+            self._begun = None
+            is_over.set()
+
+    def _commit(self, staged: Any, ticket: Ticket) -> None:
         left_s = ticket.deadline - self._clock.monotonic()
         seconds = max(left_s, min(LEAST_S, self._timeout_s))
         try:
@@ -77,6 +93,28 @@ class JobCommitter:
                 f"{self._timeout_s:g} s); whether it happened is found when the shard begins again"
             )
             raise as_failure(ticket, text, late) from late
+
+    def cancel_if(self, is_lost: Callable[[Ticket], bool]) -> None:
+        """Hasten the end of the commit that is under way, in a thread of its own.
+
+        Until a database has ended it, it keeps the row of the shard's mark locked.
+
+        Args:
+            is_lost: of the batch that is being committed.
+        """
+        begun = self._begun
+        if begun is None or not is_lost(begun[0]) or not isinstance(self._sink, CancelsCommits):
+            return
+        name = f"{self._name}-cancel"
+        threading.Thread(target=self._hasten, args=begun, name=name, daemon=True).start()
+
+    def _hasten(self, ticket: Ticket, is_over: threading.Event) -> None:
+        """More than once: the statement may not have begun at the first try."""
+        for _ in range(_CANCELS):
+            if is_over.is_set():
+                return
+            self._cancel(ticket)
+            is_over.wait(_CANCEL_AGAIN_S)
 
     def discard(self, staged: Any) -> None:
         """Remove what is left of a job, once none of its commits goes on; raises nothing."""

@@ -84,20 +84,22 @@ class Engine:
             on_written=self._wake,
         )
 
-    def submit(self, batch: Batch, fence: Callable[[], bool]) -> Future[None]:
+    def submit(self, batch: Batch, fence: Callable[[], bool], hold: object = None) -> Future[None]:
         """Hand in a batch; batches of one shard are run in this order.
 
         Args:
             batch: what to write.
             fence: asked right before every write and commit; False = the shard is lost.
+            hold: of the shard, for ``abandon``.
 
         Returns:
             done when the batch is durable, or failed with a ``SparkChildError``.
         """
         with self._changed:
-            ticket = Ticket(batch, fence, Future(), self._clock.monotonic())
+            ticket = Ticket(batch, fence, Future(), self._clock.monotonic(), hold)
             if (last := self._last_open(batch.shard)) is not None:
-                ticket.before, ticket.follows = last.future, last.batch.to == batch.after
+                ticket.before = last.future
+                ticket.follows = last.hold is hold and last.batch.to == batch.after
             if self._closed.is_set():
                 ticket.fail(BatchFailed(f"{batch.shard.shard_id}: this process is ending"))
                 return ticket.future
@@ -110,17 +112,26 @@ class Engine:
             self._changed.notify_all()
         return ticket.future
 
-    def abandon(self, shard: ShardKey) -> None:
-        """Nobody wants the batches of a shard any more: forget them, end a job of theirs.
+    def abandon(self, shard: ShardKey, hold: object = None) -> None:
+        """Nobody wants these batches of a shard any more: forget them, end a job of theirs.
 
-        A job that serves other shards too goes on; the shard's fence keeps it from committing.
+        A job that serves other shards too goes on; the shard's fence keeps it from committing. A
+        commit that has begun is cancelled: the next owner of the shard may have to wait for it.
+
+        Args:
+            shard: whose.
+            hold: as it was given to ``submit``: this may come late, when the shard's next hold has
+                batches here; None = the batches of every hold.
         """
         with self._changed:
-            gone = [ticket for ticket in self._queue if ticket.shard == shard]
-            self._queue = [ticket for ticket in self._queue if ticket.shard != shard]
-            runs = [run for run in self._running if run.serves_only(shard)]
+            gone = [ticket for ticket in self._queue if ticket.is_of(shard, hold)]
+            self._queue = [ticket for ticket in self._queue if ticket not in gone]
+            running = list(self._running)
+            runs = [run for run in running if run.serves_only(shard, hold)]
         for ticket in gone:
             ticket.fail(BatchFailed(f"{shard.shard_id}: given up before it was written"))
+        for run in running:
+            run.cancel_commit(shard, hold)
         for run in runs:
             self._sessions.interrupt(run.tag)
 

@@ -93,11 +93,15 @@ class JobRun:
         self._stages_ahead = sink.stages_ahead and config.stages_ahead
         self._on_written = on_written
 
-    def serves_only(self, shard: ShardKey) -> bool:
-        """True if of the batches in it that may still be committed all are the shard's, if any."""
-        is_open = {ticket.shard for ticket in self.tickets if not ticket.future.done()}
-        others = (ticket for ticket in self.tickets if ticket.shard in is_open - {shard})
-        return shard in is_open and not any(ticket.fence() for ticket in others)
+    def serves_only(self, shard: ShardKey, hold: object) -> bool:
+        """True if of the batches in it that may still be committed all are that hold's, if any."""
+        is_open = [ticket for ticket in self.tickets if not ticket.future.done()]
+        others = [ticket for ticket in is_open if not ticket.is_of(shard, hold)]
+        return len(others) < len(is_open) and not any(ticket.fence() for ticket in others)
+
+    def cancel_commit(self, shard: ShardKey, hold: object) -> None:
+        """Hasten the end of a commit of a shard that is lost; returns at once."""
+        self._committer.cancel_if(lambda ticket: ticket.is_of(shard, hold) and not ticket.fence())
 
     def run(self) -> None:
         """Answer every ticket; raises nothing."""
@@ -160,11 +164,14 @@ class JobRun:
         return []
 
     def _after_failure(self, group: _Group, error: Exception) -> list[_Group]:
-        """Who tries again, in which company."""
-        tickets = group.tickets
+        """Who tries again, in which company; whose shard is lost, not at all."""
+        tickets = [each for each in group.tickets if each.is_wanted()]
+        if not tickets:
+            return []
+        was_alone, group = len(group.tickets) == 1, _Group(tickets, group.refused)
         if is_everybodys(error):
             return self._once_more(group, error)
-        if len(tickets) > 1:
+        if not was_alone:
             _log.warning(
                 "a job for %d shards failed; they are run one by one: %s",
                 len(tickets),

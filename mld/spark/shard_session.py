@@ -140,7 +140,7 @@ class ShardSession:
         """Stop waiting and checkpointing; called from another thread when the daemon is gone."""
         self._is_abandoned = True
         if self._pump is not None:
-            self._engine.abandon(self._shard)
+            self._pump.work.abandon()
         self._wake.set()
 
     # --- what the daemon's messages do ------------------------------------------------------

@@ -25,7 +25,7 @@ _MOST_AT_ONCE = 2
 
 
 class ShardWork:
-    """The batches of one hold of a shard. Used by one thread; the fence may be asked by any.
+    """The batches of one hold of a shard. Used by one thread; ``abandon`` and the fence by any.
 
     Args:
         shard: whose.
@@ -135,7 +135,7 @@ class ShardWork:
             return False
         self._is_first = False
         self._next_number += 1
-        future = self._engine.submit(batch, lambda: self._is_open and not self._has_failed)
+        future = self._engine.submit(batch, lambda: self._is_open and not self._has_failed, self)
         future.add_done_callback(self._note_end)
         self._in_flight.append((batch, future))
         return True
@@ -159,9 +159,13 @@ class ShardWork:
 
     def close(self) -> None:
         """The shard is lost or broken: nothing is committed from now on, all else is forgotten."""
-        self._is_open = False
+        self.abandon()
         self._buffer.discard()
-        self._engine.abandon(self._shard)
+
+    def abandon(self) -> None:
+        """Nobody listens any more: nothing is committed from now on; from any thread."""
+        self._is_open = False
+        self._engine.abandon(self._shard, self)
 
     def _note_end(self, future: Future[None]) -> None:
         """In the thread of the engine: what waits behind a failed batch is not written any more."""

@@ -23,6 +23,7 @@ class Ticket:
         fence: False once the shard is lost, and from then on; may be asked in any thread.
         future: is told how it ended.
         submitted_at: monotonic s.
+        hold: of the shard that it belongs to; None = nobody asks.
         before: of the batch of this shard that has to be over first; None = there is none.
         follows: True if this batch begins where that one ends. If not, it is of a new hold of the
             shard, which met a commit of the old one that hangs, and does not fail with it.
@@ -38,6 +39,7 @@ class Ticket:
     fence: Callable[[], bool]
     future: Future[None]
     submitted_at: float
+    hold: object = None
     before: Future[None] | None = None
     follows: bool = True
     attempts: int = 0
@@ -47,6 +49,10 @@ class Ticket:
 
     def __post_init__(self) -> None:
         self.payload_bytes = sum(len(row.data) for row in self.batch.rows)
+
+    def is_of(self, shard: ShardKey, hold: object) -> bool:
+        """True if it belongs to that hold of the shard; ``hold`` None = whichever."""
+        return self.shard == shard and (hold is None or self.hold is hold)
 
     @property
     def shard(self) -> ShardKey:

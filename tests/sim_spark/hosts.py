@@ -44,7 +44,8 @@ class PlayedEngine:
         self._last: dict[ShardKey, Future] = {}
         self._written: deque[Iterator[None]] = deque()
 
-    def submit(self, batch: Batch, fence) -> Future:
+    def submit(self, batch: Batch, fence, hold: object) -> Future:
+        del hold  # no end of a hold comes late here
         future: Future = Future()
         before = self._last.get(batch.shard)
         if before is None or before.done():
@@ -57,7 +58,8 @@ class PlayedEngine:
         self._queue.append((batch, is_wanted, future))
         return future
 
-    def abandon(self, shard: ShardKey) -> None:
+    def abandon(self, shard: ShardKey, hold: object) -> None:
+        del hold
         gone = [ticket for ticket in self._queue if ticket[0].shard == shard]
         self._queue = [ticket for ticket in self._queue if ticket[0].shard != shard]
         for _, _, future in gone:

@@ -324,6 +324,30 @@ def test_abandoned_batches_are_forgotten_and_others_stay(bench):
     assert b.sessions.interrupted == []
 
 
+def test_a_hold_that_is_abandoned_late_leaves_the_next_hold_of_the_shard_alone(bench):
+    b = one_runner(bench)
+    hold_runner(b)
+    old, new = object(), object()
+    gone = b.engine.submit(batch("a"), always, old)
+    kept = b.engine.submit(batch("a", 2, Position(1)), always, new)
+    b.engine.abandon(ShardKey("app", "stream", "a"), old)
+    b.engine.abandon(ShardKey("app", "stream", "a"), old)
+    assert "given up before it was written" in str(outcome(gone))
+    b.sink.gate.set()
+    assert outcome(kept) is None
+
+
+def test_a_job_of_the_next_hold_is_not_interrupted_by_the_one_before(bench):
+    b = one_runner(bench)
+    b.sink.gate.clear()
+    running = b.engine.submit(batch("a"), always, object())
+    assert b.sink.writing.wait(WAIT_S)
+    b.engine.abandon(ShardKey("app", "stream", "a"), object())
+    assert b.sessions.interrupted == []
+    b.sink.gate.set()
+    assert outcome(running) is None
+
+
 def test_a_job_whose_shards_are_all_lost_is_interrupted_by_the_last(bench):
     """Invariant 10."""
     b = one_runner(bench)

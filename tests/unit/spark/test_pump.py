@@ -21,11 +21,11 @@ class Engine:
     def __init__(self):
         self.futures = []
 
-    def submit(self, batch, fence):
+    def submit(self, batch, fence, hold):
         self.futures.append(Future())
         return self.futures[-1]
 
-    def abandon(self, shard):
+    def abandon(self, shard, hold):
         pass
 
 

@@ -366,6 +366,23 @@ def test_a_withheld_status_ends_when_the_child_is_given_up(bench):
     assert (s.daemon.checkpoints, s.daemon.statuses) == ([], 1)
 
 
+def test_a_child_that_is_given_up_late_takes_nothing_from_the_next_one(bench):
+    b = bench(batch__maxRecords="1")
+    old = b.session()
+    old.daemon.initialize()
+    assert old.end() is None
+    new = b.session()
+    new.daemon.initialize()
+    b.sink.gate.clear()
+    new.daemon.say(ProcessRecords(tuple(records(1, 2)), 0))
+    assert b.sink.writing.wait(WAIT_S)
+    old.session.abandon()
+    assert b.sessions.interrupted == []
+    b.sink.gate.set()
+    until(new, lambda: new.daemon.checkpoints == [Position(1), Position(2)])
+    assert new.end() is None
+
+
 def test_the_end_of_the_pipe_drops_the_buffer_without_checkpoint(bench):
     b = bench()
     s = b.session()

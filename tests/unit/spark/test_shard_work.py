@@ -20,12 +20,12 @@ class Waiting:
         self.handed_in = []
         self.abandoned = []
 
-    def submit(self, batch, fence):
+    def submit(self, batch, fence, hold):
         future = Future()
         self.handed_in.append((batch, fence, future))
         return future
 
-    def abandon(self, shard):
+    def abandon(self, shard, hold):
         self.abandoned.append(shard)
 
 

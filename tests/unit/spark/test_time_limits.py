@@ -9,6 +9,7 @@ import pytest
 from mld.spark import committing, writing
 from mld.spark.calls import GivenUp, Overdue, call_within, require_wanted
 from mld.spark.errors import BatchFailed
+from mld.spark.model import ShardKey
 from mld.spark.sinks.spark_errors import retry_conflicts
 from mld.spark.sinks.table_merge import MergeSink
 from mld.spark.tickets import Ticket
@@ -118,6 +119,62 @@ def test_a_commit_that_ends_by_being_interrupted_is_what_it_came_to(bench):
     b = bench(sink=CancelledSink())
     assert "the commit did not end" in str(outcome(b.engine.submit(batch("stuck"), always)))
     assert b.sink.removed.acquire(timeout=WAIT_S)
+
+
+class LockingSink(CancelledSink):
+    """Its commit holds a lock in a database until it is cancelled at the second try."""
+
+    def __init__(self):
+        super().__init__()
+        self.begun = threading.Event()
+        self.cancelled = []
+
+    def commit(self, staged, batch):
+        self.begun.set()
+        assert self.free.wait(WAIT_S)
+        require_wanted()
+        raise AssertionError
+
+    def cancel(self, batch):
+        self.cancelled.append(batch.shard.shard_id)
+        if len(self.cancelled) == 2:
+            self.free.set()
+
+
+def test_the_commit_of_a_shard_that_is_lost_is_cancelled_long_before_its_own_time_is_up(
+    bench, monkeypatch
+):
+    monkeypatch.setattr(committing, "_CANCEL_AGAIN_S", 0.01)
+    b = bench(sink=LockingSink(), batch__timeout="600s")
+    lost = set()
+    future = b.engine.submit(batch("stuck"), lambda: "stuck" not in lost)
+    assert b.sink.begun.wait(WAIT_S)
+    b.engine.abandon(ShardKey("app", "stream", "other"))
+    b.engine.abandon(ShardKey("app", "stream", "stuck"))
+    assert b.sink.cancelled == []  # not lost yet
+    lost.add("stuck")
+    b.engine.abandon(ShardKey("app", "stream", "stuck"))
+    assert "the shard is lost" in str(outcome(future))
+    assert b.sink.cancelled == ["stuck", "stuck"]
+
+
+def test_a_sink_that_cancels_nothing_is_not_asked_to(bench):
+    b = bench(sink=HangingSink(), batch__timeout="600s")
+    lost = set()
+    future = b.engine.submit(batch("stuck"), lambda: "stuck" not in lost)
+    lost.add("stuck")
+    b.engine.abandon(ShardKey("app", "stream", "stuck"))
+    b.sink.free.set()
+    assert isinstance(outcome(future), BatchFailed)
+    assert b.sink.committed == []
+
+
+def test_a_shard_that_is_lost_right_before_its_commit_is_not_committed():
+    sink = MemorySink()
+    committer = committing.JobCommitter(sink, settings(), HandClock(), "job")
+    with pytest.raises(GivenUp):
+        committer.commit([], Ticket(batch("a"), lambda: False, Future(), 0.0))
+    assert sink.committed == []
 
 
 @pytest.mark.parametrize(("left_s", "given_s"), [(60.0, 60.0), (3.0, 10.0), (-5.0, 10.0)])
