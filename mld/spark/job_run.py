@@ -13,6 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mld.spark.calls import GivenUp
 from mld.spark.committing import JobCommitter
 from mld.spark.errors import BatchFailed
 from mld.spark.failures import describe
@@ -168,10 +169,12 @@ class JobRun:
         tickets = [each for each in group.tickets if each.is_wanted()]
         if not tickets:
             return []
-        was_alone, group = len(group.tickets) == 1, _Group(tickets, group.refused)
+        among, group = len(group.tickets), _Group(tickets, group.refused)
+        if isinstance(error, GivenUp) and len(tickets) < among:
+            return [group]  # a neighbor's lease; it has an end, because each time they are fewer
         if is_everybodys(error):
             return self._once_more(group, error)
-        if not was_alone:
+        if among > 1:
             _log.warning(
                 "a job for %d shards failed; they are run one by one: %s",
                 len(tickets),

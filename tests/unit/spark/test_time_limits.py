@@ -354,7 +354,8 @@ def test_a_conflict_after_the_lease_was_lost_is_not_repeated(bench):
     assert calls == [1]
 
 
-def test_a_neighbor_whose_lease_is_lost_between_conflicts_costs_the_others_an_attempt(bench):
+def test_a_neighbor_whose_lease_is_lost_between_conflicts_costs_the_others_no_attempt(bench):
+    """Whose shard is lost leaves the job, so repeating it for the others has an end by itself."""
     lost = set()
 
     class Conflicting(MemorySink):
@@ -362,22 +363,33 @@ def test_a_neighbor_whose_lease_is_lost_between_conflicts_costs_the_others_an_at
             staged = super().write(frame, batches)
             if len(batches) == 1:
                 return staged
-            return retry_conflicts("t", self.once, lambda _: None)
+            return retry_conflicts("t", lambda: self.once(batches[0]), lambda _: None)
 
-        def once(self):
-            lost.add("a")
+        def once(self, first):
+            lost.add(first.shard.shard_id)
             raise Conflict
 
-    b = bench(sink=Conflicting())
+    b = bench(sink=Conflicting(), retry__attempts="1")
     b.sink.gate.clear()
     b.engine.submit(batch("busy"), always)
     assert b.sink.writing.wait(WAIT_S)
-    gone = b.engine.submit(batch("a"), lambda: "a" not in lost)
-    kept = b.engine.submit(batch("b"), always)
+    gone = [b.engine.submit(batch(shard), lambda shard=shard: shard not in lost) for shard in "ab"]
+    kept = b.engine.submit(batch("c"), always)
     b.sink.gate.set()
-    assert "the shard is lost" in str(outcome(gone))
+    assert all("the shard is lost" in str(outcome(each)) for each in gone)
     assert outcome(kept) is None
-    assert b.sink.jobs == [["busy"], ["a", "b"], ["b"]]
+    assert b.sink.jobs == [["busy"], ["a", "b", "c"], ["b", "c"], ["c"]]
+
+
+def test_a_write_that_gives_itself_up_for_nobody_is_not_repeated_for_ever(bench):
+    class Odd(MemorySink):
+        def write(self, frame, batches):
+            super().write(frame, batches)
+            raise GivenUp("odd")
+
+    b = bench(sink=Odd(), retry__attempts="2")
+    assert "gave up after 2 attempts: " in str(outcome(b.engine.submit(batch("a"), always)))
+    assert b.sink.jobs == [["a"], ["a"]]
 
 
 def test_outside_of_a_call_everything_is_wanted():
