@@ -57,6 +57,7 @@ _REFUSED_WITH_LOCAL_MASTER: Mapping[str, str] = {
 AVRO_LIMITS = tuple(
     f"-Dorg.apache.avro.limits.{kind}.maxLength={64 * 1024**2}" for kind in ("bytes", "string")
 )
+_EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 #: Up to here one thread collects as fast as several, and leaves the cores to the tasks.
 _SMALL_HEAP_BYTES = 2 * 1024**3
 _COLLECTOR = re.compile(r"-XX:[+-]Use\w+GC")
@@ -193,8 +194,8 @@ def server_properties(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.pyspark.python": python,
-        **({} if local else {"spark.executor.extraJavaOptions": " ".join(AVRO_LIMITS)}),
         **config.conf,
+        **({} if local else {_EXECUTOR_OPTIONS: _with_limits(config.conf)}),
         **extra,
         **({"spark.jars.ivySettings": str(files.ivy_settings)} if has_repository else {}),
         **(
@@ -203,6 +204,11 @@ def server_properties(
         "spark.connect.grpc.binding.address": _LOOPBACK,
         "spark.connect.grpc.binding.port": "0",
     }
+
+
+def _with_limits(conf: Mapping[str, str]) -> str:
+    """Options of a cluster's executors: ours, then the user's, which win."""
+    return " ".join(filter(None, (*AVRO_LIMITS, conf.get(_EXECUTOR_OPTIONS, "").strip())))
 
 
 def port_of(line: str) -> int | None:

@@ -83,8 +83,11 @@ def test_what_a_broken_avro_record_claims_is_bounded_where_it_is_read():
     assert command.index(wanted) < command.index(mine)
     key = "spark.executor.extraJavaOptions"
     assert wanted in _properties(master="spark://head:7077")[key].split()
-    assert _properties({key: "-Xss1m"}, master="spark://head:7077")[key] == "-Xss1m"
+    joined = _properties({key: f"-Xss1m {mine}"}, master="spark://head:7077")[key].split()
+    assert joined[-2:] == ["-Xss1m", mine]  # Java takes the last of two
+    assert wanted in joined[:-2]
     assert key not in _properties()
+    assert _properties({key: "-Xss1m"})[key] == "-Xss1m"  # the server's own JVM has the limits
 
 
 def test_options_that_cannot_be_split_are_refused():
