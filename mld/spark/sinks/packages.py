@@ -1,4 +1,4 @@
-"""Which jars and settings a sink needs in a server that we launch. Pure.
+"""Which jars and settings sink and decoder need in a server that we launch. Pure.
 
 Only for the embedded server: a cluster behind ``spark.remote`` is configured by its owner.
 """
@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mld.spark.decode import AVRO_COORDINATE
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mld.spark.config import SparkConfig
 
 #: Newest release with jars for Spark 4.0 to 4.2; the Scala version is the one Spark 4 is built with.
@@ -31,7 +35,9 @@ def delta_coordinate(spark_version: str) -> str:
 
 
 def sinks_conf(config: SparkConfig, spark_version: str) -> dict[str, str]:
-    """What the launcher adds to Spark's configuration for the configured sink.
+    """What the launcher adds to Spark's configuration for the configured sink and decoder.
+
+    A decoder that the app names in its own code is not known before the launch.
 
     Args:
         config: with the user's own ``spark.conf.*``, which always win.
@@ -43,15 +49,19 @@ def sinks_conf(config: SparkConfig, spark_version: str) -> dict[str, str]:
     """
     if not config.is_embedded:
         return {}
-    if config.sink in {"delta", "merge"}:
-        return _delta(config, spark_version)
-    if config.sink == "jdbc" and (config.sink_url or "").startswith("jdbc:postgresql:"):
-        return _packages(config, POSTGRES_COORDINATE, "postgresql")
-    return {}
+    wanted: dict[str, str] = {}
+    is_delta = config.sink in {"delta", "merge"}
+    if is_delta:
+        wanted["delta-spark"] = delta_coordinate(spark_version)
+    elif config.sink == "jdbc" and (config.sink_url or "").startswith("jdbc:postgresql:"):
+        wanted["postgresql"] = POSTGRES_COORDINATE
+    if config.decoder == "avro":
+        wanted["spark-avro"] = AVRO_COORDINATE
+    return {**_packages(config, wanted), **(_delta(config) if is_delta else {})}
 
 
-def _delta(config: SparkConfig, spark_version: str) -> dict[str, str]:
-    conf = _packages(config, delta_coordinate(spark_version), "delta-spark")
+def _delta(config: SparkConfig) -> dict[str, str]:
+    conf: dict[str, str] = {}
     named = config.conf.get(_EXTENSIONS, "")
     if DELTA_EXTENSION not in named:
         conf[_EXTENSIONS] = ",".join(filter(None, (named, DELTA_EXTENSION)))
@@ -62,9 +72,14 @@ def _delta(config: SparkConfig, spark_version: str) -> dict[str, str]:
     return conf
 
 
-def _packages(config: SparkConfig, coordinate: str, word: str) -> dict[str, str]:
-    """The coordinate beside the user's packages, unless a jar with the word is named already."""
-    if any(word in config.conf.get(place, "") for place in _PLACES_OF_JARS):
+def _packages(config: SparkConfig, wanted: Mapping[str, str]) -> dict[str, str]:
+    """The coordinates beside the user's packages, but for those whose word a jar's name has."""
+    places = [config.conf.get(place, "") for place in _PLACES_OF_JARS]
+    missing = [
+        coordinate
+        for word, coordinate in wanted.items()
+        if not any(word in place for place in places)
+    ]
+    if not missing:
         return {}
-    named = config.conf.get(_PACKAGES, "")
-    return {_PACKAGES: ",".join(filter(None, (named, coordinate)))}
+    return {_PACKAGES: ",".join(filter(None, (config.conf.get(_PACKAGES, ""), *missing)))}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mld.spark.decode import AVRO_COORDINATE
 from mld.spark.errors import BatchFailed, ConfigError
 from mld.spark.sinks.foreach import ForeachSink
 from mld.spark.sinks.merge_statement import merge_statement
@@ -33,6 +34,20 @@ def test_delta_brings_its_package_extension_and_catalog(sink):
         "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
         "spark.databricks.delta.snapshotPartitions": "2",
     }
+
+
+def test_the_avro_decoder_brings_its_package_beside_that_of_the_sink():
+    assert conf_of(sink="parquet", decoder="avro") == {"spark.jars.packages": AVRO_COORDINATE}
+    both = conf_of(sink="delta", decoder="avro")
+    assert both["spark.jars.packages"] == f"{DELTA},{AVRO_COORDINATE}"
+    assert both["spark.sql.extensions"] == DELTA_EXTENSION
+
+
+def test_an_avro_package_of_the_users_is_kept():
+    named = "org.apache.spark:spark-avro_2.13:4.0.1"
+    for place in ("spark.jars.packages", "spark.jars"):
+        assert conf_of(sink="parquet", decoder="avro", **{f"conf__{place}": named}) == {}
+    assert conf_of(sink="parquet", decoder="avro", remote="sc://there:15002") == {}
 
 
 @pytest.mark.parametrize("more", [{"sink": "parquet"}, {"sink": "foreach"}, {"sink": "jdbc"}])
