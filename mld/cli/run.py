@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import mld
 import protocol
-from mld.errors import AwsError, ConfigError, MldError
+from mld.errors import AwsError, ChildFailed, ConfigError, MldError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -99,6 +99,10 @@ async def _main(config: Config, options: RunOptions, world: RealWorld) -> int:
     try:
         async with _status_server(worker, options):
             outcome = await worker.scheduler.run()
+    except ChildFailed as error:  # its ERROR is in the log since it happened
+        text = "Ends with exit code %d: the child of %s failed at %s"
+        log.warning(text, error.exit_code, error.shard_id, error.action)
+        return error.exit_code
     except MldError as error:
         log.error("%s", error)  # noqa: TRY400 - the message says what, where and what to do
         return error.exit_code

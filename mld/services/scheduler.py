@@ -226,7 +226,10 @@ class Scheduler:
             if not self._stop_now:
                 raise
         except ChildFailed as error:
-            log.error("%s; the worker stops", error, extra={"shard_id": error.shard_id})  # noqa: TRY400
+            # Why it failed is said by the consumer, at once.
+            shard_id = error.shard_id
+            text = "%s: its child failed, so the worker stops"
+            log.warning(text, shard_id, extra={"shard_id": shard_id})
             self._fail(error)
         except Exception as error:
             log.exception("The consumer of %s ended unexpectedly; the worker stops", key)

@@ -227,11 +227,12 @@ class ShardConsumer:
         hold = self._hold
         hold.last_error = str(error)
         await hold.stop_fetching()
-        if hold.lane is not None:
-            # Said now, because seeing it off may take a while.
-            log.error("%s", error, extra={"shard_id": self.shard_id})
-            if isinstance(error, ChildTimedOut) or hold.lane.processor.is_unreachable:
-                hold.lane.processor.terminate()  # it will not notice the end of its input either
+        # Said here alone, and now, because seeing it off may take a while.
+        log.error("%s", error, extra={"shard_id": self.shard_id})
+        if hold.lane is not None and (
+            isinstance(error, ChildTimedOut) or hold.lane.processor.is_unreachable
+        ):
+            hold.lane.processor.terminate()  # it will not notice the end of its input either
         await hold.end_child()
         forgot_end = isinstance(error, EndNotCheckpointed)
         # A child that tried is not to blame: it gets as many more chances as the table needs.

@@ -174,7 +174,6 @@ def test_a_complete_stop_is_a_success(daemon, capsys):
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (ChildFailed("shardId-0", "processRecords", "it ended", 7), 1),
         (ResourceMissing("stream orders does not exist"), 4),
         (UnservableFleet("a fleet of 3.x"), 5),
     ],
@@ -184,6 +183,15 @@ def test_an_error_of_the_worker_decides_the_code_and_is_said_once(daemon, capsys
     assert found == code
     assert capsys.readouterr().err.count(str(error)) == 1
     assert started.metrics.closed == [2.0]
+
+
+def test_a_failed_child_decides_the_code_and_why_it_failed_is_not_said_again(daemon, capsys):
+    error = ChildFailed("shardId-0", "processRecords", "it ended", 7)
+    found, _ = daemon(ends_with(error), metrics=FakeMetrics())
+    assert found == 1
+    said = capsys.readouterr().err
+    assert "it ended" not in said
+    assert "Ends with exit code 1: the child of shardId-0 failed at processRecords" in said
 
 
 @pytest.mark.parametrize(

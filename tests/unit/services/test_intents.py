@@ -387,7 +387,7 @@ def test_an_intent_that_is_stored_does_not_hide_a_checkpoint_of_unknown_outcome(
     in_world(test, children=ScriptedChildren(unsure, answers), child=RESTART)
 
 
-def test_no_child_is_started_for_a_row_whose_intent_cannot_be_read():
+def test_no_child_is_started_for_a_row_whose_intent_cannot_be_read(caplog):
     async def test(world):
         held = await world.hold()
         await world.renewer.drop(FIRST, held.token)
@@ -402,6 +402,7 @@ def test_no_child_is_started_for_a_row_whose_intent_cannot_be_read():
         with pytest.raises(ChildFailed, match=f"{INTENT} is of type S.*repair or remove"):
             await consumer.run()
         assert world.children.children == []
+        assert caplog.text.count("repair or remove") == 1
 
     in_world(test)
 

@@ -576,7 +576,7 @@ async def test_a_cancelled_scheduler_leaves_nothing_behind():
 
 
 @simulated
-async def test_a_failed_child_ends_the_worker_after_the_others_were_drained():
+async def test_a_failed_child_ends_the_worker_after_the_others_were_drained(caplog):
     world = World()
     task = await world.working(A, B)
     world.made[0].ends.set_exception(ChildFailed(A, "processRecords", "it ended", 7))
@@ -585,6 +585,11 @@ async def test_a_failed_child_ends_the_worker_after_the_others_were_drained():
     assert world.made[1].heard == ["stop"]
     assert sorted(world.renewer.released) == [A, B]
     assert world.scheduler.state == "stopped"
+    # Why it failed is said by its consumer, once.
+    said = [each for each in caplog.records if "child" in each.message]
+    assert [(each.levelname, each.message) for each in said] == [
+        ("WARNING", f"{A}: its child failed, so the worker stops")
+    ]
 
 
 @simulated

@@ -468,7 +468,7 @@ def test_parents_that_cannot_be_read_are_looked_at_again():
     in_world(test)
 
 
-def test_by_default_a_dead_child_ends_the_daemon():
+def test_by_default_a_dead_child_ends_the_daemon(caplog):
     async def test(world):
         world.put(b"one")
         consumer = world.consumer(await world.hold())
@@ -477,6 +477,8 @@ def test_by_default_a_dead_child_ends_the_daemon():
         assert failed.value.action == "processRecords"
         assert failed.value.child_exit_code == 3
         assert len(world.children.children) == 1
+        errors = [each.message for each in caplog.records if each.levelname == "ERROR"]
+        assert errors == [str(failed.value)]
 
     in_world(test, children=ScriptedChildren(crashing))
 
