@@ -115,10 +115,10 @@ class Serial(Protocol):
 
 @runtime_checkable
 class CancelsCommits(Protocol):
-    """A sink that can hasten the end of a commit whose time is over."""
+    """A sink that can hasten the end of a commit whose time is over, or whose shard is lost."""
 
     def cancel(self, batch: Batch) -> None:
-        """Interrupt the commit of a batch, if there is one; called from another thread."""
+        """Interrupt the commit of a batch, if there is one; from another thread, perhaps twice."""
 
 
 class IntentStore(Protocol):

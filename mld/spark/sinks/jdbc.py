@@ -6,9 +6,9 @@ target and the shard's mark from ``after`` to ``to``, which must be where the ba
 batch is there whole or not at all, a second writer of the same position changes nothing, and a
 redelivery may be cut anywhere: the mark says where the next batch begins.
 
-A commit that does not come back is cancelled and given up. As long as the database goes on with it
-all the same, it has the mark's row locked: whoever extends the same position waits for it, and then
-finds the mark moved or where it was.
+A commit that does not come back, or whose shard is lost, is cancelled and given up. As long as the
+database goes on with it all the same, it has the mark's row locked: whoever extends the same
+position waits for it, and then finds the mark moved or where it was.
 """
 
 from __future__ import annotations
