@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 from mld.spark import read_chain
 from mld.spark.config import read_properties
-from mld.spark.launcher import EmbeddedServer
-from mld.spark.sessions import ConnectSessions
+from mld.spark.server.launcher import EmbeddedServer
+from mld.spark.server.sessions import ConnectSessions
 
 #: Hours of the table: outside of them nothing is scheduled.
 HOURS = range(5, 24)

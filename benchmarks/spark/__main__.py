@@ -44,8 +44,8 @@ def row(case, outcome):
 def yardstick(folder, count, per_file, files_per_batch):
     """Structured Streaming in a server that is launched as the host launches its own."""
     from mld.spark.config import read_properties  # noqa: PLC0415 (pyspark is slow to import)
-    from mld.spark.launcher import EmbeddedServer  # noqa: PLC0415
-    from mld.spark.sessions import ConnectSessions  # noqa: PLC0415
+    from mld.spark.server.launcher import EmbeddedServer  # noqa: PLC0415
+    from mld.spark.server.sessions import ConnectSessions  # noqa: PLC0415
 
     config = read_properties({"spark.driver.memory": "1g"})
     server = EmbeddedServer.launch(config, folder / "server", os.environ)

@@ -20,10 +20,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mld.spark.compaction import compact
     from mld.spark.model import BatchContext, Position
+    from mld.spark.parquet.compaction import compact
+    from mld.spark.parquet.reading import read_chain
     from mld.spark.pipeline import SparkRecordProcessor
-    from mld.spark.reading import read_chain
     from mld.spark.registration import run
 
 __all__ = [
@@ -39,8 +39,8 @@ _HOMES = {
     "BatchContext": "mld.spark.model",
     "Position": "mld.spark.model",
     "SparkRecordProcessor": "mld.spark.pipeline",
-    "compact": "mld.spark.compaction",
-    "read_chain": "mld.spark.reading",
+    "compact": "mld.spark.parquet.compaction",
+    "read_chain": "mld.spark.parquet.reading",
     "run": "mld.spark.registration",
 }
 

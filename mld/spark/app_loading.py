@@ -57,7 +57,7 @@ def passing_session(
     Raises:
         SparkChildError: the server can't be reached, or refuses us.
     """
-    from mld.spark.sessions import ConnectSessions  # noqa: PLC0415 - rarely needed
+    from mld.spark.server.sessions import ConnectSessions  # noqa: PLC0415 - rarely needed
 
     url, token = address()
     sessions = ConnectSessions(url, token, config, facts.application)

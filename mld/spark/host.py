@@ -2,7 +2,7 @@
 
 ``python -m mld.spark.host --listen N --daemon PID --lock FILE [--properties FILE] [--server-only]
 app.py [args…]``, with a bound socket as descriptor N. The host itself is in
-:mod:`mld.spark.worker_host`; what keeps it from being imported is told to the stubs that wait.
+:mod:`mld.spark.worker.worker_host`; what keeps it from being imported is told to the stubs that wait.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None, parts: Parts | None = None) -> NoRet
     try:
         check_packages()
         from mld.spark.parts import SparkParts  # noqa: PLC0415
-        from mld.spark.worker_host import Host  # noqa: PLC0415
+        from mld.spark.worker.worker_host import Host  # noqa: PLC0415
 
         host = Host(options, listener, parts or SparkParts())
     except SparkChildError as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from mld.spark.errors import MissingPart, SparkUnreachable
 from mld.spark.facts import ShardGate
-from mld.spark.server_settings import is_local_master
+from mld.spark.server.settings import is_local_master
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mld.spark.config import SparkConfig
     from mld.spark.facts import Facts
     from mld.spark.pipeline import Pipeline
-    from mld.spark.shard_pipes import ShardInput, ShardOutput
+    from mld.spark.worker.pipes import ShardInput, ShardOutput
 
 
 #: URL and token of a server.
@@ -28,7 +28,7 @@ Address: TypeAlias = tuple[str, str | None]
 
 
 class Server(Protocol):
-    """An embedded server as the host sees it; see ``mld.spark.launcher.EmbeddedServer``."""
+    """An embedded server as the host sees it; see ``mld.spark.server.launcher.EmbeddedServer``."""
 
     @property
     def pid(self) -> int:
@@ -100,7 +100,7 @@ def address_of(config: SparkConfig, server: Server | None) -> Address:
         ConfigError: the token of a remote one is missing.
     """
     if server is None:
-        from mld.spark.sessions import remote_token  # noqa: PLC0415 - see below
+        from mld.spark.server.sessions import remote_token  # noqa: PLC0415 - see below
 
         assert config.remote is not None  # or there was a server
         return config.remote, remote_token(config, os.environ)
@@ -120,7 +120,7 @@ class SparkParts:
             raise MissingPart("pyspark is missing: pip install 'kcl-mld[spark]'")
         if not config.is_embedded:
             return None
-        from mld.spark.launcher import EmbeddedServer  # noqa: PLC0415
+        from mld.spark.server.launcher import EmbeddedServer  # noqa: PLC0415
         from mld.spark.sinks.packages import sinks_conf  # noqa: PLC0415
 
         conf = {**config.conf, **sinks_conf(config, _spark_version())}
@@ -168,11 +168,11 @@ class SparkService:
         address: Callable[[], Address],
         scratch: Path | None = None,
     ) -> None:
-        from mld.spark.engine import Engine  # noqa: PLC0415 - Arrow, Spark: only when needed
-        from mld.spark.handoff import Inline, LocalFiles  # noqa: PLC0415
-        from mld.spark.intents import make_intent_store  # noqa: PLC0415
-        from mld.spark.job import Planner  # noqa: PLC0415
-        from mld.spark.sessions import ConnectSessions  # noqa: PLC0415
+        from mld.spark.intents.stores import make_intent_store  # noqa: PLC0415
+        from mld.spark.jobs.engine import Engine  # noqa: PLC0415 - Arrow, Spark: only when needed
+        from mld.spark.plans.planner import Planner  # noqa: PLC0415
+        from mld.spark.rows.handoff import Inline, LocalFiles  # noqa: PLC0415
+        from mld.spark.server.sessions import ConnectSessions  # noqa: PLC0415
         from mld.spark.sinks import make_sink  # noqa: PLC0415
 
         self._config = config
@@ -218,7 +218,7 @@ class SparkService:
 
     def session(self, facts: Facts, stdin: ShardInput, stdout: ShardOutput) -> Session:
         """A shard's session over the one engine."""
-        from mld.spark.shard_session import ShardSession  # noqa: PLC0415
+        from mld.spark.shard.session import ShardSession  # noqa: PLC0415
 
         return ShardSession(
             facts,

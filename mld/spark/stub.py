@@ -16,9 +16,10 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from mld.spark import rendezvous, stub_wait
+from mld.spark import stub_wait
 from mld.spark.signs import TIMEOUT_KEY, interval_s
 from mld.spark.stub_wait import BROKEN, end
+from mld.spark.worker import rendezvous
 
 if TYPE_CHECKING:
     import socket
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None, *, host_module: str = HOST_MODULE) -
     properties, app, args = _parse(arguments)
     if mode(os.environ, properties) == "isolated":
         own = ["--properties", properties] if properties else []
-        argv = [*_python("mld.spark.isolated"), "--host", host_module, *own, app, *args]
+        argv = [*_python("mld.spark.worker.isolated"), "--host", host_module, *own, app, *args]
         os.execv(sys.executable, argv)  # noqa: S606
     how = host_command(host_module, properties, app, args)
     hand_over(how, ["shared", properties or "", app, *args])

@@ -10,11 +10,11 @@ from collections import deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from mld.spark.batcher import Limits, Moment
 from mld.spark.errors import BatchFailed, Fenced, SparkChildError
 from mld.spark.model import position_text
-from mld.spark.resume import resume_intent, resume_marked, resume_unmarked
-from mld.spark.shard_work import ShardWork
+from mld.spark.shard.batcher import Limits, Moment
+from mld.spark.shard.resume import resume_intent, resume_marked, resume_unmarked
+from mld.spark.shard.work import ShardWork
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -14,10 +14,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from mld.spark import chain_files, chain_layout, compaction
 from mld.spark.config import read_properties
 from mld.spark.errors import Fenced
 from mld.spark.model import BATCH_COLUMN, Position
+from mld.spark.parquet import chain_files, chain_layout, compaction
 from mld.spark.sinks import parquet_chain
 from mld.spark.sinks.parquet_chain import ParquetChainSink
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mld.spark import chain, chain_files
 from mld.spark.errors import SparkChildError
+from mld.spark.parquet import chain, chain_files
 from mld.spark.sinks.parquet_chain import ParquetChainSink
 from mld.spark.sinks.staging import Staging
 from tests.sim_spark.world import judge

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mld.spark.config import SparkConfig, read_properties
-from mld.spark.launcher import EmbeddedServer
-from mld.spark.sessions import ConnectSessions
+from mld.spark.server.launcher import EmbeddedServer
+from mld.spark.server.sessions import ConnectSessions
 
 if TYPE_CHECKING:
     from pathlib import Path

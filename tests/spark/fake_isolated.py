@@ -1,6 +1,6 @@
 """An isolated child without Spark, on the fake host."""
 
-from mld.spark.isolated import main
+from mld.spark.worker.isolated import main
 from tests.spark.fake_host import FakeParts
 
 if __name__ == "__main__":

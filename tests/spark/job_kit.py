@@ -1,8 +1,8 @@
 """A planner over the shared server, and batches of JSON records."""
 
-from mld.spark.job import Planner
 from mld.spark.model import Batch, Position, Row, ShardKey
 from mld.spark.pipeline import FunctionProcessor, Pipeline
+from mld.spark.plans.planner import Planner
 from tests.spark.conftest import spark_config
 
 SCHEMA = "id int, amount double, tags array<string>"

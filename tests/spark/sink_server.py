@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
-from mld.spark.launcher import EmbeddedServer
 from mld.spark.model import BATCH_COLUMN, Batch, Position, Row, ShardKey
-from mld.spark.sessions import ConnectSessions
+from mld.spark.server.launcher import EmbeddedServer
+from mld.spark.server.sessions import ConnectSessions
 from mld.spark.sinks import make_sink
 from mld.spark.sinks.packages import sinks_conf
 from tests.spark.conftest import spark_config

@@ -6,8 +6,8 @@ import struct
 import pytest
 from pyspark.errors import PySparkException
 
-from mld.spark.decode import bad_record_in, make_decoder
 from mld.spark.errors import ConfigError
+from mld.spark.rows.decode import bad_record_in, make_decoder
 from tests.spark.jars import WHY_NOT, avro_jar
 from tests.spark.job_kit import batch, planner
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mld.spark.config import read_properties
-from mld.spark.launcher import EmbeddedServer
+from mld.spark.server.launcher import EmbeddedServer
 from tests.spark.cluster_kit import APPLICATION, Cluster
 from tests.spark.conftest import SMALL_JVM
 from tests.spark.host_kit import converse, hear_status, jvms, record, start

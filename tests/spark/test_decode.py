@@ -5,9 +5,9 @@ import datetime as dt
 import pytest
 from pyspark.errors import PySparkException
 
-from mld.spark.decode import bad_record_in, make_decoder
 from mld.spark.errors import ConfigError, MissingPart
-from mld.spark.records import RAW_SCHEMA
+from mld.spark.rows.decode import bad_record_in, make_decoder
+from mld.spark.rows.records import RAW_SCHEMA
 from tests.spark.job_kit import batch, planner
 
 pytestmark = pytest.mark.spark

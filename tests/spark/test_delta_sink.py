@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from mld.spark.errors import BatchFailed, ConfigError, MissingPart, SinkRefused
-from mld.spark.intents_file import FileIntentStore
+from mld.spark.intents.file import FileIntentStore
 from mld.spark.model import Intent
-from mld.spark.resume import resume_intent
+from mld.spark.shard.resume import resume_intent
 from mld.spark.sinks import make_sink
 from tests.spark.conftest import spark_config
 from tests.spark.sink_server import BASE, batch, frame, open_sink, shard, write

@@ -461,4 +461,6 @@ def test_an_isolated_child_with_a_remote_server_needs_no_host(worker):
 def test_the_mode_of_the_properties_decides_what_the_stub_becomes(worker):
     worker.properties |= {"spark.processor.mode": "isolated", "spark.remote": "sc://localhost:1"}
     child = worker.child()
-    wait_for(lambda: "mld.spark.isolated" in command_line(child), "it became the whole processor")
+    wait_for(
+        lambda: "mld.spark.worker.isolated" in command_line(child), "it became the whole processor"
+    )

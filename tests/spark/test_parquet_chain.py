@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
-from mld.spark import chain_files, chain_layout
 from mld.spark.config import read_properties
 from mld.spark.errors import BatchFailed, ConfigError, Fenced, SinkRefused
 from mld.spark.model import BATCH_COLUMN, Batch, Position, Row, ShardKey
+from mld.spark.parquet import chain_files, chain_layout
 from mld.spark.sinks import make_sink
 from mld.spark.sinks.parquet_chain import HINT_EVERY, write_tasks
 

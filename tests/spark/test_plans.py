@@ -5,7 +5,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import Window, functions
 
-from mld.spark.engine import Engine
+from mld.spark.jobs.engine import Engine
 from mld.spark.model import BATCH_COLUMN
 from tests.spark.conftest import spark_config
 from tests.spark.job_kit import batch, planner, some
@@ -212,7 +212,9 @@ def test_one_plan_for_all_shards_gives_the_rows_of_a_plan_for_each(spark, functi
 def test_only_plans_that_keep_the_batches_apart_are_merged(spark, function, monkeypatch):
     ask = planner(function)
     planned = [ask.plan(spark, each) for each in (some("a"), some("b"))]
-    monkeypatch.setattr("mld.spark.job._marked", lambda planned: pytest.fail("not merged"))
+    monkeypatch.setattr(
+        "mld.spark.plans.planner._marked", lambda planned: pytest.fail("not merged")
+    )
     if function in MERGED:
         assert ask.unite(spark, planned) is not None
     else:

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from mld.spark.engine import Engine
 from mld.spark.errors import RecordRefused
+from mld.spark.jobs.engine import Engine
 from mld.spark.pipeline import FunctionProcessor, Pipeline
-from mld.spark.sessions import ConnectSessions
+from mld.spark.server.sessions import ConnectSessions
 from mld.spark.sinks import make_sink
 from protocol import ShardEnded
 from tests.spark.conftest import spark_config

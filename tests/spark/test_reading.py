@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F
 
-from mld.spark import chain_files, chain_layout, compact, read_chain
+from mld.spark import compact, read_chain
 from mld.spark.config import read_properties
 from mld.spark.errors import BatchFailed, ConfigError
 from mld.spark.model import BATCH_COLUMN, Batch, Position, Row, ShardKey
+from mld.spark.parquet import chain_files, chain_layout
 from mld.spark.sinks import make_sink
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ def test_shards_without_rows_are_merged_too(spark, writer, tmp_path):
 def test_rows_that_went_missing_are_noticed_and_nothing_is_changed(
     spark, writer, tmp_path, monkeypatch
 ):
-    from mld.spark import compaction  # noqa: PLC0415
+    from mld.spark.parquet import compaction  # noqa: PLC0415
 
     writer.append(5)
     writer.append(5)
@@ -196,7 +197,7 @@ def test_rows_that_went_missing_are_noticed_and_nothing_is_changed(
 
 
 def test_a_second_compaction_of_a_shard_stands_back(spark, writer, tmp_path):
-    from mld.spark.compaction import _sole  # noqa: PLC0415
+    from mld.spark.parquet.compaction import _sole  # noqa: PLC0415
 
     writer.append(5)
     writer.append(5)
@@ -207,7 +208,7 @@ def test_a_second_compaction_of_a_shard_stands_back(spark, writer, tmp_path):
 
 def test_a_writer_and_a_reader_go_on_while_a_compaction_works(spark, writer, tmp_path, monkeypatch):
     """At each step of a compaction a batch is appended, and readers see each row once."""
-    from mld.spark import compaction  # noqa: PLC0415
+    from mld.spark.parquet import compaction  # noqa: PLC0415
 
     for _ in range(3):
         writer.append(5)
@@ -234,8 +235,8 @@ def test_a_writer_and_a_reader_go_on_while_a_compaction_works(spark, writer, tmp
 
 
 DEATHS = {
-    "before the segment is published": ("mld.spark.chain_files", "publish", 1),
-    "after the segment is published": ("mld.spark.compaction", "_remove_replaced", 1),
+    "before the segment is published": ("mld.spark.parquet.chain_files", "publish", 1),
+    "after the segment is published": ("mld.spark.parquet.compaction", "_remove_replaced", 1),
     "while old files are removed": ("pathlib.Path", "unlink", 3),
 }
 SCRIPT = """

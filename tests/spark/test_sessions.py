@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from mld.spark.config import read_properties
 from mld.spark.errors import ConfigError, SparkUnreachable
 from mld.spark.failures import describe, is_server_gone, is_session_lost
-from mld.spark.launcher import EmbeddedServer
-from mld.spark.sessions import ConnectSessions
+from mld.spark.server.launcher import EmbeddedServer
+from mld.spark.server.sessions import ConnectSessions
 from tests.spark.conftest import spark_config
 
 pytestmark = pytest.mark.spark
@@ -178,7 +178,7 @@ def test_an_error_of_the_users_function_in_a_python_worker_names_its_line(spark)
 _LEAVER = """
 import os, sys
 from tests.spark.conftest import spark_config
-from mld.spark.sessions import ConnectSessions
+from mld.spark.server.sessions import ConnectSessions
 url, token, pid, end = sys.argv[1:]
 sessions = ConnectSessions(url, token, spark_config(), "leaver")
 assert sessions.get().range(3).count() == 3

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mld.spark.engine import Engine
 from mld.spark.errors import RecordRefused
+from mld.spark.jobs.engine import Engine
 from mld.spark.pipeline import FunctionProcessor, Pipeline
 from mld.spark.sinks import make_sink
 from protocol import ShardEnded

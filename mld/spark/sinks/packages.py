@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.spark.decode import AVRO_COORDINATE
+from mld.spark.rows.decode import AVRO_COORDINATE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

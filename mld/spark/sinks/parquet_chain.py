@@ -1,7 +1,7 @@
 """Parquet files on a shared file system, appended batch by batch with one rename each.
 
 Exactly once whatever the cut: a batch's directory is named by the position that it follows, so a
-second batch after the same position collides, whoever writes it. See :mod:`mld.spark.chain_layout`.
+second batch after the same position collides, whoever writes it. See :mod:`mld.spark.parquet.chain_layout`.
 
 Promises: each record's rows once, over crashes of any process, lease moves and redeliveries; a
 batch is durable on the disk of the file system before it is checkpointed. Needs: a POSIX file
@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from mld.spark import chain, chain_files, chain_layout
 from mld.spark.calls import require_wanted
 from mld.spark.errors import BatchFailed, ConfigError, Fenced, SinkRefused
 from mld.spark.model import BATCH_COLUMN, position_text
+from mld.spark.parquet import chain, chain_files, chain_layout
 from mld.spark.sinks.staging import Staging
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import time
 import uuid
 from typing import TYPE_CHECKING
 
-from mld.spark import chain_files, chain_layout
 from mld.spark.errors import SinkRefused
+from mld.spark.parquet import chain_files, chain_layout
 
 if TYPE_CHECKING:
     from pathlib import Path

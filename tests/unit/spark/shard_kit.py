@@ -8,12 +8,12 @@ import queue
 import threading
 
 from mld.spark.config import read_properties
-from mld.spark.engine import Engine
 from mld.spark.facts import Facts, ShardGate
-from mld.spark.job import Planner
+from mld.spark.jobs.engine import Engine
 from mld.spark.model import Position
 from mld.spark.pipeline import FunctionProcessor, Pipeline
-from mld.spark.shard_session import ShardSession
+from mld.spark.plans.planner import Planner
+from mld.spark.shard.session import ShardSession
 from protocol import (
     CheckpointResult,
     Initialize,

@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from mld.spark import writing
 from mld.spark.calls import call_within
 from mld.spark.errors import BatchFailed, Fenced, RecordRefused, SparkUnreachable
+from mld.spark.jobs import writing
 from protocol import ShardEnded
 from tests.unit.spark.shard_kit import Bench, Frame, MemorySink, record
 

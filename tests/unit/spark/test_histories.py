@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mld.spark.batcher import Limits, Moment, ShardBuffer
 from mld.spark.errors import Fenced
 from mld.spark.model import Intent, Position, Row, ShardKey
-from mld.spark.resume import resume_intent, resume_marked
+from mld.spark.shard.batcher import Limits, Moment, ShardBuffer
+from mld.spark.shard.resume import resume_intent, resume_marked
 
 SHARD = ShardKey("app", "stream", "shard-1")
 

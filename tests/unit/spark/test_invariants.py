@@ -11,7 +11,7 @@ import pytest
 
 from mld.model.config import Config
 from mld.spark.model import Batch, Position, Row, ShardKey
-from mld.spark.shard_session import ShardSession
+from mld.spark.shard.session import ShardSession
 from tests.unit.spark.shard_kit import WAIT_S, Bench, MemorySink
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -1,0 +1,1 @@
+"""Where the number of a batch is kept before it is written."""

@@ -1,0 +1,1 @@
+"""Batches of many shards through few Spark jobs: attempts, times, verdicts, commits."""

@@ -1,0 +1,142 @@
+"""The second half of a job: commits, batch by batch, none of which holds up the others for long.
+
+A commit that does not come back is given up, and may still happen. So it is not repeated here, its
+shard ends, and what it works on is left alone until its thread has ended: a directory that is half
+removed could still be published. The shard's next start asks the sink how far it got, and
+``Sink.commit`` says what keeps the two apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+from mld.spark.calls import GivenUp, Overdue, call_within
+from mld.spark.failures import describe
+from mld.spark.jobs.verdict import as_failure
+from mld.spark.ports import CancelsCommits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
+
+    from mld.spark.config import SparkConfig
+    from mld.spark.jobs.tickets import Ticket
+    from mld.spark.ports import Clock, Sink
+
+_log = logging.getLogger(__name__)
+
+#: What a commit gets if the function and the write have used up the batch's time, in s.
+LEAST_S = 10.0
+#: For the removal of leftovers, in s.
+DISCARD_S = 30.0
+_CANCEL_S = 3.0
+#: A lost shard's commit is cancelled so often, and with such a pause, in s.
+_CANCELS, _CANCEL_AGAIN_S = 3, 1.0
+
+
+class JobCommitter:
+    """Commits what a job has staged; one instance a ``JobRun``.
+
+    Args:
+        sink: where the rows are.
+        config: the time-out.
+        clock: measures it.
+        name: of the job, for the threads.
+    """
+
+    def __init__(self, sink: Sink, config: SparkConfig, clock: Clock, name: str) -> None:
+        self._sink = sink
+        self._timeout_s = config.batch_timeout_s
+        self._clock = clock
+        self._name = name
+        self._going_on: list[Future[Any]] = []
+        self._begun: tuple[Ticket, threading.Event] | None = None
+
+    def commit(self, staged: Any, ticket: Ticket) -> None:
+        """Commit one batch in what is left of its time, but at least ten seconds.
+
+        Raises:
+            BatchFailed: time is up, and whether it is committed is not known.
+            GivenUp: the shard was lost before it began.
+            Exception: of the sink.
+        """
+        is_over = threading.Event()
+        self._begun = ticket, is_over
+        try:
+            if not ticket.fence():  # who lost it until now found nothing to cancel
+                raise GivenUp
+            self._commit(staged, ticket)
+        finally:
+            self._begun = None
+            is_over.set()
+
+    def _commit(self, staged: Any, ticket: Ticket) -> None:
+        left_s = ticket.deadline - self._clock.monotonic()
+        seconds = max(left_s, min(LEAST_S, self._timeout_s))
+        try:
+            call_within(
+                seconds,
+                lambda: self._sink.commit(staged, ticket.batch),
+                name=f"{self._name}-commit",
+                interrupt=lambda: self._cancel(ticket),
+                is_wanted=ticket.fence,
+            )
+        except Overdue as late:
+            if late.has_succeeded:
+                return
+            self._going_on.append(late.call)
+            text = (
+                f"the commit did not end within {seconds:.3g} s (spark.batch.timeout is "
+                f"{self._timeout_s:g} s); whether it happened is found when the shard begins again"
+            )
+            raise as_failure(ticket, text, late) from late
+
+    def cancel_if(self, is_lost: Callable[[Ticket], bool]) -> None:
+        """Hasten the end of the commit that is under way, in a thread of its own.
+
+        Until a database has ended it, it keeps the row of the shard's mark locked.
+
+        Args:
+            is_lost: of the batch that is being committed.
+        """
+        begun = self._begun
+        if begun is None or not is_lost(begun[0]) or not isinstance(self._sink, CancelsCommits):
+            return
+        name = f"{self._name}-cancel"
+        threading.Thread(target=self._hasten, args=begun, name=name, daemon=True).start()
+
+    def _hasten(self, ticket: Ticket, is_over: threading.Event) -> None:
+        """More than once: the statement may not have begun at the first try."""
+        for _ in range(_CANCELS):
+            if is_over.is_set():
+                return
+            self._cancel(ticket)
+            is_over.wait(_CANCEL_AGAIN_S)
+
+    def discard(self, staged: Any) -> None:
+        """Remove what is left of a job, once none of its commits goes on; raises nothing."""
+        going_on, self._going_on = self._going_on, []
+        self._discard_after(staged, going_on)
+
+    def remove(self, staged: Any) -> None:
+        """Remove what a write has left that is not committed by anybody; raises nothing."""
+        try:
+            call_within(DISCARD_S, lambda: self._sink.discard(staged), name=f"{self._name}-discard")
+        except Exception as error:  # noqa: BLE001 - what is left over harms nobody
+            _log.warning("the leftovers of a job stay behind: %s", describe(error))
+
+    def _discard_after(self, staged: Any, going_on: Sequence[Future[Any]]) -> None:
+        if going_on:
+            first, *others = going_on
+            first.add_done_callback(lambda _: self._discard_after(staged, others))
+        else:
+            self.remove(staged)
+
+    def _cancel(self, ticket: Ticket) -> None:
+        sink = self._sink
+        if isinstance(sink, CancelsCommits):
+            with contextlib.suppress(Exception):  # it is a favor; the proof does not need it
+                call_within(_CANCEL_S, lambda: sink.cancel(ticket.batch), name="cancel")

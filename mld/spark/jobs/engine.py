@@ -1,0 +1,219 @@
+"""Batches of many shards through few Spark jobs, each committed and answered by itself.
+
+A job's fixed price dominates small batches, so whatever is ready is run together: at most one
+batch per shard, over all jobs that write. Runners are threads; while they are busy, batches queue,
+and the next job is larger. While a job commits, the next one may write the shards' next batches, if
+the sink stages ahead: commits wait for the disk or the database, and Spark need not.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from mld.spark.calls import SystemClock
+from mld.spark.errors import BatchFailed
+from mld.spark.jobs.job_run import JobRun
+from mld.spark.jobs.progress import Progress
+from mld.spark.jobs.tickets import Ticket
+from mld.spark.plans.planner import Planner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mld.spark.config import SparkConfig
+    from mld.spark.model import Batch, ShardKey
+    from mld.spark.pipeline import Pipeline
+    from mld.spark.ports import Clock, Sessions, Sink
+
+_log = logging.getLogger(__name__)
+#: Payload of one job, in bytes: a job of 64 full batches would not fit into a heap of 1 GB.
+MAX_JOB_BYTES = 64 * 1024 * 1024
+
+
+class Engine:
+    """Where batches are handed in; safe to call from any thread.
+
+    Args:
+        sessions: where a Spark session comes from.
+        sink: where the rows go; already prepared.
+        pipeline: what the app registered.
+        config: batch limits, attempts and times.
+        clock: for the coalescing window and for deadlines.
+        planner: asks the user's function; None = made of pipeline and config, rows go inline.
+        pause_s: before the second attempt at a batch, in s; doubles with each further one.
+    """
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        sink: Sink,
+        pipeline: Pipeline,
+        config: SparkConfig,
+        *,
+        clock: Clock | None = None,
+        planner: Planner | None = None,
+        pause_s: float = 0.5,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._window_s = config.coalesce_window_s if sink.coalesces else 0.0
+        self._coalesces = sink.coalesces
+        self._sessions = sessions
+        self._max_in_flight = config.max_in_flight
+        does_ahead = sink.stages_ahead and config.stages_ahead
+        self._most_runners = config.max_in_flight * (2 if does_ahead else 1)
+        self._changed = threading.Condition()
+        self._queue: list[Ticket] = []
+        self._running: list[JobRun] = []
+        self._runners: list[threading.Thread] = []
+        self._closed = threading.Event()
+        progress = Progress(self._clock)
+        asked = planner or Planner(pipeline, config)
+        self._new_run: Callable[[list[Ticket]], JobRun] = lambda tickets: JobRun(
+            tickets,
+            sessions=sessions,
+            sink=sink,
+            planner=asked,
+            config=config,
+            clock=self._clock,
+            progress=progress,
+            stop=self._closed,
+            pause_s=pause_s,
+            on_written=self._wake,
+        )
+
+    def submit(self, batch: Batch, fence: Callable[[], bool], hold: object = None) -> Future[None]:
+        """Hand in a batch; batches of one shard are run in this order.
+
+        Args:
+            batch: what to write.
+            fence: asked right before every write and commit; False = the shard is lost.
+            hold: of the shard, for ``abandon``.
+
+        Returns:
+            done when the batch is durable, or failed with a ``SparkChildError``.
+        """
+        with self._changed:
+            ticket = Ticket(batch, fence, Future(), self._clock.monotonic(), hold)
+            if (last := self._last_open(batch.shard)) is not None:
+                ticket.before = last.future
+                ticket.follows = last.hold is hold and last.batch.to == batch.after
+            if self._closed.is_set():
+                ticket.fail(BatchFailed(f"{batch.shard.shard_id}: this process is ending"))
+                return ticket.future
+            self._queue.append(ticket)
+            if len(self._runners) < self._most_runners:
+                name = f"spark-job-{len(self._runners) + 1}"
+                runner = threading.Thread(target=self._serve, name=name, daemon=True)
+                self._runners.append(runner)
+                runner.start()
+            self._changed.notify_all()
+        return ticket.future
+
+    def abandon(self, shard: ShardKey, hold: object = None) -> None:
+        """Nobody wants these batches of a shard any more: forget them, end a job of theirs.
+
+        A job that serves other shards too goes on; the shard's fence keeps it from committing. A
+        commit that has begun is cancelled: the next owner of the shard may have to wait for it.
+
+        Args:
+            shard: whose.
+            hold: as it was given to ``submit``: this may come late, when the shard's next hold has
+                batches here; None = the batches of every hold.
+        """
+        with self._changed:
+            gone = [ticket for ticket in self._queue if ticket.is_of(shard, hold)]
+            self._queue = [ticket for ticket in self._queue if ticket not in gone]
+            running = list(self._running)
+            runs = [run for run in running if run.serves_only(shard, hold)]
+        for ticket in gone:
+            ticket.fail(BatchFailed(f"{shard.shard_id}: given up before it was written"))
+        for run in running:
+            run.cancel_commit(shard, hold)
+        for run in runs:
+            self._sessions.interrupt(run.tag)
+
+    def close(self) -> None:
+        """Take no more, forget what waits, and interrupt what runs."""
+        with self._changed:
+            self._closed.set()
+            gone, self._queue = self._queue, []
+            runs = list(self._running)
+            self._changed.notify_all()
+        for ticket in gone:
+            ticket.fail(BatchFailed(f"{ticket.shard_id}: this process is ending"))
+        for run in runs:
+            self._sessions.interrupt(run.tag)
+
+    def _last_open(self, shard: ShardKey) -> Ticket | None:
+        """The shard's last batch here that is not over; None = there is none."""
+        running = (ticket for run in reversed(self._running) for ticket in run.tickets)
+        for ticket in (*reversed(self._queue), *running):
+            if ticket.shard == shard and not ticket.future.done():
+                return ticket
+        return None
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _serve(self) -> None:
+        """A runner's life."""
+        while self._serve_next():
+            pass  # and nothing of the last job is kept while it waits
+
+    def _serve_next(self) -> bool:
+        """Wait for a job and run it; False at the end."""
+        if (run := self._next()) is None:
+            return False
+        try:
+            run.run()
+        except BaseException as error:  # noqa: BLE001 - a runner must outlive every job
+            _log.exception("a job ended in a way that nobody foresaw")
+            for ticket in run.tickets:
+                ticket.fail(BatchFailed(f"{ticket.shard_id}: {error!r}"))
+        finally:
+            with self._changed:
+                self._running.remove(run)
+                self._changed.notify_all()
+        return True
+
+    def _next(self) -> JobRun | None:
+        """Wait for the next job; None at the end."""
+        with self._changed:
+            while not self._closed.is_set():
+                ready = self._ready()
+                if not ready:
+                    self._changed.wait()
+                    continue
+                patience = self._window_s - (self._clock.monotonic() - ready[0].submitted_at)
+                if patience > 0:
+                    self._changed.wait(patience)
+                    continue
+                run = self._new_run(ready)
+                self._queue = [ticket for ticket in self._queue if ticket not in ready]
+                self._running.append(run)
+                return run
+        return None
+
+    def _ready(self) -> list[Ticket]:
+        """The oldest batch of each shard that no job writes, as many as one job may hold."""
+        writing = [run for run in self._running if not run.is_written]
+        if len(writing) >= self._max_in_flight:
+            return []
+        busy = {ticket.shard for run in writing for ticket in run.tickets}
+        names: set[str] = set()
+        ready: list[Ticket] = []
+        size = 0
+        for ticket in self._queue:
+            if ticket.shard in busy or ticket.batch.batch_id in names:
+                continue
+            size += ticket.payload_bytes
+            if ready and (size > MAX_JOB_BYTES or not self._coalesces):
+                break
+            busy.add(ticket.shard)
+            names.add(ticket.batch.batch_id)
+            ready.append(ticket)
+        return ready

@@ -1,0 +1,1 @@
+"""The user's function once per batch, and its plans made one."""

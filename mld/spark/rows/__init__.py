@@ -1,0 +1,1 @@
+"""Records on their way into Spark: Arrow, hand-over, decoding, bad records."""

@@ -1,0 +1,33 @@
+"""Records that cannot be decoded, kept as they came.
+
+They are written before the batch is committed, as Parquet with the raw columns below a directory
+that is named by the batch. A repeated batch overwrites its own, so a retry adds nothing. It is *at
+least once* over a crash: a batch that is cut anew may leave some of its bad records to the next
+one, and these are then there twice.
+
+Costs a second pass over the data: the function's plan never sees these records.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mld.spark.model import BATCH_COLUMN
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from mld.spark.rows.decode import Decoder
+
+
+def write_bad_rows(decoder: Decoder, rows: DataFrame, path: str) -> None:
+    """Keep the bad records of a job's batches.
+
+    Args:
+        decoder: says which are bad.
+        rows: raw rows of all batches with ``BATCH_COLUMN``.
+        path: directory that Spark can write to, e.g. ``s3a://…`` or a shared one.
+    """
+    bad = decoder.bad_rows(rows, carried=(BATCH_COLUMN,))
+    writer = bad.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+    writer.partitionBy(BATCH_COLUMN).parquet(path)

@@ -1,0 +1,165 @@
+"""What an embedded server is given before it starts: its Java, its files, its environment.
+
+What the texts say is decided in :mod:`mld.spark.server.settings`; here they are written, into a
+directory that only we can read.
+"""
+
+from __future__ import annotations
+
+import glob
+import importlib.util
+import os
+import secrets
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mld.spark.errors import MissingPart
+from mld.spark.server.files import ivy_text, log4j_text, properties_text
+from mld.spark.server.java import find_java
+from mld.spark.server.masters import require_master
+from mld.spark.server.settings import (
+    REPOSITORY_VARIABLE,
+    TOKEN_VARIABLE,
+    ServerFiles,
+    is_local_master,
+    server_command,
+    server_environment,
+    server_properties,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mld.spark.config import SparkConfig
+    from mld.spark.server.java import JavaHome
+
+_CONF_DIRECTORIES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A server that only needs to be started; its files are written.
+
+    Attributes:
+        java: the Java that it runs on.
+        command: line to start it with; holds nothing secret.
+        environ: of the process; holds the token.
+        token: what a client must present.
+    """
+
+    java: JavaHome
+    command: list[str]
+    environ: dict[str, str] = field(repr=False)
+    token: str = field(repr=False)
+
+
+def prepare(
+    config: SparkConfig,
+    directory: Path,
+    environ: Mapping[str, str],
+    *,
+    app_name: str,
+    jars: Sequence[Path],
+    packages: Sequence[str],
+    conf: Mapping[str, str],
+) -> Setup:
+    """Find Java and Spark, and write the server's files.
+
+    Args:
+        config: the ``spark.*`` properties.
+        directory: private to us (0700) and empty; the server's files go there.
+        environ: of the server, which also says where ``spark.jars.packages`` come from.
+        app_name: as Spark's pages show it.
+        jars: added to those of ``spark.conf.spark.jars``.
+        packages: Maven coordinates, added to those of ``spark.conf.spark.jars.packages``.
+        conf: of a sink; replaces what ``spark.conf.*`` has under the same name.
+
+    Raises:
+        ConfigError: a property has no place there.
+        MissingPart: there is no Java, no pyspark with a server, or a named jar is not there.
+        SparkUnreachable: no master of the cluster answers.
+    """
+    java = find_java(config, environ)
+    home = _spark_home()
+    require_master(config.master)
+    files = ServerFiles.below(directory)
+    repository = environ.get(REPOSITORY_VARIABLE)
+    properties = server_properties(
+        config,
+        files,
+        app_name=app_name,
+        python=environ.get("PYSPARK_PYTHON") or sys.executable,
+        extra=dict(conf),
+        has_repository=bool(repository),
+    )
+    _append(properties, "spark.jars", [str(jar) for jar in jars])
+    _require_jars(properties.get("spark.jars", ""))
+    _append(properties, "spark.jars.packages", packages)
+    _write_files(files, properties, config.log_level, repository)
+    class_path = [str(home / "jars" / "*")]
+    class_path += [environ[name] for name in _CONF_DIRECTORIES if environ.get(name)]
+    command = server_command((java.executable, java.version), class_path, config, files)
+    token = secrets.token_urlsafe(32)
+    ours = {
+        TOKEN_VARIABLE: token,
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_DIRS": properties.get("spark.local.dir", str(files.scratch)),
+        "PYSPARK_PYTHON": properties["spark.pyspark.python"],
+    }
+    if is_local_master(config.master):
+        ours["SPARK_LOCAL_IP"] = "127.0.0.1"  # where Spark's web pages listen, if enabled
+    return Setup(java, command, server_environment(environ, **ours), token)
+
+
+def _spark_home() -> Path:
+    """The installed pyspark, if it is the full package and brings the server."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise MissingPart("pyspark is missing: pip install 'kcl-mld[spark]'")
+    home = Path(spec.origin).parent
+    if not any((home / "jars").glob("spark-connect_*.jar")):
+        raise MissingPart(
+            "the installed pyspark has no server: pip install 'kcl-mld[spark]', "
+            "or name an existing server in spark.remote"
+        )
+    return home
+
+
+def _require_jars(jars: str) -> None:
+    """Spark itself only warns of a jar that is not there, and fails at its first use."""
+    for jar in filter(None, map(str.strip, jars.split(","))):
+        scheme, colon, path = jar.rpartition(":")
+        if scheme not in {"", "file"} or "{" in path:
+            continue  # elsewhere, or a pattern that Python does not know
+        path = "/" + path.lstrip("/") if colon else path
+        if not (os.path.exists(path) or glob.glob(path)):
+            raise MissingPart(
+                f"spark.conf.spark.jars: {jar} is not there: correct the path or put the jar in "
+                f"its place"
+            )
+
+
+def _append(properties: dict[str, str], key: str, more: Sequence[str]) -> None:
+    """Add to a key whose value is a list with commas."""
+    joined = ",".join(filter(None, (properties.get(key), *more)))
+    if joined:
+        properties[key] = joined
+
+
+def _write_files(
+    files: ServerFiles, properties: Mapping[str, str], level: str, repository: str | None
+) -> None:
+    files.scratch.mkdir(parents=True, exist_ok=True)
+    _write_private(files.properties, properties_text(properties))
+    _write_private(files.log4j, log4j_text(level))
+    if repository:
+        _write_private(files.ivy_settings, ivy_text(repository))
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)

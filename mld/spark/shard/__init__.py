@@ -1,0 +1,1 @@
+"""One shard's conversation with the daemon: where it begins, what is cut, stored and answered."""

@@ -1,0 +1,142 @@
+"""Moves one shard's batches on while a message of the daemon is outstanding.
+
+Take what is over, checkpoint what is durable, submit what is due: in this order, because the intent
+of a batch is replaced only after its checkpoint. What has to be waited for is waited for here, with
+a sign of life to the daemon whenever one is due.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mld.spark.shard.batcher import Moment
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Sequence
+
+    from mld.spark.model import Row
+    from mld.spark.ports import Clock
+    from mld.spark.shard.storing import LeaseStorage
+    from mld.spark.shard.work import ShardWork
+
+
+class Pump:
+    """The moves of one hold of a shard; used by the thread that serves it.
+
+    Args:
+        name: of the shard, for messages.
+        work: its batches.
+        storage: takes its checkpoints.
+        clock: for the ages of records and for deadlines.
+        keep_alive: starts the daemon's time-out for the outstanding message again.
+        wake: set, by any thread, when a batch is over or nobody listens any more.
+        is_over: True if nobody listens any more.
+        sign_s: how often a sign of life is due, in s.
+
+    Attributes:
+        work: its batches.
+        failure: what a move has raised, because a user's method may keep it to itself; or None.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        work: ShardWork,
+        storage: LeaseStorage,
+        *,
+        clock: Clock,
+        keep_alive: Callable[[], None],
+        wake: threading.Event,
+        is_over: Callable[[], bool],
+        sign_s: float,
+    ) -> None:
+        self.failure: Exception | None = None
+        self._name = name
+        self.work = work
+        self._storage = storage
+        self._clock = clock
+        self._keep_alive = keep_alive
+        self._wake = wake
+        self._is_over = is_over
+        self._sign_s = sign_s
+
+    def take(self, rows: Sequence[Row], millis_behind: int | None) -> None:
+        """Take a delivery, and return when there is room for the next one.
+
+        Args:
+            rows: of the delivery; none if the daemon only gives a turn.
+            millis_behind: how far the delivery is behind the tip of the shard, in ms; None =
+                unknown.
+
+        Raises:
+            SparkChildError: a batch, an intent or a checkpoint failed.
+        """
+        if self.work.is_open:
+            self.work.add(rows, self._clock.monotonic(), millis_behind)
+        moment = Moment.FLOWING if rows else Moment.IDLE
+        self._move(moment)
+        while self._moves and self.work.is_backed_up:
+            self._wait(self._sign_s)
+            self._move(moment)
+
+    def drain(self, moment: Moment, patience_s: float | None = None) -> bool:
+        """Make everything durable and checkpoint it.
+
+        Args:
+            moment: why; decides whether a tail is cut.
+            patience_s: for how long, in s; None = as long as it takes.
+
+        Returns:
+            False if the time was over first; True also if the shard was lost meanwhile.
+
+        Raises:
+            SparkChildError: a batch, an intent or a checkpoint failed.
+        """
+        deadline = None if patience_s is None else self._clock.monotonic() + patience_s
+        while True:
+            self._move(moment)
+            if self.work.is_idle or not self._moves:
+                return True
+            longest_s = self._sign_s
+            if deadline is not None:
+                longest_s = min(longest_s, deadline - self._clock.monotonic())
+                if longest_s <= 0:
+                    return False
+            self._wait(longest_s)
+
+    @property
+    def _moves(self) -> bool:
+        """False once the shard is lost, a batch has failed or nobody listens."""
+        return self.work.is_open and not self._is_over()
+
+    def _move(self, moment: Moment) -> None:
+        """Take, checkpoint and submit until nothing is left to do now."""
+        try:
+            while self._moves and self._step(moment):
+                pass
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def _step(self, moment: Moment) -> bool:
+        """Move once; True if a batch was taken or submitted."""
+        took = self.work.collect()
+        self._checkpoint()
+        return self.work.submit(self._clock.monotonic(), moment) or took
+
+    def _checkpoint(self) -> None:
+        position = self.work.due_checkpoint
+        if position is None:
+            return
+        if self._storage.checkpoint(self._name, position):
+            self.work.checkpointed(position)
+        else:
+            self.work.close()
+
+    def _wait(self, seconds: float) -> None:
+        """Until a batch is over; if none is in that time, the daemon hears that we are alive."""
+        if self._wake.wait(seconds):
+            self._wake.clear()
+        elif not self._is_over():
+            self._keep_alive()

@@ -1,0 +1,1 @@
+"""One Spark host per worker: how stubs find it, hand over their pipes, and are told the end."""

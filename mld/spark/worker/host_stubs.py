@@ -1,0 +1,254 @@
+"""The stubs of a worker: each brings its pipes, is served in a thread, and is told how to end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mld.spark.errors import SparkChildError
+from mld.spark.signs import SIGN
+from mld.spark.worker.pipes import ShardInput, ShardOutput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mld.spark.facts import Facts
+    from mld.spark.parts import Address, Service, Session
+    from mld.spark.worker.host_log import LinePump, ShardLogHandler
+
+_log = logging.getLogger("mld.spark.host")
+
+_HELLO_S = 10.0
+_SIGN_S = 1.0
+_LONGEST_S = 600.0
+_MOST_HELLO = 65_536
+_CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """How a stub ends.
+
+    Attributes:
+        code: exit code.
+        message: what it prints first; "" = nothing.
+    """
+
+    code: int = 0
+    message: str = ""
+
+    @classmethod
+    def of(cls, error: SparkChildError) -> Word:
+        """What an error means to the child."""
+        return cls(error.exit_code, str(error) or type(error).__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What the start came to, if it came to anything good.
+
+    Attributes:
+        service: serves shards; None in a host that only keeps the server.
+        facts: of the worker.
+        address: URL and token of the server; None in a host that serves shards.
+    """
+
+    service: Service | None
+    facts: Facts
+    address: Address | None
+
+
+class Start:
+    """The outcome of the host's start, which stubs wait for.
+
+    Attributes:
+        sign_s: how often a sign of life is due meanwhile, in s.
+        longest_s: after so long the start counts as hanging: no more signs.
+    """
+
+    def __init__(self) -> None:
+        self.sign_s = _SIGN_S
+        self.longest_s = _LONGEST_S
+        self._changed = threading.Condition()
+        self._outcome: Ready | Word | None = None
+
+    def decide(self, outcome: Ready | Word) -> None:
+        """All is ready, or nothing will be; a failure replaces what was ready."""
+        with self._changed:
+            if not isinstance(self._outcome, Word):
+                self._outcome = outcome
+            self._changed.notify_all()
+
+    @property
+    def outcome(self) -> Ready | Word | None:
+        """None while it is open."""
+        return self._outcome
+
+    def wait(self, stub: Stub) -> Ready | Word | None:
+        """The outcome, with signs of life until then; None if the stub went away first."""
+        until = time.monotonic() + self.longest_s
+        while True:
+            patience_s = self.sign_s if time.monotonic() < until else None
+            with self._changed:
+                if self._changed.wait_for(
+                    lambda: stub.is_gone or self._outcome is not None, patience_s
+                ):
+                    return None if stub.is_gone else self._outcome
+            stub.show_life()
+
+    def look_again(self) -> None:
+        """A stub has gone."""
+        with self._changed:
+            self._changed.notify_all()
+
+
+@dataclass(eq=False)
+class Stub:
+    """A child of the daemon that waits for its exit code.
+
+    Attributes:
+        connection: to it.
+        key: tells stubs apart.
+        stdin: the child's, ours now; None for a stub that wants no shard.
+        stdout: likewise.
+        environ: what it knows that other stubs don't.
+        is_gone: True once nobody listens to its shard any more.
+        left_at: when that was noticed, monotonic s; None before.
+        word: how its thread ended; None while it runs.
+    """
+
+    connection: socket.socket
+    key: int
+    stdin: int | None = None
+    stdout: int | None = None
+    environ: dict[str, str] = field(default_factory=dict)
+    is_gone: bool = False
+    left_at: float | None = None
+    word: Word | None = None
+    is_dismissed: bool = False
+    _session: Session | None = None
+    _output: ShardOutput | None = None
+
+    def receive(self) -> tuple[str, int]:
+        """Take the hello and the descriptors.
+
+        Returns:
+            what it wants, and its standard error.
+
+        Raises:
+            OSError, ValueError: it said nothing, or something else.
+        """
+        self.connection.settimeout(_HELLO_S)
+        data, descriptors, _, _ = socket.recv_fds(self.connection, _MOST_HELLO, 3, _CLOEXEC)
+        self.connection.settimeout(None)
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)  # noqa: FBT003 - as it is named there
+        if len(descriptors) not in {1, 3}:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise ValueError("a stub came without its descriptors")
+        if len(descriptors) == 3:
+            self.stdin, self.stdout = descriptors[:2]
+        hello: dict[str, Any] = json.loads(data)
+        self.environ = dict(hello["environ"])
+        return hello["wants"], descriptors[-1]
+
+    def say(self, word: dict[str, Any]) -> None:
+        """One line to the stub; quiet if it is gone."""
+        with contextlib.suppress(OSError):
+            self.connection.sendall(json.dumps(word).encode() + b"\n", socket.MSG_DONTWAIT)
+
+    def show_life(self) -> None:
+        """Start the daemon's time-out again; only while a status is owed and nobody serves it."""
+        if self.stdout is not None:
+            with contextlib.suppress(OSError):
+                os.write(self.stdout, SIGN)
+
+    def converse(self, ready: Ready) -> None:
+        """Serve its shard until that ends."""
+        assert ready.service is not None
+        assert self.stdin is not None
+        assert self.stdout is not None
+        self._output = ShardOutput(self.stdout)
+        stdin = ShardInput(self.stdin, self.connection)
+        facts = ready.facts.of_child(self.environ)
+        self._session = ready.service.session(facts, stdin, self._output)
+        if not self.is_gone:
+            self._session.serve()
+
+    def abandon(self) -> None:
+        """Nobody listens to the shard any more: its session ends, without another checkpoint."""
+        self.is_gone = True
+        if self._output is not None:
+            self._output.close()
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RD)  # wakes who reads
+        if self._session is not None:
+            start_thread(self._session.abandon, "abandon")  # it may ask the server
+
+    def dismiss(self, word: Word) -> None:
+        """The last word; the stub ends by it."""
+        if not self.is_dismissed:
+            self.is_dismissed = True
+            self.say({"exit": word.code, "message": word.message})
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Let go of the pipes; only once nobody uses them."""
+        for descriptor in (self.stdin, self.stdout):
+            if descriptor is not None:
+                os.close(descriptor)
+        self.stdin = self.stdout = None
+
+
+def serve(
+    stub: Stub,
+    start: Start,
+    pump: LinePump,
+    log: ShardLogHandler,
+    introduced: Callable[[Stub], None],
+) -> Word:
+    """A stub's thread: from its hello to the word that it ends with.
+
+    Args:
+        stub: just connected.
+        start: of the host.
+        pump: gets its standard error.
+        log: is told that this thread serves it.
+        introduced: called once its descriptors are here.
+    """
+    try:
+        stub.say({"host": os.getpid()})
+        wants, stderr = stub.receive()
+        pump.add(stub.key, stderr)
+        log.serve(stub.key)
+        introduced(stub)
+        outcome = start.wait(stub)
+        if isinstance(outcome, Word):
+            return outcome
+        if outcome is not None and wants == "server" and outcome.address is not None:
+            url, token = outcome.address
+            stub.say({"url": url, "token": token})
+            stub.connection.recv(1)  # its end
+        elif outcome is not None:
+            stub.converse(outcome)
+    except SparkChildError as error:
+        return Word.of(error)
+    except Exception as error:  # noqa: BLE001 - the stub is told, and the log
+        if not stub.is_gone:
+            _log.exception("a shard's session failed")
+            return Word(SparkChildError.exit_code, f"{type(error).__name__}: {error}")
+    return Word()
+
+
+def start_thread(work: Callable[[], None], name: str) -> None:
+    """A thread that doesn't keep the process alive."""
+    threading.Thread(target=work, name=name, daemon=True).start()

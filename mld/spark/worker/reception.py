@@ -1,0 +1,293 @@
+"""The host's watch: takes stubs in, notices every end, and knows when the host is done.
+
+One thread waits for all of it: a new stub, a stub that went away, the end of the daemon, of the
+server, and of the linger after the last shard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import time
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from mld.spark.errors import SparkChildError
+from mld.spark.worker import rendezvous
+from mld.spark.worker.host_stubs import Start, Stub, Word, serve, start_thread
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from mld.spark.parts import Server
+    from mld.spark.worker.daemon_watch import DaemonWatch
+    from mld.spark.worker.host_log import LinePump, ShardLogHandler
+
+_log = logging.getLogger("mld.spark.host")
+
+#: How often is asked what the kernel does not tell.
+_TICK_MS = 250
+#: A shard whose daemon closed its input has this long to end by itself, and to obey.
+_EOF_GRACE_S = 1.0
+_ABANDON_GRACE_S = 3.0
+_LOCK_PATIENCE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Why the host ends.
+
+    Attributes:
+        why: a sentence for the log; "" = nothing to say.
+        word: for the stubs that are still there.
+        is_urgent: True if nobody is left to be told anything.
+    """
+
+    why: str
+    word: Word
+    is_urgent: bool = False
+
+
+class Reception:
+    """Watches; everything here happens in the thread of :meth:`run`, unless noted.
+
+    Args:
+        listener: bound, listening.
+        lock_path: of the lock under which stubs connect.
+        daemon: whose end ends the host.
+        start: outcome of the host's start.
+        pump: gets the stubs' standard errors.
+        log: told which thread serves whom.
+        linger_s: how long to stay without a stub, in s.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        lock_path: str,
+        daemon: DaemonWatch,
+        start: Start,
+        pump: LinePump,
+        log: ShardLogHandler,
+        linger_s: float,
+    ) -> None:
+        self._listener = listener
+        self._lock_path = lock_path
+        self._daemon = daemon
+        self._start = start
+        self._pump = pump
+        self._log = log
+        self._linger_s = linger_s
+        self._server: Server | None = None
+        self._stubs: dict[int, Stub] = {}
+        self._newcomers: deque[Stub] = deque()
+        self._finished: deque[Stub] = deque()
+        self._keys = iter(range(1, 1 << 62))
+        self._poll = select.poll()
+        self._watched: dict[int, Callable[[], None]] = {}
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._end: End | None = None
+        self._alone_since: float | None = time.monotonic()
+        self._leaving_since: float | None = None
+        listener.settimeout(0)
+        self._watch(listener.fileno(), select.POLLIN, self._accept)
+        self._watch(self._wake_read, select.POLLIN, self._woken)
+        if daemon.descriptor is not None:
+            self._watch(daemon.descriptor, select.POLLIN, self._look_at_daemon)
+
+    def watch_server(self, server: Server | None) -> None:
+        """Whose end ends the host as well; before :meth:`run`."""
+        self._server = server
+
+    def request_end(self, end: End) -> None:
+        """End; from any thread. The first one counts."""
+        if self._end is None:
+            self._end = end
+        self._wake()
+
+    def run(self) -> End:
+        """Watch until there is a reason to end; nobody can connect any more when it returns."""
+        while (end := self._reason()) is None or not self._leave(end):
+            self._turn()
+        return end
+
+    def farewell(self, end: End, timeout_s: float) -> None:
+        """Tell every stub how to end, once its thread has let go or after the time."""
+        self._start.decide(end.word)
+        for stub in list(self._stubs.values()):
+            stub.word = end.word
+            stub.abandon()
+        self._start.look_again()
+        deadline = time.monotonic() + timeout_s
+        while self._stubs and time.monotonic() < deadline:
+            self._turn(50)
+        for stub in list(self._stubs.values()):
+            stub.dismiss(end.word)
+
+    # -- events --------------------------------------------------------------------------------
+
+    def _turn(self, timeout_ms: int = _TICK_MS) -> None:
+        for descriptor, _ in self._poll.poll(timeout_ms):
+            if (react := self._watched.get(descriptor)) is not None:
+                react()
+        while self._newcomers:
+            self._watch_stub(self._newcomers.popleft())
+        while self._finished:
+            self._release(self._finished.popleft())
+        self._look_at_late_ones()
+
+    def _watch(self, descriptor: int, events: int, react: Callable[[], None]) -> None:
+        self._watched[descriptor] = react
+        self._poll.register(descriptor, events)
+
+    def _unwatch(self, descriptor: int) -> None:
+        if self._watched.pop(descriptor, None) is not None:
+            self._poll.unregister(descriptor)
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_write, b"!")
+
+    def _woken(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake_read, 4096)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:  # too many open files: it waits for its turn
+                _log.error("a stub can't be taken in: %s", error)
+                time.sleep(_TICK_MS / 1000)
+                return
+            connection.settimeout(None)
+            stub = Stub(connection, next(self._keys))
+            self._stubs[stub.key] = stub
+            self._alone_since = None
+            start_thread(partial(self._serve, stub), f"stub-{stub.key}")
+
+    def _serve(self, stub: Stub) -> None:
+        """In the stub's own thread."""
+        word = Word(SparkChildError.exit_code, "its thread in the Spark host ended")
+        try:
+            word = serve(stub, self._start, self._pump, self._log, self._introduced)
+        finally:
+            stub.word = stub.word or word
+            self._finished.append(stub)
+            self._wake()
+
+    def _release(self, stub: Stub) -> None:
+        """Its thread is over: let go of the pipes first, so that its exit is the last thing."""
+        self._unwatch_stub(stub)
+        stub.close()
+        self._pump.remove(stub.key)
+        stub.dismiss(stub.word or Word())
+        stub.connection.close()
+        del self._stubs[stub.key]
+        if not self._stubs:
+            self._alone_since = time.monotonic()
+
+    # -- stubs ---------------------------------------------------------------------------------
+
+    def _introduced(self, stub: Stub) -> None:
+        """A stub's descriptors are here; in the stub's own thread."""
+        self._newcomers.append(stub)
+        self._wake()
+
+    def _watch_stub(self, stub: Stub) -> None:
+        if stub.key not in self._stubs:
+            return
+        self._watch(stub.connection.fileno(), select.POLLIN, lambda: self._stub_gone(stub))
+        if stub.stdin is not None:
+            self._watch(stub.stdin, 0, lambda: self._daemon_gone(stub))  # only its hang-up
+
+    def _unwatch_stub(self, stub: Stub) -> None:
+        self._unwatch(stub.connection.fileno())
+        if stub.stdin is not None:
+            self._unwatch(stub.stdin)
+
+    def _stub_gone(self, stub: Stub) -> None:
+        self._unwatch_stub(stub)
+        stub.left_at = stub.left_at or time.monotonic()
+        stub.abandon()
+        self._start.look_again()
+
+    def _daemon_gone(self, stub: Stub) -> None:
+        """Nothing more will be said to the shard; what was said is still read."""
+        assert stub.stdin is not None
+        self._unwatch(stub.stdin)
+        stub.left_at = time.monotonic()
+
+    def _look_at_late_ones(self) -> None:
+        for stub in list(self._stubs.values()):
+            if stub.left_at is None:
+                continue
+            late = time.monotonic() - stub.left_at
+            if late > _EOF_GRACE_S and not stub.is_gone:
+                stub.abandon()
+                self._start.look_again()
+            if late > _ABANDON_GRACE_S and not stub.is_dismissed:
+                self._pump.remove(stub.key)
+                stub.dismiss(Word(SparkChildError.exit_code, "the daemon left in mid-batch"))
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def _look_at_daemon(self) -> None:
+        if self._daemon.has_ended():
+            self.request_end(_DAEMON_ENDED)
+
+    def _reason(self) -> End | None:
+        if self._end is None:
+            self._end = self._failure()
+        if self._end is not None:
+            return self._end
+        since = self._alone_since
+        if since is not None and time.monotonic() - since >= self._linger_s:
+            return _LINGERED
+        return None
+
+    def _failure(self) -> End | None:
+        if self._daemon.has_ended():
+            return _DAEMON_ENDED
+        outcome = self._start.outcome
+        if isinstance(outcome, Word):
+            return End(outcome.message, outcome)
+        if outcome is None or self._server is None or (code := self._server.poll()) is None:
+            return None
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        text = f"the Spark server (pid {self._server.pid}) {how}"
+        return End(text, Word(SparkChildError.exit_code, text))
+
+    def _leave(self, end: End) -> bool:
+        """Close the door under the lock; False if it can't be had yet, or somebody came in."""
+        now = time.monotonic()
+        self._leaving_since = self._leaving_since or now
+        with rendezvous.locked(self._lock_path, blocking=False) as is_held:
+            has_patience = not end.is_urgent and now - self._leaving_since < _LOCK_PATIENCE_S
+            if not is_held and has_patience:
+                return False
+            self._accept()
+            if end is _LINGERED and (self._stubs or not is_held):
+                self._leaving_since = None
+                return False
+            self._unwatch(self._listener.fileno())
+            for path in (self._listener.getsockname(), self._lock_path):
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+            self._listener.close()
+        return True
+
+
+_DAEMON_ENDED = End(
+    "the daemon has ended", Word(SparkChildError.exit_code, "the daemon has ended"), is_urgent=True
+)
+_LINGERED = End("", Word())

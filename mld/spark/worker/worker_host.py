@@ -1,0 +1,234 @@
+"""The process that serves a worker's shards: launches the server, imports the app, ends in time.
+
+It goes when the daemon ends, when its server dies, when its last shard has been gone for
+``spark.host.linger``, and on SIGTERM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import resource
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from mld.spark.app_loading import load, passing_session
+from mld.spark.config import SparkConfig, read_properties
+from mld.spark.errors import ConfigError, SparkChildError
+from mld.spark.facts import Facts, gather_properties
+from mld.spark.parts import address_of
+from mld.spark.worker import rendezvous
+from mld.spark.worker.daemon_watch import DaemonWatch
+from mld.spark.worker.host_log import LinePump, ShardLogHandler
+from mld.spark.worker.host_stubs import Ready, Start, Word, start_thread
+from mld.spark.worker.leftovers import end_leftovers
+from mld.spark.worker.reception import End, Reception
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from mld.spark.parts import Address, Parts, Server, Service
+
+_log = logging.getLogger("mld.spark.host")
+
+_T = TypeVar("_T")
+
+_DESCRIPTORS = 65_536
+#: How a host's scratch directory begins; its process id follows.
+_SCRATCH = "kcl-mld-spark-"
+_TELL_S = 1.0
+_SIGNAL_S = 0.5
+_CLOSE_S = 1.5
+_PUMP_S = 0.5
+_LEFTOVERS_S = 0.5
+_DEFAULT_LINGER_S = 30.0
+
+
+class Host:
+    """The process.
+
+    Args:
+        options: of the command line, see :mod:`mld.spark.host`.
+        listener: bound, listening.
+        parts: what it is made of.
+    """
+
+    def __init__(self, options: argparse.Namespace, listener: socket.socket, parts: Parts) -> None:
+        self._options = options
+        self._listener = listener
+        self._parts = parts
+        self._pump = LinePump.take_over()
+        self._log = ShardLogHandler(self._pump)
+        self._start = Start()
+        self._server: Server | None = None
+        self._service: Service | None = None
+        self._directory = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-"))
+        logging.basicConfig(level=logging.INFO, handlers=[self._log], force=True)
+        logging.getLogger("py4j").setLevel(logging.WARNING)
+        _raise_limit()
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr] # it is a text file
+
+    def run(self) -> NoReturn:
+        """Start, serve, end.
+
+        The server is launched before there is another thread: its parent-death signal is tied to
+        this one, and a fork beside threads is not safe.
+        """
+        known = self._try(self._launch)
+        sweep(Path(self._options.lock).parent)
+        sweep_scratch(self._directory.parent)
+        reception = self._reception(known[0].linger_s if known else _DEFAULT_LINGER_S)
+        reception.watch_server(self._server)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: reception.request_end(_TERMINATED))
+        self._pump.start()
+        start_thread(lambda: self._watch(reception), "reception")
+        if known is not None and (ready := self._try(lambda: self._open(*known))) is not None:
+            self._start.decide(ready)
+            _log.info("the Spark host is ready (pid %d)", os.getpid())
+        while True:  # the reception ends the process; signals arrive here
+            # Not for ever: one that comes just before the wait begins would be noticed after it.
+            threading.Event().wait(_SIGNAL_S)
+
+    def _try(self, step: Callable[[], _T]) -> _T | None:
+        """A step of the start; its failure is what every stub is told."""
+        try:
+            return step()
+        except SparkChildError as error:
+            self._start.decide(Word.of(error))
+        except Exception as error:  # noqa: BLE001 - every stub is told, and the log
+            _log.exception("the start failed")
+            text = f"the start of the Spark host failed: {type(error).__name__}: {error}"
+            self._start.decide(Word(SparkChildError.exit_code, text))
+        return None
+
+    def _launch(self) -> tuple[SparkConfig, Facts]:
+        """Read what is known without Spark, and start the server."""
+        properties = gather_properties(os.environ, self._options.properties)
+        config = read_properties(properties)
+        wanted = "isolated" if self._options.server_only else "shared"
+        if config.mode != wanted:
+            raise ConfigError(
+                f"spark.processor.mode={config.mode} was read as {wanted} when the process was "
+                f"started: write the key and its value on one line, without escapes"
+            )
+        facts = Facts.gather(os.environ, properties)
+        self._start.sign_s = facts.sign_s
+        self._start.longest_s = 2 * config.start_timeout_s
+        self._server = self._parts.launch(config, self._directory)
+        return config, facts
+
+    def _open(self, config: SparkConfig, facts: Facts) -> Ready:
+        """Import the app while the server starts, then put all together."""
+        if self._options.server_only:
+            return Ready(None, facts, address_of(config, self._server))
+
+        def address() -> Address:
+            return address_of(config, self._server)
+
+        options = self._options
+        pipeline = load(options.app, options.args, lambda: passing_session(config, facts, address))
+        self._service = self._parts.open(config, facts, pipeline, address)
+        return Ready(self._service, facts, None)
+
+    def _reception(self, linger_s: float) -> Reception:
+        return Reception(
+            self._listener,
+            self._options.lock,
+            DaemonWatch(self._options.daemon),
+            self._start,
+            self._pump,
+            self._log,
+            linger_s,
+        )
+
+    def _watch(self, reception: Reception) -> NoReturn:
+        """The other thread: watch until the end, then end everything."""
+        try:
+            end = reception.run()
+            if end.why:
+                _log.log(logging.INFO if end.is_urgent else logging.ERROR, "%s", end.why)
+            if end.is_urgent:
+                self._close()
+                reception.farewell(end, _TELL_S)
+            else:
+                reception.farewell(end, _TELL_S)
+                self._close()
+            self._pump.close(_PUMP_S)
+        except BaseException:  # noqa: BLE001 - the process ends below, whatever it was
+            _log.exception("the Spark host failed")
+            self._close()
+            self._pump.close(_PUMP_S)
+        finally:
+            os._exit(0)
+
+    def _close(self) -> None:
+        """Let go of the server: our own by its end, another's by closing the session.
+
+        What either has left in our process session goes, too.
+        """
+        if self._server is not None:
+            self._server.stop()
+        elif (service := self._service) is not None:
+            closing = threading.Thread(target=service.close, daemon=True)
+            closing.start()
+            closing.join(_CLOSE_S)
+        end_leftovers(_LEFTOVERS_S)
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+_TERMINATED = End(
+    "the Spark host was told to end",
+    Word(SparkChildError.exit_code, "the Spark host was told to end"),
+)
+
+
+def _raise_limit() -> None:
+    """As many open files as are allowed: a shard takes five."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def sweep(directory: Path) -> None:
+    """Remove what hosts left behind that were killed together with their daemon.
+
+    Args:
+        directory: of the sockets; the name of one begins with the process id of its daemon.
+    """
+    for path in directory.glob("*.sock"):
+        pid = path.name.partition("-")[0]
+        if not pid.isdecimal() or not DaemonWatch.is_gone(int(pid)):
+            continue
+        with (
+            contextlib.suppress(OSError),
+            rendezvous.locked(str(path.with_suffix(".lock")), blocking=False) as is_held,
+            socket.socket(socket.AF_UNIX) as probe,
+        ):
+            if is_held and probe.connect_ex(str(path)) == errno.ECONNREFUSED:
+                path.unlink()
+                path.with_suffix(".lock").unlink()
+
+
+def sweep_scratch(directory: Path) -> None:
+    """Remove the scratch directories of hosts that were killed; rows may lie in them.
+
+    Args:
+        directory: for temporary files; only what is ours is looked at.
+    """
+    for path in directory.glob(f"{_SCRATCH}*-*"):
+        pid = path.name.removeprefix(_SCRATCH).partition("-")[0]
+        with contextlib.suppress(OSError):
+            is_ours = path.lstat().st_uid == os.getuid() and not path.is_symlink()
+            if is_ours and pid.isdecimal() and DaemonWatch.is_gone(int(pid)):
+                shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,437 @@
+"""Whose time is up: functions, writes and commits, each of its own batch, and what goes on after."""
+
+import threading
+from concurrent.futures import Future
+from types import SimpleNamespace
+
+import pytest
+
+from mld.spark.calls import GivenUp, Overdue, call_within, require_wanted
+from mld.spark.errors import BatchFailed
+from mld.spark.jobs import committing, writing
+from mld.spark.jobs.tickets import Ticket
+from mld.spark.model import ShardKey
+from mld.spark.sinks.spark_errors import retry_conflicts
+from mld.spark.sinks.table_merge import MergeSink
+from tests.unit.spark.jobs.test_engine import always, batch, outcome
+from tests.unit.spark.shard_kit import WAIT_S, Bench, FakePlanner, HandClock, MemorySink, settings
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """Benches with a batch time-out of one second and a short grace."""
+    made = []
+
+    def quick(seconds, work, *, grace_s=0.02, **more):
+        return call_within(seconds, work, grace_s=grace_s, **more)
+
+    for module in (writing, committing):
+        monkeypatch.setattr(module, "call_within", quick)
+
+    def make(*args, **properties):
+        properties = {"batch__maxInFlight": "1", "batch__timeout": "1s", **properties}
+        made.append(Bench(*args, **properties))
+        return made[-1]
+
+    yield make
+    for each in made:
+        if isinstance(each.sink, MemorySink):
+            each.sink.gate.set()
+        each.engine.close()
+
+
+class HangingSink(MemorySink):
+    """The commit of one shard hangs until it is let go."""
+
+    def __init__(self, shard_id="stuck"):
+        super().__init__()
+        self.shard_id = shard_id
+        self.free = threading.Event()
+        self.removed = threading.Semaphore(0)
+        self.of_removed = []
+
+    def commit(self, staged, batch):
+        if batch.shard.shard_id == self.shard_id and not self.free.is_set():
+            self.free.wait(WAIT_S)
+            require_wanted()
+        super().commit(staged, batch)
+
+    def discard(self, staged):
+        self.of_removed.extend(each.shard.shard_id for each in staged)
+        self.removed.release()
+
+
+class CancelledSink(HangingSink):
+    def cancel(self, batch):
+        assert batch.shard.shard_id == self.shard_id
+        self.free.set()
+
+
+def together(b, *shards):
+    """Batches of some shards in one job."""
+    b.sink.gate.clear()
+    first = b.engine.submit(batch("busy"), always)
+    assert b.sink.writing.wait(WAIT_S)
+    futures = [b.engine.submit(batch(shard), always) for shard in shards]
+    b.sink.gate.set()
+    assert outcome(first) is None
+    return futures
+
+
+def test_a_commit_that_hangs_fails_its_shard_alone_and_the_runner_goes_on(bench):
+    b = bench(sink=HangingSink())
+    stuck, fine = together(b, "stuck", "fine")
+    assert "stuck: batch stream.stuck@start: the commit did not end within" in str(outcome(stuck))
+    assert outcome(fine) is None
+    assert outcome(b.engine.submit(batch("later"), always)) is None
+    assert b.sink.jobs == [["busy"], ["stuck", "fine"], ["later"]]
+    b.sink.free.set()
+
+
+def test_what_is_staged_is_left_alone_as_long_as_a_commit_goes_on(bench):
+    b = bench(sink=HangingSink())
+    assert isinstance(outcome(b.engine.submit(batch("stuck"), always)), BatchFailed)
+    assert outcome(b.engine.submit(batch("next"), always)) is None
+    assert b.sink.removed.acquire(timeout=WAIT_S)
+    assert b.sink.of_removed == ["next"]
+    b.sink.free.set()
+    assert b.sink.removed.acquire(timeout=WAIT_S)
+    assert b.sink.of_removed == ["next", "stuck"]
+
+
+def test_a_commit_that_was_given_up_does_not_take_its_next_step(bench):
+    b = bench(sink=HangingSink())
+    assert isinstance(outcome(b.engine.submit(batch("stuck"), always)), BatchFailed)
+    b.sink.free.set()
+    assert b.sink.removed.acquire(timeout=WAIT_S)
+    assert b.sink.committed == []
+    assert b.sink.jobs == [["stuck"]]
+
+
+def test_a_commit_that_ends_by_being_interrupted_is_what_it_came_to(bench):
+    class Late(CancelledSink):
+        def commit(self, staged, batch):
+            assert self.free.wait(WAIT_S)
+            MemorySink.commit(self, staged, batch)
+
+    b = bench(sink=Late())
+    assert outcome(b.engine.submit(batch("stuck"), always)) is None
+    b = bench(sink=CancelledSink())
+    assert "the commit did not end" in str(outcome(b.engine.submit(batch("stuck"), always)))
+    assert b.sink.removed.acquire(timeout=WAIT_S)
+
+
+class LockingSink(CancelledSink):
+    """Its commit holds a lock in a database until it is cancelled at the second try."""
+
+    def __init__(self):
+        super().__init__()
+        self.begun = threading.Event()
+        self.cancelled = []
+
+    def commit(self, staged, batch):
+        self.begun.set()
+        assert self.free.wait(WAIT_S)
+        require_wanted()
+        raise AssertionError
+
+    def cancel(self, batch):
+        self.cancelled.append(batch.shard.shard_id)
+        if len(self.cancelled) == 2:
+            self.free.set()
+
+
+def test_the_commit_of_a_shard_that_is_lost_is_cancelled_long_before_its_own_time_is_up(
+    bench, monkeypatch
+):
+    monkeypatch.setattr(committing, "_CANCEL_AGAIN_S", 0.01)
+    b = bench(sink=LockingSink(), batch__timeout="600s")
+    lost = set()
+    future = b.engine.submit(batch("stuck"), lambda: "stuck" not in lost)
+    assert b.sink.begun.wait(WAIT_S)
+    b.engine.abandon(ShardKey("app", "stream", "other"))
+    b.engine.abandon(ShardKey("app", "stream", "stuck"))
+    assert b.sink.cancelled == []  # not lost yet
+    lost.add("stuck")
+    b.engine.abandon(ShardKey("app", "stream", "stuck"))
+    assert "the shard is lost" in str(outcome(future))
+    assert b.sink.cancelled == ["stuck", "stuck"]
+
+
+def test_a_sink_that_cancels_nothing_is_not_asked_to(bench):
+    b = bench(sink=HangingSink(), batch__timeout="600s")
+    lost = set()
+    future = b.engine.submit(batch("stuck"), lambda: "stuck" not in lost)
+    lost.add("stuck")
+    b.engine.abandon(ShardKey("app", "stream", "stuck"))
+    b.sink.free.set()
+    assert isinstance(outcome(future), BatchFailed)
+    assert b.sink.committed == []
+
+
+def test_a_shard_that_is_lost_right_before_its_commit_is_not_committed():
+    sink = MemorySink()
+    committer = committing.JobCommitter(sink, settings(), HandClock(), "job")
+    with pytest.raises(GivenUp):
+        committer.commit([], Ticket(batch("a"), lambda: False, Future(), 0.0))
+    assert sink.committed == []
+
+
+@pytest.mark.parametrize(("left_s", "given_s"), [(60.0, 60.0), (3.0, 10.0), (-5.0, 10.0)])
+def test_a_commit_gets_what_is_left_of_its_time_and_ten_seconds_at_least(
+    monkeypatch, left_s, given_s
+):
+    given = []
+    monkeypatch.setattr(committing, "call_within", lambda seconds, *_, **__: given.append(seconds))
+    clock = HandClock()
+    committer = committing.JobCommitter(MemorySink(), settings(), clock, "job")
+    ticket = Ticket(batch("a"), always, Future(), 0.0)
+    ticket.deadline = clock.now + left_s
+    committer.commit([], ticket)
+    assert given == [given_s]
+
+
+def test_a_server_that_gives_no_session_is_told_and_the_runner_goes_on(bench, monkeypatch):
+    """It accepts connections and says nothing, as one does whose memory is full."""
+    monkeypatch.setattr(writing, "SESSION_S", 0.02)
+    answers = threading.Event()
+    b = bench(retry__attempts="2")
+    get = b.sessions.get
+    b.sessions.get = lambda: answers.wait(WAIT_S) and get()
+    error = outcome(b.engine.submit(batch("a"), always))
+    assert "gave up after 2 attempts: the Spark server gives no session" in str(error)
+    answers.set()
+    monkeypatch.setattr(writing, "SESSION_S", WAIT_S)
+    assert outcome(b.engine.submit(batch("b"), always)) is None
+
+
+def test_a_lost_session_that_cannot_be_given_up_holds_up_nobody(bench, monkeypatch):
+    monkeypatch.setattr(writing, "SESSION_S", 0.2)
+    answers = threading.Event()
+    b = bench()
+    b.sessions.renew = lambda lost: answers.wait(WAIT_S)
+    b.sink.write_errors = [RuntimeError("Channel closed")]
+    assert outcome(b.engine.submit(batch("a"), always)) is None
+    assert not answers.is_set()
+    answers.set()
+
+
+def test_leftovers_whose_removal_hangs_hold_up_nobody(bench, monkeypatch):
+    monkeypatch.setattr(committing, "DISCARD_S", 0.01)
+    b = bench()
+    hanging = threading.Event()
+    b.sink.discard = lambda staged: hanging.wait(WAIT_S)
+    assert outcome(b.engine.submit(batch("a"), always)) is None
+    assert outcome(b.engine.submit(batch("b"), always)) is None
+    hanging.set()
+
+
+def test_each_function_has_its_own_time(bench):
+    """Two slow functions, each within its time, in one job."""
+    pause = threading.Event()
+
+    def process(df, ctx):
+        if ctx.shard_id.startswith("slow"):
+            pause.wait(0.7)
+        return df
+
+    b = bench(process)
+    futures = together(b, "slow1", "slow2", "fine")
+    assert [outcome(each) for each in futures] == [None] * 3
+    assert b.sink.jobs == [["busy"], ["slow1", "slow2", "fine"]]
+
+
+def test_a_function_that_never_returns_is_the_only_one_to_blame(bench):
+    hanging = threading.Event()
+
+    def process(df, ctx):
+        if ctx.shard_id == "stuck":
+            hanging.wait(WAIT_S)
+        return df
+
+    b = bench(process)
+    fine, stuck, other = together(b, "fine", "stuck", "other")
+    assert "stuck: the function did not return" in str(outcome(stuck))
+    assert outcome(fine) is outcome(other) is None
+    hanging.set()
+
+
+#: Rows for a merge that is not run.
+FRAME = SimpleNamespace(drop=lambda _: SimpleNamespace(columns=["k"]))
+
+
+class SerialSink(MemorySink):
+    """Writes take turns; the write of one shard does not come back."""
+
+    def __init__(self):
+        super().__init__()
+        self._lock = threading.Lock()
+        self.free = threading.Event()
+
+    def turn(self):
+        return self._lock
+
+    def write(self, frame, batches):
+        if batches[0].shard.shard_id == "stuck":
+            self.writing.set()
+            self.free.wait(WAIT_S)
+        return super().write(frame, batches)
+
+
+def test_a_write_that_was_given_up_holds_no_turn_and_what_it_left_is_removed(bench):
+    b = bench(sink=SerialSink(), batch__maxInFlight="2")
+    stuck = b.engine.submit(batch("stuck"), always)
+    assert b.sink.writing.wait(WAIT_S)
+    waiting = b.engine.submit(batch("fine"), always)
+    assert "did not end within spark.batch.timeout" in str(outcome(stuck))
+    assert outcome(waiting) is None
+    removed = threading.Event()
+    b.sink.discard = lambda staged: removed.set()
+    b.sink.free.set()
+    assert removed.wait(WAIT_S)
+    assert [each.shard.shard_id for each in b.sink.committed] == ["fine"]
+
+
+def test_a_batch_that_was_lost_while_it_waited_for_its_turn_is_not_written(bench):
+    b = bench(sink=SerialSink(), batch__maxInFlight="2")
+    stuck = b.engine.submit(batch("stuck"), always)
+    assert b.sink.writing.wait(WAIT_S)
+    answers = iter([True, True, False])
+    lost = b.engine.submit(batch("lost"), lambda: next(answers))
+    assert "the shard is lost" in str(outcome(lost))
+    assert isinstance(outcome(stuck), BatchFailed)
+    assert ["lost"] not in b.sink.jobs
+    b.sink.free.set()
+
+
+def test_a_merge_that_was_given_up_does_not_keep_the_others_waiting(bench, monkeypatch):
+    sink = MergeSink(settings(sink="merge", sink__key="k"), "app")
+    free, begun, merged = threading.Event(), threading.Event(), []
+
+    def merge(self, what, rows, columns):
+        if "stuck" in what:
+            begun.set()
+            free.wait(WAIT_S)
+        merged.append(what)
+
+    monkeypatch.setattr(MergeSink, "_merge", merge)
+    monkeypatch.setattr(FakePlanner, "unite", lambda *_: FRAME)
+    b = bench(sink=sink, name="merge", sink__key="k", batch__maxInFlight="2")
+    stuck = b.engine.submit(batch("stuck"), always)
+    assert begun.wait(WAIT_S)
+    waiting = b.engine.submit(batch("fine"), always)
+    assert "did not end within spark.batch.timeout" in str(outcome(stuck))
+    assert outcome(waiting) is None
+    assert merged == ["/nowhere, batches of fine"]
+    free.set()
+
+
+class Conflict(Exception):
+    def getCondition(self):  # noqa: N802 - Spark's name
+        return "DELTA_CONCURRENT_APPEND"
+
+
+def test_a_conflict_after_the_lease_was_lost_is_not_repeated(bench):
+    """Invariant 10: the repeat would be a commit after leaseLost."""
+    lost, calls = set(), []
+
+    class Conflicting(MemorySink):
+        def write(self, frame, batches):
+            super().write(frame, batches)
+            return retry_conflicts("t", self.once, lambda _: None)
+
+        def once(self):
+            calls.append(len(self.jobs))
+            lost.add("a")
+            raise Conflict
+
+        def commit(self, staged, batch):
+            raise AssertionError
+
+    b = bench(sink=Conflicting())
+    future = b.engine.submit(batch("a"), lambda: "a" not in lost)
+    assert "the shard is lost" in str(outcome(future))
+    assert calls == [1]
+
+
+def test_a_neighbor_whose_lease_is_lost_between_conflicts_costs_the_others_no_attempt(bench):
+    """Whose shard is lost leaves the job, so repeating it for the others has an end by itself."""
+    lost = set()
+
+    class Conflicting(MemorySink):
+        def write(self, frame, batches):
+            staged = super().write(frame, batches)
+            if len(batches) == 1:
+                return staged
+            return retry_conflicts("t", lambda: self.once(batches[0]), lambda _: None)
+
+        def once(self, first):
+            lost.add(first.shard.shard_id)
+            raise Conflict
+
+    b = bench(sink=Conflicting(), retry__attempts="1")
+    b.sink.gate.clear()
+    b.engine.submit(batch("busy"), always)
+    assert b.sink.writing.wait(WAIT_S)
+    gone = [b.engine.submit(batch(shard), lambda shard=shard: shard not in lost) for shard in "ab"]
+    kept = b.engine.submit(batch("c"), always)
+    b.sink.gate.set()
+    assert all("the shard is lost" in str(outcome(each)) for each in gone)
+    assert outcome(kept) is None
+    assert b.sink.jobs == [["busy"], ["a", "b", "c"], ["b", "c"], ["c"]]
+
+
+def test_a_write_that_gives_itself_up_for_nobody_is_not_repeated_for_ever(bench):
+    class Odd(MemorySink):
+        def write(self, frame, batches):
+            super().write(frame, batches)
+            raise GivenUp("odd")
+
+    b = bench(sink=Odd(), retry__attempts="2")
+    assert "gave up after 2 attempts: " in str(outcome(b.engine.submit(batch("a"), always)))
+    assert b.sink.jobs == [["a"], ["a"]]
+
+
+def test_outside_of_a_call_everything_is_wanted():
+    require_wanted()
+
+
+def test_a_call_is_interrupted_twice_and_its_late_result_is_handed_over():
+    free, results, interrupts = threading.Event(), [], []
+    taken = threading.Event()
+
+    def late(result):
+        results.append(result)
+        taken.set()
+
+    def work():
+        free.wait(WAIT_S)
+        with pytest.raises(GivenUp):
+            require_wanted()
+        return 7
+
+    with pytest.raises(Overdue) as caught:
+        call_within(
+            0, work, name="w", interrupt=lambda: interrupts.append(1), grace_s=0.01, late=late
+        )
+    assert not caught.value.has_succeeded
+    free.set()
+    assert taken.wait(WAIT_S)
+    assert results == [7]
+    assert interrupts == [1, 1]
+
+
+def test_a_late_error_is_handed_to_nobody():
+    def work():
+        raise KeyError
+
+    free = threading.Event()
+
+    def hang():
+        free.wait(WAIT_S)
+        work()
+
+    with pytest.raises(Overdue) as caught:
+        call_within(0, hang, name="w", interrupt=free.set, late=pytest.fail)
+    assert not caught.value.has_succeeded
+    assert isinstance(caught.value.call.exception(), KeyError)

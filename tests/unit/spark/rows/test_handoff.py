@@ -1,0 +1,88 @@
+"""How rows get into Spark: in the plan, or by a file of ours."""
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.types import StructType
+
+from mld.spark.model import Batch, Position, Row, ShardKey
+from mld.spark.rows.handoff import Inline, LocalFiles
+from mld.spark.rows.records import batched_table
+
+
+class Spark:
+    """Notes what it is asked to read."""
+
+    def __init__(self):
+        self.inline = []
+        self.scanned = []
+
+    def createDataFrame(self, table, schema):  # noqa: N802 - as in pyspark
+        assert isinstance(schema, StructType)
+        self.inline.append(table)
+        return "inline"
+
+    @property
+    def read(self):
+        return self
+
+    def schema(self, schema):
+        assert isinstance(schema, StructType)
+        return self
+
+    def parquet(self, url):
+        self.scanned.append(url.removeprefix("file://"))
+        return "scan"
+
+
+def tables(*shards, count=3):
+    rows = tuple(Row(Position(n), "key", b"x" * 50, None) for n in range(count))
+    batches = [Batch(ShardKey("app", "s", each), None, Position(count), rows) for each in shards]
+    return {each.batch_id: batched_table(each) for each in batches}
+
+
+def test_inline_is_one_table_of_all_batches():
+    spark = Spark()
+    assert Inline().frame(spark, tables("a", "b")) == "inline"
+    assert spark.inline[0].num_rows == 6
+
+
+def test_few_bytes_go_inline_beside_a_local_server_too(tmp_path):
+    spark = Spark()
+    assert LocalFiles(tmp_path / "rows").frame(spark, tables("a")) == "inline"
+    assert list((tmp_path / "rows").iterdir()) == []
+
+
+def test_a_file_has_a_row_group_a_batch_and_only_we_can_read_it(tmp_path):
+    spark = Spark()
+    given = tables("a", "b")
+    assert LocalFiles(tmp_path / "rows", least_bytes=1).frame(spark, given) == "scan"
+    (file,) = spark.scanned
+    found = pq.ParquetFile(file)
+    assert found.metadata.num_row_groups == 2
+    assert found.read().to_pylist() == [row for one in given.values() for row in one.to_pylist()]
+    assert (tmp_path / "rows").stat().st_mode & 0o777 == 0o700
+
+
+def test_files_go_when_one_of_their_batches_is_released(tmp_path):
+    spark = Spark()
+    files = LocalFiles(tmp_path / "rows", least_bytes=1)
+    files.frame(spark, first := tables("a", "b"))
+    files.frame(spark, tables("c"))
+    files.release(first)
+    files.release(first)
+    assert [str(each) for each in (tmp_path / "rows").iterdir()] == spark.scanned[1:]
+
+
+def test_what_an_earlier_process_left_is_removed(tmp_path):
+    left = tmp_path / "rows" / "rows-1.parquet"
+    left.parent.mkdir()
+    left.write_bytes(b"payload")
+    LocalFiles(tmp_path / "rows")
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_batch_without_rows_is_handed_over_as_well(tmp_path, rows):
+    spark = Spark()
+    assert LocalFiles(tmp_path / "rows").frame(spark, tables("a", count=rows)) == "inline"
+    assert spark.inline[0].num_rows == rows

@@ -1,0 +1,82 @@
+"""Records of a line become rows, and rows an Arrow table."""
+
+import json
+
+import pytest
+
+from mld.spark.errors import BatchFailed
+from mld.spark.model import BATCH_COLUMN, Batch, Position, Row, ShardKey
+from mld.spark.rows.records import RAW_SCHEMA, batched_table, read_delivery, rows_of, table_of
+from protocol import ProcessRecords, Record, encode
+
+
+def record(sequence="5", data="aGk=", sub=2, key="k", arrival=1_700_000_000_123):
+    return Record(data, key, sequence, arrival, sub)
+
+
+RECORDS = (
+    record(),
+    record(sequence=str(10**55), data="", sub=None, key=None, arrival=None),
+    record(data=None, key='"\\é\u2028😀'),
+)
+
+
+def test_both_ways_to_read_a_line_give_the_same_rows():
+    line = encode(ProcessRecords(RECORDS, 17))
+    rows, rest = read_delivery(line)
+    assert rows == rows_of(RECORDS)
+    assert rows[0] == Row(Position(5, 2), "k", b"hi", 1_700_000_000_123)
+    assert rows[1] == Row(Position(10**55, 0), "", b"", None)
+    assert json.loads(rest) == {
+        "action": "processRecords",
+        "records": [],
+        "millisBehindLatest": 17,
+    }
+
+
+def test_an_unknown_distance_to_the_tip_stays_unknown():
+    _, rest = read_delivery(encode(ProcessRecords((), None)))
+    assert json.loads(rest)["millisBehindLatest"] is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"action":"shardEnded"}\n',
+        b"",
+        b'{"action":"processRecords"}\n',
+        b'{"action":"processRecords","records":[{"sequenceNumber":"x"}]}\n',
+        b'{"action":"processRecords","records":[{"sequenceNumber":"1","data":"*"}]}\n',
+        b'{"action":"processRecords","records":[',
+    ],
+)
+def test_any_other_line_is_left_to_the_connection(line):
+    assert read_delivery(line) is None
+
+
+@pytest.mark.parametrize("bad", [record(sequence=None), record(sequence="x"), record(data="*x*")])
+def test_a_record_that_no_daemon_wrote_is_refused(bad):
+    with pytest.raises(BatchFailed, match="a record of the daemon cannot be read"):
+        rows_of([bad])
+
+
+def batch(*rows, shard="shard-1"):
+    return Batch(ShardKey("app", "stream", shard), None, Position(9), tuple(rows))
+
+
+def test_rows_become_the_raw_columns():
+    table = table_of(batch(*rows_of(RECORDS)))
+    assert table.schema == RAW_SCHEMA
+    first = table.to_pylist()[0]
+    assert first["data"] == b"hi"
+    assert (first["sequence_number"], first["sub_sequence_number"]) == ("5", 2)
+    assert first["approximate_arrival_timestamp"].isoformat() == "2023-11-14T22:13:20.123000+00:00"
+    assert (first["shard_id"], first["stream_name"]) == ("shard-1", "stream")
+    assert table.to_pylist()[1]["approximate_arrival_timestamp"] is None
+
+
+def test_a_table_says_whose_each_row_is():
+    one, none = batch(*rows_of(RECORDS)), batch()
+    assert batched_table(one)[BATCH_COLUMN].to_pylist() == [one.batch_id] * 3
+    assert batched_table(none).num_rows == table_of(none).num_rows == 0
+    assert batched_table(none).schema == batched_table(one).schema

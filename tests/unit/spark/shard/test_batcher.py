@@ -1,0 +1,215 @@
+"""Where a shard's records are cut."""
+
+from hypothesis import given, strategies as st
+
+from mld.spark.model import Position, Row
+from mld.spark.shard.batcher import Limits, Moment, ShardBuffer
+
+
+def row(sequence, sub=0, size=1):
+    return Row(Position(sequence, sub), "key", b"x" * size, None)
+
+
+def rows(*sequences):
+    return [row(each) for each in sequences]
+
+
+def at(sequence, sub=0):
+    return Position(sequence, sub)
+
+
+def buffer(records=100, size=10_000, delay=8.0, tick=0.0, **more):
+    return ShardBuffer(Limits(records, size, delay, tick), **more)
+
+
+def test_a_batch_is_cut_at_max_records_and_names_what_it_follows():
+    shard = buffer(records=3)
+    shard.add(rows(1, 2, 3, 4), 0.0, 42)
+    cut = shard.cut(0.0)
+    assert (cut.after, cut.to, len(cut.rows), cut.is_forced) == (None, at(3), 3, False)
+    assert cut.millis_behind_latest == 42
+    assert shard.cut(0.0) is None
+    assert len(shard) == 1
+
+
+def test_a_second_batch_follows_the_first():
+    shard = buffer(records=2, after=at(5), drop_through=at(5))
+    shard.add(rows(6, 7, 8, 9), 0.0)
+    first, second = shard.cut(0.0), shard.cut(0.0)
+    assert (first.after, first.to) == (at(5), at(7))
+    assert (second.after, second.to) == (at(7), at(9))
+
+
+def test_a_batch_is_cut_before_it_exceeds_max_bytes():
+    shard = buffer(size=10)
+    shard.add([row(1, size=4), row(2, size=4), row(3, size=4)], 0.0)
+    assert shard.payload_bytes == 12
+    assert shard.cut(0.0).to == at(2)
+    assert shard.payload_bytes == 4
+
+
+def test_a_record_bigger_than_max_bytes_is_a_batch_of_its_own():
+    shard = buffer(size=10)
+    shard.add([row(1, size=4), row(2, size=1_000_000), row(3, size=1)], 0.0)
+    assert [shard.cut(0.0).to, shard.cut(0.0).to] == [at(1), at(2)]
+    assert shard.cut(0.0) is None
+
+
+def test_without_ticks_a_flow_is_cut_when_its_oldest_record_has_the_whole_age():
+    shard = buffer(delay=8.0)
+    shard.add(rows(1), 0.0)
+    shard.add(rows(2), 7.0)
+    assert shard.cut(7.9) is None
+    assert shard.cut(8.0).to == at(2)
+
+
+def test_age_counts_from_the_oldest_record_that_is_left():
+    shard = buffer(records=2, delay=8.0)
+    shard.add(rows(1, 2, 3), 0.0)
+    shard.add(rows(4), 5.0)
+    assert shard.cut(5.0).to == at(2)
+    assert shard.cut(7.0).to == at(4)  # two that are left are again a batch by number
+    shard.add(rows(5), 9.0)
+    assert shard.cut(16.0) is None
+    assert shard.cut(17.0).to == at(5)
+
+
+def test_with_ticks_a_flow_is_cut_one_tick_early():
+    shard = buffer(delay=8.0, tick=1.0)
+    shard.add(rows(1), 0.0)
+    assert shard.cut(6.9) is None
+    assert shard.cut(7.0).to == at(1)
+
+
+def test_an_idle_tail_is_cut_after_half_of_the_delay():
+    shard = buffer(delay=8.0, tick=1.0)
+    shard.add(rows(1), 0.0)
+    assert shard.cut(3.9, Moment.IDLE) is None
+    assert shard.cut(4.0, Moment.FLOWING) is None
+    assert shard.cut(4.0, Moment.IDLE).to == at(1)
+
+
+def test_at_the_end_whatever_is_there_is_a_batch():
+    for moment in (Moment.STOPPING, Moment.SHARD_ENDED):
+        shard = buffer()
+        assert shard.cut(0.0, moment) is None
+        shard.add(rows(1), 0.0)
+        assert shard.cut(0.0, moment).to == at(1)
+
+
+def test_records_up_to_the_mark_are_dropped_and_counted():
+    shard = buffer(drop_through=at(5, 2), after=at(5, 2))
+    shard.add([row(4), row(5, 0), row(5, 2), row(5, 3), row(6)], 0.0)
+    assert shard.dropped == 3
+    assert shard.delivered == at(6)
+    cut = shard.cut(0.0, Moment.STOPPING)
+    assert [each.position for each in cut.rows] == [at(5, 3), at(6)]
+
+
+def test_a_record_that_comes_twice_is_kept_once():
+    shard = buffer()
+    shard.add(rows(1, 1, 2), 0.0)
+    shard.add(rows(2), 0.0)
+    assert (len(shard), shard.dropped) == (2, 2)
+
+
+def test_positions_compare_as_numbers_and_not_as_texts():
+    shard = buffer(drop_through=at(9))
+    shard.add([row(10**55)], 0.0)
+    assert len(shard) == 1
+
+
+def test_a_forced_cut_ends_exactly_where_it_has_to_whatever_the_limits_say():
+    shard = buffer(records=2, size=3, after=at(1), drop_through=at(1), forced_to=at(5))
+    shard.add(rows(2, 3, 4), 0.0)
+    assert not shard.is_full
+    assert shard.forced_to == at(5)
+    assert shard.cut(100.0) is None
+    assert shard.cut(100.0, Moment.STOPPING) is None
+    shard.add(rows(5, 6), 0.0)
+    cut = shard.cut(0.0)
+    assert (cut.after, cut.to, len(cut.rows), cut.is_forced) == (at(1), at(5), 4, True)
+    assert shard.forced_to is None
+    shard.add(rows(7), 0.0)
+    assert shard.is_full
+    after = shard.cut(0.0)
+    assert (after.after, after.to, after.is_forced) == (at(5), at(7), False)
+
+
+def test_a_forced_cut_may_be_empty_of_records_and_still_has_its_end():
+    shard = buffer(after=at(1), drop_through=at(1), forced_to=at(5))
+    shard.add(rows(9), 0.0)
+    cut = shard.cut(0.0)
+    assert (cut.to, cut.rows, cut.is_forced) == (at(5), (), True)
+    assert len(shard) == 1
+
+
+def test_the_end_of_the_shard_completes_a_forced_cut():
+    shard = buffer(forced_to=at(5))
+    assert shard.cut(0.0) is None
+    shard.add(rows(2, 4), 0.0)
+    assert shard.cut(0.0, Moment.STOPPING) is None
+    cut = shard.cut(0.0, Moment.SHARD_ENDED)
+    assert (cut.to, len(cut.rows)) == (at(5), 2)
+
+
+def test_a_forced_cut_is_void_only_if_the_first_record_lies_beyond_it():
+    shard = buffer(forced_to=at(5))
+    assert shard.void_forced() is None
+    shard.add(rows(5), 0.0)
+    assert shard.void_forced() is None
+    beyond = buffer(forced_to=at(5))
+    beyond.add(rows(6), 0.0)
+    assert beyond.void_forced() == at(6)
+    assert beyond.void_forced() is None
+    assert not beyond.cut(0.0, Moment.STOPPING).is_forced
+
+
+def test_what_is_discarded_is_gone():
+    shard = buffer(records=1)
+    shard.add(rows(1, 2), 0.0)
+    shard.discard()
+    assert (len(shard), shard.payload_bytes, shard.cut(9.0, Moment.STOPPING)) == (0, 0, None)
+
+
+positions = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(0, 3), st.integers(0, 9)), max_size=40
+)
+
+
+@given(
+    positions,
+    st.integers(1, 5),
+    st.integers(1, 20),
+    st.none() | st.integers(0, 30),
+    st.lists(st.integers(1, 7), max_size=10),
+)
+def test_every_record_beyond_the_mark_is_in_one_batch_in_order_within_the_limits(
+    given_positions, most, size, mark, deliveries
+):
+    """Invariants 6, 7 and 22: any deliveries, any limits."""
+    drop = None if mark is None else at(mark, 1)
+    shard = buffer(records=most, size=size, after=drop, drop_through=drop)
+    ordered = [row(*each) for each in sorted(given_positions)]
+    wanted = []
+    for each in ordered:
+        is_new = not wanted or each.position > wanted[-1].position
+        if is_new and (drop is None or each.position > drop):
+            wanted.append(each)
+    cuts = []
+    for count in [*deliveries, len(ordered)]:
+        shard.add(ordered[:count], 0.0)
+        ordered = ordered[count:]
+        while (cut := shard.cut(0.0)) is not None:
+            cuts.append(cut)
+        assert not shard.is_full
+    while (cut := shard.cut(0.0, Moment.STOPPING)) is not None:
+        cuts.append(cut)
+    assert [each for cut in cuts for each in cut.rows] == wanted
+    end = drop
+    for cut in cuts:
+        assert cut.after == end
+        assert cut.to == cut.rows[-1].position
+        assert len(cut.rows) <= most
+        assert len(cut.rows) == 1 or sum(len(each.data) for each in cut.rows) <= size
+        end = cut.to
