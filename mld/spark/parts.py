@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mld.spark.config import SparkConfig
     from mld.spark.facts import Facts
     from mld.spark.pipeline import Pipeline
-    from mld.spark.worker.pipes import ShardInput, ShardOutput
+    from mld.spark.shard.pipes import ShardInput, ShardOutput
 
 
 #: URL and token of a server.

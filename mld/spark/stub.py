@@ -16,10 +16,9 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from mld.spark import stub_wait
+from mld.spark import rendezvous, stub_wait
 from mld.spark.signs import TIMEOUT_KEY, interval_s
 from mld.spark.stub_wait import BROKEN, end
-from mld.spark.worker import rendezvous
 
 if TYPE_CHECKING:
     import socket

@@ -10,8 +10,8 @@ import pytest
 
 from mld.spark.errors import SparkChildError
 from mld.spark.parquet import chain, chain_files
+from mld.spark.parquet.staging import Staging
 from mld.spark.sinks.parquet_chain import ParquetChainSink
-from mld.spark.sinks.staging import Staging
 from tests.sim_spark.world import judge
 
 pytestmark = pytest.mark.sim

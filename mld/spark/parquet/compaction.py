@@ -32,7 +32,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from mld.spark.errors import BatchFailed
 from mld.spark.parquet import chain, chain_files, chain_layout
 from mld.spark.parquet.reading import shard_directories
-from mld.spark.sinks.staging import Staging
+from mld.spark.parquet.staging import Staging
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

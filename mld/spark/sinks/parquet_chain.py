@@ -25,7 +25,7 @@ from mld.spark.calls import require_wanted
 from mld.spark.errors import BatchFailed, ConfigError, Fenced, SinkRefused
 from mld.spark.model import BATCH_COLUMN, position_text
 from mld.spark.parquet import chain, chain_files, chain_layout
-from mld.spark.sinks.staging import Staging
+from mld.spark.parquet.staging import Staging
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

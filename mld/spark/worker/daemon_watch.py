@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from mld.spark.worker.rendezvous import start_time
+from mld.spark.rendezvous import start_time
 
 
 class DaemonWatch:

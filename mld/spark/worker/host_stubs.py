@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mld.spark.errors import SparkChildError
+from mld.spark.shard.pipes import ShardInput, ShardOutput
 from mld.spark.signs import SIGN
-from mld.spark.worker.pipes import ShardInput, ShardOutput
 
 if TYPE_CHECKING:
     from collections.abc import Callable

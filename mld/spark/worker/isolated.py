@@ -22,12 +22,12 @@ from mld.spark.app_loading import load, passing_session, require_pyspark
 from mld.spark.config import read_properties
 from mld.spark.errors import ConfigError, SparkChildError, SparkUnreachable
 from mld.spark.facts import Facts, gather_properties
-from mld.spark.host import check_packages
 from mld.spark.parts import SparkParts, address_of
+from mld.spark.shard.pipes import ShardInput, ShardOutput
 from mld.spark.signs import SIGN, SignsOfLife
 from mld.spark.stub_wait import end
 from mld.spark.worker.host_stubs import start_thread
-from mld.spark.worker.pipes import ShardInput, ShardOutput
+from mld.spark.worker.packages import check_packages
 
 if TYPE_CHECKING:
     import socket

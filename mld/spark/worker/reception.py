@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from mld.spark import rendezvous
 from mld.spark.errors import SparkChildError
-from mld.spark.worker import rendezvous
 from mld.spark.worker.host_stubs import Start, Stub, Word, serve, start_thread
 
 if TYPE_CHECKING:

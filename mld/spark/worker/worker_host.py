@@ -20,12 +20,12 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+from mld.spark import rendezvous
 from mld.spark.app_loading import load, passing_session
 from mld.spark.config import SparkConfig, read_properties
 from mld.spark.errors import ConfigError, SparkChildError
 from mld.spark.facts import Facts, gather_properties
 from mld.spark.parts import address_of
-from mld.spark.worker import rendezvous
 from mld.spark.worker.daemon_watch import DaemonWatch
 from mld.spark.worker.host_log import LinePump, ShardLogHandler
 from mld.spark.worker.host_stubs import Ready, Start, Word, start_thread

@@ -117,7 +117,7 @@ def test_a_host_is_told_the_file_and_the_arguments_of_the_app():
 
 def test_a_directory_that_cannot_be_private_is_said():
     program = (
-        "from mld.spark import stub\nfrom mld.spark.worker import rendezvous\n"
+        "from mld.spark import rendezvous, stub\n"
         "rendezvous._LONGEST_PATH = 0\n"
         f"stub.main([{__file__!r}])"
     )

@@ -4,7 +4,7 @@ import os
 import socket
 import subprocess
 
-from mld.spark.worker.rendezvous import Place
+from mld.spark.rendezvous import Place
 from mld.spark.worker.worker_host import sweep
 
 

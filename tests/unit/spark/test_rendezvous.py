@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from mld.spark.worker import rendezvous
-from mld.spark.worker.rendezvous import (
+from mld.spark import rendezvous
+from mld.spark.rendezvous import (
     Place,
     attach,
     locked,
