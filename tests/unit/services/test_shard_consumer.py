@@ -477,7 +477,7 @@ def test_by_default_a_dead_child_ends_the_daemon(caplog):
         assert failed.value.action == "processRecords"
         assert failed.value.child_exit_code == 3
         assert len(world.children.children) == 1
-        errors = [each.message for each in caplog.records if each.levelname == "ERROR"]
+        errors = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
         assert errors == [str(failed.value)]
 
     in_world(test, children=ScriptedChildren(crashing))
