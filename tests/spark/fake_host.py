@@ -1,10 +1,12 @@
 """A Spark host without Spark: real processes, real pipes, a server that only exists.
 
 ``python -m tests.spark.fake_host`` is what the stubs of these tests start. ``FAKE_DIR`` is where it
-notes what it does; ``FAKE_START`` says how its start goes.
+notes what it does; ``FAKE_START`` says how its start goes. On SIGUSR1 it writes the stacks of its
+threads there.
 """
 
 import ctypes
+import faulthandler
 import json
 import logging
 import os
@@ -150,4 +152,6 @@ class FakeParts:
 
 
 if __name__ == "__main__":
+    stacks = (Path(os.environ["FAKE_DIR"]) / "stacks").open("w")
+    faulthandler.register(signal.SIGUSR1, stacks)
     main(parts=FakeParts())

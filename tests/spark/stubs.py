@@ -155,6 +155,18 @@ class Worker:
     def is_over(self):
         return not any(map(is_alive, self.hosts + self.servers))
 
+    def wait_until_over(self, what, patience_s):
+        """Until hosts and servers have ended; a failure says who has not, and what hosts do."""
+        try:
+            wait_for(self.is_over, what, patience_s)
+        except AssertionError as error:
+            left = [pid for pid in self.hosts + self.servers if is_alive(pid)]
+            for pid in set(left) & set(self.hosts):
+                os.kill(pid, signal.SIGUSR1)
+            time.sleep(1)
+            said = "\n".join(self.noted("stacks"))
+            raise AssertionError(f"{error}; alive: {left}; hosts {self.hosts}\n{said}") from None
+
     def close(self):
         for child in self.children:
             child.close()

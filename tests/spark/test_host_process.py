@@ -179,7 +179,7 @@ def test_when_the_host_is_killed_every_stub_says_so_and_the_server_is_gone(worke
         code, errors = child.end(5.0)
         assert code == 70
         assert errors.endswith(f"kcl-mld-spark: the Spark host (pid {host}) went away\n")
-    wait_for(worker.is_over, "no server is left", 5.0)
+    worker.wait_until_over("no server is left", 5.0)
     worker.child().begin()
     assert len(worker.hosts) == 2
 
@@ -205,7 +205,7 @@ def test_nothing_is_left_five_seconds_after_the_daemon_was_killed(worker, busy):
         wait_for(lambda: {"blocked", "stuck"} & set(worker.noted("sessions")), "it is busy")
     worker.daemon.kill()
     worker.daemon.wait()
-    wait_for(worker.is_over, "host and server end", 5.0)
+    worker.wait_until_over("host and server end", 5.0)
     assert child.end(2.0)[0] in {0, 70}
 
 
@@ -220,7 +220,7 @@ def test_a_python_worker_that_outlives_its_server_ends_with_the_host(worker, end
     else:
         os.kill(worker.hosts[0], end)
     try:
-        wait_for(worker.is_over, "host, server and Python worker end", 5.0)
+        worker.wait_until_over("host, server and Python worker end", 5.0)
     finally:
         for pid in filter(is_alive, worker.servers):
             kill(pid)
@@ -254,7 +254,7 @@ def test_a_terminated_host_tells_its_stubs(worker):
     os.kill(worker.hosts[0], signal.SIGTERM)
     code, errors = child.end(5.0)
     assert (code, errors.splitlines()[-1]) == (70, "kcl-mld-spark: the Spark host was told to end")
-    wait_for(worker.is_over, "host and server end", 5.0)
+    worker.wait_until_over("host and server end", 5.0)
 
 
 FAILING_STARTS = {
@@ -292,7 +292,7 @@ def test_a_start_that_fails_is_told_to_every_stub_before_initialize_is_answered(
         (line,) = [line for line in errors.splitlines() if line.startswith("kcl-mld-spark: ")]
         assert text in line
         assert child.hear() == b""
-    wait_for(worker.is_over, "nothing is left", 5.0)
+    worker.wait_until_over("nothing is left", 5.0)
 
 
 def test_a_missing_app_is_told_without_a_host(worker):
@@ -332,7 +332,7 @@ def test_the_host_outlives_its_last_shard_by_the_linger(worker):
         child.end()
     started = time.monotonic()
     assert len(worker.hosts) == 1, "the second child found the host of the first"
-    wait_for(worker.is_over, "the host ends", 8.0)
+    worker.wait_until_over("the host ends", 8.0)
     assert time.monotonic() - started > 1.5
     assert list(worker.folder.glob("kcl-mld-*/*")) == [], "no socket and no lock is left"
     worker.child().begin()
@@ -404,7 +404,7 @@ def test_under_another_daemon_the_file_says_what_the_environment_does_not(worker
     child = worker.child(argv=argv).begin()
     child.process.stdin.close()
     assert child.end()[0] == 0
-    wait_for(worker.is_over, "the linger of the file is over", 8.0)
+    worker.wait_until_over("the linger of the file is over", 8.0)
 
 
 def test_isolated_children_serve_themselves_with_one_server(worker):

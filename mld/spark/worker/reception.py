@@ -246,8 +246,9 @@ class Reception:
             self.request_end(_DAEMON_ENDED)
 
     def _reason(self) -> End | None:
-        if self._end is None:
-            self._end = self._failure()
+        # A request from another thread may come while we look, and must not be overwritten.
+        if self._end is None and (failure := self._failure()) is not None:
+            self.request_end(failure)
         if self._end is not None:
             return self._end
         since = self._alone_since

@@ -1,0 +1,33 @@
+"""What ends a host, whenever it comes."""
+
+import socket
+
+from mld.spark.worker.host_stubs import Start, Word
+from mld.spark.worker.reception import End, Reception
+
+
+class Daemon:
+    """Lives on; ``meanwhile`` happens while somebody looks at it."""
+
+    descriptor = None
+
+    def __init__(self):
+        self.meanwhile = lambda: None
+
+    def has_ended(self):
+        self.meanwhile()
+        return False
+
+
+def test_a_request_to_end_that_comes_during_a_look_around_is_not_lost(tmp_path):
+    """A SIGTERM is handled in another thread than the one that looks."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "host.sock"))
+        listener.listen()
+        daemon = Daemon()
+        reception = Reception(
+            listener, str(tmp_path / "host.lock"), daemon, Start(), None, None, linger_s=3.0
+        )
+        told = End("told to end", Word(70, "told to end"))
+        daemon.meanwhile = lambda: reception.request_end(told)
+        assert reception.run() is told
