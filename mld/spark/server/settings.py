@@ -150,7 +150,10 @@ def module_options(version: int) -> list[str]:
     Each option is given to those versions that know it: Spark's own ``IgnoreUnrecognizedVMOptions``
     would let a user's slip of the pen pass as well.
     """
-    options = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED_PACKAGES]
+    gone = {"sun.security.action"} if version >= 25 else set()  # Java warns of what is not there
+    options = [
+        f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED_PACKAGES if name not in gone
+    ]
     if version >= 22:
         options.append("--enable-native-access=ALL-UNNAMED")
     if version >= 23:  # Arrow reads memory with sun.misc.Unsafe, which 24 warns of

@@ -181,3 +181,9 @@ def test_the_server_does_not_take_itself_for_a_client():
 def test_errors_that_quote_data_are_logged_for_debugging_only():
     assert "scheduler.TaskSetManager" in log4j_text("WARN")
     assert "scheduler.TaskSetManager" not in log4j_text("DEBUG")
+
+
+def test_a_package_that_java_25_has_not_is_opened_up_to_24_only():
+    opened = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+    assert opened in _command(24)
+    assert opened not in _command(25)
