@@ -125,7 +125,7 @@ class JobWriter:
                 return staged, tickets
         except Exception as error:
             if is_session_lost(error) and (renew := getattr(self._sessions, "renew", None)):
-                with contextlib.suppress(Overdue):
+                with contextlib.suppress(Overdue):  # the next attempt asks for a session again
                     call_within(SESSION_S, lambda: renew(session), name=f"{self._tag}-renewal")
             raise
         finally:

@@ -67,14 +67,7 @@ def prepare(
 ) -> Setup:
     """Find Java and Spark, and write the server's files.
 
-    Args:
-        config: the ``spark.*`` properties.
-        directory: private to us (0700) and empty; the server's files go there.
-        environ: of the server, which also says where ``spark.jars.packages`` come from.
-        app_name: as Spark's pages show it.
-        jars: added to those of ``spark.conf.spark.jars``.
-        packages: Maven coordinates, added to those of ``spark.conf.spark.jars.packages``.
-        conf: of a sink; replaces what ``spark.conf.*`` has under the same name.
+    The arguments are those of :meth:`mld.spark.server.launcher.EmbeddedServer.launch`.
 
     Raises:
         ConfigError: a property has no place there.

@@ -102,7 +102,7 @@ class JdbcStaging:
             self._stage(frame, stage)
             return StagedRows(stage, self._fit(stage))
         except BaseException:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # it is registered: a later sweep drops it
                 self._tables.drop(stage)
             raise
 

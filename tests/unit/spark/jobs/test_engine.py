@@ -12,7 +12,7 @@ from mld.spark.errors import BatchFailed, Fenced, RecordRefused, SparkUnreachabl
 from mld.spark.jobs import engine as engine_module
 from mld.spark.jobs.progress import Progress
 from mld.spark.model import Batch, Position, Row, ShardKey
-from tests.unit.spark.shard_kit import WAIT_S, Bench, Frame, HandClock, MemorySink
+from tests.unit.spark.shard_kit import WAIT_S, Frame, HandClock, MemorySink
 
 
 def batch(shard="a", sequence=1, after=None, size=1, stream="stream"):
@@ -23,20 +23,6 @@ def batch(shard="a", sequence=1, after=None, size=1, stream="stream"):
 
 def always():
     return True
-
-
-@pytest.fixture
-def bench():
-    made = []
-
-    def make(*args, **properties):
-        made.append(Bench(*args, **properties))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.sink.gate.set()
-        each.engine.close()
 
 
 def hold_runner(b, shard="busy"):

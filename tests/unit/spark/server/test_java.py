@@ -90,21 +90,20 @@ def test_the_error_tells_why_the_java_on_the_path_was_not_taken(tmp_path, monkey
         find_java(_NONE, {"PATH": f"{old}/bin"})
 
 
-def test_a_program_that_is_no_java_is_told_apart(tmp_path):
+@pytest.mark.parametrize(
+    ("content", "mode", "reason"),
+    [
+        ("#!/bin/sh\necho hello\n", 0o700, "does not answer like a Java"),
+        ("not a program", 0o600, "cannot be run"),
+    ],
+    ids=["another program", "not to be run"],
+)
+def test_a_file_that_is_no_java_is_told_apart(tmp_path, content, mode, reason):
     program = tmp_path / "bin" / "java"
     program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho hello\n")
-    program.chmod(0o700)
-    with pytest.raises(MissingPart, match="does not answer like a Java"):
-        find_java(_NONE, {"JAVA_HOME": str(tmp_path)})
-
-
-def test_a_file_that_cannot_be_run_is_told_apart(tmp_path):
-    program = tmp_path / "bin" / "java"
-    program.parent.mkdir()
-    program.write_text("not a program")
-    program.chmod(0o600)
-    with pytest.raises(MissingPart, match="cannot be run"):
+    program.write_text(content)
+    program.chmod(mode)
+    with pytest.raises(MissingPart, match=reason):
         find_java(_NONE, {"JAVA_HOME": str(tmp_path)})
 
 

@@ -10,25 +10,11 @@ from mld.spark.errors import BatchFailed, ConfigError, Fenced, Recut
 from mld.spark.model import Intent, Position, ShardKey
 from mld.spark.pipeline import Pipeline, SparkRecordProcessor
 from protocol import Initialize, ProcessRecords, ShardEnded, ShutdownRequested
-from tests.unit.spark.shard_kit import WAIT_S, Bench, HandClock, MemorySink, record
+from tests.unit.spark.shard_kit import WAIT_S, HandClock, MemorySink, record
 
 
 def records(*sequences):
     return [record(each) for each in sequences]
-
-
-@pytest.fixture
-def bench():
-    made = []
-
-    def make(*args, **properties):
-        made.append(Bench(*args, **properties))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.sink.gate.set()
-        each.engine.close()
 
 
 def until(session, reached):
