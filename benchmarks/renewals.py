@@ -31,8 +31,8 @@ from mld.model.sequence import TRIM_HORIZON
 from mld.model.shard import HashRange
 from mld.model.stream import Stream
 from mld.ports.metrics import NoMetrics
-from mld.services.lease_renewer import LeaseRenewer
-from mld.services.lease_store import LeaseStore
+from mld.services.leases.lease_renewer import LeaseRenewer
+from mld.services.leases.lease_store import LeaseStore
 
 LEASES = 300
 STALL_S = 12.0

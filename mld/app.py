@@ -23,17 +23,18 @@ from mld.adapters.guardian import Guardian
 from mld.adapters.kinesis import BotocoreKinesis
 from mld.adapters.system_clock import RandomIds, SystemClock
 from mld.ports.metrics import Metrics, NoMetrics
-from mld.services.byte_budget import ByteBudget
 from mld.services.cloudwatch_metrics import CloudWatchMetrics
-from mld.services.lease_cleanup import LeaseCleanup
-from mld.services.lease_coordinator import LeaseCoordinator
+from mld.services.consuming.consumer_parts import ConsumerParts
+from mld.services.consuming.shard_consumer import ShardConsumer
+from mld.services.leases.lease_coordinator import LeaseCoordinator
 from mld.services.memory_return import MemoryReturn
-from mld.services.polling_publisher import PollingParts
+from mld.services.retrieval.byte_budget import ByteBudget
+from mld.services.retrieval.polling_publisher import PollingParts
 from mld.services.scheduler import Scheduler, SchedulerParts
-from mld.services.shard_consumer import ConsumerParts, ShardConsumer
-from mld.services.shard_detector import ShardDetector
-from mld.services.shard_end import ShardEnd
-from mld.services.shard_syncer import ShardSyncer
+from mld.services.shards.lease_cleanup import LeaseCleanup
+from mld.services.shards.shard_detector import ShardDetector
+from mld.services.shards.shard_end import ShardEnd
+from mld.services.shards.shard_syncer import ShardSyncer
 from mld.services.watchdog import LoopWatchdog
 
 if TYPE_CHECKING:

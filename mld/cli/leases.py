@@ -19,14 +19,14 @@ from mld.decide.lease_report import Grouping, group_leases, state_of
 from mld.errors import NotFound, ResourceMissing
 from mld.model.masking import printable
 from mld.model.stream import Stream
-from mld.services.lease_store import LeaseStore
+from mld.services.leases.lease_store import LeaseStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mld.model.config import Config
     from mld.model.lease import Lease
-    from mld.services.lease_store import TableScan
+    from mld.services.leases.lease_scan import TableScan
 
 _HEADINGS = ("lease", "owner", "counter", "checkpoint", "switches", "parents", "children", "state")
 #: Columns with numbers, aligned right.

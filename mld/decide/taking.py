@@ -209,8 +209,8 @@ def _choose(
         return [], TakeReason.BALANCED
     if free:
         return _some(free, needed, rng), TakeReason.AVAILABLE
-    loot = live[_fullest(live, rng)]
-    chosen = _some(loot, _steal_count(len(loot), target, needed, limits), rng)
+    victim_leases = live[_fullest(live, rng)]
+    chosen = _some(victim_leases, _steal_count(len(victim_leases), target, needed, limits), rng)
     return chosen, TakeReason.STEAL if chosen else TakeReason.BALANCED
 
 
@@ -227,7 +227,7 @@ def _steal_count(victim_has: int, target: int, needed: int, limits: TakeLimits) 
 
 
 def _fullest(live: Mapping[str, list[Lease]], rng: random.Random) -> str:
-    """One of the workers with the most leases; by chance, so that thieves spread."""
+    """One of the workers with the most leases; by chance, so that stealing workers spread."""
     most = max(len(leases) for leases in live.values())
     return rng.choice(sorted(worker for worker, leases in live.items() if len(leases) == most))
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from mld.decide.metric_set import OPERATION, MetricKey, MetricQueue, dimensions_of
 from mld.errors import MldError
 from mld.ports.metrics import Level, Unit
-from mld.services.signal import Signal
+from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from mld.model.config import MetricsConfig
@@ -67,7 +67,7 @@ class CloudWatchMetrics:
         self._worker_id = worker_id
         self._clock = clock
         self._queue = MetricQueue(config.max_queue)
-        self._is_full = Signal()
+        self._is_full = Wakeup()
         self._is_closed = False
         self._lost = 0
         self._warned_at: float | None = None

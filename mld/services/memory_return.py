@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.services.byte_budget import ByteBudget
+    from mld.services.retrieval.byte_budget import ByteBudget
 
 log = logging.getLogger(__name__)
 

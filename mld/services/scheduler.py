@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from mld.decide.lifecycle import ShutdownReason
 from mld.errors import ChildFailed, LeaseLost, MldError
-from mld.services.deadline import Deadline
-from mld.services.scheduler_parts import SchedulerParts, StopOutcome
 from mld.services.worker_start import WorkerStart
 
 if TYPE_CHECKING:
@@ -29,14 +27,44 @@ if TYPE_CHECKING:
     from mld.model.lease import HeldLease
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
-    from mld.services.shard_consumer import ShardConsumer
-
-__all__ = ["RECONCILE_S", "Scheduler", "SchedulerParts", "StopOutcome"]
+    from mld.services.consuming.shard_consumer import ShardConsumer
+    from mld.services.leases.lease_coordinator import LeaseCoordinator
+    from mld.services.shards.lease_cleanup import LeaseCleanup
+    from mld.services.shards.shard_syncer import ShardSyncer
 
 log = logging.getLogger(__name__)
 
 #: Upper bound between two comparisons of held leases and consumers; every change wakes it earlier.
 RECONCILE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class StopOutcome:
+    """How the worker ended.
+
+    Attributes:
+        complete: every child was told and every lease released within the grace.
+        leases_left: leases that still name us in the table.
+    """
+
+    complete: bool
+    leases_left: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerParts:
+    """What a Scheduler runs; built by ``mld.app``.
+
+    Attributes:
+        loops: name and coroutine function of every further service loop.
+        new_consumer: makes the consumer of a lease that was just gained.
+    """
+
+    coordinator: LeaseCoordinator
+    syncer: ShardSyncer
+    cleanup: LeaseCleanup
+    new_consumer: Callable[[HeldLease], ShardConsumer]
+    loops: tuple[tuple[str, Callable[[], Coroutine[Any, Any, None]]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +275,6 @@ class Scheduler:
         """Stop taking, finish and tell every child, release every lease, within the grace."""
         coordinator = self._parts.coordinator
         coordinator.stop_taking()
-        deadline = Deadline(self._clock, self._config.shutdown_grace_s)
         if not self._stop_now and self._config.shutdown_grace_s > 0:
             log.info(
                 "Stopping: %d shards have %.0f s to finish",
@@ -257,7 +284,7 @@ class Scheduler:
             for consumer in self.consumers():
                 consumer.request_shutdown()
             try:
-                async with asyncio.timeout(deadline.remaining_s()) as self._grace:
+                async with asyncio.timeout(self._config.shutdown_grace_s) as self._grace:
                     await self._idle.wait()
                     await coordinator.settled()
                     await self._release_held()

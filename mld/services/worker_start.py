@@ -17,8 +17,8 @@ from mld.errors import AwsError, MldError, NotFound, ResourceMissing
 if TYPE_CHECKING:
     from mld.model.config import Config
     from mld.ports.metrics import Metrics
-    from mld.services.lease_coordinator import LeaseCoordinator
-    from mld.services.shard_syncer import ShardSyncer
+    from mld.services.leases.lease_coordinator import LeaseCoordinator
+    from mld.services.shards.shard_syncer import ShardSyncer
 
 log = logging.getLogger(__name__)
 

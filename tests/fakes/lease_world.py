@@ -16,12 +16,12 @@ from mld.model.sequence import TRIM_HORIZON
 from mld.model.shard import HashRange
 from mld.model.stream import Stream
 from mld.ports.metrics import Level, Unit
-from mld.services.fleet_watch import FleetWatch
-from mld.services.leader_elector import LeaderElector
-from mld.services.lease_coordinator import LeaseCoordinator
-from mld.services.lease_renewer import LeaseRenewer
-from mld.services.lease_store import LeaseStore
-from mld.services.lease_taker import LeaseTaker
+from mld.services.leases.fleet_watch import FleetWatch
+from mld.services.leases.leader_elector import LeaderElector
+from mld.services.leases.lease_coordinator import LeaseCoordinator
+from mld.services.leases.lease_renewer import LeaseRenewer
+from mld.services.leases.lease_store import LeaseStore
+from mld.services.leases.lease_taker import LeaseTaker
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.dynamodb_model import DynamoDbModel

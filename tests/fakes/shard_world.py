@@ -19,10 +19,10 @@ from mld.model.config import (
 from mld.model.credentials import CredentialChain
 from mld.model.sequence import ExtendedSequenceNumber, InitialPosition, Sentinel
 from mld.model.stream import Stream
-from mld.services.lease_cleanup import LeaseCleanup
-from mld.services.shard_detector import ShardDetector
-from mld.services.shard_end import ShardEnd
-from mld.services.shard_syncer import ShardSyncer
+from mld.services.shards.lease_cleanup import LeaseCleanup
+from mld.services.shards.shard_detector import ShardDetector
+from mld.services.shards.shard_end import ShardEnd
+from mld.services.shards.shard_syncer import ShardSyncer
 from tests.fakes.lease_world import TABLE, World
 from tests.sim.loop import run
 

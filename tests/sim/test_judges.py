@@ -8,9 +8,9 @@ import pytest
 
 from mld import app
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.services.record_processor import RecordProcessor
-from mld.services.shard_end import ShardEnd
-from mld.services.shard_hold import ShardHold
+from mld.services.child.record_processor import RecordProcessor
+from mld.services.consuming.consumer_context import ConsumerContext
+from mld.services.shards.shard_end import ShardEnd
 from tests.sim.children import Manners
 from tests.sim.fleet import judge
 from tests.sim.plan import Plan
@@ -177,8 +177,8 @@ def unbelieved(build=app.build):
 
 
 def test_a_worker_that_goes_on_delivering_when_it_wakes_up_is_noticed(monkeypatch):
-    monkeypatch.setattr(ShardHold, "current", lambda hold: hold.held)
-    monkeypatch.setattr(ShardHold, "lease_lost", lambda _hold: None)
+    monkeypatch.setattr(ConsumerContext, "current", lambda hold: hold.held)
+    monkeypatch.setattr(ConsumerContext, "lease_lost", lambda _hold: None)
     assert any("processRecords" in text for text in unbelieved())
 
 
@@ -232,12 +232,16 @@ def test_an_intent_that_goes_back_is_noticed(monkeypatch):
             intent = dataclasses.replace(intent, number=1)
         return await intend(lease, intent)
 
-    monkeypatch.setattr("mld.services.lease_store.check_intent", lambda _stored, _asked: None)
+    monkeypatch.setattr(
+        "mld.services.leases.lease_store.check_intent", lambda _stored, _asked: None
+    )
     assert any("went back" in text for text in s8(INTENDING, with_intents(backwards)))
 
 
 def test_a_number_with_two_contents_is_noticed(monkeypatch):
-    monkeypatch.setattr("mld.services.lease_store.check_intent", lambda _stored, _asked: None)
+    monkeypatch.setattr(
+        "mld.services.leases.lease_store.check_intent", lambda _stored, _asked: None
+    )
     assert any("other contents" in text for text in s8(INTENDING, app.build))
 
 

@@ -22,7 +22,7 @@ from tests.fakes.cloudwatch import FakeCloudWatch
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.dynamodb_model import DynamoDbModel
 from tests.fakes.shard_world import simulated
-from tests.unit.services.consuming import Inline
+from tests.unit.services.consumer_world import Inline
 
 if TYPE_CHECKING:
     from mld.model.config import Config

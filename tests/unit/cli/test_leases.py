@@ -8,7 +8,7 @@ import mld.cli.leases
 from mld.cli import dispatch
 from mld.errors import NotFound, ResourceMissing
 from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
-from mld.services.lease_store import TableScan
+from mld.services.leases.lease_scan import TableScan
 from tests.fakes.lease_world import lease
 
 PROPERTIES = """executableName=app.py

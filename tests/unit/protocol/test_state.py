@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol import LocalProtocolError, Role, Signal, State, mermaid
+from protocol import LocalProtocolError, Role, State, Wakeup, mermaid
 from protocol.messages import REQUESTS
 from protocol.state import ACTION_OF, TABLE, next_state
 
@@ -32,7 +32,7 @@ def test_every_state_belongs_to_a_role():
 
 @pytest.mark.parametrize(("role", "state"), ROWS)
 def test_every_unlisted_signal_is_refused(role, state):
-    for signal in Signal:
+    for signal in Wakeup:
         if signal in TABLE[role][state]:
             assert next_state(role, state, signal) is TABLE[role][state][signal]
         else:
@@ -42,18 +42,18 @@ def test_every_unlisted_signal_is_refused(role, state):
 
 def test_a_state_of_the_other_role_has_no_rows():
     with pytest.raises(LocalProtocolError):
-        next_state(Role.CHILD, State.DRAINING, Signal.CLOSE)
+        next_state(Role.CHILD, State.DRAINING, Wakeup.CLOSE)
 
 
 def test_initialize_is_possible_in_one_state_only():
     for role in Role:
-        assert [s for s, row in TABLE[role].items() if Signal.INITIALIZE in row] == [State.START]
+        assert [s for s, row in TABLE[role].items() if Wakeup.INITIALIZE in row] == [State.START]
 
 
 def test_only_a_failed_shutdown_notice_is_survivable():
     rows = TABLE[Role.DAEMON]
     survivors = [
-        state for state, row in rows.items() if row.get(Signal.MISMATCHED_STATUS) is State.IDLE
+        state for state, row in rows.items() if row.get(Wakeup.MISMATCHED_STATUS) is State.IDLE
     ]
     assert survivors == [State.AWAITING_SHUTDOWN_REQUESTED]
 

@@ -14,11 +14,11 @@ from mld.errors import Denied, Unreachable
 from mld.model.config import MetricsConfig
 from mld.ports.metrics import Level, Unit
 from mld.services.cloudwatch_metrics import CALL_S, FLUSH_AT_KEYS, CloudWatchMetrics
-from mld.services.shard_consumer import ConsumerParts
+from mld.services.consuming.shard_consumer import ConsumerParts
 from tests.fakes.clock import LoopClock
 from tests.fakes.cloudwatch import FakeCloudWatch
 from tests.sim.loop import run
-from tests.unit.services.consuming import World
+from tests.unit.services.consumer_world import World
 
 DATA = Path(__file__).parents[2] / "data" / "cloudwatch.jsonl"
 

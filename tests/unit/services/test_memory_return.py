@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 
-from mld.services.byte_budget import ByteBudget
 from mld.services.memory_return import BURST_BYTES, LOOK_S, MemoryReturn
+from mld.services.retrieval.byte_budget import ByteBudget
 from tests.fakes.clock import FakeClock
 from tests.sim.loop import SimLoop
 

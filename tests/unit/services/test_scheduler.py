@@ -30,7 +30,7 @@ from mld.model.config import (
 from mld.model.credentials import CredentialChain
 from mld.model.lease import HeldLease
 from mld.services.scheduler import Scheduler, SchedulerParts, StopOutcome
-from mld.services.signal import Signal
+from mld.services.wakeup import Wakeup
 from tests.fakes.clock import LoopClock
 from tests.fakes.lease_world import CountingMetrics, lease
 from tests.fakes.shard_world import simulated
@@ -45,7 +45,7 @@ class Renewer:
     """Holds what the test says."""
 
     def __init__(self) -> None:
-        self.changed = Signal()
+        self.changed = Wakeup()
         self.leases: dict[str, HeldLease] = {}
         self.released: list[str] = []
         self.dropped: list[str] = []

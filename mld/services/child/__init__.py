@@ -1,0 +1,1 @@
+"""One child process: messages, time-outs, output, exit."""

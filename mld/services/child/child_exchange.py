@@ -1,0 +1,298 @@
+"""One child's exchanges: a line to it, its requests answered, and its status.
+
+The line is written while stdout is read already, and the exchange ends with the status of that
+very action or fails the child. The pipes are bytes here; what may be said when is decided by
+``protocol``.
+
+Source: MultiLangProtocol.java:154-298 (KCL 3.5.1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from mld.errors import ChildFailed, ChildTimedOut
+from protocol import (
+    NEED_DATA,
+    Action,
+    CheckpointRequest,
+    CheckpointRequested,
+    CheckpointResult,
+    DaemonConnection,
+    DaemonEvent,
+    Intent,
+    IntentRequested,
+    IntentResult,
+    JunkLine,
+    RemoteProtocolError,
+    StatusReceived,
+    TickRequested,
+)
+from protocol.additions import TICK_RANGE_S, is_tick
+from protocol.errors import INVALID_STATE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mld.model.config import ChildConfig
+    from mld.ports.children import Child
+    from mld.ports.clock import Clock
+    from mld.services.child.child_log import ChildLog
+    from mld.services.consuming.checkpointer import Checkpointer
+
+log = logging.getLogger(__name__)
+
+#: How long a child whose stdout ended or whose stdin broke may take to end, so that its exit
+#: status can be told.
+_EXIT_STATUS_S = 0.5
+#: A time-out that is noticed so much too late tells of us, not of the child.
+_FROZEN_S = 1.0
+#: Actions whose checkpoint requests can be served, as in Java, and intents likewise.
+_CARRY_CHECKPOINTER = frozenset(
+    {Action.PROCESS_RECORDS, Action.SHARD_ENDED, Action.SHUTDOWN_REQUESTED}
+)
+
+
+class ChildExchange:
+    """The conversation with one running child, one exchange at a time."""
+
+    def __init__(
+        self,
+        child: Child,
+        connection: DaemonConnection,
+        config: ChildConfig,
+        checkpointer: Checkpointer,
+        child_log: ChildLog,
+        clock: Clock,
+    ) -> None:
+        """Nothing is said before :meth:`run`.
+
+        Args:
+            child: a process that runs.
+            connection: its state of the protocol; its ``shard_id`` names the child in the log.
+            config: time-outs and graces.
+            checkpointer: answers its requests.
+            child_log: gets its lines that are no messages.
+            clock: for warnings, and for how long the child has been idle.
+        """
+        self._child = child
+        self._connection = connection
+        self._shard_id = connection.shard_id
+        self._config = config
+        self._checkpointer = checkpointer
+        self._log = child_log
+        self._clock = clock
+        self._write_error: OSError | None = None
+        self._answer_limit: asyncio.Timeout | None = None
+        self._has_complained = False
+        #: How often it wants to hear from us while there is nothing to tell; None = never.
+        self.tick_s: float | None = None
+        #: Reading of ``Clock.monotonic`` at the end of the last exchange.
+        self.idle_since = clock.monotonic()
+        #: Of a child that ended in the middle of an exchange.
+        self.exit_status: int | None = None
+
+    @property
+    def is_cut_off(self) -> bool:
+        """True when it closed a pipe to us, so that it can never answer again."""
+        return self._connection.stream_ended or self._write_error is not None
+
+    async def run(
+        self,
+        action: Action,
+        contents: list[bytes],
+        on_written: Callable[[], None] | None = None,
+    ) -> None:
+        """Write a line, answer requests, and wait for the status.
+
+        Args:
+            action: what the line is.
+            contents: the line; the list is emptied so that nobody keeps the bytes.
+            on_written: called when the pipe has taken all of it, or never will.
+
+        Raises:
+            ChildFailed: it broke the protocol or ended; ChildTimedOut: it was silent for too long.
+        """
+        failure: ChildFailed | None = None
+        self._write_error = self._answer_limit = None
+        async with asyncio.TaskGroup() as group:
+            writing = group.create_task(self._write(contents, on_written))
+            warning = group.create_task(self._warn(action))
+            try:
+                await self._await_status(action)
+                await self._await_written(action, writing)
+            except ChildFailed as error:
+                failure = error
+            finally:
+                writing.cancel()
+                warning.cancel()
+                self.idle_since = self._clock.monotonic()
+        if failure is not None:
+            raise failure
+
+    async def _write(
+        self, contents: list[bytes], on_written: Callable[[], None] | None
+    ) -> OSError | None:
+        """Write what the list holds."""
+        try:
+            await self._child.write(contents.pop())
+        except OSError as error:
+            # An answer to what it never read to its end would be worth nothing. Its end, if it
+            # comes now, tells more; but a child that lives on without its stdin never answers.
+            self._write_error = error
+            limit = self._answer_limit
+            if limit is not None and not limit.expired():
+                limit.reschedule(asyncio.get_running_loop().time() + _EXIT_STATUS_S)
+            return error
+        finally:
+            if on_written is not None:
+                on_written()
+        return None
+
+    async def _await_written(self, action: Action, writing: asyncio.Task[OSError | None]) -> None:
+        """A correct status does not make up for a line that was not read to its end."""
+        try:
+            async with asyncio.timeout(self._config.answer_timeout_s):
+                error = await asyncio.shield(writing)
+        except TimeoutError:
+            raise self._timed_out(action) from None
+        if error is not None:
+            raise self._unwritable(action, error)
+
+    async def _await_status(self, action: Action) -> None:
+        while True:
+            limit_s = _EXIT_STATUS_S if self._write_error else self._config.answer_timeout_s
+            limit = self._answer_limit = asyncio.timeout(limit_s)
+            try:
+                async with limit:
+                    event = await self._next_message()
+            except TimeoutError:
+                if self._write_error is not None:
+                    raise self._unwritable(action, self._write_error) from None
+                late_s = asyncio.get_running_loop().time() - (limit.when() or 0.0)
+                if late_s > _FROZEN_S:
+                    log.warning("%s: this process stood still for %.0f s", self._shard_id, late_s)
+                    continue  # the answer may be there, only nobody has read it
+                raise self._timed_out(action) from None
+            except RemoteProtocolError as error:
+                raise await self._broken(action, error) from error
+            finally:
+                self._answer_limit = None
+            if isinstance(event, StatusReceived):
+                return
+            await self._serve(action, event)
+
+    async def _serve(self, action: Action, event: DaemonEvent) -> None:
+        """Do what a child asks for while it owes a status."""
+        match event:
+            case CheckpointRequested(request=request):
+                await self._answer(action, request)
+            case IntentRequested(request=intent):
+                await self._answer_intent(action, intent)
+            case TickRequested(seconds=seconds):
+                self._note_tick(seconds)
+            case _:  # keep-alives, perhaps: each has started the time-out again
+                log.debug("%s: ignored a message of the child: %s", self._shard_id, event)
+
+    async def _next_message(self) -> DaemonEvent:
+        """The next line that is a message; everything else goes to the log."""
+        while (event := self._connection.next_event()) is NEED_DATA or isinstance(event, JunkLine):
+            if isinstance(event, JunkLine):
+                self._log.stdout(event.line, event.reason)
+            else:
+                await self._read_more()
+        return event
+
+    async def _read_more(self) -> None:
+        self._connection.receive_data(await self._child.read())
+        # A child that floods its stdout has always something to read: let the others live, too.
+        await asyncio.sleep(0)
+
+    async def _answer(self, action: Action, request: CheckpointRequest) -> None:
+        """Perform a checkpoint request and write its result, echoing what was asked."""
+        if action in _CARRY_CHECKPOINTER:
+            error = await self._checkpointer.checkpoint(
+                request.sequence_number, request.sub_sequence_number
+            )
+        else:
+            log.error(
+                "%s: the child asked for a checkpoint at %s during %s, which has none",
+                self._shard_id,
+                request.sequence_number,
+                action,
+            )
+            error = INVALID_STATE
+        result = CheckpointResult(request.sequence_number, request.sub_sequence_number, error)
+        await self._reply(action, result)
+
+    async def _answer_intent(self, action: Action, intent: Intent) -> None:
+        """Store an intent and write the result, echoing its number."""
+        if action in _CARRY_CHECKPOINTER:
+            error = await self._checkpointer.intend(intent)
+        else:
+            log.error("%s: the child said an intent during %s", self._shard_id, action)
+            error = INVALID_STATE
+        await self._reply(action, IntentResult(intent.number, error))
+
+    async def _reply(self, action: Action, result: CheckpointResult | IntentResult) -> None:
+        try:
+            await self._child.write(self._connection.send(result))
+        except OSError as why:
+            what = f"the {result.action} result cannot be written: {why}"
+            raise self._failure(action, what) from why
+
+    def _note_tick(self, seconds: float | None) -> None:
+        if is_tick(seconds):
+            self.tick_s = seconds
+        elif not self._has_complained:
+            self._has_complained = True
+            log.error(
+                "%s: the child asked for a tick every %s s, which is ignored: write %g to %g",
+                self._shard_id,
+                seconds,
+                *TICK_RANGE_S,
+            )
+
+    async def _warn(self, action: Action) -> None:
+        """Say again and again that the child takes long, where that is configured."""
+        period_s = self._config.warn_after_s
+        if period_s is None:
+            return
+        began = self._clock.monotonic()
+        while True:
+            await asyncio.sleep(period_s)
+            log.warning(
+                "%s: the child (pid %s) has been busy with %s for %.1f s",
+                self._shard_id,
+                self._child.pid,
+                action,
+                self._clock.monotonic() - began,
+                extra={"shard_id": self._shard_id},
+            )
+
+    # -- failures ------------------------------------------------------------------------------
+
+    def _failure(self, action: Action, why: str) -> ChildFailed:
+        return ChildFailed(self._shard_id, str(action), why, self.exit_status)
+
+    def _unwritable(self, action: Action, error: OSError) -> ChildFailed:
+        return self._failure(action, f"its stdin cannot be written: {error}")
+
+    def _timed_out(self, action: Action) -> ChildTimedOut:
+        why = f"no answer within {self._config.answer_timeout_s} s"
+        return ChildTimedOut(self._shard_id, str(action), why)
+
+    async def _broken(self, action: Action, error: RemoteProtocolError) -> ChildFailed:
+        """The failure with the exit status and the last words, if the child ended."""
+        why = str(error)
+        if self._connection.stream_ended:
+            try:
+                async with asyncio.timeout(_EXIT_STATUS_S):
+                    self.exit_status = await self._child.wait()
+            except TimeoutError:
+                pass
+            if (self.exit_status or 0) > 0 and (said := self._log.last_words):
+                why = f"{why}; its last words: {said}"
+        return self._failure(action, why)

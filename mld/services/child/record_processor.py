@@ -1,0 +1,243 @@
+"""One child process and the conversation with it.
+
+Each action is one :mod:`exchange <mld.services.child.child_exchange>`, which ends with the status of that
+very action or fails the child.
+
+Ending a child never waits for ever: EOF, a grace, SIGTERM to its group, a grace, SIGKILL.
+
+Source: MultiLangShardRecordProcessor.java (KCL 3.5.1).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mld.errors import ChildFailed, ChildTimedOut
+from mld.services.child.child_end import end_child
+from mld.services.child.child_exchange import ChildExchange
+from mld.services.child.child_log import ChildLog
+from protocol import (
+    CAPABILITIES,
+    Action,
+    DaemonConnection,
+    Initialize,
+    Intent as ToldIntent,
+    LeaseLost,
+    ProcessRecords,
+    ShardEnded,
+    ShutdownRequested,
+    State,
+    intent_extras,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from mld.model.config import ChildConfig
+    from mld.model.intent import Intent
+    from mld.model.sequence import ExtendedSequenceNumber
+    from mld.ports.children import Child, ChildLauncher
+    from mld.ports.clock import Clock
+    from mld.services.consuming.checkpointer import Checkpointer
+    from protocol.messages import Scalar
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class OutgoingLine:
+    """A large line that is let go of as soon as it is written.
+
+    Attributes:
+        line: the bytes; None once taken.
+        on_written: called when the pipe has taken all of it, or never will.
+    """
+
+    line: bytes | None
+    on_written: Callable[[], None]
+
+    def take(self) -> bytes:
+        """The line, once.
+
+        Raises:
+            ValueError: it was taken before.
+        """
+        taken, self.line = self.line, None
+        if taken is None:
+            raise ValueError("the line was taken before")
+        return taken
+
+
+class RecordProcessor:
+    """A shard's child; every method that talks to it raises ChildFailed when it misbehaves."""
+
+    def __init__(
+        self,
+        shard_id: str,
+        config: ChildConfig,
+        launcher: ChildLauncher,
+        checkpointer: Checkpointer,
+        clock: Clock,
+        env: Mapping[str, str],
+    ) -> None:
+        """Nothing is started before :meth:`initialize`.
+
+        Args:
+            shard_id: bare shard id, told to the child.
+            config: command, time-outs and graces.
+            launcher: starts it.
+            checkpointer: answers its requests.
+            clock: for the log's rate limit and warnings.
+            env: added to the child's environment.
+        """
+        self._shard_id = shard_id
+        self._config = config
+        self._launcher = launcher
+        self._checkpointer = checkpointer
+        self._clock = clock
+        self._env = env
+        self._connection = DaemonConnection(shard_id, announced=CAPABILITIES)
+        self._log = ChildLog(shard_id, clock)
+        self._child: Child | None = None
+        self._exchanges: ChildExchange | None = None
+        self._has_ended = False
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the child while it runs."""
+        return None if self._child is None or self._is_over else self._child.pid
+
+    @property
+    def may_talk(self) -> bool:
+        """True while the child waits for its next message."""
+        return self._connection.state is State.IDLE
+
+    @property
+    def tick_due_at(self) -> float | None:
+        """Reading of ``Clock.monotonic`` when an idle child wants an empty batch; None = never."""
+        exchanges = self._exchanges
+        if exchanges is None or exchanges.tick_s is None:
+            return None
+        return exchanges.idle_since + exchanges.tick_s
+
+    @property
+    def is_unreachable(self) -> bool:
+        """True when it runs but closed a pipe to us, so that it can never answer again."""
+        return self._exchanges is not None and self._exchanges.is_cut_off and not self._is_over
+
+    @property
+    def _is_over(self) -> bool:
+        exchanges = self._exchanges
+        return self._has_ended or (exchanges is not None and exchanges.exit_status is not None)
+
+    # -- actions -------------------------------------------------------------------------------
+
+    async def initialize(
+        self, position: ExtendedSequenceNumber, intent: Intent | None = None
+    ) -> None:
+        """Start the child and tell it shard, position and what was intended last."""
+        try:
+            self._child = await self._launcher.start(self._config.argv, self._env, self._log.stderr)
+        except OSError as error:
+            command = " ".join(self._config.argv)
+            why = f"cannot start {command!r}: {error}"
+            raise ChildFailed(self._shard_id, str(Action.INITIALIZE), why, None) from error
+        self._log.pid = self._child.pid
+        self._exchanges = ChildExchange(
+            self._child,
+            self._connection,
+            self._config,
+            self._checkpointer,
+            self._log,
+            self._clock,
+        )
+        log.info(
+            "%s: started child %d at %s",
+            self._shard_id,
+            self._child.pid,
+            position,
+            extra={"shard_id": self._shard_id},
+        )
+        message = Initialize(
+            self._shard_id,
+            str(position.sequence_number),
+            position.sub_sequence_number,
+            {} if intent is None else _extras(intent),
+        )
+        await self._exchange(Action.INITIALIZE, self._connection.send(message))
+
+    async def process(self, outgoing: OutgoingLine) -> None:
+        """Deliver a batch: a whole ``processRecords`` line."""
+        line = self._connection.send_encoded(Action.PROCESS_RECORDS, outgoing.take())
+        box = [line]
+        del line
+        await self._running().run(Action.PROCESS_RECORDS, box, outgoing.on_written)
+
+    async def tick(self, millis_behind_latest: int | None) -> None:
+        """Deliver an empty batch to a child that has waited for so long."""
+        line = self._connection.send(ProcessRecords((), millis_behind_latest))
+        await self._exchange(Action.PROCESS_RECORDS, line)
+
+    async def lease_lost(self) -> None:
+        """Tell it that the shard belongs to another worker now."""
+        await self._exchange(Action.LEASE_LOST, self._connection.send(LeaseLost()))
+
+    async def shard_ended(self) -> None:
+        """Tell it that the shard is read to its end; it must checkpoint before it answers."""
+        await self._exchange(Action.SHARD_ENDED, self._connection.send(ShardEnded()))
+
+    async def shutdown_requested(self) -> bool:
+        """Tell it that the worker stops; False when it failed, which is logged and survived."""
+        try:
+            await self._exchange(
+                Action.SHUTDOWN_REQUESTED, self._connection.send(ShutdownRequested())
+            )
+        except ChildTimedOut:
+            raise
+        except ChildFailed as error:
+            log.error("%s; the shutdown goes on", error, extra={"shard_id": self._shard_id})  # noqa: TRY400
+            return False
+        return True
+
+    async def _exchange(self, action: Action, line: bytes) -> None:
+        await self._running().run(action, [line])
+
+    def _running(self) -> ChildExchange:
+        if self._exchanges is None:
+            raise RuntimeError("the child was not started")
+        return self._exchanges
+
+    # -- the end -------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Close stdin, read the rest of stdout, and see that the child ends.
+
+        Cancellation: the child is killed.
+        """
+        child = self._child
+        if child is None:
+            return
+        try:
+            await end_child(child, self._connection, self._log, self._config)
+            self._has_ended = True
+        except BaseException:
+            child.kill()
+            raise
+        finally:
+            self._log.close()
+
+    def terminate(self) -> None:
+        """SIGTERM, for a child that hangs; :meth:`stop` must follow."""
+        if self._child is not None:
+            self._child.terminate()
+
+    def kill(self) -> None:
+        """End it now, without a word."""
+        if self._child is not None:
+            self._child.kill()
+
+
+def _extras(intent: Intent) -> dict[str, Scalar]:
+    return intent_extras(ToldIntent(intent.number, intent.after, intent.to, intent.app_id))

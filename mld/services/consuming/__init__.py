@@ -1,0 +1,1 @@
+"""One held lease: its records to its child, its checkpoints to the table, its end."""

@@ -1,0 +1,133 @@
+"""What the child of a shard is fed: one fetched batch after the other, and ticks while none comes.
+
+Source: ProcessTask (KCL 3.5.1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from mld.decide.lifecycle import Outcome, ShutdownReason
+from mld.errors import MalformedData
+from mld.services.child.record_processor import OutgoingLine
+
+if TYPE_CHECKING:
+    from mld.services.consuming.consumer_context import ConsumerContext
+    from mld.services.consuming.shard_closing import ShardClosing
+    from mld.services.retrieval.polling_publisher import PollingPublisher
+    from mld.services.retrieval.records_publisher import FetchedBatch
+
+log = logging.getLogger(__name__)
+
+
+class BatchFeed:
+    """Takes batches of one hold from its publisher to its child.
+
+    Attributes:
+        behind_ms: of the last batch; None before the first.
+        last_batch_at: reading of ``Clock.monotonic`` when it was fetched; None before the first.
+    """
+
+    def __init__(self, context: ConsumerContext, closing: ShardClosing) -> None:
+        """Nothing happens before :meth:`process`.
+
+        Args:
+            context: whose child and publisher.
+            closing: told of the shard's children when its last batch is delivered.
+        """
+        self._context = context
+        self._closing = closing
+        self._parts = context.parts
+        self._clock = context.parts.polling.clock
+        self.behind_ms: int | None = None
+        self.last_batch_at: float | None = None
+
+    async def process(self) -> Outcome:
+        """Wait for one batch and deliver it, or for the moment at which the child wants a tick."""
+        context = self._context
+        if context.lane is None or not context.may_go_on():
+            return Outcome.AGAIN
+        publisher = context.lane.publisher
+        before = publisher.delivered
+        try:
+            fetched = await self._next_batch(publisher)
+        except TimeoutError:
+            await self._tick()
+            return Outcome.AGAIN
+        if fetched is None:
+            return Outcome.AGAIN
+        try:
+            if context.may_go_on():
+                await self._deliver(fetched)
+        except MalformedData as error:
+            # Never drop what cannot be read: fetch it again, for ever if need be.
+            context.last_error = str(error)
+            text = "%s: a batch cannot be delivered, reading it again: %s"
+            log.error(text, context.shard_id, error)  # noqa: TRY400
+            publisher.rewind(before)
+            await context.wakeup.wait(self._parts.config.retrieval.task_backoff_s)
+            return Outcome.AGAIN
+        finally:
+            fetched.reservation.release()
+        return Outcome.DONE
+
+    async def _next_batch(self, publisher: PollingPublisher) -> FetchedBatch | None:
+        """The next batch; one that is there is taken even when a tick is overdue.
+
+        Raises:
+            TimeoutError: the child has waited long enough; no batch is lost.
+        """
+        async with asyncio.timeout(self._until_tick_s()):
+            return await publisher.next_batch()
+
+    def _until_tick_s(self) -> float | None:
+        """Seconds until the child wants to be told something; None = it never does."""
+        lane = self._context.lane
+        due_at = None if lane is None else lane.processor.tick_due_at
+        return None if due_at is None else max(0.0, due_at - self._clock.monotonic())
+
+    async def _tick(self) -> None:
+        """An empty batch; no metric counts it, because nothing was read."""
+        lane = self._context.lane
+        if lane is not None and self._context.may_go_on():
+            await lane.processor.tick(self.behind_ms)
+
+    async def _deliver(self, fetched: FetchedBatch) -> None:
+        """One batch to the child; the last one of the shard is the reason to stop."""
+        batch = fetched.batch
+        self.last_batch_at = fetched.fetched_at
+        self.behind_ms = batch.millis_behind_latest
+        with self._context.metrics.process_task(batch.millis_behind_latest):
+            if not batch.is_empty or (
+                self._parts.config.retrieval.call_even_if_empty and not batch.is_shard_end
+            ):
+                await self._hand_over(fetched)
+        if batch.is_shard_end:
+            self._closing.children = batch.child_shards
+            self._context.stop_for(ShutdownReason.SHARD_END)
+
+    async def _hand_over(self, fetched: FetchedBatch) -> None:
+        context = self._context
+        current = context.current()
+        lease = context.held.lease if current is None else current.lease
+        has_filter = not self._parts.config.shards.skip_sync_if_leases_exist
+        delivery = await self._parts.lines.write(
+            fetched, context.checkpointer.last, lease.hash_range if has_filter else None
+        )
+        for problem in delivery.problems:
+            log.error("%s: %s", context.shard_id, problem)
+        if context.current() is None:
+            return  # it lapsed while other shards were converted, or this process was frozen
+        context.metrics.delivered(delivery.records, delivery.data_bytes)
+        context.checkpointer.delivered(delivery.largest)
+        line = delivery.take_line()
+        if line is None or context.lane is None:
+            return
+        outgoing = OutgoingLine(line, fetched.reservation.release)
+        del line
+        with context.metrics.timed(
+            "ProcessTask", "RecordProcessor.processRecords.Time", of_shard=True
+        ):
+            await context.lane.processor.process(outgoing)

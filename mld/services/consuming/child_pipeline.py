@@ -1,0 +1,72 @@
+"""A child and the fetching that feeds it: one pair per start of a shard's child."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+from mld.services.child.record_processor import RecordProcessor
+from mld.services.retrieval.polling_publisher import PollingPublisher
+from protocol import CAPABILITIES, CAPABILITIES_VARIABLE
+
+if TYPE_CHECKING:
+    from mld.model.lease import Lease
+    from mld.model.sequence import ExtendedSequenceNumber
+    from mld.services.consuming.checkpointer import Checkpointer
+    from mld.services.consuming.consumer_parts import ConsumerParts
+
+
+class ChildPipeline:
+    """Started together, so that the first answer is there when the child is."""
+
+    def __init__(self, lease: Lease, parts: ConsumerParts, checkpointer: Checkpointer) -> None:
+        """Nothing happens before :meth:`start_fetching` and the processor's ``initialize``."""
+        self.publisher = PollingPublisher(lease.shard_id, parts.polling)
+        self.processor = RecordProcessor(
+            lease.shard_id,
+            parts.config.child,
+            parts.launcher,
+            checkpointer,
+            parts.polling.clock,
+            _environment(lease, parts),
+        )
+        self._name = f"fetch {lease.lease_key}"
+        self._fetching: asyncio.Task[None] | None = None
+
+    async def start_fetching(
+        self,
+        group: asyncio.TaskGroup,
+        position: ExtendedSequenceNumber,
+        latest_since_s: float | None = None,
+    ) -> None:
+        """Fetch from a position on, in a task of the group."""
+        await self.publisher.start(position, latest_since_s)
+        self._fetching = group.create_task(self.publisher.run(), name=self._name)
+
+    async def stop_fetching(self) -> None:
+        """End the task and give undelivered batches back; may be called again."""
+        fetching, self._fetching = self._fetching, None
+        if fetching is not None:
+            fetching.cancel()
+            await asyncio.gather(fetching, return_exceptions=True)
+        await self.publisher.close()
+
+
+def _environment(lease: Lease, parts: ConsumerParts) -> dict[str, str]:
+    """For the child; nothing reads it but the user's program, if it likes."""
+    config = parts.config
+    spark = {"KCL_MLD_SPARK": json.dumps(dict(config.spark))} if config.spark else {}
+    timeout_s = config.child.answer_timeout_s
+    timeout = {} if timeout_s is None else {"KCL_MLD_TIMEOUT_S": f"{timeout_s:.15g}"}
+    return {
+        "KCL_SHARD_ID": lease.shard_id,
+        "KCL_LEASE_KEY": lease.lease_key,
+        "KCL_STREAM_NAME": parts.polling.stream.name,
+        "KCL_APPLICATION_NAME": config.application_name,
+        "KCL_WORKER_ID": config.worker_id,
+        "KCL_MLD_PID": str(parts.pid),
+        CAPABILITIES_VARIABLE: ",".join(sorted(CAPABILITIES)),
+        **timeout,
+        **spark,
+    }

@@ -1,0 +1,132 @@
+"""What is known about one hold of a lease while its shard is consumed.
+
+The consumer walks, :mod:`mld.services.consuming.shard_closing` ends; both read and write here: the reason to
+stop, the child with the fetching that feeds it, and what went wrong last.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mld.decide.lifecycle import ShutdownReason, stronger
+from mld.decide.restart import RestartCount
+from mld.model.sequence import Sentinel
+from mld.services.consuming.checkpointer import Checkpointer
+from mld.services.consuming.consumer_metrics import ConsumerMetrics
+from mld.services.wakeup import Wakeup
+
+if TYPE_CHECKING:
+    from mld.model.lease import HeldLease
+    from mld.services.child.record_processor import RecordProcessor
+    from mld.services.consuming.child_pipeline import ChildPipeline
+    from mld.services.consuming.consumer_parts import ConsumerParts
+
+
+class ConsumerContext:
+    """One hold of one lease, named by its token.
+
+    Attributes:
+        held: the lease as it was when the hold began; :meth:`current` has the newest.
+        reason: why the consumer stops; None while it does not.
+        is_stop_requested: the worker stops, whatever else is going on.
+        wakeup: woken by everything that a waiting consumer should look at.
+        lane: child and fetching; None while there is no child.
+        restarts: of the child.
+        last_error: the last failure, one sentence.
+    """
+
+    def __init__(self, held: HeldLease, parts: ConsumerParts) -> None:
+        """Begin at the lease's checkpoint.
+
+        Raises:
+            LeaseLost: the row of the lease has no checkpoint.
+        """
+        self.held = held
+        self.parts = parts
+        self.lease_key = held.lease.lease_key
+        self.shard_id = held.lease.shard_id
+        clock, metrics = parts.polling.clock, parts.polling.metrics
+        self.metrics = ConsumerMetrics(self.shard_id, clock, metrics)
+        self.checkpointer = Checkpointer(
+            held,
+            parts.renewer,
+            clock,
+            parts.rng,
+            metrics,
+            self._note_progress,
+            self.lease_lost,
+        )
+        self.reason: ShutdownReason | None = None
+        self.is_stop_requested = False
+        self.wakeup = Wakeup()
+        self.lane: ChildPipeline | None = None
+        self.restarts = RestartCount()
+        self.last_error: str | None = None
+
+    # -- reasons to stop -----------------------------------------------------------------------
+
+    def request_shutdown(self) -> None:
+        """The worker stops."""
+        self.is_stop_requested = True
+        self.stop_for(ShutdownReason.REQUESTED)
+
+    def lease_lost(self) -> None:
+        """The lease belongs to another worker."""
+        self.stop_for(ShutdownReason.LEASE_LOST)
+
+    def stop_for(self, reason: ShutdownReason) -> None:
+        """Stop, unless there is a stronger reason already; waits end."""
+        self.reason = stronger(self.reason, reason)
+        self.wakeup.wake()
+        if self.lane is not None:
+            self.lane.publisher.interrupt()
+
+    def _note_progress(self) -> None:
+        self.restarts = self.restarts.after_progress()
+
+    # -- the lease -----------------------------------------------------------------------------
+
+    def current(self) -> HeldLease | None:
+        """The lease as held now; None when it is lost, and then that is the reason to stop."""
+        held = self.parts.renewer.get(self.lease_key)
+        if held is None or held.token != self.held.token:
+            self.lease_lost()
+            return None
+        return held
+
+    def may_go_on(self) -> bool:
+        """True while there is no reason to stop."""
+        return self.reason is None and self.current() is not None
+
+    # -- child and fetching --------------------------------------------------------------------
+
+    def listener(self) -> RecordProcessor | None:
+        """The child, if it waits for a message."""
+        if self.lane is None or not self.lane.processor.may_talk:
+            return None
+        return self.lane.processor
+
+    async def end_child(self) -> None:
+        """See the child off; nothing without one."""
+        if self.lane is not None:
+            await self.lane.processor.stop()
+            self.lane = None
+
+    async def stop_fetching(self) -> None:
+        """End the fetching; the child, if any, lives on. May be called again."""
+        if self.lane is not None:
+            await self.lane.stop_fetching()
+            self._remember_latest(self.lane.publisher.latest_since_s)
+
+    def latest_since_s(self) -> float | None:
+        """Where an earlier child or holding began at LATEST, unless others had the lease since."""
+        switches, since_s = self.parts.latest_starts.get(self.lease_key, (None, None))
+        is_same_reader = switches == self.held.lease.owner_switches_since_checkpoint
+        return since_s if is_same_reader else None
+
+    def _remember_latest(self, since_s: float | None) -> None:
+        if self.checkpointer.last.sentinel is not Sentinel.LATEST:
+            self.parts.latest_starts.pop(self.lease_key, None)
+        elif since_s is not None:
+            switches = self.held.lease.owner_switches_since_checkpoint
+            self.parts.latest_starts[self.lease_key] = (switches, since_s)

@@ -1,0 +1,119 @@
+"""The three ends of a hold: the shard has ended, the lease is lost, or the worker stops.
+
+Each stops the fetching, tells the child, sees it off, and settles what becomes of the lease.
+
+Source: ShutdownTask, ShutdownNotificationTask (KCL 3.5.1).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mld.decide.lifecycle import Outcome, ShutdownReason
+from mld.errors import AwsError, BlockedOnParent, ChildFailed, InvalidShardEnd
+from mld.model.sequence import SHARD_END
+from mld.services.consuming.consumer_parts import EndNotCheckpointed
+
+if TYPE_CHECKING:
+    from mld.model.shard import ChildShard
+    from mld.services.consuming.consumer_context import ConsumerContext
+
+log = logging.getLogger(__name__)
+
+
+class ShardClosing:
+    """Ends one context."""
+
+    def __init__(self, context: ConsumerContext) -> None:
+        """Nothing happens yet."""
+        self._context = context
+        #: Of a shard that has ended, as its last answer named them.
+        self.children: tuple[ChildShard, ...] = ()
+
+    async def announce(self) -> Outcome:
+        """The worker stops: the child may checkpoint a last time."""
+        await self._context.stop_fetching()
+        if (processor := self._context.listener()) is not None:
+            await processor.shutdown_requested()
+        return Outcome.DONE
+
+    async def hand_back_lease(self) -> Outcome:
+        """Lease lost or stop: say leaseLost, end the child, then let go of the lease."""
+        context = self._context
+        await context.stop_fetching()
+        failure: ChildFailed | None = None
+        if (processor := context.listener()) is not None:
+            try:
+                with context.metrics.timed("ShutdownTask", "RecordProcessor.shutdown.Time"):
+                    await processor.lease_lost()
+            except ChildFailed as error:
+                failure = error
+        await context.end_child()
+        await self._let_go()
+        if failure is not None:
+            raise failure
+        return Outcome.DONE
+
+    async def _let_go(self) -> None:
+        context = self._context
+        renewer, token = context.parts.renewer, context.held.token
+        try:
+            if context.reason is ShutdownReason.REQUESTED:
+                await renewer.release(context.lease_key, token)
+            else:
+                await renewer.drop(context.lease_key, token)
+        except AwsError as error:
+            log.warning("%s: the lease is left to expire: %s", context.lease_key, error)
+
+    async def end_shard(self) -> Outcome:
+        """Children's leases, shardEnded, its checkpoint, and the cleanup queue."""
+        context = self._context
+        await context.stop_fetching()
+        held = context.current()
+        if held is None:
+            return Outcome.AGAIN
+        try:
+            await context.parts.shard_end.create_child_leases(held.lease, self.children)
+        except InvalidShardEnd as error:
+            log.error("%s: giving the lease up at the shard's end: %s", context.shard_id, error)  # noqa: TRY400
+            context.lease_lost()
+            return Outcome.AGAIN
+        except (BlockedOnParent, AwsError) as error:
+            return await self._repeat_end(error)
+        if not context.checkpointer.has_ended:
+            if context.current() is None:
+                return Outcome.AGAIN  # it lapsed meanwhile: the next owner's child is told
+            await self._tell_end()
+        await context.end_child()
+        if not context.checkpointer.has_ended:
+            return Outcome.AGAIN  # the lease was lost in between
+        context.parts.cleanup.enqueue(replace(held.lease, checkpoint=SHARD_END))
+        return Outcome.DONE
+
+    async def _repeat_end(self, error: Exception) -> Outcome:
+        """Wait, unless the worker stops: then the next owner reads the end again."""
+        context = self._context
+        context.last_error = str(error)
+        log.warning("%s: the shard's end must wait: %s", context.shard_id, error)
+        if context.is_stop_requested and context.reason is ShutdownReason.SHARD_END:
+            context.reason = ShutdownReason.REQUESTED
+            await self.announce()
+            return Outcome.AGAIN
+        await context.wakeup.wait(context.parts.config.retrieval.task_backoff_s)
+        return Outcome.AGAIN
+
+    async def _tell_end(self) -> None:
+        context = self._context
+        if context.lane is None:
+            raise RuntimeError("a shard cannot end without a child")
+        context.checkpointer.end_shard(tuple(child.shard_id for child in self.children))
+        with context.metrics.timed("ShutdownTask", "RecordProcessor.shutdown.Time"):
+            await context.lane.processor.shard_ended()
+        if not context.checkpointer.has_ended and context.reason is ShutdownReason.SHARD_END:
+            raise EndNotCheckpointed(
+                context.shard_id,
+                "shardEnded",
+                "it answered without a successful checkpoint; call checkpoint() in shard_ended",
+            )

@@ -1,0 +1,253 @@
+"""The life of one held lease: parents, child, batches, and one of three ends.
+
+``decide.lifecycle`` says what follows what; this module does what each state asks for. One
+consumer serves one hold of a lease (one token): a lease that is lost and gained again gets a new
+one.
+
+Source: ShardConsumer, ConsumerStates, InitializeTask, ProcessTask, ShutdownTask (KCL 3.5.1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from mld.decide.lifecycle import ConsumerState, Outcome, ShutdownReason, next_state
+from mld.decide.restart import restart_pause_s
+from mld.errors import (
+    AwsError,
+    ChildFailed,
+    ChildTimedOut,
+    LeaseLost,
+)
+from mld.model.intent import BrokenIntent
+from mld.services.consuming.batch_feed import BatchFeed
+from mld.services.consuming.child_pipeline import ChildPipeline
+from mld.services.consuming.consumer_context import ConsumerContext
+from mld.services.consuming.consumer_parts import ConsumerParts, ConsumerStatus, EndNotCheckpointed
+from mld.services.consuming.shard_closing import ShardClosing
+
+if TYPE_CHECKING:
+    from mld.model.lease import HeldLease
+
+log = logging.getLogger(__name__)
+
+
+class ShardConsumer:
+    """Consumes one shard until it ends, is lost or the worker stops."""
+
+    def __init__(self, held: HeldLease, parts: ConsumerParts) -> None:
+        """Nothing happens before :meth:`run`.
+
+        Raises:
+            LeaseLost: the row of the lease has no checkpoint.
+        """
+        self.lease_key = held.lease.lease_key
+        self.shard_id = held.lease.shard_id
+        self._context = ConsumerContext(held, parts)
+        self._closing = ShardClosing(self._context)
+        self._feed = BatchFeed(self._context, self._closing)
+        self._parts = parts
+        self._clock = parts.polling.clock
+        self._state = ConsumerState.WAITING_ON_PARENT_SHARDS
+        self._group: asyncio.TaskGroup | None = None
+        self._blocked_by: str | None = None
+
+    # -- what others say -----------------------------------------------------------------------
+
+    def request_shutdown(self) -> None:
+        """The worker stops: finish the batch in hand, tell the child, release the lease."""
+        self._context.request_shutdown()
+
+    def lease_lost(self) -> None:
+        """The lease belongs to another worker: finish the batch in hand, tell the child."""
+        self._context.lease_lost()
+
+    def parents_changed(self) -> None:
+        """A parent may have finished: look again now."""
+        self._context.wakeup.wake()
+
+    def status(self) -> ConsumerStatus:
+        """A snapshot for people."""
+        context = self._context
+        last_at = self._feed.last_batch_at
+        return ConsumerStatus(
+            lease_key=self.lease_key,
+            shard_id=self.shard_id,
+            state=self._state.value,
+            reason=None if context.reason is None else context.reason.name,
+            millis_behind_latest=self._feed.behind_ms,
+            last_batch_age_s=None if last_at is None else self._clock.monotonic() - last_at,
+            child_pid=None if context.lane is None else context.lane.processor.pid,
+            checkpoint=str(context.checkpointer.last),
+            blocked_by=self._blocked_by,
+            restarts=context.restarts.total,
+            last_error=context.last_error,
+        )
+
+    # -- the walk ------------------------------------------------------------------------------
+
+    async def run(self) -> ShutdownReason:
+        """Live.
+
+        Returns:
+            SHARD_END: finished, the lease is kept for the cleanup; LEASE_LOST: dropped;
+            REQUESTED: released.
+
+        Raises:
+            ChildFailed: the child failed, and the policy says that this ends the daemon.
+
+        Cancellation: the child is killed; the lease is left as it is.
+        """
+        context = self._context
+        if context.held.lease.is_finished:
+            self._state, context.reason = (
+                ConsumerState.SHUTDOWN_COMPLETE,
+                ShutdownReason.SHARD_END,
+            )
+            self._parts.cleanup.enqueue(context.held.lease)
+            return ShutdownReason.SHARD_END
+        failure: ChildFailed | None = None
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            try:
+                await self._walk()
+            except ChildFailed as error:
+                failure = error
+            finally:
+                if context.lane is not None:
+                    context.lane.processor.kill()
+                await context.stop_fetching()
+        if failure is not None:
+            raise failure
+        return context.reason or ShutdownReason.LEASE_LOST
+
+    async def _walk(self) -> None:
+        context = self._context
+        while self._state is not ConsumerState.SHUTDOWN_COMPLETE:
+            try:
+                outcome = await self._work()
+            except ChildFailed as error:
+                outcome = await self._after_failure(error)
+            before, self._state = self._state, next_state(self._state, outcome, context.reason)
+            if self._state is not before:
+                log.debug("%s: %s -> %s", self.shard_id, before.value, self._state.value)
+            if outcome is Outcome.RESTART and context.reason is ShutdownReason.SHARD_END:
+                # The next child reads from the last checkpoint to the end once more.
+                context.reason = ShutdownReason.REQUESTED if context.is_stop_requested else None
+
+    async def _work(self) -> Outcome:
+        match self._state:
+            case ConsumerState.WAITING_ON_PARENT_SHARDS:
+                return await self._wait_for_parents()
+            case ConsumerState.INITIALIZING:
+                return await self._initialize()
+            case ConsumerState.PROCESSING:
+                return await self._feed.process()
+            case ConsumerState.SHUTDOWN_REQUESTED:
+                return await self._closing.announce()
+            case _ if self._context.reason is ShutdownReason.SHARD_END:
+                return await self._closing.end_shard()
+            case _:
+                return await self._closing.hand_back_lease()
+
+    # -- WAITING_ON_PARENT_SHARDS and INITIALIZING ---------------------------------------------
+
+    async def _wait_for_parents(self) -> Outcome:
+        context = self._context
+        if context.reason is not None:
+            return Outcome.AGAIN
+        try:
+            self._blocked_by = await self._parts.shard_end.blocking_parent(context.held.lease)
+        except AwsError as error:
+            log.warning("%s: cannot look at its parents: %s", self.shard_id, error)
+        else:
+            if self._blocked_by is None:
+                return Outcome.DONE
+        if context.reason is None:
+            await context.wakeup.wait(self._parts.config.shards.parent_poll_s)
+        return Outcome.AGAIN
+
+    async def _initialize(self) -> Outcome:
+        context = self._context
+        if self._group is None or not context.may_go_on():
+            return Outcome.AGAIN
+        if context.checkpointer.is_unsure and not await self._find_out():
+            return Outcome.RESTART
+        position = context.checkpointer.last
+        if position.is_shard_end:
+            context.stop_for(ShutdownReason.SHARD_END)
+            return Outcome.DONE
+        held = context.current()
+        if held is None:
+            return Outcome.AGAIN
+        lane = context.lane = ChildPipeline(context.held.lease, self._parts, context.checkpointer)
+        intent = held.lease.intent
+        if isinstance(intent, BrokenIntent):
+            raise self._unreadable(intent)
+        await lane.start_fetching(self._group, position, context.latest_since_s())
+        with context.metrics.timed("InitializeTask", "RecordProcessor.initialize.Time"):
+            await lane.processor.initialize(position, intent)
+        return Outcome.DONE
+
+    def _unreadable(self, intent: BrokenIntent) -> ChildFailed:
+        """A child that is told of no intent could skip a batch or write one twice."""
+        why = (
+            f"no child is started, because {intent.why}; repair or remove the attribute in the row"
+            f" {self.lease_key} of {self._parts.config.leases.table_name}, then start the worker"
+        )
+        return ChildFailed(self.shard_id, "initialize", why)
+
+    async def _find_out(self) -> bool:
+        """After a write of unknown outcome: where the next child must begin, and what it intended.
+
+        Reading from before a SHARD_END that is stored would deliver this shard's records after
+        those of its children, which start as soon as they see it.
+        """
+        context = self._context
+        try:
+            held = await self._parts.renewer.refresh(self.lease_key, context.held.token)
+        except LeaseLost:
+            context.lease_lost()
+            return False
+        except AwsError as error:
+            log.warning("%s: its checkpoint is not known: %s", self.shard_id, error)
+            await context.wakeup.wait(self._parts.config.retrieval.task_backoff_s)
+            return False
+        context.checkpointer.found(held.lease.checkpoint or context.checkpointer.last)
+        return True
+
+    # -- a child that failed ---------------------------------------------------------------------
+
+    async def _after_failure(self, error: ChildFailed) -> Outcome:
+        """Give the shard another child, or let the failure end the daemon."""
+        context = self._context
+        context.last_error = str(error)
+        await context.stop_fetching()
+        # Said here alone, and now, because seeing it off may take a while.
+        log.error("%s", error, extra={"shard_id": self.shard_id})
+        if context.lane is not None and (
+            isinstance(error, ChildTimedOut) or context.lane.processor.is_unreachable
+        ):
+            context.lane.processor.terminate()  # it will not notice the end of its input either
+        await context.end_child()
+        forgot_end = isinstance(error, EndNotCheckpointed)
+        # A child that tried is not to blame: it gets as many more chances as the table needs.
+        to_blame = forgot_end and not context.checkpointer.end_checkpoint_failed
+        context.restarts = context.restarts.after_failure(forgot_end=to_blame)
+        child = self._parts.config.child
+        pause_s = restart_pause_s(child, context.restarts, self._parts.rng, forgot_end=forgot_end)
+        if pause_s is None:
+            raise error
+        if context.reason in {ShutdownReason.REQUESTED, ShutdownReason.LEASE_LOST}:
+            log.info("%s: the shard is given up anyway", self.shard_id)
+            return Outcome.AGAIN
+        if context.checkpointer.has_ended:
+            # It failed only after its last checkpoint: there is nothing left to read.
+            log.info("%s: the shard is finished nevertheless", self.shard_id)
+            return Outcome.AGAIN
+        log.warning("%s: a new child starts in %.1f s", self.shard_id, pause_s)
+        await context.wakeup.wait(pause_s)
+        context.checkpointer.start_over()
+        return Outcome.RESTART

@@ -1,0 +1,1 @@
+"""Holding leases: the table, heartbeats, taking, and who leads."""

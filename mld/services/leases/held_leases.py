@@ -1,0 +1,170 @@
+"""Which leases this worker believes to hold, under which tokens, and until when.
+
+No input or output happens here. Whoever writes to a lease holds its lock meanwhile, the taker
+included; so a holding can only end, never change, under somebody who holds the lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mld.decide.renewal import believed_until, renewal_order
+from mld.model.lease import HeldLease
+from mld.services.wakeup import Wakeup
+
+if TYPE_CHECKING:
+    from mld.model.config import LeaseConfig
+    from mld.model.lease import Lease
+    from mld.ports.clock import Clock, IdSource
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Holding:
+    """One holding, from its beginning to its end; a lease that is regained gets another.
+
+    Attributes:
+        lease: the row as we last wrote it.
+        token: names this holding.
+        valid_until: reading of ``Clock.monotonic`` at which belief ends.
+        last_success: reading before the last successful request was sent.
+        ended: True when it isn't held any more.
+        lapsed: True when it ended because its time was up.
+    """
+
+    lease: Lease
+    token: str
+    valid_until: float
+    last_success: float
+    ended: bool = False
+    lapsed: bool = False
+
+    def snapshot(self) -> HeldLease:
+        """What others may see of it."""
+        return HeldLease(self.lease, self.token, self.valid_until)
+
+
+class HeldLeases:
+    """The holdings of one worker, at most one a lease."""
+
+    def __init__(self, config: LeaseConfig, clock: Clock, ids: IdSource) -> None:
+        """Hold nothing yet."""
+        self._config = config
+        self._clock = clock
+        self._ids = ids
+        self._holdings: dict[str, Holding] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._is_closed = False
+        self._lapsed: dict[str, Lease] = {}
+        #: Losses so far.
+        self.lost = 0
+        #: Woken at every gain and every loss.
+        self.changed = Wakeup()
+
+    def __len__(self) -> int:
+        return len(self._holdings)
+
+    def __contains__(self, lease_key: str) -> bool:
+        return lease_key in self._holdings
+
+    def believed(self) -> tuple[HeldLease, ...]:
+        """Snapshots of what is believed right now, sorted by key."""
+        now = self._clock.monotonic()
+        return tuple(
+            holding.snapshot()
+            for _, holding in sorted(self._holdings.items())
+            if holding.valid_until > now
+        )
+
+    def find(self, lease_key: str, token: str | None = None) -> Holding | None:
+        """A holding, believed or about to lapse; None for an old token."""
+        holding = self._holdings.get(lease_key)
+        if holding is None or token not in (None, holding.token):
+            return None
+        return holding
+
+    def lock(self, lease_key: str) -> asyncio.Lock:
+        """The lock that orders all writes of this worker to one lease."""
+        return self._locks.setdefault(lease_key, asyncio.Lock())
+
+    def keys_by_wait(self) -> list[str]:
+        """Keys of held leases, the one that waited longest for a success first."""
+        return renewal_order((key, held.last_success) for key, held in self._holdings.items())
+
+    def lapsed(self) -> list[str]:
+        """Keys of leases whose time ran out, that nobody is known to have taken."""
+        return sorted(self._lapsed)
+
+    def lapsed_row(self, lease_key: str) -> Lease | None:
+        """The row of a lapsed lease as we last wrote it, to write on top of."""
+        return self._lapsed.get(lease_key)
+
+    def forget(self, lease_key: str) -> None:
+        """Somebody else has a lapsed lease."""
+        self._lapsed.pop(lease_key, None)
+
+    def add(self, lease: Lease, requested_at: float) -> HeldLease:
+        """Begin a holding; one that there was ends."""
+        previous = self._holdings.get(lease.lease_key)
+        if previous is not None:
+            previous.ended = True
+        holding = Holding(lease, self._ids.new_id(), self._belief(requested_at), requested_at)
+        self._holdings[lease.lease_key] = holding
+        self.forget(lease.lease_key)
+        log.info("Holding %s from counter %d on", lease.lease_key, lease.lease_counter)
+        self.changed.wake()
+        return holding.snapshot()
+
+    def close(self) -> None:
+        """From now on a lapsed lease is not picked up again (the worker is stopping)."""
+        self._is_closed = True
+        self._lapsed.clear()
+
+    def has_lapsed(self, holding: Holding) -> bool:
+        """End a holding whose time is up; True when it was."""
+        if holding.valid_until > self._clock.monotonic():
+            return False
+        if not holding.ended:
+            holding.lapsed = True
+            if not self._is_closed:
+                self._lapsed[holding.lease.lease_key] = holding.lease
+            self.lose(holding, "it was not renewed in time")
+        return True
+
+    def lapse_all(self) -> float | None:
+        """End what is out of time; returns when the next one will be, None without any."""
+        for _, holding in sorted(self._holdings.items()):
+            self.has_lapsed(holding)
+        return min((holding.valid_until for holding in self._holdings.values()), default=None)
+
+    def lose(self, holding: Holding, why: str) -> None:
+        """End a holding against our will."""
+        if not holding.ended:
+            log.warning("Lost the lease %s: %s", holding.lease.lease_key, why)
+            self.lost += 1
+            self.end(holding)
+
+    def end(self, holding: Holding) -> None:
+        """End a holding; nothing when it has ended."""
+        if not holding.ended:
+            holding.ended = True
+            del self._holdings[holding.lease.lease_key]
+            self.changed.wake()
+
+    def succeed(self, holding: Holding, lease: Lease, requested_at: float) -> None:
+        """Note a write that was answered, whose condition was that the lease is ours.
+
+        An answer that comes after we had stopped believing can't revive the holding, because its
+        consumer has been told to stop. The lease is then picked up again like any lapsed one.
+        """
+        if not self.has_lapsed(holding) and not holding.ended:
+            holding.lease = lease
+            holding.last_success = requested_at
+            holding.valid_until = self._belief(requested_at)
+
+    def _belief(self, requested_at: float) -> float:
+        return believed_until(requested_at, self._config.failover_s, self._config.epsilon_s)

@@ -1,0 +1,71 @@
+"""Whether this worker does the fleet's common work: shard sync, hole audit."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from mld.decide.leader import leader_of
+from mld.errors import AwsError
+
+if TYPE_CHECKING:
+    from mld.ports.clock import Clock
+    from mld.services.leases.lease_scan import TableScan
+    from mld.services.leases.lease_store import LeaseStore
+
+log = logging.getLogger(__name__)
+
+#: Source: DeterministicShuffleShardSyncLeaderDecider.java:59-60 (3.5.1).
+FIRST_ELECTION_S = 60.0
+ELECTION_INTERVAL_S = 300.0
+#: Age up to which somebody else's scan serves.
+FRESH_S = 1.0
+
+
+class LeaderElector:
+    """Holds an election when asked and one is due; up to five minutes with two or no leaders.
+
+    Everything that a leader does must therefore be safe when done twice or late.
+    """
+
+    def __init__(self, store: LeaseStore, worker_id: str, clock: Clock) -> None:
+        """Hold no election yet."""
+        self._store = store
+        self._worker_id = worker_id
+        self._clock = clock
+        self._elections = 0
+        self._due_at = 0.0
+        #: Worker id of the leader by the last election; None = no lease has an owner.
+        self.leader: str | None = None
+
+    async def is_leader(self) -> bool:
+        """True when this worker leads; everybody leads while no lease has an owner.
+
+        A failed listing keeps the old answer; before the first election the answer is then no.
+
+        Source: DeterministicShuffleShardSyncLeaderDecider.isLeader (3.5.1).
+        """
+        if self._elections == 0 or self._clock.monotonic() >= self._due_at:
+            await self._elect()
+        return self._elections > 0 and self.leader in (None, self._worker_id)
+
+    async def _elect(self) -> None:
+        try:
+            scan = self._fresh_scan() or await self._store.scan()
+        except AwsError as error:
+            log.warning("No election: %s", error)
+            self._due_at = self._clock.monotonic() + FIRST_ELECTION_S
+            return
+        before, self.leader = self.leader, leader_of(lease.lease_owner for lease in scan.leases)
+        if before != self.leader or self._elections == 0:
+            log.info("Leader of the fleet: %s", self.leader or "every worker")
+        pause_s = ELECTION_INTERVAL_S if self._elections else FIRST_ELECTION_S
+        self._elections += 1
+        self._due_at = self._clock.monotonic() + pause_s
+
+    def _fresh_scan(self) -> TableScan | None:
+        """The last scan of another reader, when it is hardly older than one of our own."""
+        scan = self._store.last_scan
+        if scan is None or self._clock.monotonic() - scan.started_at > FRESH_S:
+            return None
+        return scan

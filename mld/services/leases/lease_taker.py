@@ -1,0 +1,271 @@
+"""Looks at the whole lease table from time to time and takes this worker's share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mld.decide.backoff import backoff_s
+from mld.decide.taking import Sighting, TakeLimits, TakePlan, TakeReason, look, plan_taking
+from mld.errors import AwsError, MalformedData, Throttled
+from mld.ports.metrics import Level, Unit
+from mld.services.bounded import for_each
+from mld.services.wakeup import Wakeup
+
+if TYPE_CHECKING:
+    import random
+
+    from mld.model.config import LeaseConfig
+    from mld.model.lease import Lease
+    from mld.ports.clock import Clock
+    from mld.ports.metrics import Metrics
+    from mld.services.leases.lease_renewer import LeaseRenewer
+    from mld.services.leases.lease_scan import TableScan
+    from mld.services.leases.lease_store import LeaseStore
+
+log = logging.getLogger(__name__)
+
+_OPERATION = "TakeLeases"
+#: Sends of one take when the table is throttled (DynamoDBLeaseTaker.java:57, 3.5.1).
+TAKE_TRIES = 3
+#: How often to look while there is no lease at all; Java's start-up looks as often.
+EMPTY_PAUSE_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOutcome:
+    """What one cycle did; ``str()`` is one sentence.
+
+    Attributes:
+        plan: what it wanted; None when the table could not be read.
+        taken: lease keys, in the order of taking.
+        missed: lease keys that somebody else took first, or that could not be written.
+        error: why the table could not be read.
+    """
+
+    plan: TakePlan | None
+    taken: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
+    error: str | None = None
+
+    def __str__(self) -> str:
+        if self.plan is None:
+            return f"took nothing, because the table could not be read: {self.error}"
+        plan = self.plan
+        share = f"{plan.mine} of {plan.total} held, target {plan.target}, {plan.workers} workers"
+        if not plan.leases:
+            return f"took nothing, because {plan.reason} ({share})"
+        missed = f" and missed {len(self.missed)}" if self.missed else ""
+        return f"took {len(self.taken)}{missed}, because {plan.reason} ({share})"
+
+
+def _weight(outcome: TakeOutcome) -> int:
+    if outcome.plan is None:
+        return logging.WARNING
+    return logging.INFO if outcome.plan.leases else logging.DEBUG
+
+
+class LeaseTaker:
+    """Takes free, expired and surplus leases by the rules of ``mld.decide.taking``."""
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        renewer: LeaseRenewer,
+        config: LeaseConfig,
+        worker_id: str,
+        clock: Clock,
+        rng: random.Random,
+        metrics: Metrics,
+    ) -> None:
+        """Know nothing of the table yet."""
+        self._store = store
+        self._renewer = renewer
+        self._config = config
+        self._worker_id = worker_id
+        self._clock = clock
+        self._rng = rng
+        self._metrics = metrics
+        self._limits = TakeLimits(
+            failover_s=config.failover_s,
+            max_leases=config.max_leases_for_worker,
+            max_steal=config.max_leases_to_steal,
+            prefer_very_old=config.enable_priority,
+        )
+        self._seen: dict[str, Sighting] = {}
+        self._woken = Wakeup()
+        self._is_stopping = False
+        self._under_way: set[str] = set()
+        #: What the last cycle did.
+        self.last_outcome: TakeOutcome | None = None
+
+    def wake(self) -> None:
+        """Look now: leases were created, or one of ours lapsed."""
+        self._woken.wake()
+
+    def stop(self) -> None:
+        """Take nothing more; a take that is under way is undone."""
+        self._is_stopping = True
+        self._woken.wake()
+
+    async def settled(self) -> None:
+        """After :meth:`stop`: wait until takes that were under way are held or given back."""
+        for lease_key in sorted(self._under_way):
+            async with self._renewer.exclusive(lease_key):
+                pass
+
+    async def run(self) -> None:
+        """Look at once and then with Java's pause, until stopped or cancelled."""
+        while self._may_hold():
+            try:
+                outcome = await self.take_once()
+            except Exception:
+                # A defect in one cycle must not end the taking for good.
+                log.exception("A cycle of taking leases failed")
+                pause_s = self._config.taker_interval_s
+            else:
+                pause_s = self._pause_after(outcome)
+            if self._may_hold():
+                await self._woken.wait(pause_s)
+
+    async def take_once(self) -> TakeOutcome:
+        """Scan the table, decide, take."""
+        started_at = self._clock.monotonic()
+        outcome = await self._cycle()
+        self._count("Success", int(outcome.error is None))
+        self._time("Time", self._clock.monotonic() - started_at)
+        log.log(_weight(outcome), "Cycle of taking leases: %s", outcome)
+        self.last_outcome = outcome
+        return outcome
+
+    async def _cycle(self) -> TakeOutcome:
+        try:
+            scan = await self._store.scan()
+        except AwsError as error:
+            self._count("ListLeases.Success", 0, Level.DETAILED)
+            return TakeOutcome(None, error=str(error))
+        self._count("ListLeases.Success", 1, Level.DETAILED)
+        self._time("ListLeases.Time", scan.finished_at - scan.started_at, Level.DETAILED)
+        self._seen = look(self._seen, scan.leases, scan.finished_at)
+        plan = plan_taking(
+            scan.leases,
+            self._seen,
+            scan.finished_at,
+            self._worker_id,
+            frozenset(held.lease.lease_key for held in self._renewer.held()),
+            self._limits,
+            self._rng,
+        )
+        self._report(plan)
+        taken: list[str] = []
+        missed: list[str] = []
+
+        async def take(lease: Lease) -> None:
+            try:
+                success = await self._take(lease)
+            except Exception:
+                # A defect in one take must not cut off the others, whose writes may have happened.
+                log.exception("Taking %s failed unexpectedly", lease.lease_key)
+                success = False
+            (taken if success else missed).append(lease.lease_key)
+
+        await for_each(await self._recheck(plan, scan), self._config.renewal_threads, take)
+        self._count("TakenLeases", len(taken))
+        self._count("UntakenLeases", len(missed))
+        return TakeOutcome(plan, tuple(taken), tuple(missed))
+
+    async def _recheck(self, plan: TakePlan, scan: TableScan) -> list[Lease]:
+        """After a slow scan, drop leases that have changed since: stealing them would be unfair.
+
+        Source: DynamoDBLeaseTaker.updateStaleLeasesWithLatestState (3.5.1), which steals them
+        nevertheless and fails on deleted ones.
+        """
+        slow_s = (int(self._config.failover_s * 1000) // 3) / 1000 / 2
+        if plan.reason is not TakeReason.STEAL or scan.finished_at - scan.started_at <= slow_s:
+            return list(plan.leases)
+        return [lease for lease in plan.leases if await self._is_unchanged(lease)]
+
+    async def _is_unchanged(self, lease: Lease) -> bool:
+        try:
+            now = await self._store.get(lease.lease_key)
+        except (AwsError, MalformedData):
+            return True  # the condition of the take decides
+        return now is not None and (now.lease_owner, now.lease_counter) == (
+            lease.lease_owner,
+            lease.lease_counter,
+        )
+
+    async def _take(self, lease: Lease) -> bool:
+        """Take one lease and hold it."""
+        if not self._may_hold():
+            return False
+        self._under_way.add(lease.lease_key)
+        try:
+            # The lock keeps a late write of an earlier holding from meeting the new one.
+            async with self._renewer.exclusive(lease.lease_key):
+                return await self._take_alone(lease)
+        finally:
+            self._under_way.discard(lease.lease_key)
+
+    async def _take_alone(self, lease: Lease) -> bool:
+        requested_at = self._clock.monotonic()
+        try:
+            taken = await self._try_taking(lease)
+        except AwsError as error:
+            log.warning("Could not take %s: %s", lease.lease_key, error)
+            taken = None
+        self._count("TakeLease.Success", int(taken is not None), Level.DETAILED)
+        took_s = self._clock.monotonic() - requested_at
+        self._time("TakeLease.Time", took_s, Level.DETAILED)
+        if taken is None:
+            return False
+        if not self._may_hold():
+            await self._give_back(taken)
+            return False
+        self._seen[taken.lease_key] = Sighting(taken.lease_counter, requested_at + took_s)
+        self._renewer.add(taken, requested_at)
+        return True
+
+    def _may_hold(self) -> bool:
+        return not self._is_stopping
+
+    async def _try_taking(self, lease: Lease) -> Lease | None:
+        for attempt in range(TAKE_TRIES - 1):
+            try:
+                return await self._store.take(lease, self._worker_id)
+            except Throttled:
+                await asyncio.sleep(backoff_s(attempt, self._rng, first_s=0.1, cap_s=1.0))
+        return await self._store.take(lease, self._worker_id)
+
+    async def _give_back(self, lease: Lease) -> None:
+        try:
+            await self._store.evict(lease)
+        except AwsError as error:
+            log.warning("Could not give %s back: %s", lease.lease_key, error)
+            self._renewer.unreleased += 1
+
+    def _pause_after(self, outcome: TakeOutcome) -> float:
+        if outcome.plan is None:
+            return self._config.renewal_interval_s
+        if outcome.plan.reason is TakeReason.EMPTY:
+            return min(EMPTY_PAUSE_S, self._config.taker_interval_s)
+        return self._config.taker_interval_s
+
+    def _report(self, plan: TakePlan) -> None:
+        self._count("NumWorkers", plan.workers)
+        self._count("ExpiredLeases", plan.available)
+        self._count("VeryOldLeases", plan.very_old)
+        self._count("LeaseSpillover", plan.spillover)
+        self._count("TotalLeases", plan.total, Level.DETAILED)
+        self._count("NeededLeases", max(0, plan.needed), Level.DETAILED)
+        self._count("LeasesToTake", len(plan.leases), Level.DETAILED)
+
+    def _count(self, name: str, value: int, level: Level = Level.SUMMARY) -> None:
+        self._metrics.add(_OPERATION, name, value, level=level, worker=True)
+
+    def _time(self, name: str, seconds: float, level: Level = Level.SUMMARY) -> None:
+        self._metrics.add(
+            _OPERATION, name, seconds * 1000, unit=Unit.MILLISECONDS, level=level, worker=True
+        )

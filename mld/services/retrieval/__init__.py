@@ -1,0 +1,1 @@
+"""Getting a shard's records, and the memory that they may take."""

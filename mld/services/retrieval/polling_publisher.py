@@ -1,0 +1,316 @@
+"""Fetches one shard with GetRecords and keeps a few answers ready.
+
+``run`` is the loop; it never ends because of an error, only with the shard. The consumer takes
+batches with ``next_batch``. Every answer has its place in the process-wide :class:`ByteBudget`
+before it is asked for.
+
+Source: PrefetchRecordsPublisher, KinesisDataFetcher (KCL 3.5.1). Beyond Java: see
+``decide.polling`` for the two holes at expired iterators; the loop stops after the shard's end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mld.decide.polling import (
+    IteratorType,
+    ReadPosition,
+    iterator_start,
+    may_prefetch,
+    pause_s,
+)
+from mld.errors import MldError, NotFound
+from mld.model.record import vanished
+from mld.model.sequence import Sentinel
+from mld.model.wire import read_batch
+from mld.services.retrieval.byte_budget import LARGEST_ANSWER_BYTES, SMALLEST_ANSWER_BYTES
+from mld.services.retrieval.fetch_report import FetchReport
+from mld.services.retrieval.records_publisher import FetchedBatch
+
+if TYPE_CHECKING:
+    from mld.model.config import RetrievalConfig
+    from mld.model.record import Batch
+    from mld.model.sequence import ExtendedSequenceNumber
+    from mld.model.stream import Stream
+    from mld.ports.aws import Kinesis
+    from mld.ports.clock import Clock
+    from mld.ports.metrics import Metrics
+    from mld.ports.offload import Offload
+    from mld.services.retrieval.byte_budget import ByteBudget, Reservation
+
+log = logging.getLogger(__name__)
+
+#: From this size on an answer's envelope is read away from the loop.
+_OFFLOAD_BYTES = 1_048_576
+#: An answer is expected to be at most so much larger than the last one of its shard.
+_GROWTH = 2
+#: While an answer is being read it exists in pieces and as a whole.
+_READING_FACTOR = 2
+#: A shard that is less than this behind has no large answer in store.
+_NEAR_TIP_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollingParts:
+    """What all publishers of a process share.
+
+    Attributes:
+        initial_timestamp_s: of an AT_TIMESTAMP start, else None.
+    """
+
+    kinesis: Kinesis
+    stream: Stream
+    config: RetrievalConfig
+    budget: ByteBudget
+    offload: Offload
+    clock: Clock
+    metrics: Metrics
+    initial_timestamp_s: float | None = None
+
+
+class PollingPublisher:
+    """One shard's answers, in order."""
+
+    def __init__(self, shard_id: str, parts: PollingParts) -> None:
+        """Nothing is fetched before :meth:`start` and :meth:`run`."""
+        self._shard_id = shard_id
+        self._parts = parts
+        self._config = parts.config
+        self._clock = parts.clock
+        self._position: ReadPosition | None = None
+        self._delivered: ReadPosition | None = None
+        self._iterator: str | None = None
+        self._queue: deque[FetchedBatch] = deque()
+        self._arrived = asyncio.Event()
+        self._taken = asyncio.Event()
+        self._is_wanted = False
+        self._is_interrupted = False
+        self._success_at: float | None = None
+        self._behind_s: float | None = None
+        self._is_first_call = True
+        self._report = FetchReport(shard_id, parts.clock, parts.metrics)
+        self._expected_bytes: int | None = None
+        self._rewinds = 0
+        self._has_ended = False
+
+    # -- for the consumer ----------------------------------------------------------------------
+
+    async def start(
+        self, position: ExtendedSequenceNumber, latest_since_s: float | None = None
+    ) -> None:
+        """Begin at a checkpoint; the first call is made at once by :meth:`run`.
+
+        Args:
+            position: the checkpoint.
+            latest_since_s: when reading at LATEST had begun before (epoch seconds); None = now.
+        """
+        self._position = self._delivered = ReadPosition(position, latest_since_s=latest_since_s)
+        self._taken.set()
+        if position.sentinel is Sentinel.LATEST:
+            self._expected_bytes = SMALLEST_ANSWER_BYTES
+
+    async def next_batch(self) -> FetchedBatch | None:
+        """The next answer, waiting for it; the last one says that the shard ended.
+
+        Returns:
+            None when :meth:`interrupt` was called while waiting.
+
+        Cancellation: nothing is lost, the next call gets the same batch.
+        """
+        self._is_wanted = True
+        self._taken.set()
+        self._is_interrupted = False
+        if not self._queue:
+            self._parts.budget.look_again()
+        try:
+            while not self._queue:
+                if self._is_interrupted:
+                    return None
+                self._arrived.clear()
+                await self._arrived.wait()
+        finally:
+            self._is_wanted = False
+        fetched = self._queue.popleft()
+        self._taken.set()
+        self._note_delivered(fetched.batch)
+        return fetched
+
+    def _note_delivered(self, batch: Batch) -> None:
+        if self._delivered is not None and batch.last_sequence_number is not None:
+            self._delivered = replace(self._delivered, last_received=batch.last_sequence_number)
+
+    def interrupt(self) -> None:
+        """Let a waiting :meth:`next_batch` return."""
+        self._is_interrupted = True
+        self._arrived.set()
+
+    def rewind(self, to: ReadPosition) -> None:
+        """Fetch again what came after a position; what is queued or in flight is dropped."""
+        self._drop_queue()
+        # The place may be from before the first LATEST iterator.
+        self._position = self._delivered = replace(to, latest_since_s=self.latest_since_s)
+        self._iterator = None
+        self._has_ended = False
+        self._rewinds += 1
+        self._taken.set()
+
+    @property
+    def delivered(self) -> ReadPosition:
+        """How far batches were handed out; a place for :meth:`rewind`."""
+        if self._delivered is None:
+            raise RuntimeError("the publisher was not started")
+        return self._delivered
+
+    @property
+    def latest_since_s(self) -> float | None:
+        """Epoch seconds before the first LATEST iterator; None if there was none."""
+        return None if self._delivered is None else self._delivered.latest_since_s
+
+    async def close(self) -> None:
+        """Give the memory of undelivered batches back; :meth:`run` must have been cancelled."""
+        self._drop_queue()
+
+    def _drop_queue(self) -> None:
+        while self._queue:
+            self._queue.popleft().reservation.release()
+
+    # -- the loop ------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Fetch until cancelled. After the end of the shard it only waits for a rewind."""
+        while True:
+            await self._gate()
+            if not self._is_first_call:
+                await asyncio.sleep(self._pause())
+            self._is_first_call = False
+            self._success_at = self._behind_s = None
+            await self._fetch_once()
+
+    def _may_fetch(self) -> bool:
+        if self._position is None or self._has_ended:
+            return False
+        batches = [fetched.batch for fetched in self._queue]
+        return may_prefetch(
+            self._config,
+            len(batches),
+            sum(batch.data_bytes_at_most for batch in batches),
+            sum(batch.records_at_most(self._config.max_records) for batch in batches),
+            is_wanted=self._is_wanted,
+        )
+
+    def _is_awaited(self) -> bool:
+        """True while the consumer has nothing and waits."""
+        return self._is_wanted and not self._queue
+
+    async def _gate(self) -> None:
+        while not self._may_fetch():
+            self._taken.clear()
+            await self._taken.wait()
+
+    def _pause(self) -> float:
+        since = None if self._success_at is None else self._clock.monotonic() - self._success_at
+        return pause_s(self._config, since, self._behind_s)
+
+    # -- one call ------------------------------------------------------------------------------
+
+    async def _fetch_once(self) -> None:
+        """Ask once; whatever goes wrong is logged, counted and tried again after the pause."""
+        rewinds = self._rewinds
+        try:
+            if self._iterator is None:
+                await self._new_iterator()
+            if self._rewinds == rewinds and self._iterator is not None:
+                await self._get_records(self._iterator, rewinds)
+        except NotFound as error:
+            log.info("%s: the shard or its stream is gone: %s", self._shard_id, error)
+            if self._rewinds == rewinds:
+                self._enqueue(vanished(), await self._parts.budget.reserve(1))
+        except MldError as error:
+            if self._report.failed(error) and self._rewinds == rewinds:
+                self._iterator = None
+        except Exception:
+            log.exception("%s: unexpected error while fetching; going on", self._shard_id)
+
+    async def _new_iterator(self) -> None:
+        position = self._position
+        if position is None:
+            raise RuntimeError("the publisher was not started")
+        rewinds, since_s = self._rewinds, self._clock.wall()
+        start = iterator_start(position, self._parts.initial_timestamp_s)
+        began = self._clock.monotonic()
+        succeeded = False
+        try:
+            answer = await self._parts.kinesis.get_shard_iterator(
+                **self._parts.stream.request(), ShardId=self._shard_id, **start.request()
+            )
+            succeeded = True
+        finally:
+            self._report.measure("getShardIterator", began, succeeded=succeeded)
+        if self._rewinds != rewinds:
+            return
+        self._iterator = answer.get("ShardIterator")
+        if self._iterator is None:
+            raise NotFound("GetShardIterator", "ResourceNotFoundException", "no iterator")
+        if start.type is IteratorType.LATEST and self._delivered is not None:
+            self._position = replace(position, latest_since_s=since_s)
+            self._delivered = replace(self._delivered, latest_since_s=since_s)
+
+    async def _get_records(self, iterator: str, rewinds: int) -> None:
+        reservation = await self._parts.budget.reserve(
+            _READING_FACTOR * self._expectation(), is_urgent=self._is_awaited
+        )
+        is_kept = False
+        began = self._clock.monotonic()
+        succeeded = False
+        try:
+            body = await self._parts.kinesis.get_records(
+                ShardIterator=iterator,
+                Limit=self._config.max_records,
+                **({"StreamARN": self._parts.stream.arn} if self._parts.stream.arn else {}),
+            )
+            reservation.resize(max(1, len(body)))
+            batch = await self._read(body)
+            succeeded = True
+            if self._rewinds == rewinds:
+                is_kept = True
+                self._enqueue(batch, reservation)
+        finally:
+            self._report.measure("getRecords", began, succeeded=succeeded)
+            if not is_kept:
+                reservation.release()
+
+    async def _read(self, body: bytes) -> Batch:
+        if len(body) < _OFFLOAD_BYTES:
+            return read_batch(body)
+        return await self._parts.offload.run(read_batch, body)
+
+    def _expectation(self) -> int:
+        """Bytes to reserve for the next answer."""
+        budget = self._parts.budget
+        return self._expected_bytes or budget.expected_bytes()
+
+    def _enqueue(self, batch: Batch, reservation: Reservation) -> None:
+        now = self._clock.monotonic()
+        self._success_at = now
+        self._report.succeeded()
+        behind_ms = batch.millis_behind_latest
+        self._behind_s = None if behind_ms is None else behind_ms / 1000
+        self._expect_after(batch)
+        self._iterator = batch.next_iterator
+        self._has_ended = batch.is_shard_end
+        if self._position is not None and batch.last_sequence_number is not None:
+            self._position = replace(self._position, last_received=batch.last_sequence_number)
+        self._queue.append(FetchedBatch(batch, reservation, now))
+        self._arrived.set()
+
+    def _expect_after(self, batch: Batch) -> None:
+        budget = self._parts.budget
+        budget.remember(batch.size_bytes)
+        expected = max(SMALLEST_ANSWER_BYTES, batch.size_bytes * _GROWTH)
+        if self._behind_s is None or self._behind_s > _NEAR_TIP_S:
+            expected = max(expected, budget.expected_bytes())
+        self._expected_bytes = min(expected, LARGEST_ANSWER_BYTES)

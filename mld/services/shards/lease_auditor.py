@@ -1,0 +1,121 @@
+"""Looks at the leases of a stream and says whether a shard sync is needed.
+
+Source: PeriodicShardSyncManager.java (KCL 3.5.1): 344-523.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from mld.decide.audit import (
+    HoleTracker,
+    Sighting,
+    abandoned,
+    active,
+    fill_hash_ranges,
+    first_hole,
+)
+from mld.errors import AwsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mld.model.config import Config
+    from mld.model.lease import Lease
+    from mld.model.shard import HashRange
+    from mld.model.stream import Stream
+    from mld.ports.clock import Clock
+    from mld.services.leases.lease_store import LeaseStore
+    from mld.services.shards.shard_detector import ShardDetector
+
+log = logging.getLogger(__name__)
+
+
+class LeaseAuditor:
+    """Remembers what earlier looks saw; used by the leader only."""
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        detector: ShardDetector,
+        stream: Stream,
+        config: Config,
+        clock: Clock,
+        *,
+        on_abandoned: Callable[[Lease], None] | None = None,
+    ) -> None:
+        """Audit one stream; the arguments are those of ``ShardSyncer``."""
+        self._store = store
+        self._detector = detector
+        self._stream = stream
+        self._config = config.shards
+        self._stands_still_s = 2 * max(config.leases.failover_s, config.shards.audit_interval_s)
+        self._clock = clock
+        self._on_abandoned = on_abandoned
+        self._tracker = HoleTracker()
+        self._sightings: dict[str, Sighting] = {}
+
+    @property
+    def sees_hole(self) -> bool:
+        """True when the last look found keys that no active lease covers."""
+        return self._tracker.count > 0
+
+    def forget(self) -> None:
+        """Start from zero; for a worker that does not lead (any more)."""
+        self._tracker, self._sightings = HoleTracker(), {}
+
+    async def look(self, leases: tuple[Lease, ...]) -> str | None:
+        """Why a sync is needed now, or None.
+
+        No lease at all needs one at once; a hole when it was seen unchanged
+        ``audit_confidence`` times in a row. Finished leases without a living owner are reported to
+        ``on_abandoned``.
+
+        Args:
+            leases: all rows of the stream.
+
+        Raises:
+            AwsError: the shards, needed for missing hash ranges, could not be listed.
+        """
+        self._report_abandoned(leases)
+        if not leases:
+            self._tracker = HoleTracker()
+            return "there are none"
+        hole = first_hole(await self._active_ranges(leases))
+        self._tracker = self._tracker.see(hole)
+        if hole is None:
+            return None
+        log.info(
+            "%s in the leases of %s, seen %d times", hole, self._stream.name, self._tracker.count
+        )
+        if self._tracker.count < self._config.audit_confidence:
+            return None
+        return f"{hole}, seen {self._tracker.count} times"
+
+    async def _active_ranges(self, leases: tuple[Lease, ...]) -> list[HashRange]:
+        """Hash ranges of the active leases; those that rows of old versions lack are filled in."""
+        checked = active(leases)
+        if any(lease.hash_range is None for lease in checked):
+            shards = await self._detector.list_shards()
+            checked, filled = fill_hash_ranges(checked, shards)
+            for lease in filled:
+                await self._write_hash_range(lease)
+        return [lease.hash_range for lease in checked if lease.hash_range is not None]
+
+    async def _write_hash_range(self, lease: Lease) -> None:
+        if lease.hash_range is None:
+            return
+        try:
+            await self._store.write_hash_range(lease.lease_key, lease.hash_range)
+        except AwsError as error:
+            log.warning("The hash range of %s was not written: %s", lease.lease_key, error)
+
+    def _report_abandoned(self, leases: tuple[Lease, ...]) -> None:
+        if self._on_abandoned is None:
+            return
+        found, self._sightings = abandoned(
+            leases, self._sightings, self._clock.monotonic(), self._stands_still_s
+        )
+        for lease in found:
+            self._on_abandoned(lease)

@@ -1,0 +1,190 @@
+"""Deletes the leases of finished shards once nobody needs them any more.
+
+Source: LeaseCleanupManager.java (KCL 3.5.1): 120-400. Different on purpose: the queue is keyed by
+lease key (Java compares whole leases and queues one twice), rows are deleted only while they are at
+SHARD_END, and a row whose children are unknown waits until the listed ones have leases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from mld.decide.cleanup import (
+    CleanupOutcome,
+    CleanupTimes,
+    is_due,
+    listed_children,
+    obstacle,
+)
+from mld.errors import MldError, NotFound
+
+if TYPE_CHECKING:
+    from mld.model.config import ShardConfig
+    from mld.model.lease import Lease
+    from mld.model.shard import Shard
+    from mld.ports.clock import Clock
+    from mld.services.leases.lease_store import LeaseStore
+    from mld.services.shards.shard_detector import ShardDetector
+
+log = logging.getLogger(__name__)
+
+
+class _Result(Enum):
+    """What became of one queued lease."""
+
+    COMPLETED = "completed"
+    GARBAGE = "garbage"
+    WAITS = "waits"
+    DROPPED = "dropped"
+
+
+class LeaseCleanup:
+    """A queue of finished leases and the loop that empties it; every worker has one."""
+
+    def __init__(
+        self, store: LeaseStore, detector: ShardDetector, config: ShardConfig, clock: Clock
+    ) -> None:
+        """Clean up the leases of one stream."""
+        self._store = store
+        self._detector = detector
+        self._config = config
+        self._clock = clock
+        self._queue: dict[str, Lease] = {}
+        self._times: CleanupTimes | None = None
+
+    @property
+    def queued(self) -> tuple[str, ...]:
+        """Keys of the leases that wait, in the order in which they will be tried."""
+        return tuple(self._queue)
+
+    def enqueue(self, lease: Lease) -> None:
+        """Remember a finished lease; one that waits already keeps its place."""
+        if lease.lease_key not in self._queue:
+            log.debug("Lease %s waits for its cleanup", lease.lease_key)
+            self._queue[lease.lease_key] = lease
+
+    async def run(self) -> None:
+        """Clean up for ever; the first pass comes at once."""
+        while True:
+            outcome = await self.clean_once()
+            if outcome.completed or outcome.garbage:
+                log.info("Lease cleanup: %s", outcome)
+            await asyncio.sleep(self._config.cleanup_interval_s)
+
+    async def clean_once(self) -> CleanupOutcome:
+        """One pass over the queue; a failing lease stays in it and stops nothing.
+
+        The intervals of both kinds of cleanup are counted from the first pass.
+        """
+        now = self._clock.monotonic()
+        times = self._times = self._times or CleanupTimes(now, now)
+        if not self._queue or not (self._completed_is_due(times) or self._garbage_is_due(times)):
+            return CleanupOutcome(waiting=self.queued)
+        results: dict[_Result, list[str]] = {result: [] for result in _Result}
+        for key in tuple(self._queue):
+            try:
+                result = await self._clean(key, times)
+            except MldError as error:
+                log.warning("Lease %s is not cleaned up yet: %s", key, error)
+                result = _Result.WAITS
+            except Exception:
+                # Old rows cost little; a worker that stops for one would cost all.
+                log.exception("Lease %s cannot be cleaned up", key)
+                result = _Result.WAITS
+            if result is not _Result.WAITS:
+                del self._queue[key]
+            results[result].append(key)
+        outcome = CleanupOutcome(
+            completed=tuple(results[_Result.COMPLETED]),
+            garbage=tuple(results[_Result.GARBAGE]),
+            waiting=tuple(results[_Result.WAITS]),
+        )
+        self._times = times.after(outcome, self._clock.monotonic())
+        return outcome
+
+    def _completed_is_due(self, times: CleanupTimes) -> bool:
+        return self._config.cleanup_completed and is_due(
+            times.completed, self._config.completed_cleanup_s, self._clock.monotonic()
+        )
+
+    def _garbage_is_due(self, times: CleanupTimes) -> bool:
+        return is_due(times.garbage, self._config.garbage_cleanup_s, self._clock.monotonic())
+
+    async def _clean(self, key: str, times: CleanupTimes) -> _Result:
+        lease = await self._store.get(key, consistent=True)
+        if lease is None:
+            return _Result.COMPLETED
+        if not lease.is_finished:
+            # Its shard end failed or somebody reset the row; finishing it queues it again.
+            log.info("Lease %s is at %s, not at SHARD_END: no cleanup", key, lease.checkpoint)
+            return _Result.DROPPED
+        was_asked = False
+        if self._completed_is_due(times):
+            if not lease.child_shard_ids:
+                was_asked = True
+                try:
+                    lease = await self._learn_children(lease)
+                except NotFound:
+                    return await self._delete_garbage(lease)
+            if await self._delete_completed(lease):
+                return _Result.COMPLETED
+        if not was_asked and self._garbage_is_due(times):
+            try:
+                await self._detector.children_of(lease.shard_id)
+            except NotFound:
+                return await self._delete_garbage(lease)
+        return _Result.WAITS
+
+    async def _learn_children(self, lease: Lease) -> Lease:
+        """The lease with the children that Kinesis tells, also written to its row."""
+        children = await self._detector.children_of(lease.shard_id)
+        if not children:
+            return lease
+        shard_ids = tuple(sorted(child.shard_id for child in children))
+        await self._store.write_children(lease.lease_key, shard_ids)
+        return replace(lease, child_shard_ids=shard_ids)
+
+    async def _delete_completed(self, lease: Lease) -> bool:
+        child_ids = lease.child_shard_ids or listed_children(lease.shard_id, await self._listed())
+        children = {key: await self._row(lease, key) for key in child_ids}
+        parents = {key: await self._row(lease, key) for key in lease.parent_shard_ids}
+        why = obstacle(lease, children, parents)
+        if why is not None:
+            level = logging.WARNING if None in children.values() else logging.DEBUG
+            log.log(level, "Lease %s stays: %s", lease.lease_key, why)
+            return False
+        if not child_ids:
+            log.error("Deleting lease %s although it has no children", lease.lease_key)
+        return await self._store.delete(lease.lease_key, only_finished=True)
+
+    async def _delete_garbage(self, lease: Lease) -> _Result:
+        """Delete the row of a shard that Kinesis has forgotten, unless its children need it."""
+        shards = await self._listed()
+        known = {shard.shard_id for shard in shards}
+        for child in lease.child_shard_ids or listed_children(lease.shard_id, shards):
+            if child in known and await self._row(lease, child) is None:
+                # The audit creates it at TRIM_HORIZON below this row, but at the initial position
+                # without it: with LATEST, records would be skipped.
+                log.warning(
+                    "Lease %s of a vanished shard stays until its child %s has a lease",
+                    lease.lease_key,
+                    child,
+                )
+                return _Result.WAITS
+        log.info("Deleting lease %s: its shard no longer exists", lease.lease_key)
+        deleted = await self._store.delete(lease.lease_key, only_finished=True)
+        return _Result.GARBAGE if deleted else _Result.WAITS
+
+    async def _listed(self) -> tuple[Shard, ...]:
+        """Every shard that Kinesis still lists; none when the stream is gone."""
+        try:
+            return await self._detector.list_shards()
+        except NotFound:
+            return ()
+
+    async def _row(self, lease: Lease, shard_id: str) -> Lease | None:
+        return await self._store.get(lease.key_of(shard_id), consistent=True)

@@ -1,0 +1,126 @@
+"""What a finished shard leaves behind: leases for its children; and children wait for parents.
+
+Source: ShutdownTask.java:210-325, BlockOnParentShardTask.java:56-94 (KCL 3.5.1). Different on
+purpose: rows of parents are read consistently, so that a stale "no such row" cannot start a child
+before its parent is done.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from mld.decide.shard_end import (
+    MergeVerdict,
+    blocks,
+    child_without_parents,
+    judge_merge,
+    merge_parents,
+)
+from mld.decide.shardsync import lease_of_child
+from mld.errors import BlockedOnParent, InvalidShardEnd
+from mld.services.shards.lease_creation import create_lease
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+
+    from mld.model.lease import Lease
+    from mld.model.shard import ChildShard
+    from mld.ports.clock import Clock
+    from mld.ports.metrics import Metrics
+    from mld.services.leases.lease_store import LeaseStore
+
+log = logging.getLogger(__name__)
+
+_OPERATION = "ShutdownTask"
+
+
+class ShardEnd:
+    """Family matters of leases, used by the consumers of both generations."""
+
+    def __init__(
+        self, store: LeaseStore, clock: Clock, rng: random.Random, metrics: Metrics
+    ) -> None:
+        """Work on the leases of a store."""
+        self._store = store
+        self._clock = clock
+        self._rng = rng
+        self._metrics = metrics
+
+    async def create_child_leases(self, lease: Lease, children: Sequence[ChildShard]) -> None:
+        """Create the missing rows of the children, then note the children in the parent's row.
+
+        To be called before the shard's SHARD_END checkpoint is written: a finished parent without
+        child rows would lose the children. May be repeated.
+
+        Args:
+            lease: the finished shard's, held by this worker.
+            children: of its last answer; empty when the shard vanished, then nothing is done.
+
+        Raises:
+            BlockedOnParent: the other parent of a merge has no row yet; keep the lease and repeat.
+            InvalidShardEnd: the answer or the table contradict a shard end; drop the lease locally.
+            AwsError: a read or write failed; repeat.
+        """
+        if not children:
+            return
+        orphan = child_without_parents(children)
+        if orphan is not None:
+            raise InvalidShardEnd(lease.lease_key, f"child {orphan} names no parent")
+        missing = [
+            child_lease
+            for child_lease in (lease_of_child(lease, child) for child in children)
+            if await self._store.get(child_lease.lease_key) is None
+        ]
+        if missing:
+            # Only whoever creates the child must know both parents: where it has a row already,
+            # the other parent's may have been cleaned up long ago.
+            await self._check_merge(lease, children)
+        for child_lease in missing:
+            created = await create_lease(
+                self._store, child_lease, self._clock, self._metrics, operation=_OPERATION
+            )
+            if created:
+                log.info(
+                    "Shard %s ended: created the lease of %s", lease.shard_id, child_lease.shard_id
+                )
+        shard_ids = tuple(sorted(child.shard_id for child in children))
+        if not await self._store.write_children(lease.lease_key, shard_ids):
+            log.warning("Lease %s is gone, its children are not noted in it", lease.lease_key)
+
+    async def _check_merge(self, lease: Lease, children: Sequence[ChildShard]) -> None:
+        parents = merge_parents(children)
+        if parents is None:
+            return
+        if len(parents) != 2:
+            self._metrics.add(_OPERATION, "MissingMergeParent", 1)
+            raise InvalidShardEnd(
+                lease.lease_key, f"only child {children[0].shard_id} names parents {parents}"
+            )
+        if await self._store.get(lease.key_of(children[0].shard_id), consistent=True) is not None:
+            # Nothing is to be created, so the other parent's row, which may be cleaned up since,
+            # is not needed: a parent whose lost row was restored must be able to end again.
+            return
+        rows = [await self._store.get(lease.key_of(parent), consistent=True) for parent in parents]
+        verdict = judge_merge(rows[0], rows[1], self._rng)
+        if verdict is MergeVerdict.GO_ON:
+            return
+        missing = parents[0] if rows[0] is None else parents[1]
+        self._metrics.add(_OPERATION, "MissingMergeParentLease", 1)
+        if verdict is MergeVerdict.GIVE_UP:
+            raise InvalidShardEnd(lease.lease_key, f"merge parent {missing} has no lease")
+        raise BlockedOnParent(lease.lease_key, lease.key_of(missing), "it has no lease yet")
+
+    async def blocking_parent(self, lease: Lease) -> str | None:
+        """Bare id of the first parent that is not at SHARD_END yet, or None: the child may start.
+
+        A parent without a row does not block: it was trimmed or cleaned up.
+
+        Raises:
+            AwsError: a row could not be read; the child must wait and ask again.
+        """
+        for parent in lease.parent_shard_ids:
+            if blocks(await self._store.get(lease.key_of(parent), consistent=True)):
+                return parent
+        return None

@@ -1,0 +1,214 @@
+"""Decides when shards and leases are compared: at the first start, and when an audit says so.
+
+Source: ShardSyncTask.java, PeriodicShardSyncManager.java (KCL 3.5.1).
+Different on purpose: an empty table is filled at once (Java waits 1-30 s and idles a minute
+afterwards), a stream that does not exist is an error at every start, the leader restores lost child
+leases, and says when a stream was deleted and created again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+from mld.decide.shardsync import is_unused
+from mld.errors import AwsError, MalformedData, MldError, NotFound
+from mld.ports.metrics import Level, Unit
+from mld.services.shards.lease_auditor import LeaseAuditor
+from mld.services.shards.stream_sync import StreamSync, SyncOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mld.model.config import Config
+    from mld.model.lease import Lease
+    from mld.model.stream import Stream
+    from mld.ports.clock import Clock
+    from mld.ports.metrics import Metrics
+    from mld.services.leases.lease_store import LeaseStore
+    from mld.services.shards.shard_detector import ShardDetector
+
+log = logging.getLogger(__name__)
+
+#: A start with leases in the table waits no longer than this for the list that confirms the stream.
+LOOK_S = 2.0
+
+_SYNC = "ShardSyncTask"
+_AUDIT = "PeriodicShardSyncManager"
+
+
+class Leadership(Protocol):
+    """Says whether this worker does the fleet's common chores."""
+
+    async def is_leader(self) -> bool:
+        """True on at most one live worker, as far as the table shows."""
+        ...
+
+
+class ShardSyncer:
+    """First sync of a stream, and the leader's audit afterwards."""
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        detector: ShardDetector,
+        elector: Leadership,
+        stream: Stream,
+        config: Config,
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        on_abandoned: Callable[[Lease], None] | None = None,
+    ) -> None:
+        """Sync one stream.
+
+        Args:
+            store: the lease table.
+            detector: lists the stream's shards.
+            elector: only the leader audits.
+            stream: names the lease keys.
+            config: sections ``stream``, ``shards`` and ``leases``.
+            clock: for ages and durations.
+            metrics: gets Java's data of ``ShardSyncTask`` and ``PeriodicShardSyncManager``.
+            on_abandoned: told of finished leases that nobody holds, e.g. ``LeaseCleanup.enqueue``.
+        """
+        self._store = store
+        self._detector = detector
+        self._elector = elector
+        self._stream = stream
+        self._config = config.shards
+        self._sync = StreamSync(store, detector, stream, config, clock, metrics)
+        self._auditor = LeaseAuditor(
+            store, detector, stream, config, clock, on_abandoned=on_abandoned
+        )
+        self._clock = clock
+        self._metrics = metrics
+        self._position = config.stream.initial_position.checkpoint
+        self._synced_at: float | None = None
+        self._is_filling = False
+
+    # -- start ---------------------------------------------------------------------------------
+
+    async def sync_if_empty(self) -> SyncOutcome:
+        """At start: fill an unused table; on one with leases only check that the stream exists.
+
+        Every worker may call it, at the same time: rows are created only where there are none.
+        A filling that stopped halfway (a throttled write, a crash) is finished by the next call,
+        of this worker, or of any while nobody has begun to read. Java leaves the rest to the audit,
+        minutes later: at LATEST, what arrives in between is skipped.
+
+        Raises:
+            NotFound: the stream does not exist.
+            AwsError: the shards or the table could not be read or written; start again later.
+                Rows written before stay, and are a good beginning.
+        """
+        if self._is_filling or await self._table_is_unused():
+            self._is_filling = True
+            outcome = await self._measured(self._sync.fill_empty_table)
+            self._is_filling = False
+            return outcome
+        await self._look_at_stream()
+        return SyncOutcome(performed=False, why="the table has leases")
+
+    async def _look_at_stream(self) -> None:
+        """Raise NotFound for a missing stream; any other trouble is for the consumers to meet."""
+        try:
+            async with asyncio.timeout(LOOK_S):
+                shards = await self._detector.list_shards()
+        except NotFound:
+            raise
+        except (AwsError, MalformedData, TimeoutError) as error:
+            why = str(error) or f"no answer within {LOOK_S:g} s"
+            log.warning("Shards of %s cannot be listed yet: %s", self._stream.name, why)
+        else:
+            self._sync.warn_of_recreation(await self._sync.own_leases(), shards)
+
+    async def sync(self) -> SyncOutcome:
+        """One whole sync by the algorithm that the table asks for.
+
+        Raises:
+            NotFound: the stream does not exist.
+            AwsError: a list, read or write failed; rows written before stay.
+        """
+        is_empty = await self._table_is_empty()
+        return await self._measured(
+            self._sync.fill_empty_table if is_empty else self._sync.fill_gaps
+        )
+
+    async def _table_is_unused(self) -> bool:
+        """Empty, or all rows are as a first sync leaves them."""
+        scan = await self._store.scan()
+        return not scan.broken and all(is_unused(lease, self._position) for lease in scan.leases)
+
+    async def _table_is_empty(self) -> bool:
+        """No row is, or tries to be, a lease; other items do not count."""
+        scan = await self._store.scan()
+        return not scan.leases and not scan.broken
+
+    async def _measured(self, algorithm: Callable[[], Awaitable[SyncOutcome]]) -> SyncOutcome:
+        started = self._clock.monotonic()
+        success = 0
+        try:
+            outcome = await algorithm()
+            success = 1
+        finally:
+            self._synced_at = self._clock.monotonic()
+            elapsed_ms = (self._synced_at - started) * 1000
+            self._metrics.add(_SYNC, "SyncShards.Success", success, level=Level.DETAILED)
+            self._metrics.add(_SYNC, "Success", success)
+            self._metrics.add(_SYNC, "Time", elapsed_ms, unit=Unit.MILLISECONDS)
+        log.info("%s", outcome)
+        return outcome
+
+    # -- audit -----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Audit for ever, on the leader."""
+        await asyncio.sleep(self._config.audit_initial_delay_s)
+        while True:
+            try:
+                await self.audit()
+            except MldError as error:
+                log.warning("The audit of %s failed: %s", self._stream.name, error)
+            except Exception:
+                # Reading goes on without audits; a worker that stops for one would not.
+                log.exception("The audit of %s failed unexpectedly", self._stream.name)
+            await asyncio.sleep(self._config.audit_interval_s)
+
+    async def audit(self) -> SyncOutcome:
+        """One look at the stream's leases by the leader, and a sync where they need one.
+
+        Raises:
+            AwsError: a read or the sync failed; the next audit tries again.
+        """
+        if not await self._elector.is_leader():
+            self._auditor.forget()
+            return SyncOutcome(performed=False, why="this worker is not the leader")
+        started = self._clock.monotonic()
+        success = 0
+        try:
+            outcome = await self._audit()
+            success = 1
+        finally:
+            elapsed_ms = (self._clock.monotonic() - started) * 1000
+            self._metrics.add(_AUDIT, "Success", success)
+            self._metrics.add(_AUDIT, "Time", elapsed_ms, unit=Unit.MILLISECONDS)
+        return outcome
+
+    async def _audit(self) -> SyncOutcome:
+        reason = await self._auditor.look(await self._sync.own_leases())
+        is_too_soon = (
+            self._synced_at is not None
+            and self._clock.monotonic() - self._synced_at < self._config.sync_interval_s
+        )
+        skipped = reason is not None and is_too_soon
+        self._metrics.add(_AUDIT, "NumStreamsWithPartialLeases", int(self._auditor.sees_hole))
+        self._metrics.add(_AUDIT, "NumStreamsToSync", int(reason is not None))
+        self._metrics.add(_AUDIT, "NumSkippedShardSyncTask", int(skipped))
+        if reason is None:
+            return SyncOutcome(performed=False, why="nothing is missing")
+        if skipped:
+            return SyncOutcome(performed=False, why="the last sync is too recent")
+        log.warning("Leases of %s are incomplete: %s", self._stream.name, reason)
+        return await self.sync()

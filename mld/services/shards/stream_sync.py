@@ -1,0 +1,232 @@
+"""The two algorithms of shard sync, with their reads and writes.
+
+Source: HierarchicalShardSyncer.java (KCL 3.5.1): 162-423, 934-1001.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mld.decide.audit import signs_of_recreation
+from mld.decide.shardsync import (
+    incompleteness,
+    leases_for_empty_table,
+    leases_to_create,
+    lost_children,
+    shard_filter,
+    unexpected_children,
+)
+from mld.errors import InconsistentShards
+from mld.services.shards.lease_creation import create_lease
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from mld.model.config import Config
+    from mld.model.lease import Lease
+    from mld.model.shard import Shard
+    from mld.model.stream import Stream
+    from mld.ports.clock import Clock
+    from mld.ports.metrics import Metrics
+    from mld.services.leases.lease_store import LeaseStore
+    from mld.services.shards.shard_detector import ShardDetector
+
+log = logging.getLogger(__name__)
+
+#: An incomplete list of the first start is asked for this often, this far apart.
+#: Source: HierarchicalShardSyncer.java:343-370; the pause after the last try is left out.
+COMPLETENESS_ATTEMPTS = 3
+COMPLETENESS_PAUSE_S = 1.0
+
+#: A list of shards is not compared with a table that was read so much later (this process was
+#: frozen): a shard that was open then may have been read, finished and cleaned up since, and its
+#: lease would be created again. Well below the least time from a shard's end to its cleanup.
+OUTDATED_S = 60.0
+
+_OPERATION = "ShardSyncTask"
+
+
+@dataclass(frozen=True, slots=True)
+class SyncOutcome:
+    """What one sync did.
+
+    Attributes:
+        performed: a shard list was compared with the table.
+        created: keys of new leases, in order of creation.
+        why: one clause, for logs.
+    """
+
+    performed: bool
+    created: tuple[str, ...] = ()
+    why: str = ""
+
+    def __str__(self) -> str:
+        if not self.performed:
+            return f"no shard sync: {self.why}"
+        return f"shard sync ({self.why}) created {len(self.created)} leases"
+
+
+class StreamSync:
+    """Compares the shards of one stream with its leases and creates what is missing."""
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        detector: ShardDetector,
+        stream: Stream,
+        config: Config,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        """Sync one stream; the arguments are those of ``ShardSyncer``."""
+        self._store = store
+        self._detector = detector
+        self._stream = stream
+        self._config = config.shards
+        self._position = config.stream.initial_position
+        self._clock = clock
+        self._metrics = metrics
+
+    async def fill_empty_table(self) -> SyncOutcome:
+        """A lease for every shard open at the initial position.
+
+        Raises:
+            NotFound: the stream does not exist.
+            InconsistentShards: the list stayed incomplete, or contradicts itself; try again later.
+            AwsError: a call failed; rows written before stay.
+        """
+        shards = await self._complete_list()
+        self._refuse_unexpected(shards)
+        planned = leases_for_empty_table(self._stream, shards, self._position)
+        keys = {lease.lease_key for lease in planned}
+        # A worker that listed before a reshard and one that listed after it must not both write:
+        # children at LATEST below a parent at LATEST would skip what arrives in between.
+        others = [lease for lease in await self.own_leases() if lease.lease_key not in keys]
+        if others:
+            return SyncOutcome(performed=False, why="another worker fills the table")
+        created = await self._create(planned)
+        return SyncOutcome(performed=True, created=created, why="empty table")
+
+    async def _complete_list(self) -> tuple[Shard, ...]:
+        why = None
+        for attempt in range(COMPLETENESS_ATTEMPTS):
+            if attempt:
+                log.warning("Listing the shards of %s again: %s", self._stream.name, why)
+                await asyncio.sleep(COMPLETENESS_PAUSE_S)
+            shards = await self._detector.list_shards(shard_filter(self._position))
+            if not shards:
+                raise _inconsistent(f"no shards found for stream {self._stream.name}")
+            why = incompleteness(shards)
+            if why is None:
+                return shards
+        raise _inconsistent(
+            f"hash range of {self._stream.name} incomplete after {COMPLETENESS_ATTEMPTS} tries: "
+            f"{why}"
+        )
+
+    async def fill_gaps(self) -> SyncOutcome:
+        """Restore lost child leases, then create what the initial position asks for.
+
+        Raises:
+            NotFound: the stream does not exist.
+            InconsistentShards: an open shard has children, and that is not to be ignored.
+            AwsError: a call failed; rows written before stay.
+        """
+        began = self._clock.monotonic()
+        shards = await self._detector.list_shards()
+        if not shards:
+            return SyncOutcome(performed=False, why="ListShards answered with no shards")
+        unexpected = self._refuse_unexpected(shards)
+        leases = {lease.shard_id: lease for lease in await self.own_leases()}
+        if self._clock.monotonic() - began > OUTDATED_S:
+            return SyncOutcome(performed=False, why="the list of shards is too old by now")
+        self.warn_of_recreation(leases.values(), shards)
+        restored = await self._restore(
+            lost_children(self._stream, shards, leases, unexpected=unexpected)
+        )
+        leased = {*leases, *(lease.shard_id for lease in restored)}
+        planned = leases_to_create(
+            self._stream, shards, leased, self._position, unexpected=unexpected
+        )
+        closed = {shard.shard_id for shard in shards if not shard.is_open}
+        for lease in planned:
+            if lease.shard_id in closed:
+                log.warning(
+                    "Creating a lease of closed shard %s at %s: descendants lack leases, so it and "
+                    "what follows are read (again)",
+                    lease.shard_id,
+                    lease.checkpoint,
+                )
+        created = (*(lease.lease_key for lease in restored), *await self._create(planned))
+        return SyncOutcome(performed=True, created=created, why="gaps")
+
+    async def _restore(self, lost: Collection[Lease]) -> tuple[Lease, ...]:
+        """Create lost child leases whose loss a consistent read confirms."""
+        restored = []
+        for lease in lost:
+            if not await self._is_lost(lease):
+                continue
+            log.error(
+                "Lease %s is missing although its parents are finished: creating it at "
+                "TRIM_HORIZON. If it was deleted after use, its shard is read again.",
+                lease.lease_key,
+            )
+            await create_lease(self._store, lease, self._clock, self._metrics, operation=_OPERATION)
+            restored.append(lease)
+        return tuple(restored)
+
+    async def _is_lost(self, lease: Lease) -> bool:
+        parents = [
+            await self._store.get(lease.key_of(parent), consistent=True)
+            for parent in lease.parent_shard_ids
+        ]
+        rows = [parent for parent in parents if parent is not None]
+        if not rows or not all(parent.is_finished for parent in rows):
+            return False
+        # Read last: a child's row disappears only after its parents' rows did.
+        return await self._store.get(lease.lease_key, consistent=True) is None
+
+    async def _create(self, planned: Collection[Lease]) -> tuple[str, ...]:
+        created = []
+        for lease in planned:
+            if await create_lease(
+                self._store, lease, self._clock, self._metrics, operation=_OPERATION
+            ):
+                log.info("Created lease %s at %s", lease.lease_key, lease.checkpoint)
+                created.append(lease.lease_key)
+        return tuple(created)
+
+    def _refuse_unexpected(self, shards: Collection[Shard]) -> tuple[str, ...]:
+        found = unexpected_children(shards)
+        if found and not self._config.ignore_unexpected_children:
+            raise _inconsistent(
+                f"open shards of {self._stream.name} have children: {', '.join(found)}"
+            )
+        return found
+
+    async def own_leases(self) -> tuple[Lease, ...]:
+        """Rows of this stream, sorted by key."""
+        identifier = self._stream.identifier
+        scan = await self._store.scan()
+        return tuple(lease for lease in scan.leases if lease.stream_identifier == identifier)
+
+    def warn_of_recreation(self, leases: Collection[Lease], shards: Collection[Shard]) -> None:
+        """Say so when leases belong to an earlier stream of the same name."""
+        signs = signs_of_recreation(leases, shards)
+        if signs:
+            log.error(
+                "Stream %s was probably deleted and created again: %d of its leases belong to an "
+                "earlier stream and hide shards of this one (%s%s). Stop all workers and delete "
+                "these rows, or use another applicationName.",
+                self._stream.name,
+                len(signs),
+                "; ".join(signs[:3]),
+                "" if len(signs) <= 3 else "; ...",
+            )
+
+
+def _inconsistent(message: str) -> InconsistentShards:
+    return InconsistentShards("ListShards", "InconsistentShards", message)

@@ -1,0 +1,193 @@
+"""A world for consumers: the real lease services over fakes of AWS, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import random
+from typing import TYPE_CHECKING, Any
+
+from mld.local.kinesis import KinesisModel
+from mld.local.kinesis.port import FakeKinesis
+from mld.model.config import (
+    AwsConfig,
+    ChildConfig,
+    Config,
+    LeaseConfig,
+    RetrievalConfig,
+    ShardConfig,
+    StreamConfig,
+)
+from mld.model.credentials import CredentialChain
+from mld.model.lease import HeldLease, Lease
+from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from mld.model.stream import Stream
+from mld.services.consuming.consumer_parts import ConsumerParts
+from mld.services.consuming.shard_consumer import ShardConsumer
+from mld.services.leases.lease_renewer import LeaseRenewer
+from mld.services.leases.lease_store import LeaseStore
+from mld.services.retrieval.byte_budget import ByteBudget
+from mld.services.retrieval.polling_publisher import PollingParts
+from mld.services.shards.lease_cleanup import LeaseCleanup
+from mld.services.shards.shard_detector import ShardDetector
+from mld.services.shards.shard_end import ShardEnd
+from tests.fakes.children import ScriptedChildren
+from tests.fakes.clock import CountingIds, LoopClock
+from tests.fakes.dynamodb import FakeDynamoDb
+from tests.fakes.dynamodb_model import DynamoDbModel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STREAM = Stream(name="orders")
+FIRST = "shardId-000000000000"
+
+
+class Inline:
+    """An Offload that does the work at once."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self.count += 1
+        await asyncio.sleep(0)
+        return work(*args, **kwargs)
+
+
+class RecordedMetrics:
+    """Remembers every value by (operation, name)."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, str], list[float]] = {}
+        self.calls: list[tuple[str, str, float, dict[str, Any]]] = []
+
+    def add(self, operation: str, name: str, value: float, **rest: Any) -> None:
+        self.values.setdefault((operation, name), []).append(float(value))
+        self.calls.append((operation, name, float(value), rest))
+
+
+class World:
+    """One stream, one lease table, one worker; made inside a running (virtual) loop."""
+
+    def __init__(
+        self,
+        *,
+        shards: int = 1,
+        children: ScriptedChildren | None = None,
+        child: dict[str, Any] | None = None,
+        retrieval: dict[str, Any] | None = None,
+        spark: dict[str, str] | None = None,
+        budget_bytes: int = 48 * 2**20,
+    ) -> None:
+        self.clock = LoopClock()
+        self.rng = random.Random(7)
+        self.model = KinesisModel(self.clock.wall, random.Random(1))
+        self.model.call("CreateStream", {"StreamName": STREAM.name, "ShardCount": shards})
+        self.kinesis = FakeKinesis(self.model)
+        self.dynamodb = FakeDynamoDb(DynamoDbModel(self.clock.wall))
+        self.children = children or ScriptedChildren()
+        self.metrics = RecordedMetrics()
+        self.offload = Inline()
+        self.config = Config(
+            application_name="app",
+            worker_id="w1",
+            stream=StreamConfig(name=STREAM.name),
+            aws=AwsConfig(kinesis_credentials=CredentialChain(())),
+            leases=LeaseConfig(table_name="app", failover_s=10_000.0),
+            child=ChildConfig(argv=("child",), **(child or {})),
+            shards=ShardConfig(),
+            retrieval=RetrievalConfig(**(retrieval or {})),
+            spark=spark or {},
+        )
+        self.store = LeaseStore(self.dynamodb, self.config.leases, STREAM, self.clock)
+        self.renewer = LeaseRenewer(
+            self.store,
+            self.config.leases,
+            "w1",
+            self.clock,
+            self.rng,
+            CountingIds("token"),
+            self.metrics,
+        )
+        detector = ShardDetector(
+            self.kinesis, STREAM, self.config.shards, self.clock, random.Random(3)
+        )
+        self.cleanup = LeaseCleanup(self.store, detector, self.config.shards, self.clock)
+        self.budget = ByteBudget(budget_bytes, self.clock)
+        self.polling = PollingParts(
+            kinesis=self.kinesis,
+            stream=STREAM,
+            config=self.config.retrieval,
+            budget=self.budget,
+            offload=self.offload,
+            clock=self.clock,
+            metrics=self.metrics,
+        )
+        self.parts = ConsumerParts(
+            config=self.config,
+            polling=self.polling,
+            renewer=self.renewer,
+            shard_end=ShardEnd(self.store, self.clock, random.Random(5), self.metrics),
+            cleanup=self.cleanup,
+            launcher=self.children,
+            rng=self.rng,
+            pid=4711,
+        )
+
+    async def open(self) -> None:
+        """Until stream and table can be used."""
+        await self.store.ensure_table()
+        await asyncio.sleep(60)
+
+    async def hold(
+        self,
+        shard_id: str = FIRST,
+        checkpoint: ExtendedSequenceNumber = TRIM_HORIZON,
+        parents: tuple[str, ...] = (),
+    ) -> HeldLease:
+        """Create a shard's lease and take it."""
+        lease = Lease(
+            lease_key=shard_id,
+            shard_id=shard_id,
+            checkpoint=checkpoint,
+            parent_shard_ids=parents,
+        )
+        assert await self.store.create_if_absent(lease)
+        now = self.clock.monotonic()
+        row = await self.store.get(shard_id)
+        assert row is not None
+        taken = await self.store.take(row, "w1")
+        assert taken is not None
+        return self.renewer.add(taken, now)
+
+    def consumer(self, held: HeldLease) -> ShardConsumer:
+        return ShardConsumer(held, self.parts)
+
+    def put(self, *payloads: bytes, key: str = "k") -> list[str]:
+        """Put records; their sequence numbers."""
+        return [
+            self.model.call(
+                "PutRecord",
+                {
+                    "StreamName": STREAM.name,
+                    "Data": base64.b64encode(payload).decode(),
+                    "PartitionKey": key,
+                },
+            )["SequenceNumber"]
+            for payload in payloads
+        ]
+
+    async def row(self, shard_id: str = FIRST) -> Lease:
+        row = await self.store.get(shard_id, consistent=True)
+        assert row is not None
+        return row
+
+    def payloads(self, index: int = -1) -> list[bytes]:
+        """What a child was given."""
+        return [
+            base64.b64decode(record["data"])
+            for message in self.children.children[index].heard
+            if message["action"] == "processRecords"
+            for record in message["records"]
+        ]

@@ -1,0 +1,155 @@
+"""The lease services together."""
+
+import asyncio
+import random
+
+from mld.model.config import AwsConfig, ChildConfig, Config, LeaseConfig, StreamConfig
+from mld.model.credentials import CredentialChain
+from mld.model.stream import Stream
+from mld.ports.metrics import NoMetrics
+from mld.services.leases.lease_coordinator import LeaseCoordinator
+from tests.fakes.clock import CountingIds
+from tests.fakes.lease_world import TABLE, World, lease
+from tests.sim.loop import run
+
+
+def test_a_worker_is_wired_from_its_configuration():
+    async def main():
+        world = World()
+        config = Config(
+            application_name=TABLE,
+            worker_id="me",
+            stream=StreamConfig(name="s"),
+            aws=AwsConfig(kinesis_credentials=CredentialChain(())),
+            leases=LeaseConfig(table_name=TABLE),
+            child=ChildConfig(argv=("x",)),
+        )
+        me = LeaseCoordinator.wire(
+            world.dynamodb("me"),
+            config,
+            Stream("s"),
+            world.clock,
+            random.Random(1),
+            CountingIds(),
+            NoMetrics(),
+        )
+        assert await me.start()
+        assert not await me.start()
+        world.put(lease())
+        await me.taker.take_once()
+        assert world.owners() == {lease().lease_key: "me"}
+        assert await me.elector.is_leader()
+
+    run(main())
+
+
+def test_the_last_scan_is_shared():
+    async def main():
+        world = World()
+        me = world.worker("me")
+        assert me.last_scan is None
+        await me.start()
+        assert me.last_scan is not None
+        assert me.last_scan.leases == ()
+
+    run(main())
+
+
+def test_a_worker_that_replaces_a_gracefully_stopped_one_holds_everything_within_a_second():
+    async def main():
+        world = World()
+        old = world.worker("old")
+        await old.start()
+        world.put(*(lease(n) for n in range(4)))
+        await old.taker.take_once()
+        old.stop_taking()
+        for held in old.renewer.held():
+            assert await old.renewer.release(held.lease.lease_key, held.token)
+        began_at = world.clock.monotonic()
+        new = world.worker("new")
+        await new.start()
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(new.run())
+            while len(new.renewer.held()) < 4:
+                await new.renewer.changed.wait(5)
+            task.cancel()
+        assert world.clock.monotonic() - began_at < 1
+        assert set(world.owners().values()) == {"new"}
+
+    run(main())
+
+
+def test_a_worker_restarted_with_its_old_id_goes_on_at_once():
+    async def main():
+        world = World()
+        first = world.worker("me")
+        await first.start()
+        world.put(*(lease(n) for n in range(3)))
+        await first.taker.take_once()
+        again = world.worker("me", seed=2)
+        await again.start()
+        assert len(again.renewer.held()) == 3
+
+    run(main())
+
+
+def test_a_draining_worker_keeps_its_leases_alive_and_takes_no_more():
+    async def main():
+        world = World()
+        me = world.worker("me")
+        await me.start()
+        world.put(lease(0))
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(me.run())
+            await asyncio.sleep(1)
+            me.stop_taking()
+            world.put(lease(1))
+            await asyncio.sleep(60)
+            assert [held.lease.lease_key for held in me.renewer.held()] == [lease(0).lease_key]
+            task.cancel()
+        assert world.owners()[lease(1).lease_key] is None
+
+    run(main())
+
+
+def test_of_three_workers_no_two_ever_believe_in_the_same_lease_outside_a_steal():
+    """Random outages of one worker at a time; a lease never has two believers who both renew."""
+
+    async def main():
+        world = World()
+        workers = [world.worker(name) for name in ("a", "b", "c")]
+        await workers[0].start()
+        world.put(*(lease(n) for n in range(9)))
+        rng = random.Random(7)
+        overlaps: dict[str, float] = {}
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(worker.run()) for worker in workers]
+            for _ in range(3000):
+                await asyncio.sleep(0.5)
+                if rng.random() < 0.01:
+                    world.faults.clear()
+                    kind = rng.choice(("throttle", "refuse", "lose answer", "lose request"))
+                    world.fault(kind, "*", times=10**9, worker=rng.choice("abc"))
+                elif rng.random() < 0.02:
+                    world.faults.clear()
+                believers: dict[str, int] = {}
+                for worker in workers:
+                    for held in worker.renewer.held():
+                        key = held.lease.lease_key
+                        believers[key] = believers.get(key, 0) + 1
+                now = world.clock.monotonic()
+                overlaps = {
+                    key: overlaps.get(key, now) for key, count in believers.items() if count > 1
+                }
+                # A stolen lease is believed by its victim until the victim's next renewal, or to
+                # the end of its belief when the victim can't reach the table.
+                assert all(now - since <= 10.0 for since in overlaps.values())
+            world.faults.clear()
+            await asyncio.sleep(2 * 20.05 + 3.308)
+            held_by = [len(worker.renewer.held()) for worker in workers]
+            for task in tasks:
+                task.cancel()
+        assert sum(held_by) == 9
+        assert min(held_by) >= 1
+
+    run(main())

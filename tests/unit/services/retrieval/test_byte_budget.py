@@ -1,0 +1,207 @@
+"""The memory of all shards: fair, bounded, and never a deadlock."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mld.services.retrieval.byte_budget import LARGEST_ANSWER_BYTES, STALL_S, ByteBudget
+from tests.fakes.clock import LoopClock
+from tests.sim.loop import run
+
+
+def in_budget(test, limit=100):
+    async def main():
+        await test(ByteBudget(limit, LoopClock()))
+
+    run(main())
+
+
+async def is_granted(task):
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return task.done()
+
+
+def test_reservations_are_granted_in_the_order_of_asking():
+    async def test(budget):
+        first = await budget.reserve(90)
+        async with asyncio.TaskGroup() as group:
+            large = group.create_task(budget.reserve(50))
+            small = group.create_task(budget.reserve(5))
+            assert not await is_granted(large)
+            assert not await is_granted(small)  # it would fit, but it came later
+            first.release()
+            (await large).release()
+            (await small).release()
+        assert budget.used_bytes == 0
+
+    in_budget(test)
+
+
+def test_an_empty_budget_grants_any_size():
+    async def test(budget):
+        huge = await budget.reserve(1000)
+        assert budget.used_bytes == 1000
+        huge.release()
+
+    in_budget(test)
+
+
+def test_a_correction_lets_the_next_in():
+    async def test(budget):
+        first = await budget.reserve(90)
+        async with asyncio.TaskGroup() as group:
+            second = group.create_task(budget.reserve(40))
+            assert not await is_granted(second)
+            first.resize(10)
+            assert await is_granted(second)
+        assert budget.used_bytes == 50
+
+    in_budget(test)
+
+
+def test_a_correction_upward_never_waits():
+    async def test(budget):
+        first = await budget.reserve(10)
+        first.resize(500)
+        assert budget.used_bytes == 500
+        first.release()
+        first.release()
+        assert budget.used_bytes == 0
+
+    in_budget(test)
+
+
+def test_hanging_children_do_not_stop_the_other_shards():
+    async def test(budget):
+        await budget.reserve(100)  # never given back
+        began = asyncio.get_running_loop().time()
+        others = [await budget.reserve(50) for _ in range(3)]
+        waited_s = asyncio.get_running_loop().time() - began
+        assert 3 * STALL_S <= waited_s < 3 * STALL_S + 1
+        assert budget.used_bytes == 250
+        assert len(others) == 3
+
+    in_budget(test)
+
+
+def test_reading_ahead_is_never_granted_beyond_the_limit():
+    async def test(budget):
+        holding = await budget.reserve(100)
+        missed = False
+        async with asyncio.TaskGroup() as group:
+            ahead = group.create_task(budget.reserve(50, is_urgent=lambda: missed))
+            other = group.create_task(budget.reserve(50))
+            await asyncio.sleep(2.5 * STALL_S)
+            assert other.done()  # it came later, but its child waits for data
+            assert not ahead.done()
+            missed = True
+            await asyncio.sleep(1.5 * STALL_S)
+            assert ahead.done()
+        assert budget.used_bytes == 200
+        holding.release()
+
+    in_budget(test)
+
+
+def test_who_reads_ahead_keeps_nobody_waiting_whose_child_waits_for_data():
+    async def test(budget):
+        holding = await budget.reserve(60)
+        missed = False
+        async with asyncio.TaskGroup() as group:
+            ahead = group.create_task(budget.reserve(50, is_urgent=lambda: missed))
+            assert not await is_granted(ahead)
+            small = group.create_task(budget.reserve(30))
+            assert await is_granted(small)
+            large = group.create_task(budget.reserve(60))
+            assert not await is_granted(large)
+            small.result().release()
+            assert not await is_granted(ahead)
+            missed = True  # now it is its turn again, it came first
+            holding.resize(45)
+            assert await is_granted(ahead)
+            assert not large.done()
+            holding.release()
+            ahead.result().release()
+        assert budget.used_bytes == 60
+
+    in_budget(test)
+
+
+def test_who_becomes_urgent_is_seen_when_told():
+    async def test(budget):
+        holding = await budget.reserve(60)
+        missed = [False, False]
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(budget.reserve(50, is_urgent=lambda: missed[0]))
+            second = group.create_task(budget.reserve(40, is_urgent=lambda: missed[1]))
+            assert not await is_granted(second)
+            missed[1] = True
+            budget.look_again()
+            assert await is_granted(second)
+            assert not first.done()
+            holding.release()
+        assert budget.used_bytes == 90
+
+    in_budget(test)
+
+
+def test_a_slow_but_moving_process_stays_within_the_limit():
+    async def test(budget):
+        holding = await budget.reserve(100)
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(budget.reserve(60))
+            for _ in range(5):
+                await asyncio.sleep(STALL_S * 0.9)
+                holding.release()
+                holding = await budget.reserve(1) if waiting.done() else holding
+                if waiting.done():
+                    break
+            assert waiting.done()
+        assert budget.used_bytes <= 101
+
+    in_budget(test)
+
+
+def test_a_cancelled_wait_reserves_nothing_and_lets_the_next_in():
+    async def test(budget):
+        first = await budget.reserve(60)
+        async with asyncio.TaskGroup() as group:
+            large = group.create_task(budget.reserve(90))
+            small = group.create_task(budget.reserve(30))
+            assert not await is_granted(small)
+            large.cancel()
+            assert await is_granted(small)
+        assert budget.used_bytes == 90
+        first.release()
+
+    in_budget(test)
+
+
+def test_a_grant_that_meets_its_cancellation_is_given_back():
+    async def test(budget):
+        first = await budget.reserve(60)
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(budget.reserve(90))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            first.release()
+            waiting.cancel()
+        assert budget.used_bytes == 0
+
+    in_budget(test)
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [((), LARGEST_ANSWER_BYTES), ((10,), 64 * 1024), ((200_000, 90_000), 200_000)],
+)
+def test_the_first_answer_of_a_shard_is_expected_like_recent_ones_of_others(answers, expected):
+    async def test(budget):
+        for size in answers:
+            budget.remember(size)
+        assert budget.expected_bytes() == expected
+
+    in_budget(test)

@@ -1,0 +1,517 @@
+"""Fetching one shard: cadence, prefetching, and everything that can go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+from collections import deque
+
+import pytest
+
+from mld.errors import (
+    ExpiredIterator,
+    InvalidArgument,
+    NotFound,
+    ServiceError,
+    Throttled,
+    UnknownOutcome,
+)
+from mld.model.config import RetrievalConfig
+from mld.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
+from mld.model.stream import Stream
+from mld.services.retrieval.byte_budget import ByteBudget
+from mld.services.retrieval.polling_publisher import PollingParts, PollingPublisher
+from tests.fakes.clock import LoopClock
+from tests.sim.loop import run
+from tests.unit.services.consumer_world import Inline, RecordedMetrics
+
+EPOCH = 1_700_000_000.0
+
+
+def answer(*numbers, behind=0, following="next", children=None, size=1):
+    records = [
+        {
+            "SequenceNumber": str(number),
+            "PartitionKey": "k",
+            "Data": base64.b64encode(b"x" * size).decode(),
+            "ApproximateArrivalTimestamp": 1.0,
+        }
+        for number in numbers
+    ]
+    return json.dumps(
+        {
+            "Records": records,
+            "NextShardIterator": following,
+            "MillisBehindLatest": behind,
+            "ChildShards": children or [],
+        }
+    ).encode()
+
+
+END = answer(
+    following=None,
+    children=[
+        {
+            "ShardId": "c",
+            "ParentShards": ["p"],
+            "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "1"},
+        }
+    ],
+)
+
+
+class ScriptedKinesis:
+    """Answers GetRecords from a list; an exception in it is raised; at its end it is empty.
+
+    Attributes:
+        calls: (time, iterator) of each GetRecords.
+        iterators: requests of GetShardIterator.
+    """
+
+    def __init__(self, *answers):
+        self.answers = deque(answers)
+        self.iterator_errors = deque()
+        self.calls = []
+        self.requests = []
+        self.iterators = []
+        self.hold = None
+
+    async def get_shard_iterator(self, **request):
+        self.iterators.append(request)
+        if self.iterator_errors:
+            raise self.iterator_errors.popleft()
+        return {"ShardIterator": f"it{len(self.iterators)}"}
+
+    async def get_records(self, **request):
+        self.calls.append((asyncio.get_running_loop().time(), request["ShardIterator"]))
+        self.requests.append(request)
+        if self.hold is not None:
+            await self.hold.wait()
+        result = self.answers.popleft() if self.answers else answer()
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
+class Fetching:
+    """A publisher with everything around it."""
+
+    def __init__(self, *answers, position=TRIM_HORIZON, stream=None, timestamp_s=None, **config):
+        self.kinesis = ScriptedKinesis(*answers)
+        self.clock = LoopClock(EPOCH)
+        self.metrics = RecordedMetrics()
+        self.budget = ByteBudget(48 * 2**20, self.clock)
+        self.offload = Inline()
+        self.position = position
+        parts = PollingParts(
+            kinesis=self.kinesis,
+            stream=stream or Stream(name="orders"),
+            config=RetrievalConfig(**config),
+            budget=self.budget,
+            offload=self.offload,
+            clock=self.clock,
+            metrics=self.metrics,
+            initial_timestamp_s=timestamp_s,
+        )
+        self.publisher = PollingPublisher("shard-1", parts)
+
+    async def take(self):
+        fetched = await self.publisher.next_batch()
+        assert fetched is not None
+        fetched.reservation.release()
+        return fetched.batch
+
+    async def take_numbers(self, count):
+        """Last sequence numbers of the next non-empty batches."""
+        numbers = []
+        while len(numbers) < count:
+            batch = await self.take()
+            if not batch.is_empty:
+                numbers.append(batch.last_sequence_number)
+        return numbers
+
+    @property
+    def times(self):
+        return [round(at, 2) for at, _ in self.kinesis.calls]
+
+
+def fetching(test, *answers, **settings):
+    async def main():
+        world = Fetching(*answers, **settings)
+        async with asyncio.TaskGroup() as group:
+            await world.publisher.start(world.position)
+            running = group.create_task(world.publisher.run())
+            await test(world)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await world.publisher.close()
+        assert world.budget.used_bytes == 0
+
+    run(main())
+
+
+def test_the_first_call_is_made_at_once_and_the_next_after_the_idle_time():
+    async def test(world):
+        for _ in range(3):
+            await world.take()
+        assert world.times == [0.0, 1.5, 3.0]
+
+    fetching(test)
+
+
+def test_near_the_tip_the_reduced_rate_applies():
+    async def test(world):
+        for _ in range(3):
+            await world.take()
+        assert world.times == [0.0, 5.0, 10.0]
+
+    fetching(test, reduced_tps_threshold_s=5.0)
+
+
+def test_iterators_follow_the_answers():
+    async def test(world):
+        for _ in range(3):
+            await world.take()
+        assert [one for _, one in world.kinesis.calls] == ["it1", "a", "b"]
+        assert len(world.kinesis.iterators) == 1
+
+    fetching(test, answer(following="a"), answer(following="b"))
+
+
+def test_requests_name_the_stream_as_they_should():
+    async def test(world):
+        await world.take()
+        assert world.kinesis.iterators[0] == {
+            "StreamName": "orders",
+            "StreamARN": "arn",
+            "ShardId": "shard-1",
+            "ShardIteratorType": "AT_SEQUENCE_NUMBER",
+            "StartingSequenceNumber": "7",
+        }
+        assert world.kinesis.requests[0] == {
+            "ShardIterator": "it1",
+            "Limit": 500,
+            "StreamARN": "arn",
+        }
+
+    fetching(test, position=At("7", 2), stream=Stream("orders", arn="arn"), max_records=500)
+
+
+def test_an_expired_iterator_is_replaced_behind_the_last_record():
+    async def test(world):
+        assert await world.take_numbers(2) == ["12", "13"]
+        assert [one["ShardIteratorType"] for one in world.kinesis.iterators] == [
+            "TRIM_HORIZON",
+            "AFTER_SEQUENCE_NUMBER",
+        ]
+        assert world.kinesis.iterators[1]["StartingSequenceNumber"] == "12"
+        expired = [call for call in world.metrics.calls if call[1] == "ExpiredIterator"]
+        assert expired == [("ProcessTask", "ExpiredIterator", 1.0, {})]
+
+    fetching(
+        test,
+        answer(11, 12),
+        ExpiredIterator("GetRecords", "ExpiredIteratorException"),
+        answer(13),
+    )
+
+
+def test_an_iterator_that_expires_before_the_first_record_reads_at_again():
+    async def test(world):
+        assert await world.take_numbers(1) == ["8"]
+        assert [one["ShardIteratorType"] for one in world.kinesis.iterators] == [
+            "AT_SEQUENCE_NUMBER",
+            "AT_SEQUENCE_NUMBER",
+        ]
+
+    fetching(
+        test,
+        answer(),
+        ExpiredIterator("GetRecords", "ExpiredIteratorException"),
+        answer(8),
+        position=At("7", 3),
+    )
+
+
+def test_a_latest_iterator_that_expires_before_the_first_record_leaves_no_hole():
+    async def test(world):
+        assert await world.take_numbers(1) == ["8"]
+        assert world.kinesis.iterators[0]["ShardIteratorType"] == "LATEST"
+        assert world.kinesis.iterators[1]["ShardIteratorType"] == "AT_TIMESTAMP"
+        assert world.kinesis.iterators[1]["Timestamp"] == pytest.approx(EPOCH - 10, abs=0.01)
+
+    fetching(
+        test,
+        answer(),
+        ExpiredIterator("GetRecords", "ExpiredIteratorException"),
+        answer(8),
+        position=LATEST,
+    )
+
+
+def test_a_rewind_to_before_the_first_latest_iterator_leaves_no_hole():
+    async def test(world):
+        before = world.publisher.delivered
+        assert await world.take_numbers(1) == ["1"]
+        world.publisher.rewind(before)
+        world.kinesis.answers.append(answer(1))
+        assert await world.take_numbers(1) == ["1"]
+        assert world.kinesis.iterators[1]["ShardIteratorType"] == "AT_TIMESTAMP"
+        assert world.kinesis.iterators[1]["Timestamp"] == pytest.approx(EPOCH - 10, abs=0.01)
+
+    fetching(test, answer(1), position=LATEST)
+
+
+def test_a_refused_iterator_is_replaced():
+    async def test(world):
+        assert await world.take_numbers(1) == ["8"]
+        assert len(world.kinesis.iterators) == 2
+
+    fetching(test, InvalidArgument("GetRecords", "InvalidArgumentException"), answer(8))
+
+
+@pytest.mark.parametrize(
+    ("error", "last_level"),
+    [
+        (InvalidArgument("GetShardIterator", "InvalidArgumentException"), "ERROR"),
+        (ServiceError("GetShardIterator", "InternalFailure"), "WARNING"),
+    ],
+)
+def test_lasting_trouble_is_told_without_flooding_the_log(caplog, error, last_level):
+    caplog.set_level(logging.INFO)
+
+    async def test(world):
+        assert await world.take_numbers(1) == ["8"]
+        lines = [one for one in caplog.records if one.name == "mld.services.retrieval.fetch_report"]
+        assert 10 <= len(lines) <= 17  # six, and one every half minute
+        assert lines[-1].levelname == last_level
+
+    async def main():
+        world = Fetching(answer(8))
+        world.kinesis.iterator_errors.extend([error] * 200)
+        async with asyncio.TaskGroup() as group:
+            await world.publisher.start(world.position)
+            running = group.create_task(world.publisher.run())
+            await test(world)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await world.publisher.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        Throttled("GetRecords", "ProvisionedThroughputExceededException"),
+        UnknownOutcome("GetRecords", "ReadTimeoutError"),
+        ServiceError("GetRecords", "InternalFailure"),
+        RuntimeError("a bug"),
+        b"not an answer",
+        answer(9, following=None),
+    ],
+)
+def test_after_any_failure_the_same_iterator_is_tried_after_the_full_idle_time(trouble):
+    async def test(world):
+        assert await world.take_numbers(2) == ["7", "8"]
+        assert [one for _, one in world.kinesis.calls] == ["it1", "n1", "n1"]
+        assert world.times == [0.0, 1.5, 3.0]
+
+    fetching(test, answer(7, following="n1"), trouble, answer(8))
+
+
+def test_throttling_is_an_error_in_the_log_from_the_sixth_time_on(caplog):
+    caplog.set_level(logging.WARNING)
+
+    async def test(world):
+        assert await world.take_numbers(1) == ["8"]
+
+    fetching(test, *[Throttled("GetRecords", "x")] * 7, answer(8))
+    levels = [record.levelname for record in caplog.records]
+    assert levels == ["WARNING"] * 5 + ["ERROR"]  # the seventh within half a minute is left out
+
+
+def test_a_failed_iterator_request_is_repeated():
+    async def test(world):
+        world.kinesis.iterator_errors.append(ServiceError("GetShardIterator", "InternalFailure"))
+        await asyncio.sleep(0)
+        assert await world.take_numbers(1) == ["8"]
+        assert world.times == [1.5]
+
+    fetching(test, answer(8))
+
+
+@pytest.mark.parametrize("where", ["iterator", "records"])
+def test_a_shard_that_is_gone_ends_without_children(where):
+    async def test(world):
+        gone = NotFound("x", "ResourceNotFoundException")
+        if where == "iterator":
+            world.kinesis.iterator_errors.append(gone)
+        else:
+            world.kinesis.answers.append(gone)
+        batch = await world.take()
+        assert batch.is_shard_end
+        assert batch.child_shards == ()
+        assert batch.millis_behind_latest is None
+
+    fetching(test)
+
+
+def test_nothing_is_fetched_after_the_end():
+    async def test(world):
+        await world.take()
+        batch = await world.take()
+        assert batch.is_shard_end
+        assert batch.child_shards[0].shard_id == "c"
+        await asyncio.sleep(100)
+        assert len(world.kinesis.calls) == 2
+
+    fetching(test, answer(1), END)
+
+
+def test_prefetching_stops_at_the_number_of_batches():
+    async def test(world):
+        await asyncio.sleep(100)
+        assert len(world.kinesis.calls) == 4
+        await world.take()
+        await asyncio.sleep(100)
+        assert len(world.kinesis.calls) == 5
+
+    fetching(test)
+
+
+def test_prefetching_stops_at_bytes():
+    async def test(world):
+        await asyncio.sleep(100)
+        assert len(world.kinesis.calls) == 2
+
+    fetching(
+        test,
+        answer(1, size=600),
+        answer(2, size=600),
+        answer(3, size=600),
+        max_pending_bytes=1000,
+    )
+
+
+def test_without_prefetching_a_call_needs_somebody_who_waits():
+    async def test(world):
+        await asyncio.sleep(100)
+        assert world.kinesis.calls == []
+        await world.take()
+        await asyncio.sleep(100)
+        assert len(world.kinesis.calls) == 1
+
+    fetching(test, max_pending=0)
+
+
+def test_an_interrupted_wait_returns_nothing_and_loses_nothing():
+    async def test(world):
+        world.kinesis.hold = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(world.publisher.next_batch())
+            await asyncio.sleep(1)
+            world.publisher.interrupt()
+            assert await waiting is None
+        world.kinesis.hold.set()
+        assert await world.take_numbers(1) == ["1"]
+
+    fetching(test, answer(1))
+
+
+def test_a_rewind_reads_again_and_drops_what_is_under_way():
+    async def test(world):
+        before = world.publisher.delivered
+        assert await world.take_numbers(1) == ["1"]
+        world.kinesis.hold = asyncio.Event()
+        await asyncio.sleep(2)  # a call is under way
+        world.publisher.rewind(before)
+        world.kinesis.answers.extend([answer(1), answer(2)])
+        world.kinesis.hold.set()
+        assert await world.take_numbers(2) == ["1", "2"]
+        assert world.kinesis.iterators[1]["ShardIteratorType"] == "TRIM_HORIZON"
+
+    fetching(test, answer(1), answer(99))
+
+
+def test_a_rewind_while_an_iterator_is_requested_gets_another_one():
+    async def test(world):
+        real = world.kinesis.get_shard_iterator
+
+        async def slow(**request):
+            result = await real(**request)
+            await asyncio.sleep(3)
+            return result
+
+        world.kinesis.get_shard_iterator = slow
+        await asyncio.sleep(1)
+        world.publisher.rewind(world.publisher.delivered)
+        assert await world.take_numbers(1) == ["1"]
+        assert world.kinesis.calls[0][1] == "it2"
+
+    fetching(test, answer(1))
+
+
+def test_a_rewind_after_the_end_reads_the_end_again():
+    async def test(world):
+        before = world.publisher.delivered
+        assert (await world.take()).is_shard_end
+        world.publisher.rewind(before)
+        assert (await world.take()).is_shard_end
+
+    fetching(test, END, END)
+
+
+def test_while_nobody_waits_nothing_is_read_ahead_beyond_the_memory_budget():
+    async def test(world):
+        hanging = await world.budget.reserve(100 * 2**20)
+        first = await world.publisher.next_batch()  # it waits, so it gets one beyond the limit
+        assert first is not None
+        calls = len(world.kinesis.calls)
+        await asyncio.sleep(60)
+        assert len(world.kinesis.calls) == calls
+        first.reservation.release()
+        hanging.release()
+        assert await world.take_numbers(1) == ["2"]
+
+    fetching(test, answer(1), answer(2))
+
+
+def test_large_answers_are_read_away_from_the_loop():
+    async def test(world):
+        assert await world.take_numbers(1) == ["1"]
+        assert world.offload.count == 1
+
+    fetching(test, answer(1, size=1_000_000))
+
+
+def test_a_publisher_that_was_not_started_says_so():
+    async def main():
+        with pytest.raises(RuntimeError, match="not started"):
+            _ = Fetching().publisher.delivered
+
+    run(main())
+
+
+def test_an_answer_without_an_iterator_is_the_end():
+    async def test(world):
+        async def nothing(**_request):
+            return {}
+
+        world.kinesis.get_shard_iterator = nothing
+        assert (await world.take()).is_shard_end
+
+    fetching(test)
+
+
+def test_far_behind_a_large_answer_is_expected():
+    async def test(world):
+        await asyncio.sleep(0.1)
+        publisher = world.publisher
+        world.budget.remember(5_000_000)
+        await asyncio.sleep(2)
+        assert publisher._expectation() == 5_000_000
+
+    fetching(test, answer(1), answer(2, behind=60_000))
