@@ -22,8 +22,10 @@ from mld.adapters.dynamodb import BotocoreDynamoDb
 from mld.adapters.guardian import Guardian
 from mld.adapters.kinesis import BotocoreKinesis
 from mld.adapters.system_clock import RandomIds, SystemClock
+from mld.decide.readiness import Readiness, readiness
 from mld.ports.metrics import Metrics, NoMetrics
 from mld.services.cloudwatch_metrics import CloudWatchMetrics
+from mld.services.conditions import Conditions
 from mld.services.consuming.consumer_parts import ConsumerParts
 from mld.services.consuming.shard_consumer import ShardConsumer
 from mld.services.leases.lease_coordinator import LeaseCoordinator
@@ -85,6 +87,7 @@ class Worker:
         coordinator: what it holds.
         watchdog: whether its loop ticks.
         metrics: close it after the scheduler has ended; None without CloudWatch.
+        conditions: what services reported against its readiness.
     """
 
     config: Config
@@ -92,6 +95,11 @@ class Worker:
     coordinator: LeaseCoordinator
     watchdog: LoopWatchdog
     metrics: CloudWatchMetrics | None
+    conditions: Conditions
+
+    def readiness(self) -> Readiness:
+        """What ``/readyz`` answers."""
+        return readiness(self.scheduler.state, self.conditions.current())
 
     def status(self) -> dict[str, Any]:
         """What ``/leases`` shows: this worker, and per held lease its state, lag and age."""
@@ -127,6 +135,7 @@ def build(config: Config, ports: Ports, stream: Stream) -> Worker:
         stream: as ``mld.decide.addressing`` resolved it.
     """
     clock, rng = ports.clock, ports.rng
+    conditions = Conditions()
     cloudwatch = None
     metrics: Metrics = NoMetrics()
     if ports.cloudwatch is not None:
@@ -193,7 +202,7 @@ def build(config: Config, ports: Ports, stream: Stream) -> Worker:
         ),
     )
     scheduler = Scheduler(config, parts, clock, metrics)
-    return Worker(config, scheduler, coordinator, watchdog, cloudwatch)
+    return Worker(config, scheduler, coordinator, watchdog, cloudwatch, conditions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,8 @@ async def _status_server(worker: Worker, options: RunOptions) -> AsyncIterator[N
         return worker.watchdog.is_alive(), {"state": worker.scheduler.state}
 
     def ready() -> tuple[bool, dict[str, Any]]:
-        return worker.scheduler.is_ready(), {"state": worker.scheduler.state}
+        answer = worker.readiness()
+        return answer.is_ready, answer.as_dict()
 
     host, port = options.http
     server = HttpStatus(

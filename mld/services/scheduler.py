@@ -104,10 +104,6 @@ class Scheduler:
         """``starting``, ``running``, ``stopping`` or ``stopped``."""
         return self._state
 
-    def is_ready(self) -> bool:
-        """True when initialized and not stopping, with leases or as a standby."""
-        return self._state == "running"
-
     def consumers(self) -> tuple[ShardConsumer, ...]:
         """Running consumers in the order of their lease keys."""
         return tuple(self._consuming[key].consumer for key in sorted(self._consuming))

@@ -19,6 +19,7 @@ import mld.app
 import protocol
 from mld.cli.run import check_protocol_package, run
 from mld.cli.run_options import RunOptions
+from mld.decide.readiness import readiness
 from mld.errors import (
     ChildFailed,
     ConfigError,
@@ -61,9 +62,6 @@ class FakeScheduler:
         self.asked.append("now")
         self.changed.set()
 
-    def is_ready(self) -> bool:
-        return self.state == "running"
-
     async def run(self) -> StopOutcome:
         return await self.work(self)
 
@@ -101,11 +99,12 @@ class Started:
 
     def build(self, config: Any, _ports: Any, stream: Any) -> Any:
         self.config, self.stream = config, stream
-        self.scheduler = FakeScheduler(self.work)
+        scheduler = self.scheduler = FakeScheduler(self.work)
         return types.SimpleNamespace(
             scheduler=self.scheduler,
             metrics=self.metrics,
             watchdog=Watchdog(),
+            readiness=lambda: readiness(scheduler.state, ()),
             status=lambda: {"worker_id": config.worker_id},
         )
 
@@ -330,8 +329,8 @@ def test_health_is_served_while_the_worker_runs(daemon, capsys):
     assert code == 0
     assert seen == [
         (200, {"state": "running"}),
-        (200, {"state": "running"}),
-        (503, {"state": "stopping"}),
+        (200, readiness("running", ()).as_dict()),
+        (503, readiness("stopping", ()).as_dict()),
         (200, {"worker_id": started.config.worker_id}),
     ]
     assert f"on 127.0.0.1:{port}" in capsys.readouterr().err

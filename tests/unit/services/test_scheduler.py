@@ -240,17 +240,15 @@ async def test_a_start_that_fails_is_repeated_until_it_works():
     world.starts = [Throttled("Scan", "ThrottlingException"), None]
     world.syncs = [NotFound("ListShards", "ResourceNotFoundException")]
     assert world.scheduler.state == "starting"
-    assert not world.scheduler.is_ready()
     task = await world.working()
     assert world.scheduler.state == "starting"
     await asyncio.sleep(5)
     assert world.start_count == 3
-    assert world.scheduler.is_ready()
+    assert world.scheduler.state == "running"
     assert world.metrics.values["Scheduler:Initialize", "Initialize.Success"] == [0, 0, 1]
     world.scheduler.stop()
     assert await task == StopOutcome(complete=True)
     assert world.scheduler.state == "stopped"
-    assert not world.scheduler.is_ready()
 
 
 @pytest.mark.parametrize(
