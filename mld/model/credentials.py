@@ -13,23 +13,20 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from mld.model.credential_names import ADVICE, SDK1_NAMES, SDK_NAMES, CredentialSource
 from mld.model.findings import Problem, Severity
 from mld.model.masking import mask
 
-
-class CredentialSource(StrEnum):
-    """Where one entry of a chain takes credentials from; the value is Java's class name."""
-
-    DEFAULT = "DefaultCredentialsProvider"
-    ENVIRONMENT = "EnvironmentVariableCredentialsProvider"
-    PROFILE = "ProfileCredentialsProvider"
-    INSTANCE = "InstanceProfileCredentialsProvider"
-    CONTAINER = "ContainerCredentialsProvider"
-    WEB_IDENTITY = "WebIdentityTokenFileCredentialsProvider"
-    ANONYMOUS = "AnonymousCredentialsProvider"
-    ASSUME_ROLE = "StsAssumeRoleCredentialsProvider"
+__all__ = [
+    "REGION",
+    "AssumedRole",
+    "CredentialChain",
+    "CredentialSource",
+    "CredentialStep",
+    "parse_chain",
+    "supported_names",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,40 +85,6 @@ class CredentialChain:
         return ", ".join(str(step) for step in self.steps)
 
 
-_SDK_PACKAGE = "software.amazon.awssdk.auth.credentials."
-_KCL_PACKAGE = "software.amazon.kinesis.multilang.auth."
-_STS_PACKAGE = "software.amazon.awssdk.services.sts.auth."
-_ASSUME_ROLE_NAMES = {
-    "StsAssumeRoleCredentialsProvider",
-    "KclStsAssumeRoleCredentialsProvider",
-    f"{_STS_PACKAGE}StsAssumeRoleCredentialsProvider",
-    f"{_KCL_PACKAGE}KclStsAssumeRoleCredentialsProvider",
-}
-_SDK_NAMES = {
-    name: source
-    for source in CredentialSource
-    if source is not CredentialSource.ASSUME_ROLE
-    for name in (str(source), f"{_SDK_PACKAGE}{source}")
-}
-#: Names of other times and places, and the entry that does today what they did.
-_FORMER_NAMES = {
-    "DefaultAWSCredentialsProviderChain": "DefaultCredentialsProvider",
-    "EC2ContainerCredentialsProviderWrapper": "ContainerCredentialsProvider",
-    "ContainerCredentialsProviderWrapper": "ContainerCredentialsProvider",
-    "STSAssumeRoleSessionCredentialsProvider": "StsAssumeRoleCredentialsProvider",
-    "KclSTSAssumeRoleSessionCredentialsProvider": "StsAssumeRoleCredentialsProvider",
-    "WebIdentityTokenCredentialsProvider": "WebIdentityTokenFileCredentialsProvider",
-    "StsWebIdentityTokenFileCredentialsProvider": "WebIdentityTokenFileCredentialsProvider",
-    "AWSStaticCredentialsProvider": "EnvironmentVariableCredentialsProvider",
-    "StaticCredentialsProvider": "EnvironmentVariableCredentialsProvider",
-    "SystemPropertyCredentialsProvider": "EnvironmentVariableCredentialsProvider",
-    "SystemPropertiesCredentialsProvider": "EnvironmentVariableCredentialsProvider",
-    "ClasspathPropertiesFileCredentialsProvider": "ProfileCredentialsProvider",
-    "PropertiesFileCredentialsProvider": "ProfileCredentialsProvider",
-    "ProcessCredentialsProvider": "ProfileCredentialsProvider",
-    "AwsCredentialsProviderChain": "DefaultCredentialsProvider",
-    "AWSCredentialsProviderChain": "DefaultCredentialsProvider",
-}
 #: ``us-east-1``, ``us-gov-west-1``, ``cn-north-1``, ``eusc-de-east-1``, ``us-iso-east-1``, …
 REGION = re.compile(r"[a-z]{2,}(?:-[a-z]+)+-\d+\Z")
 
@@ -142,21 +105,35 @@ def parse_chain(value: str) -> tuple[CredentialChain, tuple[Problem, ...]]:
         step
         for entry in value.split(",")
         if entry.strip()
-        for step in (_parse_entry(entry.strip(), problems),)
-        if step is not None
+        for step in _parse_entry(entry.strip(), problems)
     ]
-    return CredentialChain(tuple(steps)), tuple(problems)
+    # A list for fleets of both SDKs names one provider twice.
+    return CredentialChain(tuple(dict.fromkeys(steps))), tuple(problems)
 
 
-def _parse_entry(entry: str, problems: list[Problem]) -> CredentialStep | None:
+def _parse_entry(entry: str, problems: list[Problem]) -> tuple[CredentialStep, ...]:
     # As Java's split: empty parameters at the end do not count.
     name, *params = entry.rstrip("|").split("|") if entry.strip("|") else [""]
-    if name in _ASSUME_ROLE_NAMES:
-        return _assume_role(params, problems)
-    source = _SDK_NAMES.get(name)
-    if source is None:
+    sources = SDK1_NAMES.get(name)
+    if name in SDK_NAMES:
+        sources = (SDK_NAMES[name],)
+    elif sources is None:
         problems.append(_unknown(name))
-        return None
+        return ()
+    elif sources == (CredentialSource.PROFILE,) and len(params) > 1:
+        problems.append(_own_profile_file(name))
+        return ()
+    else:
+        problems.append(_of_sdk1(name, sources))
+    steps = (_step(source, params, problems) for source in sources)
+    return tuple(step for step in steps if step is not None)
+
+
+def _step(
+    source: CredentialSource, params: list[str], problems: list[Problem]
+) -> CredentialStep | None:
+    if source is CredentialSource.ASSUME_ROLE:
+        return _assume_role(params, problems)
     if source is CredentialSource.PROFILE and len(params) == 1:
         return CredentialStep(source, profile=params[0])
     if params:
@@ -166,15 +143,33 @@ def _parse_entry(entry: str, problems: list[Problem]) -> CredentialStep | None:
     return CredentialStep(source)
 
 
+def _of_sdk1(name: str, sources: tuple[CredentialSource, ...]) -> Problem:
+    used = ", ".join(sources)
+    return _warning(
+        f"{name} is a name of the AWS SDK 1, which Java daemons 2.0 to 2.6 know and later ones"
+        f" refuse: {used} is used instead",
+        f"keep it while such a daemon reads this file, else write {used}",
+    )
+
+
+def _own_profile_file(name: str) -> Problem:
+    return _warning(
+        f"{name} with the path of a credentials file is skipped",
+        "set AWS_SHARED_CREDENTIALS_FILE to that path and write"
+        " ProfileCredentialsProvider|<profile>",
+    )
+
+
 def _unknown(name: str) -> Problem:
     known = "supported: " + ", ".join(supported_names())
     shown = repr(mask(name))
     if name.strip() != name:
         return _warning(f"{shown} is skipped: there is a blank before the bar", known)
     short = name.rpartition(".")[2]
-    if short in _FORMER_NAMES:
-        why = "skipped: not a name that the MultiLangDaemon 3 can build"
-        return _warning(f"{shown} is {why}", f"write {_FORMER_NAMES[short]}; {known}")
+    if short in ADVICE:
+        return _warning(
+            f"{shown} is skipped: it has no counterpart here", f"{ADVICE[short]}; {known}"
+        )
     close = difflib.get_close_matches(short, supported_names(), n=1)
     advice = f"did you mean {close[0]}? {known}" if close else known
     return _warning(f"{shown} is skipped: no such credentials provider", advice)

@@ -1,4 +1,7 @@
-"""Cases for the daemon kit: credentials that work; those that are refused are in ``refusal_cases``."""
+"""Cases for the daemon kit: credentials that work.
+
+Names that nobody builds are in ``refusal_cases``.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from protocol.conform.daemon import DaemonKit
+
+
+def names_of_the_sdk_1(kit: DaemonKit) -> Iterator[Finding]:
+    """A file of a fleet of KCL 2.0 to 2.6: refused by later Java daemons, served by kcl-mld."""
+    name = "cred03"
+    kit.cloud.create_stream(name, 1)
+    old = "DefaultAWSCredentialsProviderChain"
+    with kit.start(name, {"AWSCredentialsProvider": old}) as run:
+        if kit.is_java:
+            yield kit.refused("CRED-03", run, "No credential providers were specified.")
+            return
+        yield kit.decided(
+            "CRED-03",
+            as_java=False,
+            row="sdk1-names",
+            otherwise=run.wait_for_action("initialize", kit.limits.start_s)
+            and f"{old} is a name of the AWS SDK 1" in run.output,
+            evidence="a child was initialized, and a warning names the name to write",
+        )
 
 
 def profile_credentials(kit: DaemonKit) -> Iterator[Finding]:
@@ -63,6 +85,7 @@ def odd_assume_role_words(kit: DaemonKit) -> Iterator[Finding]:
 
 
 CASES: Final[tuple[Callable[[DaemonKit], Iterator[Finding]], ...]] = (
+    names_of_the_sdk_1,
     profile_credentials,
     assumed_roles,
     odd_assume_role_words,

@@ -80,12 +80,6 @@ _REFUSED: Final[tuple[tuple[str, dict[str, str | None], str, str], ...]] = (
     ("CFG-38", {"shardPrioritization": "x"}, "ShardPrioritization", "shardPrioritization"),
     ("CFG-39", {"workerId": ""}, "WorkerID is required", "workerId"),
     (
-        "CRED-03",
-        {"AWSCredentialsProvider": "DefaultAWSCredentialsProviderChain"},
-        "No credential providers were specified.",
-        "DefaultAWSCredentialsProviderChain",
-    ),
-    (
         "CRED-08",
         {
             "AWSCredentialsProvider": "StsAssumeRoleCredentialsProvider"

@@ -86,6 +86,8 @@ HOLDS = [
     ("CRED-01", BASE, "aws.kinesis_credentials", "DefaultCredentialsProvider"),
     ("CRED-02", credentials("ABCD, EnvironmentVariableCredentialsProvider"),
      "aws.kinesis_credentials", "EnvironmentVariableCredentialsProvider"),
+    # Differs by decision: names of the AWS SDK 1 are served, as by Java 2.0 to 2.6.
+    ("CRED-03", credentials("DefaultAWSCredentialsProviderChain"), "aws.kinesis_credentials", "DefaultCredentialsProvider"),
     ("CRED-04", credentials("ProfileCredentialsProvider|dev"),
      "aws.kinesis_credentials", "ProfileCredentialsProvider|dev"),
     ("CRED-05", credentials("ProfileCredentialsProvider|dev|x"),
@@ -135,7 +137,6 @@ REFUSED = [
     ("CFG-37", BASE + "maxActiveThreads=", 'For input string: ""'),
     ("CFG-38", BASE + "shardPrioritization=x", "shardPrioritization"),
     ("CFG-39", BASE + "workerId=", "workerId: must not be empty"),
-    ("CRED-03", credentials("DefaultAWSCredentialsProviderChain"), "No credential providers were specified."),
     ("CRED-08", credentials("StsAssumeRoleCredentialsProvider|arn|sess|endpointRegion=snuffleupagus"), "No credential providers were specified."),
     ("CRED-10", credentials("StsAssumeRoleCredentialsProvider | arn | s"), "No credential providers were specified."),
 ]  # fmt: skip

@@ -321,11 +321,28 @@ def test_each_client_may_have_a_chain_of_its_own():
     assert (config().aws.dynamodb_credentials, config().aws.cloudwatch_credentials) == (None, None)
 
 
-@pytest.mark.parametrize("value", ["NoSuchProvider", "", "DefaultAWSCredentialsProviderChain"])
+@pytest.mark.parametrize("value", ["NoSuchProvider", "", "SystemPropertiesCredentialsProvider"])
 def test_a_chain_of_nothing_is_an_error(value):
     assert errors(built(AwsCredentialsProvider=value)) == [
         "No credential providers were specified."
     ]
+
+
+@pytest.mark.parametrize("key", ["AWSCredentialsProvider", "AwsCredentialsProvider"])
+def test_a_file_of_a_2x_fleet_is_served_with_a_warning_at_its_line(key):
+    text = f"""executableName = app.py
+applicationName = app
+streamName = str
+{key} = DefaultAWSCredentialsProviderChain
+{key}DynamoDB = KclSTSAssumeRoleSessionCredentialsProvider|arn:aws:iam::1:role/r|sess
+regionName = us-east-1
+retrievalMode = POLLING
+"""
+    result = build_config(text.encode(), "f", worker_id="w")
+    aws = result.require().aws
+    assert aws.kinesis_credentials.steps[0].source is CredentialSource.DEFAULT
+    assert aws.dynamodb_credentials.steps[0].role.session_name == "sess"
+    assert [(f.line, f.severity) for f in result.findings] == [(4, "warning"), (5, "warning")]
 
 
 def test_credentials_given_twice_in_two_spellings_are_an_error():

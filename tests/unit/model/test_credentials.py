@@ -66,13 +66,13 @@ def test_an_unknown_name_is_skipped_and_the_next_used():
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
-        ("DefaultAWSCredentialsProviderChain", "write DefaultCredentialsProvider;"),
-        ("com.amazonaws.auth.DefaultAWSCredentialsProviderChain", "write DefaultCredentials"),
-        ("STSAssumeRoleSessionCredentialsProvider|a|b", "write StsAssumeRoleCredentialsProvider;"),
-        ("KclSTSAssumeRoleSessionCredentialsProvider|a|b", "write StsAssumeRoleCredentials"),
         ("SystemPropertyCredentialsProvider", "write EnvironmentVariableCredentialsProvider;"),
         ("StaticCredentialsProvider|a|b", "write EnvironmentVariableCredentialsProvider;"),
-        ("ProcessCredentialsProvider|a", "write ProfileCredentialsProvider;"),
+        ("ProcessCredentialsProvider|a", "write ProfileCredentialsProvider|<profile>;"),
+        ("ClasspathPropertiesFileCredentialsProvider", "put the keys into a profile"),
+        ("com.amazonaws.auth.PropertiesFileCredentialsProvider|/k", "put the keys into a profile"),
+        ("SystemPropertiesCredentialsProvider", "write EnvironmentVariableCredentialsProvider;"),
+        ("profile.ProfileCredentialsProvider|/f|dev", "AWS_SHARED_CREDENTIALS_FILE"),
         ("AwsCredentialsProviderChain", "write DefaultCredentialsProvider;"),
         ("StsWebIdentityTokenFileCredentialsProvider", "write WebIdentityTokenFileCredentials"),
         ("defaultcredentialsprovider", "supported: "),
@@ -91,6 +91,57 @@ def test_a_name_without_a_meaning_here_is_skipped_with_advice(name, advice):
 def test_a_secret_in_place_of_a_name_is_not_repeated():
     (text,) = texts("AKIAIOSFODNN7EXAMPLE|wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
     assert "AKIA" not in text
+
+
+@pytest.mark.parametrize("package", ["", "com.amazonaws.auth."])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("DefaultAWSCredentialsProviderChain", [Step(Source.DEFAULT)]),
+        (
+            "EC2ContainerCredentialsProviderWrapper",
+            [Step(Source.CONTAINER), Step(Source.INSTANCE)],
+        ),
+        ("WebIdentityTokenCredentialsProvider", [Step(Source.WEB_IDENTITY)]),
+        ("profile.ProfileCredentialsProvider", [Step(Source.PROFILE)]),
+        ("profile.ProfileCredentialsProvider|dev", [Step(Source.PROFILE, profile="dev")]),
+        (
+            f"STSAssumeRoleSessionCredentialsProvider|{ROLE}|sess",
+            [Step(Source.ASSUME_ROLE, role=AssumedRole(ROLE, "sess"))],
+        ),
+    ],
+)
+def test_a_name_of_the_sdk_1_stands_for_its_like_with_a_warning(package, name, expected):
+    chain, (problem,) = parse_chain(package + name)
+    assert list(chain.steps) == expected
+    assert problem.severity == "warning"
+    assert "a name of the AWS SDK 1" in problem.text
+    assert problem.suggestion.endswith(f"write {', '.join(step.source for step in expected)}")
+
+
+@pytest.mark.parametrize(
+    "source", [Source.ENVIRONMENT, Source.INSTANCE, Source.CONTAINER], ids=lambda one: one.name
+)
+def test_a_short_name_of_both_sdks_needs_no_warning_and_a_qualified_one_does(source):
+    assert texts(source) == []
+    assert steps(f"com.amazonaws.auth.{source}") == steps(source) == (Step(source),)
+    assert len(texts(f"com.amazonaws.auth.{source}")) == 1
+
+
+@pytest.mark.parametrize("package", ["", "software.amazon.kinesis.multilang.auth."])
+def test_the_assume_role_provider_of_kcl_2_takes_nested_words(package):
+    name = f"{package}KclSTSAssumeRoleSessionCredentialsProvider"
+    value = f"{name}|{ROLE}|sess|endpointRegion=eu-west-1|externalId=x"
+    assert steps(value) == (
+        Step(Source.ASSUME_ROLE, role=AssumedRole(ROLE, "sess", "x", "eu-west-1")),
+    )
+    assert [text.partition(" ")[0] for text in texts(value)] == [name]
+
+
+def test_a_list_for_fleets_of_both_sdks_asks_each_provider_once():
+    assert steps("DefaultAWSCredentialsProviderChain, DefaultCredentialsProvider") == (
+        Step(Source.DEFAULT),
+    )
 
 
 def test_a_profile_may_be_named():
