@@ -261,7 +261,7 @@ class Scheduler:
 
     def _children_may_start(self) -> None:
         """A parent is done: look for its children's leases now, and wake those that wait."""
-        self._parts.coordinator.taker.wake()
+        self._parts.coordinator.leases_created()
         for consumer in self.consumers():
             consumer.parents_changed()
 

@@ -69,6 +69,16 @@ class Fault:
     error: Exception | None = None
 
 
+class TakingWorker(LeaseCoordinator):
+    """A worker whose taker can be made to take now."""
+
+    acquisition: LeaseTaker
+
+    @property
+    def taker(self) -> LeaseTaker:
+        return self.acquisition
+
+
 @dataclass
 class World:
     """One table; workers are made by :meth:`worker`."""
@@ -141,14 +151,14 @@ class World:
     def store(self, worker: str = "me") -> LeaseStore:
         return LeaseStore(self.dynamodb(worker), self.config, self.stream, self.clock)
 
-    def worker(self, worker: str, seed: int = 0) -> LeaseCoordinator:
+    def worker(self, worker: str, seed: int = 0) -> TakingWorker:
         dynamodb = self.dynamodb(worker)
         rng = random.Random(f"{worker} {seed}")
         store = LeaseStore(dynamodb, self.config, self.stream, self.clock)
         renewer = LeaseRenewer(
             store, self.config, worker, self.clock, rng, CountingIds(worker), self.metrics
         )
-        return LeaseCoordinator(
+        return TakingWorker(
             store,
             renewer,
             LeaseTaker(store, renewer, self.config, worker, self.clock, rng, self.metrics),

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.lifecycle import Outcome, ShutdownReason
+from mld.decide.lifecycle import Outcome
 from mld.errors import MalformedData
 from mld.services.child.record_processor import OutgoingLine
 
@@ -106,7 +106,7 @@ class BatchFeed:
                 await self._hand_over(fetched)
         if batch.is_shard_end:
             self._closing.children = batch.child_shards
-            self._context.stop_for(ShutdownReason.SHARD_END)
+            self._context.shutdown.shard_ended()
 
     async def _hand_over(self, fetched: FetchedBatch) -> None:
         context = self._context

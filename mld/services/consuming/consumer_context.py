@@ -1,18 +1,19 @@
 """What is known about one hold of a lease while its shard is consumed.
 
-The consumer walks, :mod:`mld.services.consuming.shard_closing` ends; both read and write here: the reason to
-stop, the child with the fetching that feeds it, and what went wrong last.
+The consumer walks, :mod:`mld.services.consuming.shard_closing` ends; both read and write here: the
+child with the fetching that feeds it, and what went wrong last. Whether and why it ends is told to
+:class:`~mld.services.consuming.consumer_shutdown.ConsumerShutdown`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.decide.lifecycle import ShutdownReason, stronger
 from mld.decide.restart import RestartCount
 from mld.model.sequence import Sentinel
 from mld.services.consuming.checkpointer import Checkpointer
 from mld.services.consuming.consumer_metrics import ConsumerMetrics
+from mld.services.consuming.consumer_shutdown import ConsumerShutdown
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
@@ -27,8 +28,7 @@ class ConsumerContext:
 
     Attributes:
         held: the lease as it was when the hold began; :meth:`current` has the newest.
-        reason: why the consumer stops; None while it does not.
-        is_stop_requested: the worker stops, whatever else is going on.
+        shutdown: whether and why the consumer ends.
         wakeup: woken by everything that a waiting consumer should look at.
         lane: child and fetching; None while there is no child.
         restarts: of the child.
@@ -45,6 +45,7 @@ class ConsumerContext:
         self.parts = parts
         self.lease_key = held.lease.lease_key
         self.shard_id = held.lease.shard_id
+        self.shutdown = ConsumerShutdown(self._end_waits)
         clock, metrics = parts.polling.clock, parts.polling.metrics
         self.metrics = ConsumerMetrics(self.shard_id, clock, metrics)
         self.checkpointer = Checkpointer(
@@ -54,29 +55,15 @@ class ConsumerContext:
             parts.rng,
             metrics,
             self._note_progress,
-            self.lease_lost,
+            self.shutdown.lease_lost,
         )
-        self.reason: ShutdownReason | None = None
-        self.is_stop_requested = False
         self.wakeup = Wakeup()
         self.lane: ChildPipeline | None = None
         self.restarts = RestartCount()
         self.last_error: str | None = None
 
-    # -- reasons to stop -----------------------------------------------------------------------
-
-    def request_shutdown(self) -> None:
-        """The worker stops."""
-        self.is_stop_requested = True
-        self.stop_for(ShutdownReason.REQUESTED)
-
-    def lease_lost(self) -> None:
-        """The lease belongs to another worker."""
-        self.stop_for(ShutdownReason.LEASE_LOST)
-
-    def stop_for(self, reason: ShutdownReason) -> None:
-        """Stop, unless there is a stronger reason already; waits end."""
-        self.reason = stronger(self.reason, reason)
+    def _end_waits(self) -> None:
+        """There is a reason to end: whoever waits must look at it."""
         self.wakeup.wake()
         if self.lane is not None:
             self.lane.publisher.interrupt()
@@ -87,16 +74,16 @@ class ConsumerContext:
     # -- the lease -----------------------------------------------------------------------------
 
     def current(self) -> HeldLease | None:
-        """The lease as held now; None when it is lost, and then that is the reason to stop."""
+        """The lease as held now; None when it is lost, and then that is the reason to end."""
         held = self.parts.renewer.get(self.lease_key)
         if held is None or held.token != self.held.token:
-            self.lease_lost()
+            self.shutdown.lease_lost()
             return None
         return held
 
     def may_go_on(self) -> bool:
-        """True while there is no reason to stop."""
-        return self.reason is None and self.current() is not None
+        """True while there is no reason to end."""
+        return self.shutdown.reason is None and self.current() is not None
 
     # -- child and fetching --------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ class ShardClosing:
         context = self._context
         renewer, token = context.parts.renewer, context.held.token
         try:
-            if context.reason is ShutdownReason.REQUESTED:
+            if context.shutdown.reason is ShutdownReason.REQUESTED:
                 await renewer.release(context.lease_key, token)
             else:
                 await renewer.drop(context.lease_key, token)
@@ -78,7 +78,7 @@ class ShardClosing:
             await context.parts.shard_end.create_child_leases(held.lease, self.children)
         except InvalidShardEnd as error:
             log.error("%s: giving the lease up at the shard's end: %s", context.shard_id, error)  # noqa: TRY400
-            context.lease_lost()
+            context.shutdown.lease_lost()
             return Outcome.AGAIN
         except (BlockedOnParent, AwsError) as error:
             return await self._repeat_end(error)
@@ -97,8 +97,8 @@ class ShardClosing:
         context = self._context
         context.last_error = str(error)
         log.warning("%s: the shard's end must wait: %s", context.shard_id, error)
-        if context.is_stop_requested and context.reason is ShutdownReason.SHARD_END:
-            context.reason = ShutdownReason.REQUESTED
+        if context.shutdown.may_leave_shard_end:
+            context.shutdown.withdraw_shard_end()
             await self.announce()
             return Outcome.AGAIN
         await context.wakeup.wait(context.parts.config.retrieval.task_backoff_s)
@@ -111,7 +111,10 @@ class ShardClosing:
         context.checkpointer.end_shard(tuple(child.shard_id for child in self.children))
         with context.metrics.timed("ShutdownTask", "RecordProcessor.shutdown.Time"):
             await context.lane.processor.shard_ended()
-        if not context.checkpointer.has_ended and context.reason is ShutdownReason.SHARD_END:
+        if (
+            not context.checkpointer.has_ended
+            and context.shutdown.reason is ShutdownReason.SHARD_END
+        ):
             raise EndNotCheckpointed(
                 context.shard_id,
                 "shardEnded",

@@ -58,11 +58,11 @@ class ShardConsumer:
 
     def request_shutdown(self) -> None:
         """The worker stops: finish the batch in hand, tell the child, release the lease."""
-        self._context.request_shutdown()
+        self._context.shutdown.stop()
 
     def lease_lost(self) -> None:
         """The lease belongs to another worker: finish the batch in hand, tell the child."""
-        self._context.lease_lost()
+        self._context.shutdown.lease_lost()
 
     def parents_changed(self) -> None:
         """A parent may have finished: look again now."""
@@ -76,7 +76,7 @@ class ShardConsumer:
             lease_key=self.lease_key,
             shard_id=self.shard_id,
             state=self._state.value,
-            reason=None if context.reason is None else context.reason.name,
+            reason=None if context.shutdown.reason is None else context.shutdown.reason.name,
             millis_behind_latest=self._feed.behind_ms,
             last_batch_age_s=None if last_at is None else self._clock.monotonic() - last_at,
             child_pid=None if context.lane is None else context.lane.processor.pid,
@@ -102,10 +102,8 @@ class ShardConsumer:
         """
         context = self._context
         if context.held.lease.is_finished:
-            self._state, context.reason = (
-                ConsumerState.SHUTDOWN_COMPLETE,
-                ShutdownReason.SHARD_END,
-            )
+            self._state = ConsumerState.SHUTDOWN_COMPLETE
+            context.shutdown.shard_ended()
             self._parts.cleanup.enqueue(context.held.lease)
             return ShutdownReason.SHARD_END
         failure: ChildFailed | None = None
@@ -121,7 +119,7 @@ class ShardConsumer:
                 await context.stop_fetching()
         if failure is not None:
             raise failure
-        return context.reason or ShutdownReason.LEASE_LOST
+        return context.shutdown.reason or ShutdownReason.LEASE_LOST
 
     async def _walk(self) -> None:
         context = self._context
@@ -130,12 +128,15 @@ class ShardConsumer:
                 outcome = await self._work()
             except ChildFailed as error:
                 outcome = await self._after_failure(error)
-            before, self._state = self._state, next_state(self._state, outcome, context.reason)
+            before, self._state = (
+                self._state,
+                next_state(self._state, outcome, context.shutdown.reason),
+            )
             if self._state is not before:
                 log.debug("%s: %s -> %s", self.shard_id, before.value, self._state.value)
-            if outcome is Outcome.RESTART and context.reason is ShutdownReason.SHARD_END:
+            if outcome is Outcome.RESTART:
                 # The next child reads from the last checkpoint to the end once more.
-                context.reason = ShutdownReason.REQUESTED if context.is_stop_requested else None
+                context.shutdown.withdraw_shard_end()
 
     async def _work(self) -> Outcome:
         match self._state:
@@ -147,7 +148,7 @@ class ShardConsumer:
                 return await self._feed.process()
             case ConsumerState.SHUTDOWN_REQUESTED:
                 return await self._closing.announce()
-            case _ if self._context.reason is ShutdownReason.SHARD_END:
+            case _ if self._context.shutdown.reason is ShutdownReason.SHARD_END:
                 return await self._closing.end_shard()
             case _:
                 return await self._closing.hand_back_lease()
@@ -156,7 +157,7 @@ class ShardConsumer:
 
     async def _wait_for_parents(self) -> Outcome:
         context = self._context
-        if context.reason is not None:
+        if context.shutdown.reason is not None:
             return Outcome.AGAIN
         try:
             self._blocked_by = await self._parts.shard_end.blocking_parent(context.held.lease)
@@ -165,7 +166,7 @@ class ShardConsumer:
         else:
             if self._blocked_by is None:
                 return Outcome.DONE
-        if context.reason is None:
+        if context.shutdown.reason is None:
             await context.wakeup.wait(self._parts.config.shards.parent_poll_s)
         return Outcome.AGAIN
 
@@ -177,7 +178,7 @@ class ShardConsumer:
             return Outcome.RESTART
         position = context.checkpointer.last
         if position.is_shard_end:
-            context.stop_for(ShutdownReason.SHARD_END)
+            context.shutdown.shard_ended()
             return Outcome.DONE
         held = context.current()
         if held is None:
@@ -209,7 +210,7 @@ class ShardConsumer:
         try:
             held = await self._parts.renewer.refresh(self.lease_key, context.held.token)
         except LeaseLost:
-            context.lease_lost()
+            context.shutdown.lease_lost()
             return False
         except AwsError as error:
             log.warning("%s: its checkpoint is not known: %s", self.shard_id, error)
@@ -240,7 +241,7 @@ class ShardConsumer:
         pause_s = restart_pause_s(child, context.restarts, self._parts.rng, forgot_end=forgot_end)
         if pause_s is None:
             raise error
-        if context.reason in {ShutdownReason.REQUESTED, ShutdownReason.LEASE_LOST}:
+        if context.shutdown.reason in {ShutdownReason.REQUESTED, ShutdownReason.LEASE_LOST}:
             log.info("%s: the shard is given up anyway", self.shard_id)
             return Outcome.AGAIN
         if context.checkpointer.has_ended:

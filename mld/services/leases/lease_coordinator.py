@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from mld.ports.aws import DynamoDb
     from mld.ports.clock import Clock, IdSource
     from mld.ports.metrics import Metrics
-    from mld.services.leases.lease_scan import TableScan
+    from mld.services.leases.lease_acquisition import LeaseAcquisition
 
 
 class LeaseCoordinator:
-    """Store, renewer, taker, elector and fleet watch of one worker.
+    """Store, renewer, elector and fleet watch of one worker, and how it gets its leases.
 
     The Scheduler runs :meth:`run` to the very end, because draining shards need heartbeats, and
     ``fleet.run()`` beside it, whose :class:`~mld.errors.UnservableFleet` begins a graceful stop.
@@ -33,14 +33,14 @@ class LeaseCoordinator:
         self,
         store: LeaseStore,
         renewer: LeaseRenewer,
-        taker: LeaseTaker,
+        acquisition: LeaseAcquisition,
         elector: LeaderElector,
         fleet: FleetWatch,
     ) -> None:
         """Join the parts; see :meth:`wire`."""
         self.store = store
         self.renewer = renewer
-        self.taker = taker
+        self.acquisition = acquisition
         self.elector = elector
         self.fleet = fleet
 
@@ -55,7 +55,7 @@ class LeaseCoordinator:
         ids: IdSource,
         metrics: Metrics,
     ) -> LeaseCoordinator:
-        """Build all parts for a worker."""
+        """Build all parts for a worker that takes its share of the leases, as 2.x workers do."""
         worker, leases = config.worker_id, config.leases
         store = LeaseStore(dynamodb, leases, stream, clock)
         renewer = LeaseRenewer(store, leases, worker, clock, rng, ids, metrics)
@@ -68,11 +68,6 @@ class LeaseCoordinator:
                 dynamodb, store, config.application_name, clock, config.client_version_config
             ),
         )
-
-    @property
-    def last_scan(self) -> TableScan | None:
-        """The latest scan of the lease table, whoever asked for it."""
-        return self.store.last_scan
 
     async def start(self) -> bool:
         """Make the table usable, see that we may serve it, go on with rows that name us.
@@ -92,16 +87,20 @@ class LeaseCoordinator:
         return created
 
     async def run(self) -> None:
-        """Renew and take until cancelled."""
+        """Renew and get leases until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.renewer.run())
-            group.create_task(self.taker.run())
+            group.create_task(self.acquisition.run())
+
+    def leases_created(self) -> None:
+        """There are new leases: look for them now."""
+        self.acquisition.wake()
 
     def stop_taking(self) -> None:
         """From now on the number of held leases only falls; renewals go on."""
-        self.taker.stop()
+        self.acquisition.stop()
         self.renewer.stop_adding()
 
     async def settled(self) -> None:
         """After :meth:`stop_taking`: wait until it is known what is held."""
-        await self.taker.settled()
+        await self.acquisition.settled()

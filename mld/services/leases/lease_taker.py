@@ -98,8 +98,6 @@ class LeaseTaker:
         self._woken = Wakeup()
         self._is_stopping = False
         self._under_way: set[str] = set()
-        #: What the last cycle did.
-        self.last_outcome: TakeOutcome | None = None
 
     def wake(self) -> None:
         """Look now: leases were created, or one of ours lapsed."""
@@ -137,7 +135,6 @@ class LeaseTaker:
         self._count("Success", int(outcome.error is None))
         self._time("Time", self._clock.monotonic() - started_at)
         log.log(_weight(outcome), "Cycle of taking leases: %s", outcome)
-        self.last_outcome = outcome
         return outcome
 
     async def _cycle(self) -> TakeOutcome:

@@ -122,14 +122,6 @@ async def forever() -> None:
     await asyncio.Event().wait()
 
 
-class Taker:
-    def __init__(self) -> None:
-        self.wakes = 0
-
-    def wake(self) -> None:
-        self.wakes += 1
-
-
 class World:
     """Is coordinator, syncer and cleanup in one.
 
@@ -139,7 +131,7 @@ class World:
 
     def __init__(self, *, grace_s: float = 20.0, attempts: int = 20, **loops: Any) -> None:
         self.renewer = Renewer()
-        self.taker = Taker()
+        self.looks_for_leases = 0
         self.metrics = CountingMetrics()
         self.clock = LoopClock()
         self.starts: list[Exception | None] = []
@@ -193,6 +185,9 @@ class World:
 
     async def run(self) -> None:
         await self.loop_of["coordinator"]()
+
+    def leases_created(self) -> None:
+        self.looks_for_leases += 1
 
     def stop_taking(self) -> None:
         self.taking = False
@@ -371,7 +366,7 @@ async def test_a_finished_shard_stays_held_without_a_consumer_and_wakes_those_th
     assert world.keys == [B]
     assert list(world.renewer.leases) == [A, B]
     assert world.made[1].heard == ["parents"]
-    assert world.taker.wakes == 1
+    assert world.looks_for_leases == 1
     # Held anew, e.g. after it was lost, it is looked at again.
     world.renewer.gain(A)
     await asyncio.sleep(0.1)

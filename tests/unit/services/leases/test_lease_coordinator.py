@@ -8,6 +8,7 @@ from mld.model.credentials import CredentialChain
 from mld.model.stream import Stream
 from mld.ports.metrics import NoMetrics
 from mld.services.leases.lease_coordinator import LeaseCoordinator
+from mld.services.leases.lease_taker import LeaseTaker
 from tests.fakes.clock import CountingIds
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run
@@ -36,21 +37,54 @@ def test_a_worker_is_wired_from_its_configuration():
         assert await me.start()
         assert not await me.start()
         world.put(lease())
-        await me.taker.take_once()
+        assert isinstance(me.acquisition, LeaseTaker)
+        await me.acquisition.take_once()
         assert world.owners() == {lease().lease_key: "me"}
         assert await me.elector.is_leader()
 
     run(main())
 
 
-def test_the_last_scan_is_shared():
+class Assigned:
+    """A worker that is told which leases it has."""
+
+    def __init__(self, renewer, store):
+        self._renewer = renewer
+        self._store = store
+        self.heard = []
+
+    async def run(self):
+        self.heard.append("run")
+        for row in (await self._store.scan()).leases:
+            self._renewer.add(await self._store.take(row, "me"), 0.0)
+
+    def wake(self):
+        self.heard.append("wake")
+
+    def stop(self):
+        self.heard.append("stop")
+
+    async def settled(self):
+        self.heard.append("settled")
+
+
+def test_how_a_worker_gets_its_leases_is_given_to_it():
     async def main():
         world = World()
-        me = world.worker("me")
-        assert me.last_scan is None
+        taking = world.worker("me")
+        assigned = Assigned(taking.renewer, taking.store)
+        me = LeaseCoordinator(taking.store, taking.renewer, assigned, taking.elector, taking.fleet)
         await me.start()
-        assert me.last_scan is not None
-        assert me.last_scan.leases == ()
+        world.put(lease())
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(me.run())
+            await asyncio.sleep(60)
+            assert [held.lease.lease_key for held in me.renewer.held()] == [lease().lease_key]
+            me.leases_created()
+            me.stop_taking()
+            await me.settled()
+            task.cancel()
+        assert assigned.heard == ["run", "wake", "stop", "settled"]
 
     run(main())
 
