@@ -88,7 +88,7 @@ def throughput(aws, folder, quick):
 
 
 def sweep(aws, folder, quick):
-    """Batch sizes; draws the plot beside this module."""
+    """MicroBatch sizes; draws the plot beside this module."""
     count = 96_000 if quick else 384_000
     pipeline.fill(aws, "sweep", SHARDS, count)
     points = []

@@ -13,7 +13,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import ConfigError, MissingPart, SparkChildError
+from mld.spark.errors import MissingPart, SparkChildError, SparkConfigError
 from mld.spark.failures import condition, raised
 from mld.spark.registration import load_app
 
@@ -79,7 +79,7 @@ def load(
         session: opens one; only called for an app that can't be executed without.
 
     Raises:
-        ConfigError: the app is wrong, or it raised.
+        SparkConfigError: the app is wrong, or it raised.
         SparkChildError: there is no session to be had.
     """
     os.environ.setdefault(CONNECT_VARIABLE, "1")
@@ -96,4 +96,4 @@ def load(
         raise
     except Exception as error:
         _log.exception("the app %s failed before run()", path)
-        raise ConfigError(f"the app {path} failed: {raised(error)}") from error
+        raise SparkConfigError(f"the app {path} failed: {raised(error)}") from error

@@ -39,14 +39,14 @@ class GivenUp(Exception):
 
 
 class SystemClock:
-    """The real one; implements ``ports.Clock``."""
+    """The real one; implements ``ports.MonotonicClock``."""
 
     def monotonic(self) -> float:
         """Seconds that never go back."""
         return time.monotonic()
 
 
-def require_wanted() -> None:
+def raise_if_abandoned() -> None:
     """Asked inside a call before each step that others would see: does it still count?
 
     A thread cannot be ended from outside, but it can look. Quiet outside of ``call_within``.
@@ -82,7 +82,7 @@ def call_within(
         interrupt: called when time is up, to make ``work`` end, and once more in the middle of the
             grace: the first one may have come just before a step began.
         grace_s: how long to wait after the interrupt.
-        is_wanted: what ``require_wanted`` asks inside ``work``, beside the time.
+        is_wanted: what ``raise_if_abandoned`` asks inside ``work``, beside the time.
         late: gets a result that came too late, in whichever thread.
 
     Raises:

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import ConfigError
+from mld.spark.errors import SparkConfigError
 from mld.spark.keys import (
     BY_NAME,
     FREE_PREFIXES,
@@ -85,16 +85,16 @@ def read_properties(properties: Mapping[str, str]) -> SparkConfig:
         properties: keys that begin with ``spark.``; others are not looked at.
 
     Raises:
-        ConfigError: a key is unknown, a value is wrong, or two keys exclude each other.
+        SparkConfigError: a key is unknown, a value is wrong, or two keys exclude each other.
     """
     ours = {name: text for name, text in properties.items() if name.startswith("spark.")}
     for name, text in ours.items():
         if not is_known(name):
-            raise ConfigError(f"{name}: no such property{_advice(name)}")
+            raise SparkConfigError(f"{name}: no such property{_advice(name)}")
         if (why := check(name, text)) is not None:
-            raise ConfigError(f"{name}: {why}")
+            raise SparkConfigError(f"{name}: {why}")
     if "spark.remote" in ours and "spark.master" in ours:
-        raise ConfigError("spark.remote and spark.master exclude each other: name one of them")
+        raise SparkConfigError("spark.remote and spark.master exclude each other: name one of them")
     return _config(_Texts(ours))
 
 
@@ -172,12 +172,12 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The properties that the daemon handed over; empty if it handed none.
 
     Raises:
-        ConfigError: the variable is not a JSON object of texts.
+        SparkConfigError: the variable is not a JSON object of texts.
     """
     try:
         found = json.loads(environ.get(PROPERTIES_VARIABLE, "{}"))
     except ValueError as error:
-        raise ConfigError(f"{PROPERTIES_VARIABLE} is not JSON: {error}") from error
+        raise SparkConfigError(f"{PROPERTIES_VARIABLE} is not JSON: {error}") from error
     if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
-        raise ConfigError(f"{PROPERTIES_VARIABLE} is not a JSON object of texts")
+        raise SparkConfigError(f"{PROPERTIES_VARIABLE} is not a JSON object of texts")
     return found

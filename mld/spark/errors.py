@@ -13,7 +13,7 @@ class SparkChildError(Exception):
     exit_code = 70
 
 
-class ConfigError(SparkChildError):
+class SparkConfigError(SparkChildError):
     """A property, an app or an argument is wrong; nothing was processed. Correct it."""
 
     exit_code = 2

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Self
 from mld.errors import ConfigError as FileError
 from mld.model.properties import last_of_each, parse
 from mld.spark.config import from_environment
-from mld.spark.errors import ConfigError
-from mld.spark.signs import TIMEOUT_KEY, interval_s
+from mld.spark.errors import SparkConfigError
+from mld.spark.keep_alive import TIMEOUT_KEY, interval_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ class Facts:
         worker_id: of the daemon; "" under a daemon that doesn't tell.
         capabilities: what the daemon can do beyond the protocol: ``intent``, ``tick``.
         shard_id: of the child; None under a daemon that tells it in ``initialize`` only.
-        sign_s: how often a sign of life is due while a status is withheld, in s.
+        keep_alive_s: how often a keep-alive is due while a status is withheld, in s.
     """
 
     application: str
@@ -44,7 +44,7 @@ class Facts:
     worker_id: str = ""
     capabilities: frozenset[str] = frozenset()
     shard_id: str | None = None
-    sign_s: float = 1.0
+    keep_alive_s: float = 1.0
 
     @classmethod
     def gather(cls, environ: Mapping[str, str], properties: Mapping[str, str]) -> Self:
@@ -55,13 +55,13 @@ class Facts:
             properties: of the file, or empty.
 
         Raises:
-            ConfigError: application or stream are named nowhere.
+            SparkConfigError: application or stream are named nowhere.
         """
         application = environ.get("KCL_APPLICATION_NAME") or properties.get("applicationName")
         stream = environ.get("KCL_STREAM_NAME") or properties.get("streamName")
         if not application or not stream:
             missing = "applicationName" if not application else "streamName"
-            raise ConfigError(
+            raise SparkConfigError(
                 f"{missing} is not known: kcl-mld tells it its children; under another daemon "
                 f"write kcl-mld-spark --properties FILE app.py with the daemon's own file"
             )
@@ -85,7 +85,7 @@ def read_file(path: str | Path) -> dict[str, str]:
     """The properties of a daemon's file by Java's grammar; the last of a key counts.
 
     Raises:
-        ConfigError: it can't be read, or Java would refuse it.
+        SparkConfigError: it can't be read, or Java would refuse it.
     """
     try:
         return {
@@ -93,16 +93,18 @@ def read_file(path: str | Path) -> dict[str, str]:
             for key, entry in last_of_each(parse(Path(path).read_bytes(), str(path))).items()
         }
     except OSError as error:
-        raise ConfigError(f"the properties file {path} can't be read: {error.strerror}") from error
+        raise SparkConfigError(
+            f"the properties file {path} can't be read: {error.strerror}"
+        ) from error
     except FileError as error:
-        raise ConfigError(str(error)) from error
+        raise SparkConfigError(str(error)) from error
 
 
 def gather_properties(environ: Mapping[str, str], path: str | None) -> dict[str, str]:
     """All properties a child gets: those of the file, above them those from the daemon.
 
     Raises:
-        ConfigError: the file or the variable is wrong.
+        SparkConfigError: the file or the variable is wrong.
     """
     from_file = read_file(path) if path is not None else {}
     return from_file | from_environment(environ)

@@ -84,7 +84,7 @@ class ShardKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Intent:
+class WriteIntent:
     """A batch that may have been written: what a restart must repeat exactly.
 
     Attributes:
@@ -111,7 +111,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class MicroBatch:
     """Consecutive records of one shard that are written and committed together.
 
     Attributes:

@@ -97,7 +97,7 @@ def address_of(config: SparkConfig, server: Server | None) -> Address:
 
     Raises:
         SparkUnreachable: it ended or is too slow.
-        ConfigError: the token of a remote one is missing.
+        SparkConfigError: the token of a remote one is missing.
     """
     if server is None:
         from mld.spark.server.sessions import remote_token  # noqa: PLC0415 - see below

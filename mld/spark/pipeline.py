@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from mld.spark.errors import ConfigError
+from mld.spark.errors import SparkConfigError
 from protocol.child import (
     InitializeInput,
     LeaseLostInput,
@@ -131,11 +131,11 @@ class Pipeline:
             feed: what the processor's own methods do, normally the session.
 
         Raises:
-            ConfigError: the app's factory gave something else.
+            SparkConfigError: the app's factory gave something else.
         """
         processor = self.new_processor()
         if not isinstance(processor, SparkRecordProcessor):
-            raise ConfigError(
+            raise SparkConfigError(
                 f"run(processor=…) made a {type(processor).__name__}; "
                 f"it must make a SparkRecordProcessor"
             )

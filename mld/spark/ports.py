@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from mld.spark.model import Batch, Intent, Position, ShardKey
+    from mld.spark.model import MicroBatch, Position, ShardKey, WriteIntent
 
 
 class Sessions(Protocol):
@@ -43,7 +43,7 @@ class Sink(Protocol):
 
     ``write`` and ``commit`` run in threads that are given up when their time is over
     (``mld.spark.calls``): such a thread may go on for a while, so neither holds a lock across
-    anything that may hang, and both ask ``require_wanted`` before a step that others would see.
+    anything that may hang, and both ask ``raise_if_abandoned`` before a step that others would see.
     """
 
     @property
@@ -68,11 +68,11 @@ class Sink(Protocol):
     def mark(self, shard: ShardKey) -> Position | None:
         """The last position of the shard that is durable in the sink; None = nothing known."""
 
-    def write(self, frame: DataFrame | None, batches: Sequence[Batch]) -> Any:
+    def write(self, frame: DataFrame | None, batches: Sequence[MicroBatch]) -> Any:
         """Run the Spark job.
 
         Args:
-            frame: rows of all batches with ``BATCH_COLUMN`` (its value is ``Batch.batch_id``);
+            frame: rows of all batches with ``BATCH_COLUMN`` (its value is ``MicroBatch.batch_id``);
                 None when the function wrote itself.
             batches: one, or several of different shards if the sink coalesces.
 
@@ -80,7 +80,7 @@ class Sink(Protocol):
             what ``commit`` and ``discard`` need.
         """
 
-    def commit(self, staged: Any, batch: Batch) -> None:
+    def commit(self, staged: Any, batch: MicroBatch) -> None:
         """Make one batch durable and visible, or prove that it already is.
 
         It may be given up when its time is over. Then this process neither repeats it nor removes
@@ -117,17 +117,17 @@ class Serial(Protocol):
 class CancelsCommits(Protocol):
     """A sink that can hasten the end of a commit whose time is over, or whose shard is lost."""
 
-    def cancel(self, batch: Batch) -> None:
+    def cancel(self, batch: MicroBatch) -> None:
         """Interrupt the commit of a batch, if there is one; from another thread, perhaps twice."""
 
 
 class IntentStore(Protocol):
     """Where the number of a batch is kept before it is written; per shard one writer at a time."""
 
-    def load(self, shard: ShardKey) -> Intent | None:
+    def load(self, shard: ShardKey) -> WriteIntent | None:
         """The newest intent of the shard; None if there was never one."""
 
-    def store(self, shard: ShardKey, intent: Intent) -> None:
+    def store(self, shard: ShardKey, intent: WriteIntent) -> None:
         """Keep it durably before returning.
 
         Raises:
@@ -136,7 +136,7 @@ class IntentStore(Protocol):
         """
 
 
-class Clock(Protocol):
+class MonotonicClock(Protocol):
     """Time for the batcher and for deadlines."""
 
     def monotonic(self) -> float:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from mld.spark.errors import ConfigError
+from mld.spark.errors import SparkConfigError
 from mld.spark.pipeline import FunctionProcessor, Pipeline, SparkRecordProcessor
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def run(
             that makes one; called once a shard.
 
     Raises:
-        ConfigError: an argument is wrong, or ``run`` is called a second time.
+        SparkConfigError: an argument is wrong, or ``run`` is called a second time.
     """
     pipeline = Pipeline(
         _maker(process, processor),
@@ -83,39 +83,39 @@ def run(
     if _loading is None:
         _become_stub()
     if _loading.registered is not None:
-        raise ConfigError("run() was called twice: an app has one pipeline")
+        raise SparkConfigError("run() was called twice: an app has one pipeline")
     _loading.registered = pipeline
     raise _Registered(pipeline)
 
 
 def _maker(process: Any, processor: Any) -> Callable[[], SparkRecordProcessor]:
     if (process is None) == (processor is None):
-        raise ConfigError("run() takes either a function process(df, ctx) or processor=…")
+        raise SparkConfigError("run() takes either a function process(df, ctx) or processor=…")
     if processor is not None:
         if isinstance(processor, SparkRecordProcessor):
-            raise ConfigError(
+            raise SparkConfigError(
                 "run(processor=…) takes the class or a function that makes an instance, not an "
                 "instance: every shard needs its own"
             )
         if not callable(processor):
-            raise ConfigError(f"run(processor=…): {processor!r} cannot be called")
+            raise SparkConfigError(f"run(processor=…): {processor!r} cannot be called")
         return processor  # type: ignore[no-any-return]
     if isinstance(process, type) and issubclass(process, SparkRecordProcessor):
-        raise ConfigError(f"write run(processor={process.__name__}) for a class")
+        raise SparkConfigError(f"write run(processor={process.__name__}) for a class")
     if not callable(process):
-        raise ConfigError(f"run(): {process!r} is no function process(df, ctx)")
+        raise SparkConfigError(f"run(): {process!r} is no function process(df, ctx)")
     return lambda: FunctionProcessor(process)
 
 
 def _text(name: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise ConfigError(f"run({name}=…) takes a text, not a {type(value).__name__}")
+        raise SparkConfigError(f"run({name}=…) takes a text, not a {type(value).__name__}")
     return value
 
 
 def _word(name: str, value: Any, words: tuple[str, ...]) -> str | None:
     if value is not None and value not in words:
-        raise ConfigError(f"run({name}={value!r}): not one of {', '.join(words)}")
+        raise SparkConfigError(f"run({name}={value!r}): not one of {', '.join(words)}")
     return _text(name, value)
 
 
@@ -125,7 +125,7 @@ def _become_stub() -> NoReturn:
 
     path = getattr(sys.modules["__main__"], "__file__", None)
     if path is None:
-        raise ConfigError("run() must be called by a program in a file: python app.py")
+        raise SparkConfigError("run() must be called by a program in a file: python app.py")
     sys.stderr.flush()
     os.execv(sys.executable, stub.command(os.path.abspath(path), sys.argv[1:]))  # noqa: S606
 
@@ -140,7 +140,7 @@ def load_app(path: str | Path, args: Sequence[str] = ()) -> Pipeline:
         args: what follows it on the command line.
 
     Raises:
-        ConfigError: there is no such file, it does not end in ``run()``, or it called it twice or
+        SparkConfigError: there is no such file, it does not end in ``run()``, or it called it twice or
             with wrong arguments.
         Exception: whatever the app raised before.
     """
@@ -149,9 +149,9 @@ def load_app(path: str | Path, args: Sequence[str] = ()) -> Pipeline:
     try:
         code = compile(file.read_bytes(), str(file), "exec")
     except OSError as error:
-        raise ConfigError(f"the app {path} can't be read: {error.strerror}") from error
+        raise SparkConfigError(f"the app {path} can't be read: {error.strerror}") from error
     except (SyntaxError, ValueError) as error:
-        raise ConfigError(f"the app {path} is no Python program: {error}") from error
+        raise SparkConfigError(f"the app {path} is no Python program: {error}") from error
     main = ModuleType("__main__")
     main.__dict__.update(__file__=str(file), __builtins__=__builtins__)
     sys.modules["__main__"] = main
@@ -163,9 +163,11 @@ def load_app(path: str | Path, args: Sequence[str] = ()) -> Pipeline:
     except _Registered as registered:
         return registered.pipeline
     except SystemExit as error:
-        raise ConfigError(f"the app {path} ended before run(): exit code {error.code}") from error
+        raise SparkConfigError(
+            f"the app {path} ended before run(): exit code {error.code}"
+        ) from error
     finally:
         _loading = None
     if loading.registered is not None:
-        raise ConfigError(f"the app {path} went on after run(): call it last, outside any try")
-    raise ConfigError(f"the app {path} did not call run()")
+        raise SparkConfigError(f"the app {path} went on after run(): call it last, outside any try")
+    raise SparkConfigError(f"the app {path} did not call run()")

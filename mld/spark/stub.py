@@ -1,7 +1,7 @@
 """The process that the daemon starts for a shard: hands its pipes to the Spark host and waits.
 
 ``kcl-mld-spark [--properties FILE] app.py [args…]``. It never reads a byte of the
-protocol, and writes signs of life only, until the host is there: the host serves descriptors 0 and 1 itself, and each end sees the other's death by the
+protocol, and writes keep-alives only, until the host is there: the host serves descriptors 0 and 1 itself, and each end sees the other's death by the
 socket between them. Its exit code and its last line are what the host said last.
 
 Standard library only: one of these lives per shard.
@@ -17,7 +17,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from mld.spark import rendezvous, stub_wait
-from mld.spark.signs import TIMEOUT_KEY, interval_s
+from mld.spark.keep_alive import TIMEOUT_KEY, interval_s
 from mld.spark.stub_wait import BROKEN, end
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None, *, host_module: str = HOST_MODULE) -
 
 
 def hand_over(host: Sequence[str], words: Sequence[str]) -> NoReturn:
-    """Hand descriptors 0, 1 and 2 to the host and wait for its last word.
+    """Hand descriptors 0, 1 and 2 to the host and wait for its exit notice.
 
     Args:
         host: command that starts one.
@@ -67,9 +67,9 @@ def hand_over(host: Sequence[str], words: Sequence[str]) -> NoReturn:
     except OSError as error:
         end(BROKEN, f"the Spark host can't be reached: {error}")
     null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)  # the host reads; we say signs of life until it has said a word to us
+    os.dup2(null, 0)  # the host reads; we send keep-alives until it has answered
     connection.set_inheritable(True)
-    numbers = [str(connection.fileno()), f"{sign_s(os.environ, words[1] or None):g}"]
+    numbers = [str(connection.fileno()), f"{keep_alive_s(os.environ, words[1] or None):g}"]
     waiting = [sys.executable, "-I", "-S", stub_wait.__file__, *numbers]
     os.execv(sys.executable, [*waiting, "mld.spark.stub", *words[2:]])  # noqa: S606
 
@@ -123,8 +123,8 @@ def mode(environ: Mapping[str, str], properties: str | None) -> str:
     return _written(properties, _MODE_KEY) or "shared"
 
 
-def sign_s(environ: Mapping[str, str], properties: str | None) -> float:
-    """How often a sign of life is due, in s; the host reads it properly."""
+def keep_alive_s(environ: Mapping[str, str], properties: str | None) -> float:
+    """How often a keep-alive is due, in s; the host reads it properly."""
     return interval_s(environ, _written(properties, TIMEOUT_KEY))
 
 

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 #: As in ``mld.spark.errors``: an error of the software.
 BROKEN = 70
-#: As in ``mld.spark.signs``.
-SIGN = b'{"action":"leaseLost"}\n'
-#: A host that has not said a word in that time hangs.
+#: As in ``mld.spark.keep_alive``.
+KEEP_ALIVE = b'{"action":"leaseLost"}\n'
+#: A host that has not answered in that time hangs.
 _LONGEST_S = 120.0
 
 
 def show_life(descriptor: int, every_s: float) -> None:
-    """Start the daemon's time-out again and again until the host says its first word.
+    """Start the daemon's time-out again and again until the host answers.
 
     From then on stdout, which it has a duplicate of, is the host's alone.
 
@@ -39,7 +39,7 @@ def show_life(descriptor: int, every_s: float) -> None:
         for _ in range(int(_LONGEST_S / every_s)):
             if poll.poll(every_s * 1000):
                 break
-            os.write(1, SIGN)
+            os.write(1, KEEP_ALIVE)
     except OSError:
         pass  # the daemon is gone; the host will notice
     null = os.open(os.devnull, os.O_WRONLY)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed, Fenced, SparkChildError
 from mld.spark.model import position_text
-from mld.spark.shard.batcher import Limits, Moment
+from mld.spark.shard.batcher import FlushReason, Limits
 from mld.spark.shard.resume import resume_intent, resume_marked, resume_unmarked
 from mld.spark.shard.work import ShardWork
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from mld.spark.model import Batch, ShardKey
+    from mld.spark.model import MicroBatch, ShardKey
 
 #: Tries of a batch before its shard fails.
 ATTEMPTS = 4
@@ -40,11 +40,11 @@ class PlayedEngine:
     def __init__(self, world, sink) -> None:
         self._world = world
         self._sink = sink
-        self._queue: list[tuple[Batch, object, Future]] = []
+        self._queue: list[tuple[MicroBatch, object, Future]] = []
         self._last: dict[ShardKey, Future] = {}
         self._written: deque[Iterator[None]] = deque()
 
-    def submit(self, batch: Batch, fence, hold: object) -> Future:
+    def submit(self, batch: MicroBatch, fence, hold: object) -> Future:
         del hold  # no end of a hold comes late here
         future: Future = Future()
         before = self._last.get(batch.shard)
@@ -107,7 +107,7 @@ class PlayedEngine:
         yield
         self._sink.discard(staged)
 
-    def _commit(self, staged, batch: Batch, fence, future: Future) -> Iterator[None]:
+    def _commit(self, staged, batch: MicroBatch, fence, future: Future) -> Iterator[None]:
         for attempt in range(ATTEMPTS):
             try:
                 if not fence():
@@ -184,23 +184,23 @@ class Session:
             batch = [] if work.is_backed_up else rows[sent : sent + dice.choice([0, 1, 3, 9])]
             sent += len(batch)
             work.add(batch, world.now, None)
-            moment = Moment.FLOWING if batch else Moment.IDLE
+            reason = FlushReason.FLOWING if batch else FlushReason.IDLE
             if sent == len(rows):
-                moment = Moment.SHARD_ENDED
-            yield from self._pump(moment)
-            is_done = moment is Moment.SHARD_ENDED and not work.buffered and work.is_idle
+                reason = FlushReason.SHARD_ENDED
+            yield from self._pump(reason)
+            is_done = reason is FlushReason.SHARD_ENDED and not work.buffered and work.is_idle
             if work.is_open and is_done and work.due_checkpoint is None:
                 world.end_shard(self._shard, self._token)
                 return
 
-    def _pump(self, moment: Moment) -> Iterator[None]:
+    def _pump(self, reason: FlushReason) -> Iterator[None]:
         work = self.work
         while work.is_open:
             moved = work.collect()
             yield
             self._checkpoint()
             yield
-            if not (work.submit(self._world.now, moment) or moved):
+            if not (work.submit(self._world.now, reason) or moved):
                 return
 
     def _resume(self, checkpoint, intent):

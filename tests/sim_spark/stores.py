@@ -24,10 +24,10 @@ from mld.spark.sinks.parquet_chain import ParquetChainSink
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mld.spark.model import Batch, ShardKey
+    from mld.spark.model import MicroBatch, ShardKey
 
 
-def kept(batch: Batch) -> list[Position]:
+def kept(batch: MicroBatch) -> list[Position]:
     """What the user's function makes of a batch: every fifth record goes, and long stretches."""
     return [row.position for row in batch.rows if is_kept(row.position)]
 
@@ -155,7 +155,7 @@ class _Table:
     def durable_end(self, shard: ShardKey) -> Position | None:
         return self.ends.get(shard)
 
-    def append(self, batch: Batch) -> None:
+    def append(self, batch: MicroBatch) -> None:
         self.content[batch.shard] += kept(batch)
         self.ends[batch.shard] = max(batch.to, self.ends.get(batch.shard, batch.to))
 
@@ -168,7 +168,7 @@ class _Table:
     def write(self, frame, batches):
         return None
 
-    def commit(self, staged, batch: Batch) -> None:
+    def commit(self, staged, batch: MicroBatch) -> None:
         """Everything is in the write."""
 
     def discard(self, staged) -> None:
@@ -213,7 +213,7 @@ class _JdbcSession:
     def write(self, frame, batches):
         return None
 
-    def commit(self, staged, batch: Batch) -> None:
+    def commit(self, staged, batch: MicroBatch) -> None:
         if (batch.shard, batch.to) in self._mine:
             return
         if self._table.durable_end(batch.shard) != batch.after:
@@ -240,7 +240,7 @@ class PathPerRange(_Table):
     def rows(self, shard: ShardKey) -> list[Position]:
         return [position for rows in self.paths[shard].values() for position in rows]
 
-    def commit(self, staged, batch: Batch) -> None:
+    def commit(self, staged, batch: MicroBatch) -> None:
         self.append(batch)
         if batch.rows:
             self.paths[batch.shard][batch.rows[0].position, batch.to] = kept(batch)

@@ -14,7 +14,7 @@ from tests.sim_spark.stores import TABLES, Chain, is_kept, played_disk
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mld.spark.model import Batch, Intent
+    from mld.spark.model import MicroBatch, WriteIntent
 
 HOSTS = 3
 STORM_STEPS, MOST_STEPS = 900, 40_000
@@ -32,7 +32,7 @@ class Lease:
     token: int = 0
     owner: str | None = None
     checkpoint: Position | None = None
-    intent: Intent | None = None
+    intent: WriteIntent | None = None
     is_ended: bool = False
 
 
@@ -114,7 +114,7 @@ class World:
         row.checkpoint = position
         return True
 
-    def keep_intent(self, shard: ShardKey, token: int, intent: Intent) -> bool:
+    def keep_intent(self, shard: ShardKey, token: int, intent: WriteIntent) -> bool:
         row = self.leases[shard]
         if row.token != token:
             return False
@@ -132,7 +132,7 @@ class World:
             self.note(f"{shard.shard_id} ended")
             row.is_ended = True
 
-    def committed(self, batch: Batch) -> None:
+    def committed(self, batch: MicroBatch) -> None:
         """Look whether the shard's mark went back."""
         mark, before = self.store.durable_end(batch.shard), self._marks.get(batch.shard)
         if mark is None or (before is not None and mark < before):

@@ -18,7 +18,7 @@ run(lambda df, ctx: df)
 """
 STUB = "import sys; from mld.spark import stub; stub.main(host_module='tests.spark.fake_host')"
 PATIENCE_S = 20.0
-SIGN = b'{"action":"leaseLost"}\n'
+KEEP_ALIVE = b'{"action":"leaseLost"}\n'
 
 
 def wait_for(condition, what, patience_s=PATIENCE_S):
@@ -58,8 +58,8 @@ class Child:
         self.process.stdin.flush()
 
     def hear(self, patience_s=PATIENCE_S):
-        """The next line of stdout but for signs of life; b"" at its end."""
-        while (line := self.hear_any(patience_s)) == SIGN:
+        """The next line of stdout but for keep-alives; b"" at its end."""
+        while (line := self.hear_any(patience_s)) == KEEP_ALIVE:
             pass
         return line
 

@@ -6,7 +6,7 @@ import struct
 import pytest
 from pyspark.errors import PySparkException
 
-from mld.spark.errors import ConfigError
+from mld.spark.errors import SparkConfigError
 from mld.spark.rows.decode import bad_record_in, make_decoder
 from tests.spark.jars import WHY_NOT, avro_jar
 from tests.spark.job_kit import batch, planner
@@ -135,5 +135,5 @@ def test_a_record_of_an_older_writer_is_bad_for_a_schema_with_more_fields(spark)
 
 def test_a_schema_that_spark_cannot_read_is_refused_before_any_record(spark):
     unknown = schema([{"name": "id", "type": "no such type"}])
-    with pytest.raises(ConfigError, match="can't read the decoder's schema"):
+    with pytest.raises(SparkConfigError, match="can't read the decoder's schema"):
         make_decoder("avro", unknown, "fail", spark)

@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 from pyspark.errors import PySparkException
 
-from mld.spark.errors import ConfigError, MissingPart
+from mld.spark.errors import MissingPart, SparkConfigError
 from mld.spark.rows.decode import bad_record_in, make_decoder
 from mld.spark.rows.records import RAW_SCHEMA
 from tests.spark.job_kit import batch, planner
@@ -120,12 +120,12 @@ def test_odd_names_and_both_ways_to_write_a_schema_are_taken(spark):
     ],
 )
 def test_a_schema_that_cannot_be_used_is_refused_before_any_record(spark, schema, kind, text):
-    with pytest.raises(ConfigError, match=text):
+    with pytest.raises(SparkConfigError, match=text):
         make_decoder(kind, schema, "fail", spark)
 
 
 def test_dead_letters_need_a_place(spark):
-    with pytest.raises(ConfigError, match=r"spark\.deadletter\.path is missing"):
+    with pytest.raises(SparkConfigError, match=r"spark\.deadletter\.path is missing"):
         planner(decoder__onError="deadletter").decoder(spark)
 
 

@@ -11,9 +11,9 @@ from functools import partial
 import pytest
 from pyspark.sql import functions as F
 
-from mld.spark.errors import BatchFailed, ConfigError, MissingPart, SinkRefused
+from mld.spark.errors import BatchFailed, MissingPart, SinkRefused, SparkConfigError
 from mld.spark.intents.file import FileIntentStore
-from mld.spark.model import Intent
+from mld.spark.model import WriteIntent
 from mld.spark.shard.resume import resume_intent
 from mld.spark.sinks import make_sink
 from tests.spark.conftest import spark_config
@@ -63,7 +63,7 @@ def test_a_redelivery_that_is_cut_anew_is_written_once_by_its_intent(delta, tmp_
         to = plan.forced_to.sequence - BASE if plan.forced_to else delivered
         one = batch(shard(), begin, to, plan.next_number)
         one = replace(one, app_id=plan.app_id)
-        store.store(shard(), Intent(plan.next_number, one.after, one.to, plan.app_id))
+        store.store(shard(), WriteIntent(plan.next_number, one.after, one.to, plan.app_id))
         if is_written:
             write(delta, sink_of(delta, path), one)
         if is_written and plan.forced_to:
@@ -78,7 +78,7 @@ def test_a_redelivery_that_is_cut_anew_is_written_once_by_its_intent(delta, tmp_
 def test_after_a_checkpoint_and_a_new_owner_the_counter_goes_on(tmp_path):
     store = FileIntentStore(str(tmp_path))
     first = batch(shard(), 0, 5, 3)
-    store.store(shard(), Intent(3, first.after, first.to, first.app_id))
+    store.store(shard(), WriteIntent(3, first.after, first.to, first.app_id))
     owner = FileIntentStore(str(tmp_path))
     plan = resume_intent(shard(), first.to, str(first.to), owner.load(shard()), "other")
     assert (plan.next_number, plan.app_id) == (4, first.app_id)
@@ -217,7 +217,7 @@ def test_a_batch_without_a_number_is_refused(delta, tmp_path):
 
 @pytest.mark.parametrize("more", [{}, {"sink__path": "x", "sink__table": "y"}])
 def test_path_and_table_exclude_each_other(more):
-    with pytest.raises(ConfigError, match=r"spark\.sink\.path or spark\.sink\.table"):
+    with pytest.raises(SparkConfigError, match=r"spark\.sink\.path or spark\.sink\.table"):
         make_sink(spark_config(sink="delta", **more), "app")
 
 

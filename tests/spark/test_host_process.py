@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.spark.stubs import SIGN, STUB, Worker, is_alive, kill, wait_for
+from tests.spark.stubs import KEEP_ALIVE, STUB, Worker, is_alive, kill, wait_for
 
 pytestmark = pytest.mark.process
 
@@ -82,7 +82,7 @@ def test_a_start_that_takes_longer_than_the_time_out_is_full_of_signs_of_life(
     child = worker.child(argv=None if mode == "shared" else [*fakes, str(worker.app)])
     child.say("initialize")
     for _ in range(8):
-        assert child.hear_any(patience_s=2.0) == SIGN
+        assert child.hear_any(patience_s=2.0) == KEEP_ALIVE
     (tmp_path / "ready").write_text("go")
     assert json.loads(child.hear())["responseFor"] == "initialize"
     assert child.ask("processRecords")["action"] == "status"

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
-from mld.spark.errors import ConfigError, MissingPart, SparkUnreachable
+from mld.spark.errors import MissingPart, SparkConfigError, SparkUnreachable
 from mld.spark.server.launcher import EmbeddedServer
 from mld.spark.server.sessions import ConnectSessions
 from tests.spark.conftest import spark_config
@@ -115,7 +115,7 @@ def test_a_wrong_token_is_refused_in_clear_words(spark_server):
 )
 def test_a_server_that_does_not_start_says_why_in_one_line(tmp_path, more, explanation):
     server = _launch(spark_config(**more), tmp_path)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(SparkConfigError) as caught:
         server.wait_ready(180)
     assert explanation in str(caught.value)
     assert "ended with exit code 1" in str(caught.value)
@@ -124,7 +124,7 @@ def test_a_server_that_does_not_start_says_why_in_one_line(tmp_path, more, expla
 
 
 def test_a_conf_that_has_no_place_there_starts_nothing(tmp_path):
-    with pytest.raises(ConfigError, match="listens on loopback only"):
+    with pytest.raises(SparkConfigError, match="listens on loopback only"):
         _launch(spark_config(conf__spark__connect__grpc__binding__address="::"), tmp_path)
     assert list(tmp_path.iterdir()) == []
 

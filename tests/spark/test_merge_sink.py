@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from mld.spark.calls import GivenUp, call_within
-from mld.spark.errors import BatchFailed, ConfigError, SinkRefused
+from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
 from mld.spark.sinks import make_sink
 from tests.spark.conftest import spark_config
 from tests.spark.sink_server import batch, frame, open_sink, shard, write
@@ -113,7 +113,7 @@ def test_a_table_without_the_key_is_refused_at_the_start(delta, tmp_path):
 
 
 def test_the_key_has_to_be_named():
-    with pytest.raises(ConfigError, match=r"spark\.sink\.key"):
+    with pytest.raises(SparkConfigError, match=r"spark\.sink\.key"):
         make_sink(spark_config(sink="merge", sink__path="x"), "app")
 
 

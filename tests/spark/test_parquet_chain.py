@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from mld.spark.config import read_properties
-from mld.spark.errors import BatchFailed, ConfigError, Fenced, SinkRefused
-from mld.spark.model import BATCH_COLUMN, Batch, Position, Row, ShardKey
+from mld.spark.errors import BatchFailed, Fenced, SinkRefused, SparkConfigError
+from mld.spark.model import BATCH_COLUMN, MicroBatch, Position, Row, ShardKey
 from mld.spark.parquet import chain_files, chain_layout
 from mld.spark.sinks import make_sink
 from mld.spark.sinks.parquet_chain import HINT_EVERY, write_tasks
@@ -26,11 +26,11 @@ def shard(number: int = 0, stream: str = "flights", epoch: str = "0") -> ShardKe
     return ShardKey("app", stream, f"shardId-{number:012d}", epoch)
 
 
-def batch(key: ShardKey, after: int | None, to: int, *, sub: int = 0) -> Batch:
+def batch(key: ShardKey, after: int | None, to: int, *, sub: int = 0) -> MicroBatch:
     first = 1 if after is None else after + 1
     rows = tuple(Row(Position(BASE + n, sub), "k", b"%d" % n, None) for n in range(first, to + 1))
     begin = None if after is None else Position(BASE + after, sub)
-    return Batch(key, begin, Position(BASE + to, sub), rows)
+    return MicroBatch(key, begin, Position(BASE + to, sub), rows)
 
 
 def frame(spark, batches, keep="true"):
@@ -52,7 +52,7 @@ def open_sink(spark, path: Path, application: str = "app", **more: str):
     return sink
 
 
-def write_and_commit(spark, sink, *batches: Batch) -> None:
+def write_and_commit(spark, sink, *batches: MicroBatch) -> None:
     staged = sink.write(frame(spark, batches), batches)
     for each in batches:
         sink.commit(staged, each)
@@ -209,8 +209,8 @@ def test_records_of_one_aggregate_are_split_by_their_sub_sequence_number(spark, 
     sink = open_sink(spark, tmp_path)
     key, at = shard(), [Position(BASE + 1, sub) for sub in range(6)]
     rows = [Row(position, "k", b"", None) for position in at]
-    write_and_commit(spark, sink, Batch(key, None, at[2], tuple(rows[:3])))
-    write_and_commit(spark, sink, Batch(key, at[2], at[5], tuple(rows[3:])))
+    write_and_commit(spark, sink, MicroBatch(key, None, at[2], tuple(rows[:3])))
+    write_and_commit(spark, sink, MicroBatch(key, at[2], at[5], tuple(rows[3:])))
     assert sink.mark(key) == at[5]
     assert len(numbers(tmp_path, key)) == 6
 
@@ -269,10 +269,10 @@ def test_object_stores_are_refused_with_a_word_about_delta(path):
 
 
 def test_a_missing_path_and_a_wrong_option_are_named():
-    with pytest.raises(ConfigError, match=r"spark\.sink\.path"):
+    with pytest.raises(SparkConfigError, match=r"spark\.sink\.path"):
         make_sink(read_properties({}), "app")
     properties = {"spark.sink.path": "/x", "spark.sink.options.writeTasks": "many"}
-    with pytest.raises(ConfigError, match="writeTasks"):
+    with pytest.raises(SparkConfigError, match="writeTasks"):
         make_sink(read_properties(properties), "app")
 
 

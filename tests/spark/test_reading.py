@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from mld.spark import compact, read_chain
 from mld.spark.config import read_properties
-from mld.spark.errors import BatchFailed, ConfigError
-from mld.spark.model import BATCH_COLUMN, Batch, Position, Row, ShardKey
+from mld.spark.errors import BatchFailed, SparkConfigError
+from mld.spark.model import BATCH_COLUMN, MicroBatch, Position, Row, ShardKey
 from mld.spark.parquet import chain_files, chain_layout
 from mld.spark.sinks import make_sink
 
@@ -41,7 +41,7 @@ class Writer:
         after = self.sink.mark(key)
         begin = 0 if after is None else after.sequence
         rows = tuple(Row(Position(begin + n + 1), "k", b"", None) for n in range(count))
-        batch = Batch(key, after, rows[-1].position, rows)
+        batch = MicroBatch(key, after, rows[-1].position, rows)
         frame = self.spark.range(begin + 1, begin + count + 1).withColumnRenamed("id", "n")
         frame = frame.selectExpr(*sql).withColumn(BATCH_COLUMN, F.lit(batch.batch_id))
         staged = self.sink.write(frame, [batch])
@@ -77,7 +77,7 @@ def test_a_reader_sees_what_is_committed_and_nothing_else(spark, writer, tmp_pat
     writer.append(3, shard="s-1")
     key = ShardKey("app", "flights", "s-0")
     rows = (Row(Position(11), "k", b"", None),)
-    staged = Batch(key, Position(10), Position(11), rows)
+    staged = MicroBatch(key, Position(10), Position(11), rows)
     frame = spark.range(11, 12).toDF("n").withColumn(BATCH_COLUMN, F.lit(staged.batch_id))
     writer.sink.write(frame, [staged])
 
@@ -103,12 +103,12 @@ def test_epochs_streams_and_shards_are_told_apart(spark, writer, tmp_path):
 
 
 def test_an_empty_chain_needs_a_schema(spark, writer, tmp_path):
-    with pytest.raises(ConfigError, match="hand over their schema"):
+    with pytest.raises(SparkConfigError, match="hand over their schema"):
         read_chain(spark, tmp_path)
     assert read_chain(spark, tmp_path, schema="n long").collect() == []
     found = read_chain(spark, tmp_path, schema="n long", with_source=True)
     assert found.columns == ["n", "_stream", "_shard"]
-    with pytest.raises(ConfigError):
+    with pytest.raises(SparkConfigError):
         read_chain(spark, tmp_path / "nowhere")
 
 
@@ -175,7 +175,7 @@ def test_shards_without_rows_are_merged_too(spark, writer, tmp_path):
         key = ShardKey("app", "flights", "s-9")
         after = writer.sink.mark(key)
         at = Position(1 if after is None else after.sequence + 1)
-        batch = Batch(key, after, at, (Row(at, "k", b"", None),))
+        batch = MicroBatch(key, after, at, (Row(at, "k", b"", None),))
         writer.sink.commit(writer.sink.write(None, [batch]), batch)
     (report,) = compact(spark, tmp_path, min_batches=2)
     assert (report.merged, report.rows) == (3, 0)

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from mld.spark.config import read_properties
-from mld.spark.errors import ConfigError, SparkUnreachable
+from mld.spark.errors import SparkConfigError, SparkUnreachable
 from mld.spark.failures import describe, is_server_gone, is_session_lost
 from mld.spark.server.launcher import EmbeddedServer
 from mld.spark.server.sessions import ConnectSessions
@@ -145,7 +145,9 @@ def test_a_conf_that_only_the_cluster_can_set_is_named(spark_server):
         {"spark.remote": spark_server.url, "spark.conf.spark.sql.extensions": "a.B"}
     )
     sessions = ConnectSessions(spark_server.url, spark_server.token, config, "tests")
-    with pytest.raises(ConfigError, match=r"spark\.conf\.spark\.sql\.extensions: a session cannot"):
+    with pytest.raises(
+        SparkConfigError, match=r"spark\.conf\.spark\.sql\.extensions: a session cannot"
+    ):
         sessions.get()
 
 

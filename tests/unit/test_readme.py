@@ -33,7 +33,7 @@ def test_every_key_of_the_spark_pipeline_is_a_row_of_its_table():
 def test_every_error_of_a_spark_child_is_a_row_with_its_exit_code():
     rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", section("spark-exits"), re.MULTILINE)
     codes = {name: int(code) for code, name in rows}
-    assert codes["ConfigError"] == errors.ConfigError.exit_code
+    assert codes["SparkConfigError"] == errors.SparkConfigError.exit_code
     assert all(getattr(errors, name).exit_code == code for name, code in codes.items())
 
 

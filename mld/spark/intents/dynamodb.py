@@ -12,8 +12,8 @@ import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from mld.spark.errors import BatchFailed, ConfigError, Fenced
-from mld.spark.model import Intent, Position, parse_position, position_text
+from mld.spark.errors import BatchFailed, Fenced, SparkConfigError
+from mld.spark.model import Position, WriteIntent, parse_position, position_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ class DynamoIntentStore:
             pause: waits the given number of seconds.
 
         Raises:
-            ConfigError: no region is configured.
+            SparkConfigError: no region is configured.
         """
         self._table = table
         self._client = client or _client()
@@ -62,7 +62,7 @@ class DynamoIntentStore:
         self._lock = threading.Lock()
         self._is_ready = False
 
-    def load(self, shard: ShardKey) -> Intent | None:
+    def load(self, shard: ShardKey) -> WriteIntent | None:
         """The newest intent, read consistently.
 
         Raises:
@@ -72,7 +72,7 @@ class DynamoIntentStore:
         found = self._repeat(f"read of the intent of {shard.shard_id}", lambda: self._get(shard))
         return None if found is None else self._decode(shard, found)
 
-    def store(self, shard: ShardKey, intent: Intent) -> None:
+    def store(self, shard: ShardKey, intent: WriteIntent) -> None:
         """Keep an intent under the condition that its number is higher than the stored one.
 
         Raises:
@@ -98,7 +98,7 @@ class DynamoIntentStore:
         found: dict[str, Any] | None = answer.get("Item")
         return found
 
-    def _put(self, shard: ShardKey, intent: Intent) -> bool:
+    def _put(self, shard: ShardKey, intent: WriteIntent) -> bool:
         """True if it was stored; False if the condition did not hold."""
         item = {
             _KEY: {"S": _key(shard)},
@@ -168,11 +168,11 @@ class DynamoIntentStore:
         except self._client.exceptions.ResourceInUseException:
             return
 
-    def _decode(self, shard: ShardKey, item: dict[str, Any]) -> Intent:
+    def _decode(self, shard: ShardKey, item: dict[str, Any]) -> WriteIntent:
         try:
             to = Position.parse(item["to"]["S"])
             after = parse_position(item["after"]["S"])
-            return Intent(int(item["number"]["N"]), after, to, item["appId"]["S"])
+            return WriteIntent(int(item["number"]["N"]), after, to, item["appId"]["S"])
         except (KeyError, ValueError) as error:
             raise BatchFailed(
                 f"{self._table}, item {_key(shard)}: no intent ({error}); name another "
@@ -204,6 +204,6 @@ def _client() -> Any:
         session = botocore.session.get_session()
         return session.create_client("dynamodb", region_name=region, config=config)
     except BotoCoreError as error:
-        raise ConfigError(
+        raise SparkConfigError(
             f"spark.intent.store=dynamodb: {error}; set AWS_REGION as for the daemon"
         ) from error

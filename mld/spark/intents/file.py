@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from mld.spark.errors import BatchFailed, Fenced
-from mld.spark.model import Intent, Position, parse_position, position_text
+from mld.spark.model import Position, WriteIntent, parse_position, position_text
 
 if TYPE_CHECKING:
     from mld.spark.model import ShardKey
@@ -43,7 +43,7 @@ class FileIntentStore:
         except OSError as error:
             raise _unusable(self._root, error) from error
 
-    def load(self, shard: ShardKey) -> Intent | None:
+    def load(self, shard: ShardKey) -> WriteIntent | None:
         """The intent with the highest number.
 
         Raises:
@@ -58,7 +58,7 @@ class FileIntentStore:
                 return _read(_file(directory, number))
         raise BatchFailed(f"{directory}: intents appear faster than they can be read")
 
-    def store(self, shard: ShardKey, intent: Intent) -> None:
+    def store(self, shard: ShardKey, intent: WriteIntent) -> None:
         """Keep an intent durably.
 
         Raises:
@@ -73,7 +73,7 @@ class FileIntentStore:
         except OSError as error:
             raise _unusable(directory, error) from error
 
-    def _append(self, directory: Path, shard: ShardKey, intent: Intent) -> None:
+    def _append(self, directory: Path, shard: ShardKey, intent: WriteIntent) -> None:
         if (highest := _highest(directory)) > intent.number:
             raise _fenced(shard, intent, highest)
         target = _file(directory, intent.number)
@@ -152,7 +152,7 @@ def _prune(directory: Path, number: int) -> None:
             (directory / name).unlink(missing_ok=True)
 
 
-def _encode(intent: Intent) -> str:
+def _encode(intent: WriteIntent) -> str:
     return json.dumps(
         {
             "number": intent.number,
@@ -163,7 +163,7 @@ def _encode(intent: Intent) -> str:
     )
 
 
-def _read(path: Path) -> Intent:
+def _read(path: Path) -> WriteIntent:
     """An intent from its file.
 
     Raises:
@@ -174,7 +174,7 @@ def _read(path: Path) -> Intent:
         found = json.loads(path.read_text(encoding="utf-8"))
         to = Position.parse(found["to"])
         after = parse_position(found["after"])
-        return Intent(int(found["number"]), after, to, str(found["appId"]))
+        return WriteIntent(int(found["number"]), after, to, str(found["appId"]))
     except (ValueError, KeyError, TypeError) as error:
         raise BatchFailed(
             f"{path}: no intent ({error}); a wrong file here may double or lose a batch: restore it"
@@ -182,7 +182,7 @@ def _read(path: Path) -> Intent:
         ) from error
 
 
-def _fenced(shard: ShardKey, intent: Intent, found: int) -> Fenced:
+def _fenced(shard: ShardKey, intent: WriteIntent, found: int) -> Fenced:
     return Fenced(
         f"{shard.shard_id}: batch {intent.number} was planned, but another worker has stored "
         f"number {found}: this one has lost the shard"

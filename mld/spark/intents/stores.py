@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import ConfigError
+from mld.spark.errors import SparkConfigError
 from mld.spark.intents.dynamodb import DynamoIntentStore
 from mld.spark.intents.file import FileIntentStore
 
@@ -31,7 +31,7 @@ def make_intent_store(config: SparkConfig, application: str) -> IntentStore | No
         None for ``lease`` (the shard's session asks the daemon) and for ``none``.
 
     Raises:
-        ConfigError: the place is not named.
+        SparkConfigError: the place is not named.
         BatchFailed: the place cannot be written to.
     """
     match config.intent_store:
@@ -45,12 +45,12 @@ def make_intent_store(config: SparkConfig, application: str) -> IntentStore | No
 
 def _directory(config: SparkConfig) -> str:
     if config.intent_path is None:
-        raise ConfigError(
+        raise SparkConfigError(
             "spark.intent.store=file needs spark.intent.path: a directory that all workers share"
         )
     path = config.intent_path.removeprefix("file://")
     if "://" in path:
-        raise ConfigError(
+        raise SparkConfigError(
             f"spark.intent.path={path}: only a directory of a POSIX file system works; elsewhere"
             " set spark.intent.store=dynamodb"
         )

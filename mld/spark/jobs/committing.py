@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from mld.spark.config import SparkConfig
     from mld.spark.jobs.tickets import Ticket
-    from mld.spark.ports import Clock, Sink
+    from mld.spark.ports import MonotonicClock, Sink
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class JobCommitter:
         name: of the job, for the threads.
     """
 
-    def __init__(self, sink: Sink, config: SparkConfig, clock: Clock, name: str) -> None:
+    def __init__(self, sink: Sink, config: SparkConfig, clock: MonotonicClock, name: str) -> None:
         self._sink = sink
         self._timeout_s = config.batch_timeout_s
         self._clock = clock

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.spark.config import SparkConfig
-    from mld.spark.model import Batch, ShardKey
+    from mld.spark.model import MicroBatch, ShardKey
     from mld.spark.pipeline import Pipeline
-    from mld.spark.ports import Clock, Sessions, Sink
+    from mld.spark.ports import MonotonicClock, Sessions, Sink
 
 _log = logging.getLogger(__name__)
 #: Payload of one job, in bytes: a job of 64 full batches would not fit into a heap of 1 GB.
@@ -53,7 +53,7 @@ class Engine:
         pipeline: Pipeline,
         config: SparkConfig,
         *,
-        clock: Clock | None = None,
+        clock: MonotonicClock | None = None,
         planner: Planner | None = None,
         pause_s: float = 0.5,
     ) -> None:
@@ -84,7 +84,9 @@ class Engine:
             on_written=self._wake,
         )
 
-    def submit(self, batch: Batch, fence: Callable[[], bool], hold: object = None) -> Future[None]:
+    def submit(
+        self, batch: MicroBatch, fence: Callable[[], bool], hold: object = None
+    ) -> Future[None]:
         """Hand in a batch; batches of one shard are run in this order.
 
         Args:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mld.spark.jobs.progress import Progress
     from mld.spark.jobs.tickets import Ticket
     from mld.spark.model import ShardKey
-    from mld.spark.ports import Clock, Sessions, Sink
+    from mld.spark.ports import MonotonicClock, Sessions, Sink
 
 _log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
@@ -73,7 +73,7 @@ class JobRun:
         sink: Sink,
         planner: Planner,
         config: SparkConfig,
-        clock: Clock,
+        clock: MonotonicClock,
         progress: Progress,
         stop: threading.Event,
         pause_s: float,
@@ -212,7 +212,7 @@ class JobRun:
             ticket.fail(error)
 
 
-def _take_next(waiting: list[Ticket], clock: Clock) -> Ticket:
+def _take_next(waiting: list[Ticket], clock: MonotonicClock) -> Ticket:
     """The first that may be committed: a shard whose last batch takes its time holds up no other.
 
     Jobs take the batches of a shard in their order, so two of them never wait for each other. What

@@ -8,8 +8,8 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mld.spark.model import Batch
-    from mld.spark.ports import Clock
+    from mld.spark.model import MicroBatch
+    from mld.spark.ports import MonotonicClock
 
 _log = logging.getLogger(__name__)
 _EVERY_S = 10.0
@@ -18,7 +18,7 @@ _EVERY_S = 10.0
 class Progress:
     """Counts what was committed since the last line. Safe to call from any thread."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: MonotonicClock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._since = clock.monotonic()
@@ -27,7 +27,7 @@ class Progress:
         self._jobs = 0
         self._shards: set[str] = set()
 
-    def committed(self, batch: Batch, latency_s: float) -> None:
+    def committed(self, batch: MicroBatch, latency_s: float) -> None:
         """A batch is durable.
 
         Args:

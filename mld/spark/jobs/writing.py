@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from mld.spark.config import SparkConfig
     from mld.spark.jobs.tickets import Ticket
-    from mld.spark.ports import Clock, Sessions, Sink
+    from mld.spark.ports import MonotonicClock, Sessions, Sink
 
 #: For a session that has to be made anew, in s; who answers at all does so in ten.
 SESSION_S = 60.0
@@ -62,7 +62,7 @@ class JobWriter:
         sink: Sink,
         planner: Planner,
         config: SparkConfig,
-        clock: Clock,
+        clock: MonotonicClock,
         tag: str,
         discard: Callable[[Any], None],
     ) -> None:
@@ -173,7 +173,7 @@ class JobWriter:
     ) -> Any:
         """The write goes on as long as the batch with the fastest function has time."""
         if not may_merge:
-            planned = [replace(each, seam=None) for each in planned]
+            planned = [replace(each, placeholder=None) for each in planned]
         now = self._clock.monotonic()
         for ticket in tickets:
             ticket.deadline = now + self._timeout_s - ticket.spent_s
@@ -186,7 +186,7 @@ class JobWriter:
                 late=self._discard,
             )
         except Exception as error:
-            if is_analysis(error) and sum(each.seam is not None for each in planned) > 1:
+            if is_analysis(error) and sum(each.placeholder is not None for each in planned) > 1:
                 raise MergeRefused(str(error)) from error
             raise
 

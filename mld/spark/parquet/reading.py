@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from mld.spark.errors import ConfigError
+from mld.spark.errors import SparkConfigError
 from mld.spark.parquet import chain_files, chain_layout
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def read_chain(
         with_source: add ``_stream`` and ``_shard``.
 
     Raises:
-        ConfigError: nothing is committed there, so that there is no schema; give one.
+        SparkConfigError: nothing is committed there, so that there is no schema; give one.
         SinkRefused: the path is not on a file system of this kind, or was tampered with.
     """
     root = chain_files.local_root(os.fspath(path))
@@ -87,7 +87,7 @@ def _frame(
 ) -> DataFrame:
     if not directories:
         if schema is None:
-            raise ConfigError(
+            raise SparkConfigError(
                 f"no rows are committed in {where.rpartition(' ')[0]} for the epoch "
                 f"{where.rpartition(' ')[2]!r}: name another one, or hand over their schema"
             )

@@ -31,7 +31,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["NotMergeable", "Seam", "content_of", "merged", "plan_ids", "seamed", "shape"]
+__all__ = [
+    "NotMergeable",
+    "RowsPlaceholder",
+    "content_of",
+    "merged",
+    "plan_ids",
+    "shape",
+    "with_placeholder",
+]
 
 _SEAM = "_kcl_mld_seam"
 #: Relations with one input that let a further column pass as they are.
@@ -47,7 +55,7 @@ _RIGHT_JOINS = frozenset({1, 4, 7})  # inner, right outer, cross
 _GROUP_BY = 1
 
 
-class Seam(LogicalPlan):
+class RowsPlaceholder(LogicalPlan):
     """Where the function's plan meets the rows of a batch: real for Spark, a mark for us.
 
     Args:
@@ -93,21 +101,21 @@ class _Given(LogicalPlan):
         return relation
 
 
-def seamed(spark: SparkSession, seam: Seam) -> DataFrame:
+def with_placeholder(spark: SparkSession, placeholder: RowsPlaceholder) -> DataFrame:
     """The frame that the function is given."""
-    return ConnectFrame(seam, spark)  # type: ignore[arg-type]
+    return ConnectFrame(placeholder, spark)  # type: ignore[arg-type]
 
 
-def shape(planned: DataFrame, seam: Seam) -> Any:
+def shape(planned: DataFrame, placeholder: RowsPlaceholder) -> Any:
     """The function's plan with a mark where the rows are, and ids counted from 0.
 
     Two plans are the same exactly if their shapes are equal.
     """
-    seam.is_mark = True
+    placeholder.is_mark = True
     try:
         relation = _plan_of(planned).plan(_client_of(planned))
     finally:
-        seam.is_mark = False
+        placeholder.is_mark = False
     _renumber(relation, first=0)
     return relation
 

@@ -13,7 +13,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.spark.errors import BatchFailed, ConfigError
+from mld.spark.errors import BatchFailed, SparkConfigError
 from mld.spark.failures import is_server_gone, is_session_lost, raised
 from mld.spark.model import BATCH_COLUMN, BatchContext
 from mld.spark.plans.views import RowsNamed, Views
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.config import SparkConfig
-    from mld.spark.model import Batch
+    from mld.spark.model import MicroBatch
     from mld.spark.pipeline import Pipeline
-    from mld.spark.plans.merging import Seam
+    from mld.spark.plans.merging import RowsPlaceholder
 
 _log = logging.getLogger(__name__)
 
@@ -47,12 +47,12 @@ class Planned:
     Attributes:
         batch: which.
         frame: the function's answer; None if it wrote itself.
-        seam: where the answer meets the batch's rows; None if plans are not merged.
+        placeholder: where the answer meets the batch's rows; None if plans are not merged.
     """
 
-    batch: Batch
+    batch: MicroBatch
     frame: DataFrame | None
-    seam: Seam | None = None
+    placeholder: RowsPlaceholder | None = None
 
 
 class FunctionFailed(BatchFailed):
@@ -88,13 +88,13 @@ class Planner:
         """The app's decoder; its schema is read once.
 
         Raises:
-            ConfigError: the schema is missing or wrong, or there is no place for bad records.
+            SparkConfigError: the schema is missing or wrong, or there is no place for bad records.
         """
         # No lock: the server is asked, which may hang, and two decoders would be equal.
         if self._decoder is None:
             on_error = self._pipeline.on_error or self._config.on_error
             if on_error == "deadletter" and self._config.deadletter_path is None:
-                raise ConfigError("spark.deadletter.path is missing: bad records go there")
+                raise SparkConfigError("spark.deadletter.path is missing: bad records go there")
             self._decoder = make_decoder(
                 self._pipeline.decoder or self._config.decoder,
                 self._pipeline.schema or self._config.decoder_schema,
@@ -103,14 +103,14 @@ class Planner:
             )
         return self._decoder
 
-    def plan(self, spark: SparkSession, batch: Batch) -> Planned:
+    def plan(self, spark: SparkSession, batch: MicroBatch) -> Planned:
         """The function's plan for one batch.
 
         Raises:
             FunctionFailed: the function raised, or returned something else.
             RunAlone: it has to be called anew, when no other batch is planned or written.
         """
-        frame, seam = self.source(spark, batch)
+        frame, placeholder = self.source(spark, batch)
         try:
             answer = self._pipeline.process(frame, context_of(spark, batch))
         except RowsNamed as why:
@@ -124,9 +124,11 @@ class Planner:
                 f"({len(batch.rows)} records): {raised(error)}"
             ) from error
         self._check(answer, batch)
-        return Planned(batch, answer, seam)
+        return Planned(batch, answer, placeholder)
 
-    def source(self, spark: SparkSession, batch: Batch) -> tuple[DataFrame, Seam | None]:
+    def source(
+        self, spark: SparkSession, batch: MicroBatch
+    ) -> tuple[DataFrame, RowsPlaceholder | None]:
         """The frame that the function is given; built when Spark needs it."""
         decoder = self.decoder(spark)
 
@@ -134,11 +136,11 @@ class Planner:
             rows = self._handoff.frame(spark, {batch.batch_id: table_of(batch)})
             return decoder.apply(rows)
 
-        from mld.spark.plans.merging import Seam, seamed  # noqa: PLC0415 - Connect's own modules
+        from mld.spark.plans.merging import RowsPlaceholder, with_placeholder  # noqa: PLC0415 - Connect's own modules
 
-        seam = Seam(build)
-        self.views.note(spark.client, seam, batch.batch_id)
-        return seamed(spark, seam), seam if self._merges else None
+        placeholder = RowsPlaceholder(build)
+        self.views.note(spark.client, placeholder, batch.batch_id)
+        return with_placeholder(spark, placeholder), placeholder if self._merges else None
 
     def unite(self, spark: SparkSession, planned: Sequence[Planned]) -> DataFrame | None:
         """One frame with the rows of all plans, each with the id of its batch.
@@ -153,11 +155,11 @@ class Planner:
         answers = [each for each in planned if each.frame is not None]
         if not answers:
             return None
-        if len(answers) == 1 or any(each.seam is None for each in answers):
+        if len(answers) == 1 or any(each.placeholder is None for each in answers):
             return _union([_marked(each) for each in answers])
         return _union([self._merged(spark, group) for group in _alike(answers)])
 
-    def keep_bad_rows(self, spark: SparkSession, batches: Sequence[Batch]) -> None:
+    def keep_bad_rows(self, spark: SparkSession, batches: Sequence[MicroBatch]) -> None:
         """With the policy ``deadletter``: write what cannot be decoded."""
         decoder = self.decoder(spark)
         if decoder.kind == "raw" or decoder.on_error != "deadletter":
@@ -165,7 +167,7 @@ class Planner:
         rows = self._united(spark, batches)
         write_bad_rows(decoder, rows, self._config.deadletter_path or "")
 
-    def release(self, batches: Iterable[Batch]) -> None:
+    def release(self, batches: Iterable[MicroBatch]) -> None:
         """An attempt at these batches is over, however it ended: their frames are not used."""
         self._handoff.release([each.batch_id for each in batches])
 
@@ -192,11 +194,11 @@ class Planner:
             _log.debug("plans of %d shards are united: %s", len(members), why)
             return _union([_marked(each) for each in members])
 
-    def _united(self, spark: SparkSession, batches: Sequence[Batch]) -> DataFrame:
+    def _united(self, spark: SparkSession, batches: Sequence[MicroBatch]) -> DataFrame:
         """The raw rows of several batches with the batch column."""
         return self._handoff.frame(spark, {each.batch_id: batched_table(each) for each in batches})
 
-    def _check(self, answer: Any, batch: Batch) -> None:
+    def _check(self, answer: Any, batch: MicroBatch) -> None:
         where = f"{batch.shard.shard_id}: the function's answer for batch {batch.batch_id}"
         if answer is None:
             if not self._writes_itself:
@@ -220,8 +222,8 @@ def _alike(answers: Sequence[Planned]) -> list[list[tuple[Planned, Any]]]:
     groups: dict[bytes, list[tuple[Planned, Any]]] = {}
     for each in answers:
         assert each.frame is not None
-        assert each.seam is not None
-        found = shape(each.frame, each.seam)
+        assert each.placeholder is not None
+        found = shape(each.frame, each.placeholder)
         key = found.SerializeToString(deterministic=True)
         groups.setdefault(key, []).append((each, found))
     return list(groups.values())
@@ -261,7 +263,7 @@ def _marked(planned: Planned) -> DataFrame:
     return planned.frame.select("*", mark)
 
 
-def context_of(spark: SparkSession, batch: Batch) -> BatchContext:
+def context_of(spark: SparkSession, batch: MicroBatch) -> BatchContext:
     """What the function is told about its batch."""
     return BatchContext(
         spark=spark,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mld.spark.plans.merging import Seam
+    from mld.spark.plans.merging import RowsPlaceholder
 
 _log = logging.getLogger(__name__)
 #: Views that a sink makes have names that nobody else has.
@@ -51,7 +51,7 @@ class Views:
         self._sharing = 0
         self._holder = ""
         self._contents: dict[str, bytes] = {}
-        self._batches: weakref.WeakKeyDictionary[Seam, str] = weakref.WeakKeyDictionary()
+        self._batches: weakref.WeakKeyDictionary[RowsPlaceholder, str] = weakref.WeakKeyDictionary()
         self._watched: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @contextlib.contextmanager
@@ -86,15 +86,15 @@ class Views:
                 self._holder = ""
                 self._changed.notify_all()
 
-    def note(self, client: Any, seam: Seam, batch_id: str) -> None:
+    def note(self, client: Any, placeholder: RowsPlaceholder, batch_id: str) -> None:
         """A function is about to be given the rows of a batch.
 
         Args:
             client: of the session.
-            seam: where the batch's rows are in its plans.
+            placeholder: where the batch's rows are in its plans.
             batch_id: whose they are.
         """
-        self._batches[seam] = batch_id
+        self._batches[placeholder] = batch_id
         if client not in self._watched:
             self._watched.add(client)
             client.execute_command = self._watching(client.execute_command, lambda command: command)
@@ -117,7 +117,11 @@ class Views:
         from mld.spark.plans.merging import content_of, plan_ids  # noqa: PLC0415 - Connect's own modules
 
         ids = plan_ids(command)
-        named = {batch for seam, batch in list(self._batches.items()) if seam.plan_id in ids}
+        named = {
+            batch
+            for placeholder, batch in list(self._batches.items())
+            if placeholder.plan_id in ids
+        }
         with self._changed:
             if not self._holder and not self._sharing:
                 return  # no function of ours is asked: somebody else uses the session

@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.spark.errors import ConfigError, MissingPart
+from mld.spark.errors import MissingPart, SparkConfigError
 from mld.spark.failures import condition, describe, is_server_gone, is_session_lost
 from mld.spark.model import BATCH_COLUMN
 
@@ -133,22 +133,22 @@ def make_decoder(kind: str, schema: str | None, on_error: str, spark: SparkSessi
         spark: parses the DDL.
 
     Raises:
-        ConfigError: there is no schema, it cannot be read, or it uses a reserved name.
+        SparkConfigError: there is no schema, it cannot be read, or it uses a reserved name.
         MissingPart: the server has no Avro.
     """
     if kind == "raw":
         return Decoder(kind, None, on_error)
     if not schema or not schema.strip():
-        raise ConfigError(
+        raise SparkConfigError(
             f"the {kind} decoder needs a schema: run(..., schema=...) or spark.decoder.schema"
         )
     columns = None if kind == "avro" else _columns(schema, spark)
     names = _avro_names(schema) if columns is None else tuple(columns.names)
     lowered = [name.lower() for name in names]
     if reserved := sorted(RESERVED & set(lowered)):
-        raise ConfigError(f"the schema uses the reserved name {reserved[0]!r}: choose another")
+        raise SparkConfigError(f"the schema uses the reserved name {reserved[0]!r}: choose another")
     if len(set(lowered)) < len(lowered):
-        raise ConfigError("the schema has a name twice (Spark compares names without case)")
+        raise SparkConfigError("the schema has a name twice (Spark compares names without case)")
     if columns is None:
         _try_avro(schema, spark)
         return Decoder(kind, schema, on_error, names)
@@ -214,7 +214,7 @@ def _columns(ddl: str, spark: SparkSession) -> StructType:
         if is_session_lost(error) or is_server_gone(error):
             raise
         first = str(error).strip().partition("\n")[0]
-        raise ConfigError(f"the decoder's schema {ddl!r} is no DDL: {first}") from error
+        raise SparkConfigError(f"the decoder's schema {ddl!r} is no DDL: {first}") from error
 
 
 def _flat_ddl(columns: StructType) -> str:
@@ -237,7 +237,9 @@ def _try_avro(schema: str, spark: SparkSession) -> None:
                 f"the Spark server has no Avro: give it the package {AVRO_COORDINATE}, an "
                 f"embedded one by spark.conf.spark.jars.packages"
             ) from error
-        raise ConfigError(f"Spark can't read the decoder's schema: {describe(error)}") from error
+        raise SparkConfigError(
+            f"Spark can't read the decoder's schema: {describe(error)}"
+        ) from error
 
 
 def _from_avro(data: Column, schema: str) -> Column:
@@ -261,6 +263,6 @@ def _avro_names(schema: str) -> tuple[str, ...]:
         found = json.loads(schema)
         return tuple(str(entry["name"]) for entry in found["fields"])
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
+        raise SparkConfigError(
             "the decoder's schema is no Avro record schema in JSON with its fields"
         ) from error

@@ -18,7 +18,7 @@ from mld.spark.model import BATCH_COLUMN, Position, Row
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.spark.model import Batch
+    from mld.spark.model import MicroBatch
     from protocol import Record
 
 #: Columns that every function sees, before what the decoder adds.
@@ -109,18 +109,18 @@ def rows_of(records: Iterable[Record]) -> list[Row]:
         raise BatchFailed(f"a record of the daemon cannot be read: {error}") from error
 
 
-def table_of(batch: Batch) -> pa.Table:
+def table_of(batch: MicroBatch) -> pa.Table:
     """The rows of one batch in the raw schema; a batch without rows gives an empty table."""
     return pa.Table.from_arrays(_columns(batch), schema=RAW_SCHEMA)
 
 
-def batched_table(batch: Batch) -> pa.Table:
+def batched_table(batch: MicroBatch) -> pa.Table:
     """The rows of one batch, each row with the id of its batch."""
     names = pa.repeat(batch.batch_id, len(batch.rows))
     return pa.Table.from_arrays([*_columns(batch), names], schema=BATCHED_SCHEMA)
 
 
-def _columns(batch: Batch) -> list[pa.Array]:
+def _columns(batch: MicroBatch) -> list[pa.Array]:
     rows = batch.rows
     arrivals = [None if row.arrival_ms is None else row.arrival_ms * _US_PER_MS for row in rows]
     return [

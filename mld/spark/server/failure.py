@@ -9,7 +9,7 @@ import re
 from collections import deque
 from typing import NamedTuple
 
-from mld.spark.errors import ConfigError, MissingPart, SparkChildError, SparkUnreachable
+from mld.spark.errors import MissingPart, SparkChildError, SparkConfigError, SparkUnreachable
 from mld.spark.server.settings import REPOSITORY_VARIABLE
 
 _QUOTED_LINES = 12
@@ -31,14 +31,14 @@ class _Cause(NamedTuple):
 
 
 _CAUSES = (
-    _Cause("System memory", "its heap is too small; raise spark.driver.memory", ConfigError),
+    _Cause("System memory", "its heap is too small; raise spark.driver.memory", SparkConfigError),
     _Cause(
         "Could not reserve enough space",
         "there is too little memory for spark.driver.memory",
         SparkUnreachable,
     ),
-    _Cause("Could not parse Master URL", _WRONG_MASTER, ConfigError),
-    _Cause("Master must either be", _WRONG_MASTER, ConfigError),
+    _Cause("Could not parse Master URL", _WRONG_MASTER, SparkConfigError),
+    _Cause("Master must either be", _WRONG_MASTER, SparkConfigError),
     _Cause(
         "All masters are unresponsive",
         "spark.master is no Spark master, or one of another release",
@@ -98,9 +98,9 @@ class Diagnosis:
             return MissingPart, self._missing_package(line)
         before = self._lines[-1] if self._lines else ""
         if _BEFORE_REASON in before:
-            return ConfigError, f"{_JAVA_REFUSES} ({_shortened(line)})"
+            return SparkConfigError, f"{_JAVA_REFUSES} ({_shortened(line)})"
         if _AFTER_REASON in line:
-            return ConfigError, f"{_JAVA_REFUSES} ({_shortened(before)})"
+            return SparkConfigError, f"{_JAVA_REFUSES} ({_shortened(before)})"
         return None
 
     def _missing_package(self, line: str) -> str:

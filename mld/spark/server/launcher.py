@@ -93,7 +93,7 @@ class EmbeddedServer:
             conf: of a sink; replaces what ``spark.conf.*`` has under the same name.
 
         Raises:
-            ConfigError: a property has no place there.
+            SparkConfigError: a property has no place there.
             MissingPart: there is no Java or no pyspark with a server.
             SparkUnreachable: the process could not be started, or no master of the cluster answers.
         """
@@ -135,7 +135,7 @@ class EmbeddedServer:
             timeout_s: how long to wait; after it the server is stopped.
 
         Raises:
-            ConfigError, MissingPart: what it printed names a property or a package.
+            SparkConfigError, MissingPart: what it printed names a property or a package.
             SparkUnreachable: it ended or was too slow; the message quotes what it printed.
         """
         deadline = time.monotonic() + timeout_s

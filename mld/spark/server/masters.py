@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import ConfigError, SparkUnreachable
+from mld.spark.errors import SparkConfigError, SparkUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ def addresses_of(master: str) -> tuple[tuple[str, int], ...]:
     """Hosts and ports of ``spark://one:7077,two:7077``; none for a master of another kind.
 
     Raises:
-        ConfigError: a host or a port is missing.
+        SparkConfigError: a host or a port is missing.
     """
     if not master.startswith(_PREFIX):
         return ()
@@ -39,7 +39,7 @@ def require_master(
         connect: opens a connection; takes an address and a time-out in s.
 
     Raises:
-        ConfigError: the URL is none.
+        SparkConfigError: the URL is none.
         SparkUnreachable: none answers within 3 s each.
     """
     failures = []
@@ -62,5 +62,5 @@ def _address(text: str, master: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
-        raise ConfigError(f"spark.master={master} must look like {_PREFIX}host:7077")
+        raise SparkConfigError(f"spark.master={master} must look like {_PREFIX}host:7077")
     return host, int(port)

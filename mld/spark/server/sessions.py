@@ -24,7 +24,7 @@ import threading
 import urllib.parse
 from typing import TYPE_CHECKING, Any
 
-from mld.spark.errors import ConfigError, SparkUnreachable
+from mld.spark.errors import SparkConfigError, SparkUnreachable
 from mld.spark.failures import describe, is_server_gone, is_session_lost, status_name
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ def remote_token(config: SparkConfig, environ: Mapping[str, str]) -> str | None:
     """The token for ``spark.remote``; None if no variable is named.
 
     Raises:
-        ConfigError: ``spark.remote.token.env`` names a variable that is not set.
+        SparkConfigError: ``spark.remote.token.env`` names a variable that is not set.
     """
     if config.token_variable is None:
         return None
     if not (token := environ.get(config.token_variable)):
-        raise ConfigError(
+        raise SparkConfigError(
             f"spark.remote.token.env names {config.token_variable}, which is not set: set it"
         )
     return token
@@ -85,7 +85,7 @@ class ConnectSessions:
 
         Raises:
             SparkUnreachable: nobody answers, or we are refused; after less than 10 s.
-            ConfigError: the server does not take something of ``spark.conf.*``.
+            SparkConfigError: the server does not take something of ``spark.conf.*``.
         """
         with self._lock:
             if self._is_closed:
@@ -156,7 +156,7 @@ class ConnectSessions:
             session.conf.get("spark.sql.session.timeZone")
             for key, text in self._conf.items():
                 _configure(session, key, text)
-        except ConfigError:
+        except SparkConfigError:
             _end(session, release=True)
             raise
         except Exception as error:
@@ -193,17 +193,19 @@ def connect_address(url: str) -> tuple[str, int]:
     """Host and port of a Connect URL, ``sc://host:port/;name=value``.
 
     Raises:
-        ConfigError: it is none.
+        SparkConfigError: it is none.
     """
     if not url.startswith("sc://"):
-        raise ConfigError(f"spark.remote must begin with sc://, like sc://host:{_DEFAULT_PORT}")
+        raise SparkConfigError(
+            f"spark.remote must begin with sc://, like sc://host:{_DEFAULT_PORT}"
+        )
     try:
         parsed = urllib.parse.urlparse("http" + url[2:])
         host, port = parsed.hostname, parsed.port
     except ValueError as error:
-        raise ConfigError(f"spark.remote is no URL: {error}") from error
+        raise SparkConfigError(f"spark.remote is no URL: {error}") from error
     if not host or parsed.path not in ("", "/"):
-        raise ConfigError(f"spark.remote must look like sc://host:{_DEFAULT_PORT}/;name=value")
+        raise SparkConfigError(f"spark.remote must look like sc://host:{_DEFAULT_PORT}/;name=value")
     return host, port or _DEFAULT_PORT
 
 
@@ -224,7 +226,7 @@ def _configure(session: SparkSession, key: str, text: str) -> None:
     except Exception as error:
         if is_server_gone(error) or is_session_lost(error):
             raise
-        raise ConfigError(
+        raise SparkConfigError(
             f"spark.conf.{key}: a session cannot change it on this server, so set it there: "
             f"{describe(error)}"
         ) from error

@@ -11,7 +11,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.spark.errors import ConfigError
+from mld.spark.errors import SparkConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -111,13 +111,13 @@ def server_command(
         files: where the properties and the log configuration lie.
 
     Raises:
-        ConfigError: the options cannot be split into words.
+        SparkConfigError: the options cannot be split into words.
     """
     program, version = java
     try:
         options = shlex.split(config.jvm_options or "")
     except ValueError as error:
-        raise ConfigError(f"spark.jvm.options: {error}") from error
+        raise SparkConfigError(f"spark.jvm.options: {error}") from error
     return [
         str(program),
         f"-Xmx{config.driver_memory_bytes // 1024}k",
@@ -182,13 +182,13 @@ def server_properties(
         has_repository: True if packages come from the repository of the ivy settings.
 
     Raises:
-        ConfigError: ``spark.conf.*`` holds a key that has no place there.
+        SparkConfigError: ``spark.conf.*`` holds a key that has no place there.
     """
     local = is_local_master(config.master)
     refused = {**REFUSED_CONF, **(_REFUSED_WITH_LOCAL_MASTER if local else {})}
     for key in config.conf:
         if key in refused:
-            raise ConfigError(f"spark.conf.{key} is not taken: {refused[key]}")
+            raise SparkConfigError(f"spark.conf.{key} is not taken: {refused[key]}")
     return {
         "spark.app.name": app_name,
         "spark.sql.catalogImplementation": "in-memory",

@@ -70,7 +70,7 @@ def prepare(
     The arguments are those of :meth:`mld.spark.server.launcher.EmbeddedServer.launch`.
 
     Raises:
-        ConfigError: a property has no place there.
+        SparkConfigError: a property has no place there.
         MissingPart: there is no Java, no pyspark with a server, or a named jar is not there.
         SparkUnreachable: no master of the cluster answers.
     """

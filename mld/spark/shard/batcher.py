@@ -5,7 +5,7 @@ record. A cut never changes what was cut before, and nothing here is kept over a
 are delivered again and are cut anew, so nobody may name a batch by its range.
 
 The one exception is a *forced* cut: a batch that an earlier process may have written is cut once
-more at exactly the position where it ended (``Intent.to``).
+more at exactly the position where it ended (``WriteIntent.to``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mld.spark.model import Position, Row
 
 
-class Moment(Enum):
+class FlushReason(Enum):
     """What is known about records to come when a cut is considered."""
 
     FLOWING = auto()
@@ -166,16 +166,16 @@ class ShardBuffer:
         self._forced_to = None
         return self._rows[0].position
 
-    def cut(self, now: float, moment: Moment = Moment.FLOWING) -> Cut | None:
+    def cut(self, now: float, reason: FlushReason = FlushReason.FLOWING) -> Cut | None:
         """The next batch, or None if none is due.
 
         Args:
             now: monotonic time in s.
-            moment: what is known about records to come.
+            reason: what is known about records to come.
         """
         if self._forced_to is not None:
-            return self._forced_cut(self._forced_to, moment)
-        if not self._rows or not self._is_due(now, moment):
+            return self._forced_cut(self._forced_to, reason)
+        if not self._rows or not self._is_due(now, reason):
             return None
         return self._take(self._prefix(), None)
 
@@ -189,17 +189,17 @@ class ShardBuffer:
     def _has_enough(self) -> bool:
         return len(self._rows) >= self._limits.max_records or self._bytes >= self._limits.max_bytes
 
-    def _is_due(self, now: float, moment: Moment) -> bool:
-        if self._has_enough or moment in (Moment.STOPPING, Moment.SHARD_ENDED):
+    def _is_due(self, now: float, reason: FlushReason) -> bool:
+        if self._has_enough or reason in (FlushReason.STOPPING, FlushReason.SHARD_ENDED):
             return True
         limits = self._limits
-        patience = limits.idle_s if moment is Moment.IDLE else limits.flowing_s
+        patience = limits.idle_s if reason is FlushReason.IDLE else limits.flowing_s
         return now - self._ages[0][1] >= patience
 
-    def _forced_cut(self, to: Position, moment: Moment) -> Cut | None:
+    def _forced_cut(self, to: Position, reason: FlushReason) -> Cut | None:
         """All records up to ``to``, once the shard has been read that far."""
         is_there = self._last is not None and self._last >= to
-        if not is_there and moment is not Moment.SHARD_ENDED:
+        if not is_there and reason is not FlushReason.SHARD_ENDED:
             return None
         self._forced_to = None
         return self._take(sum(1 for row in self._rows if row.position <= to), to)

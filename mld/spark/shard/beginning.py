@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import BatchFailed, ConfigError
-from mld.spark.model import Intent, Position, parse_position
+from mld.spark.errors import BatchFailed, SparkConfigError
+from mld.spark.model import Position, WriteIntent, parse_position
 from mld.spark.shard.resume import MARKED_SINKS, resume_intent, resume_marked, resume_unmarked
 from protocol import intent_in
 
@@ -46,7 +46,7 @@ def find_beginning(
         new_id: makes application ids unique.
 
     Raises:
-        ConfigError: the sink needs intents and nobody keeps them.
+        SparkConfigError: the sink needs intents and nobody keeps them.
         BatchFailed: the shard cannot go on where the checkpoint is.
     """
     checkpoint = stored_checkpoint(given)
@@ -61,10 +61,10 @@ def find_beginning(
 
 def _leased(
     shard: ShardKey, given: InitializeInput, capabilities: Collection[str]
-) -> Intent | None:
+) -> WriteIntent | None:
     """The intent in the lease's row."""
     if "intent" not in capabilities:
-        raise ConfigError(
+        raise SparkConfigError(
             "this daemon keeps no intents (KCL_MLD_CAPABILITIES does not name 'intent'): set "
             "spark.intent.store=file with spark.intent.path, or =dynamodb with spark.intent.table"
         )
@@ -72,6 +72,6 @@ def _leased(
         return None
     try:
         to = Position.parse(found.to)
-        return Intent(found.number, parse_position(found.after), to, found.app_id)
+        return WriteIntent(found.number, parse_position(found.after), to, found.app_id)
     except ValueError as error:
         raise BatchFailed(f"{shard.shard_id}: the intent of the lease: {error}") from error

@@ -2,21 +2,21 @@
 
 Take what is over, checkpoint what is durable, submit what is due: in this order, because the intent
 of a batch is replaced only after its checkpoint. What has to be waited for is waited for here, with
-a sign of life to the daemon whenever one is due.
+a keep-alive to the daemon whenever one is due.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.spark.shard.batcher import Moment
+from mld.spark.shard.batcher import FlushReason
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
 
     from mld.spark.model import Row
-    from mld.spark.ports import Clock
+    from mld.spark.ports import MonotonicClock
     from mld.spark.shard.storing import LeaseStorage
     from mld.spark.shard.work import ShardWork
 
@@ -32,7 +32,7 @@ class Pump:
         keep_alive: starts the daemon's time-out for the outstanding message again.
         wake: set, by any thread, when a batch is over or nobody listens any more.
         is_over: True if nobody listens any more.
-        sign_s: how often a sign of life is due, in s.
+        keep_alive_s: how often a keep-alive is due, in s.
 
     Attributes:
         work: its batches.
@@ -45,11 +45,11 @@ class Pump:
         work: ShardWork,
         storage: LeaseStorage,
         *,
-        clock: Clock,
+        clock: MonotonicClock,
         keep_alive: Callable[[], None],
         wake: threading.Event,
         is_over: Callable[[], bool],
-        sign_s: float,
+        keep_alive_s: float,
     ) -> None:
         self.failure: Exception | None = None
         self._name = name
@@ -59,7 +59,7 @@ class Pump:
         self._keep_alive = keep_alive
         self._wake = wake
         self._is_over = is_over
-        self._sign_s = sign_s
+        self._sign_s = keep_alive_s
 
     def take(self, rows: Sequence[Row], millis_behind: int | None) -> None:
         """Take a delivery, and return when there is room for the next one.
@@ -74,17 +74,17 @@ class Pump:
         """
         if self.work.is_open:
             self.work.add(rows, self._clock.monotonic(), millis_behind)
-        moment = Moment.FLOWING if rows else Moment.IDLE
-        self._move(moment)
+        reason = FlushReason.FLOWING if rows else FlushReason.IDLE
+        self._move(reason)
         while self._moves and self.work.is_backed_up:
             self._wait(self._sign_s)
-            self._move(moment)
+            self._move(reason)
 
-    def drain(self, moment: Moment, patience_s: float | None = None) -> bool:
+    def drain(self, reason: FlushReason, patience_s: float | None = None) -> bool:
         """Make everything durable and checkpoint it.
 
         Args:
-            moment: why; decides whether a tail is cut.
+            reason: why; decides whether a tail is cut.
             patience_s: for how long, in s; None = as long as it takes.
 
         Returns:
@@ -95,7 +95,7 @@ class Pump:
         """
         deadline = None if patience_s is None else self._clock.monotonic() + patience_s
         while True:
-            self._move(moment)
+            self._move(reason)
             if self.work.is_idle or not self._moves:
                 return True
             longest_s = self._sign_s
@@ -110,20 +110,20 @@ class Pump:
         """False once the shard is lost, a batch has failed or nobody listens."""
         return self.work.is_open and not self._is_over()
 
-    def _move(self, moment: Moment) -> None:
+    def _move(self, reason: FlushReason) -> None:
         """Take, checkpoint and submit until nothing is left to do now."""
         try:
-            while self._moves and self._step(moment):
+            while self._moves and self._step(reason):
                 pass
         except Exception as error:
             self.failure = error
             raise
 
-    def _step(self, moment: Moment) -> bool:
+    def _step(self, reason: FlushReason) -> bool:
         """Move once; True if a batch was taken or submitted."""
         took = self.work.collect()
         self._checkpoint()
-        return self.work.submit(self._clock.monotonic(), moment) or took
+        return self.work.submit(self._clock.monotonic(), reason) or took
 
     def _checkpoint(self) -> None:
         position = self.work.due_checkpoint

@@ -4,7 +4,7 @@ There are two ways to write every record once although a redelivery is cut anew:
 
 * *Marked* sinks (chain, jdbc) append to a position that they keep themselves. Their mark is the
   truth: what lies before it is dropped, whatever the checkpoint says.
-* *Intent* sinks (delta) skip a number that they have seen. Number and range of a batch are stored
+* *WriteIntent* sinks (delta) skip a number that they have seen. Number and range of a batch are stored
   before it is written; a start that finds such an intent beyond its checkpoint repeats exactly
   that batch under exactly that number.
 
@@ -21,7 +21,7 @@ from mld.spark.errors import BatchFailed, Recut
 from mld.spark.model import position_text
 
 if TYPE_CHECKING:
-    from mld.spark.model import Intent, Position, ShardKey
+    from mld.spark.model import Position, ShardKey, WriteIntent
 
 
 #: Values of ``spark.sink`` whose sink keeps the position that each shard has reached.
@@ -89,7 +89,7 @@ def resume_intent(
     shard: ShardKey,
     checkpoint: Position | None,
     checkpoint_text: str,
-    intent: Intent | None,
+    intent: WriteIntent | None,
     nonce: str,
 ) -> Resume:
     """Begin at a sink that counts batches.
@@ -146,7 +146,7 @@ def void_warning(shard: ShardKey, resume: Resume, first: Position) -> str:
 
 
 def _refusal(
-    shard: ShardKey, checkpoint: Position | None, checkpoint_text: str, intent: Intent
+    shard: ShardKey, checkpoint: Position | None, checkpoint_text: str, intent: WriteIntent
 ) -> BatchFailed:
     span = f"batch {intent.number} ({position_text(intent.after)}, {intent.to}]"
     after = intent.after

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 
 from mld.spark.calls import SystemClock
 from mld.spark.errors import BatchFailed
+from mld.spark.keep_alive import KeepAlive
 from mld.spark.model import ShardKey, position_text
 from mld.spark.pipeline import SparkRecordProcessor
-from mld.spark.shard.batcher import Limits, Moment
+from mld.spark.shard.batcher import FlushReason, Limits
 from mld.spark.shard.beginning import find_beginning, stored_checkpoint
 from mld.spark.shard.dispatch import dispatch
 from mld.spark.shard.pump import Pump
 from mld.spark.shard.storing import LeaseStorage
 from mld.spark.shard.wire import ChildWire
 from mld.spark.shard.work import ShardWork
-from mld.spark.signs import SignsOfLife
 from protocol import EndOfStream, Initialize, ProcessRecords, ProtocolError, Status, Tick
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from mld.spark.config import SparkConfig
     from mld.spark.facts import Facts, ShardGate
     from mld.spark.jobs.engine import Engine
-    from mld.spark.model import Intent, Position
+    from mld.spark.model import Position, WriteIntent
     from mld.spark.pipeline import Pipeline
-    from mld.spark.ports import Clock, IntentStore, Sink
+    from mld.spark.ports import IntentStore, MonotonicClock, Sink
     from mld.spark.shard.resume import Resume
     from mld.spark.shard.wire import Readable, Writable
     from protocol import ChildEvent
@@ -86,7 +86,7 @@ class ShardSession:
         config: SparkConfig,
         gate: ShardGate,
         intents: IntentStore | None = None,
-        clock: Clock | None = None,
+        clock: MonotonicClock | None = None,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:12],
         shutdown_s: float = 15.0,
         pause_s: float = 0.5,
@@ -103,7 +103,7 @@ class ShardSession:
         self._new_id = new_id
         self._shutdown_s = shutdown_s
         self._storage = LeaseStorage(
-            self._wire, pause_s, lambda: self._is_abandoned, sign_s=facts.sign_s
+            self._wire, pause_s, lambda: self._is_abandoned, keep_alive_s=facts.keep_alive_s
         )
         self._wake = threading.Event()
         self._is_abandoned = False
@@ -148,7 +148,7 @@ class ShardSession:
     def initialize(self, initialize_input: InitializeInput) -> None:
         """Find where to begin, ask for ticks."""
         self._reached = True
-        with self._signs_of_life():
+        with self._keep_alives():
             resume = find_beginning(
                 self._shard,
                 initialize_input,
@@ -192,7 +192,7 @@ class ShardSession:
         """Make everything durable, then checkpoint the end of the shard."""
         del shard_ended_input
         self._reached = True
-        self._begun.drain(Moment.SHARD_ENDED)
+        self._begun.drain(FlushReason.SHARD_ENDED)
         if not self._begun.work.is_open or self._is_abandoned:
             return
         if not self._storage.checkpoint(self._name, None):
@@ -202,7 +202,10 @@ class ShardSession:
         """Make everything durable that the deadline allows, and checkpoint it."""
         del shutdown_requested_input
         self._reached = True
-        if self._begun.drain(Moment.STOPPING, self._shutdown_s) or not self._begun.work.is_open:
+        if (
+            self._begun.drain(FlushReason.STOPPING, self._shutdown_s)
+            or not self._begun.work.is_open
+        ):
             return
         _log.warning(
             "%s: not everything was durable %g s after the shutdown was requested; the rest is "
@@ -249,15 +252,15 @@ class ShardSession:
         shard_id = message.shard_id or self._facts.shard_id or ""
         facts = self._facts
         self._shard = ShardKey(facts.application, facts.stream, shard_id, self._config.epoch)
-        with self._signs_of_life():
+        with self._keep_alives():
             self._held.enter_context(self._gate.hold(self._shard))
         self._processor = self._pipeline.open(self._shard, feed=self)
         self._held.callback(self._pipeline.close, self._shard)
 
-    def _signs_of_life(self) -> SignsOfLife:
+    def _keep_alives(self) -> KeepAlive:
         """While this thread waits for something else than the daemon or a batch."""
         longest_s = self._config.start_timeout_s
-        return SignsOfLife(self._wire.keep_alive, self._facts.sign_s, longest_s)
+        return KeepAlive(self._wire.keep_alive, self._facts.keep_alive_s, longest_s)
 
     def _new_pump(self, resume: Resume, checkpoint: Position | None, tick_s: float) -> Pump:
         limits = Limits(
@@ -272,7 +275,7 @@ class ShardSession:
             keep_alive=self._wire.keep_alive,
             wake=self._wake,
             is_over=lambda: self._is_abandoned,
-            sign_s=self._facts.sign_s,
+            keep_alive_s=self._facts.keep_alive_s,
         )
 
     def _tick_s(self) -> float:
@@ -280,9 +283,9 @@ class ShardSession:
             return 0.0
         return max(_SHORTEST_TICK_S, min(_LONGEST_TICK_S, self._config.max_delay_s / 4))
 
-    def _keep_intent(self, intent: Intent) -> None:
+    def _keep_intent(self, intent: WriteIntent) -> None:
         if self._intents is not None:
-            with self._signs_of_life():
+            with self._keep_alives():
                 self._intents.store(self._shard, intent)
         elif not self._storage.intend(self._name, intent):
             self._begun.work.close()
@@ -292,7 +295,7 @@ class ShardSession:
         if self._pump is not None:
             self._pump.work.close()
             # If a status is owed, this session fails, and the daemon shall hear why.
-            signs = self._signs_of_life() if self._wire.owes_status else nullcontext()
-            with signs:
+            keep_alives = self._keep_alives() if self._wire.owes_status else nullcontext()
+            with keep_alives:
                 wait(self._pump.work.futures(), _LAST_COMMIT_S)
         self._held.close()

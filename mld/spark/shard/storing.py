@@ -14,7 +14,7 @@ from protocol.errors import DEPENDENCY, SHUTDOWN, THROTTLING, UNREACHABLE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.spark.model import Intent, Position
+    from mld.spark.model import Position, WriteIntent
     from mld.spark.shard.wire import ChildWire
 
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class LeaseStorage:
         wire: to the daemon.
         pause_s: before a refused request is sent again, in s; doubles.
         is_over: True if nobody listens any more.
-        sign_s: how often a sign of life is due in a pause, in s.
+        keep_alive_s: how often a keep-alive is due in a pause, in s.
         sleep: waits for so many s.
     """
 
@@ -41,13 +41,13 @@ class LeaseStorage:
         pause_s: float,
         is_over: Callable[[], bool],
         *,
-        sign_s: float,
+        keep_alive_s: float,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self._wire = wire
         self._pause_s = pause_s
         self._is_over = is_over
-        self._sign_s = sign_s
+        self._sign_s = keep_alive_s
         self._sleep = sleep
 
     def checkpoint(self, name: str, position: Position | None) -> bool:
@@ -68,7 +68,7 @@ class LeaseStorage:
         request = CheckpointRequest(str(position.sequence), position.sub)
         return self._store(name, request, f"the checkpoint {position}")
 
-    def intend(self, name: str, intent: Intent) -> bool:
+    def intend(self, name: str, intent: WriteIntent) -> bool:
         """Store which batch is about to be written; as :meth:`checkpoint`."""
         after, to = position_text(intent.after), str(intent.to)
         request = IntentRequest(intent.number, after, to, intent.app_id)
@@ -88,7 +88,7 @@ class LeaseStorage:
         return True
 
     def _pause(self, seconds: float) -> bool:
-        """Wait, with signs of life to the daemon; False once nobody listens any more."""
+        """Wait, with keep-alives to the daemon; False once nobody listens any more."""
         while not self._is_over() and seconds > 0:
             step_s = min(seconds, self._sign_s)
             self._sleep(step_s)

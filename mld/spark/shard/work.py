@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from mld.spark.model import Batch, Intent
+from mld.spark.model import MicroBatch, WriteIntent
 from mld.spark.shard.batcher import ShardBuffer
 from mld.spark.shard.resume import void_warning
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mld.spark.jobs.engine import Engine
     from mld.spark.model import Position, Row, ShardKey
-    from mld.spark.shard.batcher import Cut, Limits, Moment
+    from mld.spark.shard.batcher import Cut, FlushReason, Limits
     from mld.spark.shard.resume import Resume
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class ShardWork:
         checkpoint: Position | None,
         limits: Limits,
         engine: Engine,
-        keep_intent: Callable[[Intent], None] | None,
+        keep_intent: Callable[[WriteIntent], None] | None,
         on_done: Callable[[], None],
     ) -> None:
         self._shard = shard
@@ -58,7 +58,7 @@ class ShardWork:
             drop_through=resume.drop_through,
             forced_to=resume.forced_to,
         )
-        self._in_flight: deque[tuple[Batch, Future[None]]] = deque()
+        self._in_flight: deque[tuple[MicroBatch, Future[None]]] = deque()
         self._next_number = resume.next_number
         self._is_first = True
         self._is_open = True
@@ -118,19 +118,19 @@ class ShardWork:
             self._next_number += 1
             self._is_first = False
 
-    def submit(self, now: float, moment: Moment) -> bool:
+    def submit(self, now: float, reason: FlushReason) -> bool:
         """Hand the next batch to the engine if one is due and there is room; True if so."""
         room = 1 if self._keep_intent is not None else _MOST_AT_ONCE
         if not self._is_open or len(self._in_flight) >= room:
             return False
         if self._keep_intent is not None and self.due_checkpoint is not None:
             return False  # the intent of a batch is replaced only after its checkpoint
-        if (cut := self._buffer.cut(now, moment)) is None:
+        if (cut := self._buffer.cut(now, reason)) is None:
             return False
         batch = self._batch(cut)
         if self._keep_intent is not None and not cut.is_forced:
             number = self._next_number
-            self._keep_intent(Intent(number, batch.after, batch.to, self._resume.app_id))
+            self._keep_intent(WriteIntent(number, batch.after, batch.to, self._resume.app_id))
         if not self.is_open:  # the daemon's answer was that the lease is gone
             return False
         self._is_first = False
@@ -177,9 +177,9 @@ class ShardWork:
         """Of the batches in the engine."""
         return [future for _, future in self._in_flight]
 
-    def _batch(self, cut: Cut) -> Batch:
+    def _batch(self, cut: Cut) -> MicroBatch:
         numbered = self._keep_intent is not None
-        return Batch(
+        return MicroBatch(
             shard=self._shard,
             after=cut.after,
             to=cut.to,

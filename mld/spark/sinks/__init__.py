@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from mld.spark.errors import ConfigError
+from mld.spark.errors import SparkConfigError
 
 if TYPE_CHECKING:
     from mld.spark.config import SparkConfig
@@ -30,7 +30,7 @@ def make_sink(config: SparkConfig, application: str) -> Sink:
         application: name of the KCL application, whose output it is.
 
     Raises:
-        ConfigError: a property that the sink needs is missing or wrong.
+        SparkConfigError: a property that the sink needs is missing or wrong.
         SinkRefused: the sink can't keep its promise at that place.
         MissingPart: a library that the sink needs is not installed.
     """
@@ -39,6 +39,6 @@ def make_sink(config: SparkConfig, application: str) -> Sink:
 
         return ParquetChainSink(config, application)
     if config.sink not in _HOMES:
-        raise ConfigError(f"spark.sink={config.sink}: no such sink")
+        raise SparkConfigError(f"spark.sink={config.sink}: no such sink")
     home, name = _HOMES[config.sink]
     return cast("Sink", getattr(import_module(home), name)(config, application))

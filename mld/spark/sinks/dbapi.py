@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mld.spark.errors import ConfigError
+from mld.spark.errors import SparkConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,7 +70,7 @@ class Driver:
         """The driver that a connection belongs to.
 
         Raises:
-            ConfigError: it is not a connection of a DB-API module.
+            SparkConfigError: it is not a connection of a DB-API module.
         """
         for name in _modules(type(connection)):
             module = sys.modules.get(name)
@@ -78,7 +78,7 @@ class Driver:
                 names = ("Error", "IntegrityError", "OperationalError", "InterfaceError")
                 found = [getattr(module, name) for name in names]
                 return cls(module.paramstyle, found[0], found[1], (found[2], found[3]))
-        raise ConfigError(
+        raise SparkConfigError(
             f"spark.sink.connection gave a {type(connection).__module__}."
             f"{type(connection).__qualname__}; it has to give a connection of a DB-API driver"
         )
@@ -250,15 +250,15 @@ def load_connect(name: str) -> Callable[[], Any]:
         name: ``module:function``.
 
     Raises:
-        ConfigError: it cannot be found.
+        SparkConfigError: it cannot be found.
     """
     module, colon, function = name.partition(":")
     if not colon or not function:
-        raise ConfigError(f"spark.sink.connection={name}: write it as module:function")
+        raise SparkConfigError(f"spark.sink.connection={name}: write it as module:function")
     try:
         found = getattr(import_module(module), function)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"spark.sink.connection={name}: {error}") from error
+        raise SparkConfigError(f"spark.sink.connection={name}: {error}") from error
     if not callable(found):
-        raise ConfigError(f"spark.sink.connection={name}: it cannot be called")
+        raise SparkConfigError(f"spark.sink.connection={name}: it cannot be called")
     return found  # type: ignore[no-any-return]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.config import SparkConfig
-    from mld.spark.model import Batch, Position, ShardKey
+    from mld.spark.model import MicroBatch, Position, ShardKey
 
 
 class DeltaSink:
@@ -54,7 +54,7 @@ class DeltaSink:
             pause: waits the given number of seconds.
 
         Raises:
-            ConfigError: neither or both are named.
+            SparkConfigError: neither or both are named.
         """
         self._target = DeltaTarget(config)
         self._application = application
@@ -80,7 +80,7 @@ class DeltaSink:
         del shard
         return None
 
-    def write(self, frame: DataFrame | None, batches: Sequence[Batch]) -> None:
+    def write(self, frame: DataFrame | None, batches: Sequence[MicroBatch]) -> None:
         """Append the batch, or let Delta skip it if its number is known.
 
         Raises:
@@ -106,13 +106,13 @@ class DeltaSink:
                 ) from error
             raise
 
-    def commit(self, staged: Any, batch: Batch) -> None:
+    def commit(self, staged: Any, batch: MicroBatch) -> None:
         """Nothing: Delta's own commit was part of ``write``."""
 
     def discard(self, staged: Any) -> None:
         """Nothing: files of a failed write are not part of the table (VACUUM removes them)."""
 
-    def _append(self, rows: DataFrame, batch: Batch) -> None:
+    def _append(self, rows: DataFrame, batch: MicroBatch) -> None:
         writer = self._target.writer(rows)
         writer = writer.option("txnAppId", batch.app_id).option("txnVersion", str(batch.number))
         self._target.save(writer)

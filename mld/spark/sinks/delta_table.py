@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import ConfigError, MissingPart, SinkRefused
+from mld.spark.errors import MissingPart, SinkRefused, SparkConfigError
 from mld.spark.sinks.packages import DELTA_CATALOG, DELTA_EXTENSION, delta_coordinate
 from mld.spark.sinks.spark_errors import condition, first_line, retry_conflicts
 
@@ -52,10 +52,10 @@ class DeltaTarget:
         """Read ``spark.sink.path`` or ``spark.sink.table`` and ``spark.sink.options.*``.
 
         Raises:
-            ConfigError: neither or both are named.
+            SparkConfigError: neither or both are named.
         """
         if (config.sink_path is None) == (config.sink_table is None):
-            raise ConfigError(
+            raise SparkConfigError(
                 f"spark.sink={config.sink} needs spark.sink.path or spark.sink.table, not both"
             )
         self._sink = config.sink

@@ -17,13 +17,13 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from mld.spark.calls import GivenUp, require_wanted
+from mld.spark.calls import GivenUp, raise_if_abandoned
 from mld.spark.errors import (
     BatchFailed,
-    ConfigError,
     MissingPart,
     SinkUnavailable,
     SparkChildError,
+    SparkConfigError,
 )
 from mld.spark.model import BATCH_COLUMN
 from mld.spark.sinks.dbapi import Database, DatabaseUnavailable, load_connect
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.config import SparkConfig
-    from mld.spark.model import Batch, Position, ShardKey
+    from mld.spark.model import MicroBatch, Position, ShardKey
     from mld.spark.sinks.dbapi import Transaction
 
 #: Staging tables older than this, and than four batch timeouts, belong to a dead job; seconds.
@@ -76,11 +76,11 @@ class JdbcSink:
             now_s: seconds since 1970, to tell old staging tables.
 
         Raises:
-            ConfigError: a property is missing or wrong.
+            SparkConfigError: a property is missing or wrong.
             MissingPart: psycopg is needed and not installed.
         """
         if config.sink_url is None or config.sink_table is None:
-            raise ConfigError("spark.sink=jdbc needs spark.sink.url and spark.sink.table")
+            raise SparkConfigError("spark.sink=jdbc needs spark.sink.url and spark.sink.table")
         options = _writer_options(config)
         quote = "`" if config.sink_url.startswith(("jdbc:mysql:", "jdbc:mariadb:")) else '"'
         secrets = [options.get("password", "")]
@@ -123,7 +123,7 @@ class JdbcSink:
         except DatabaseUnavailable as error:
             raise SinkUnavailable(f"spark.sink=jdbc: {error}") from None
 
-    def write(self, frame: DataFrame | None, batches: Sequence[Batch]) -> StagedRows | None:
+    def write(self, frame: DataFrame | None, batches: Sequence[MicroBatch]) -> StagedRows | None:
         """Write the rows of all batches to a new staging table; None = there are no rows.
 
         Raises:
@@ -135,7 +135,7 @@ class JdbcSink:
             return None
         return self._staging.write(frame, int(self._now_s()))
 
-    def commit(self, staged: StagedRows | None, batch: Batch) -> None:
+    def commit(self, staged: StagedRows | None, batch: MicroBatch) -> None:
         """Move one batch's rows and its mark in one transaction.
 
         The mark comes first: its row is locked while the rows are moved. A transaction that nobody
@@ -153,13 +153,13 @@ class JdbcSink:
             with self._database.transaction(what) as transaction:
                 if self._advance(transaction, batch) and staged is not None:
                     self._move(transaction, staged, batch, what)
-                require_wanted()
+                raise_if_abandoned()
         except (SparkChildError, DatabaseUnavailable, GivenUp):
             raise
         except Exception as error:  # noqa: BLE001 - told in one line
             raise self._final(what, error) from None
 
-    def cancel(self, batch: Batch) -> None:
+    def cancel(self, batch: MicroBatch) -> None:
         """Ask the database to end the commit of a batch, as far as the driver can."""
         self._database.cancel(self._commit_of(batch))
 
@@ -172,16 +172,18 @@ class JdbcSink:
         """Close the idle connections; the next call opens new ones."""
         self._database.close()
 
-    def _commit_of(self, batch: Batch) -> str:
+    def _commit_of(self, batch: MicroBatch) -> str:
         return f"commit of {batch.batch_id} into {self._target}"
 
-    def _advance(self, transaction: Transaction, batch: Batch) -> bool:
+    def _advance(self, transaction: Transaction, batch: MicroBatch) -> bool:
         try:
             return self._tables.advance(transaction, batch)
         except transaction.driver.integrity_error:
             raise fenced(batch, "set by somebody else at the same time") from None
 
-    def _move(self, transaction: Transaction, staged: StagedRows, batch: Batch, what: str) -> None:
+    def _move(
+        self, transaction: Transaction, staged: StagedRows, batch: MicroBatch, what: str
+    ) -> None:
         name = self._database.name
         where = f"WHERE {name(BATCH_COLUMN)} = :batch"
         row = name(ROW_COLUMN)

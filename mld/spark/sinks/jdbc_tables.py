@@ -11,12 +11,12 @@ import re
 import uuid
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import ConfigError, Fenced, SinkRefused
+from mld.spark.errors import Fenced, SinkRefused, SparkConfigError
 from mld.spark.model import parse_position, position_text
 from mld.spark.sinks.dbapi import DatabaseUnavailable
 
 if TYPE_CHECKING:
-    from mld.spark.model import Batch, Position, ShardKey
+    from mld.spark.model import MicroBatch, Position, ShardKey
     from mld.spark.sinks.dbapi import Database, Transaction
 
 MARKS = "kcl_mld_marks"
@@ -29,7 +29,7 @@ def split_name(text: str) -> tuple[str, ...]:
     """``schema.table`` or ``"odd.name"`` as its parts; each is taken exactly as written.
 
     Raises:
-        ConfigError: it is no name of a table.
+        SparkConfigError: it is no name of a table.
     """
     parts, place = [], 0
     while match := _PART.match(text, place):
@@ -40,7 +40,7 @@ def split_name(text: str) -> tuple[str, ...]:
         if text[place] != ".":
             break
         place += 1
-    raise ConfigError(f"spark.sink.table={text}: write it as table or schema.table")
+    raise SparkConfigError(f"spark.sink.table={text}: write it as table or schema.table")
 
 
 class _TakenBack(Exception):
@@ -128,7 +128,7 @@ class SinkTables:
         )
         return parse_position(str(rows[0][0])) if rows else None
 
-    def advance(self, transaction: Transaction, batch: Batch) -> bool:
+    def advance(self, transaction: Transaction, batch: MicroBatch) -> bool:
         """Move the mark from ``after`` to ``to``; the row is locked until the transaction ends.
 
         Returns:
@@ -147,7 +147,7 @@ class SinkTables:
         )
         return changed == 1 or self._is_done(transaction, batch)
 
-    def _first(self, transaction: Transaction, batch: Batch) -> bool:
+    def _first(self, transaction: Transaction, batch: MicroBatch) -> bool:
         if self._read(transaction, batch.shard) is not None:
             return self._is_done(transaction, batch)
         # Two first writers: the second one waits here for the first, and breaks the key.
@@ -159,7 +159,7 @@ class SinkTables:
         )
         return True
 
-    def _is_done(self, transaction: Transaction, batch: Batch) -> bool:
+    def _is_done(self, transaction: Transaction, batch: MicroBatch) -> bool:
         found = self._read(transaction, batch.shard)
         if found == batch.to:
             return False
@@ -215,7 +215,7 @@ def table_columns(database: Database, table: str) -> list[str] | None:
         return None
 
 
-def fenced(batch: Batch, found: str) -> Fenced:
+def fenced(batch: MicroBatch, found: str) -> Fenced:
     """The error of a writer that was overtaken."""
     return Fenced(
         f"{batch.shard.shard_id}: a batch after {position_text(batch.after)} was to be committed, "

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from mld.spark.calls import require_wanted
-from mld.spark.errors import BatchFailed, ConfigError, Fenced, SinkRefused
+from mld.spark.calls import raise_if_abandoned
+from mld.spark.errors import BatchFailed, Fenced, SinkRefused, SparkConfigError
 from mld.spark.model import BATCH_COLUMN, position_text
 from mld.spark.parquet import chain, chain_files, chain_layout
 from mld.spark.parquet.staging import Staging
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.config import SparkConfig
-    from mld.spark.model import Batch, Position, ShardKey
+    from mld.spark.model import MicroBatch, Position, ShardKey
 
 #: Commits of a shard between two hints: the longest walk of a restart.
 HINT_EVERY = 256
@@ -67,7 +67,7 @@ class ParquetChainSink:
         application: whose output it is.
 
     Raises:
-        ConfigError: a property is missing or wrong.
+        SparkConfigError: a property is missing or wrong.
         SinkRefused: the path is on no file system of this kind.
     """
 
@@ -77,7 +77,7 @@ class ParquetChainSink:
 
     def __init__(self, config: SparkConfig, application: str) -> None:
         if config.sink_path is None:
-            raise ConfigError("spark.sink.path is missing: the parquet sink writes there")
+            raise SparkConfigError("spark.sink.path is missing: the parquet sink writes there")
         self.root = chain_files.local_root(config.sink_path)
         self._application = application
         self._options = dict(config.sink_options)
@@ -123,7 +123,7 @@ class ParquetChainSink:
             self._ends[shard] = (None, None) if last is None else (last.to, last.name)
         return None if last is None else last.to
 
-    def write(self, frame: DataFrame | None, batches: Sequence[Batch]) -> StagedJob:
+    def write(self, frame: DataFrame | None, batches: Sequence[MicroBatch]) -> StagedJob:
         """Write the rows of all batches into staging, one directory a batch, with one Spark job.
 
         Raises:
@@ -145,7 +145,7 @@ class ParquetChainSink:
             raise
         return StagedJob(job, rows)
 
-    def commit(self, staged: StagedJob, batch: Batch) -> None:
+    def commit(self, staged: StagedJob, batch: MicroBatch) -> None:
         """Append one batch to its shard's chain.
 
         Raises:
@@ -198,21 +198,21 @@ class ParquetChainSink:
         )
 
     def _append(
-        self, staged: StagedJob, batch: Batch, target: Path, marker: chain_layout.Marker
+        self, staged: StagedJob, batch: MicroBatch, target: Path, marker: chain_layout.Marker
     ) -> None:
         source = staged.rows.get(batch.batch_id)
         if source is None:
             source = staged.directory / f"empty-{chain_layout.escape(batch.batch_id)}"
             source.mkdir(exist_ok=True)
         chain_files.seal(source, marker)
-        require_wanted()
+        raise_if_abandoned()
         try:
             chain_files.publish(source, target)
         except chain_files.Taken:
             if not self._is_ours(target, marker):
                 raise BatchFailed(f"{target} is taken, but has no marker; look at it") from None
 
-    def _require_predecessor(self, shard: Path, batch: Batch) -> None:
+    def _require_predecessor(self, shard: Path, batch: MicroBatch) -> None:
         """A link that nothing leads to would never be read."""
         with self._lock:
             end, name = self._ends.get(batch.shard, (None, None))
@@ -225,7 +225,7 @@ class ParquetChainSink:
                 f"{position_text(batch.after)}: the output was changed under this process"
             )
 
-    def _advance(self, shard: Path, batch: Batch, link: chain.Link) -> None:
+    def _advance(self, shard: Path, batch: MicroBatch, link: chain.Link) -> None:
         with self._lock:
             self._ends[batch.shard] = (link.to, link.name)
             count = self._commits[batch.shard] = self._commits.get(batch.shard, 0) + 1
@@ -242,7 +242,7 @@ def _refuse_strangers(found: set[str]) -> None:
 
 
 def _batch_directories(target: Path) -> Iterator[tuple[str, Path]]:
-    """Batch ids and directories that Spark made of the batch column; names are escaped by it."""
+    """MicroBatch ids and directories that Spark made of the batch column; names are escaped by it."""
     prefix = f"{BATCH_COLUMN}="
     with os.scandir(target) as entries:
         for entry in entries:
@@ -258,11 +258,13 @@ def write_tasks(config: SparkConfig) -> int | None:
     So: the cores of a ``local`` master; one task a batch elsewhere (None).
 
     Raises:
-        ConfigError: ``spark.sink.options.writeTasks`` is no whole number.
+        SparkConfigError: ``spark.sink.options.writeTasks`` is no whole number.
     """
     if (text := config.sink_options.get(_TASKS_OPTION)) is not None:
         if not (text.isascii() and text.isdigit()):
-            raise ConfigError(f"spark.sink.options.{_TASKS_OPTION}: {text!r} is no whole number")
+            raise SparkConfigError(
+                f"spark.sink.options.{_TASKS_OPTION}: {text!r} is no whole number"
+            )
         return int(text)
     match = _LOCAL.fullmatch(config.master) if config.is_embedded else None
     if match is None:

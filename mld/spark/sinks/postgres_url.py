@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
-from mld.spark.errors import ConfigError
+from mld.spark.errors import SparkConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,10 +41,10 @@ def connection_arguments(
         environ: ``PGUSER`` and ``PGPASSWORD`` count where neither says something.
 
     Raises:
-        ConfigError: it is no such URL.
+        SparkConfigError: it is no such URL.
     """
     if not url.startswith(PREFIX):
-        raise ConfigError(
+        raise SparkConfigError(
             "spark.sink.url: only jdbc:postgresql:… can be opened from here; for another database "
             "name a function that opens a DB-API connection in spark.sink.connection"
         )

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypeVar
 
-from mld.spark.calls import require_wanted
+from mld.spark.calls import raise_if_abandoned
 from mld.spark.errors import BatchFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mld.spark.model import Batch
+    from mld.spark.model import MicroBatch
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ def is_conflict(error: BaseException) -> bool:
     return condition(error).startswith(_CONFLICTS)
 
 
-def refuse_none(batches: Sequence[Batch], sink: str) -> None:
+def refuse_none(batches: Sequence[MicroBatch], sink: str) -> None:
     """See that a missing frame means that there are no rows.
 
     Raises:
@@ -72,14 +72,14 @@ def retry_conflicts(what: str, call: Callable[[], T], pause: Callable[[float], N
         GivenUp: nobody waits for it any more, or the shard was lost meanwhile.
     """
     for pause_s in _PAUSES_S:
-        require_wanted()
+        raise_if_abandoned()
         try:
             return call()
         except Exception as error:
             if not is_conflict(error):
                 raise
             pause(pause_s)
-    require_wanted()
+    raise_if_abandoned()
     try:
         return call()
     except Exception as error:

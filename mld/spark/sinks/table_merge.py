@@ -20,7 +20,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from mld.spark.errors import BatchFailed, ConfigError
+from mld.spark.errors import BatchFailed, SparkConfigError
 from mld.spark.model import BATCH_COLUMN
 from mld.spark.sinks.delta_table import SCHEMA_CONDITIONS, DeltaTarget
 from mld.spark.sinks.merge_statement import NULL_KEY, TWICE, merge_statement, only_last
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.config import SparkConfig
-    from mld.spark.model import Batch, Position, ShardKey
+    from mld.spark.model import MicroBatch, Position, ShardKey
 
 
 class MergeSink:
@@ -58,10 +58,10 @@ class MergeSink:
             pause: waits the given number of seconds.
 
         Raises:
-            ConfigError: a property is missing.
+            SparkConfigError: a property is missing.
         """
         if not config.sink_key:
-            raise ConfigError("spark.sink=merge needs spark.sink.key: the columns of the key")
+            raise SparkConfigError("spark.sink=merge needs spark.sink.key: the columns of the key")
         self._target = DeltaTarget(config)
         self._key = config.sink_key
         self._updates = config.sink_mode == "update"
@@ -90,7 +90,7 @@ class MergeSink:
         del shard
         return None
 
-    def write(self, frame: DataFrame | None, batches: Sequence[Batch]) -> None:
+    def write(self, frame: DataFrame | None, batches: Sequence[MicroBatch]) -> None:
         """Merge the rows of all batches at once.
 
         Raises:
@@ -115,7 +115,7 @@ class MergeSink:
             self._explain(what, error)
             raise
 
-    def commit(self, staged: Any, batch: Batch) -> None:
+    def commit(self, staged: Any, batch: MicroBatch) -> None:
         """Nothing: Delta's own commit was part of ``write``."""
 
     def discard(self, staged: Any) -> None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mld.spark.errors import SparkChildError
+from mld.spark.keep_alive import KEEP_ALIVE
 from mld.spark.shard.pipes import ShardInput, ShardOutput
-from mld.spark.signs import SIGN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ _CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class ExitNotice:
     """How a stub ends.
 
     Attributes:
@@ -45,7 +45,7 @@ class Word:
     message: str = ""
 
     @classmethod
-    def of(cls, error: SparkChildError) -> Word:
+    def of(cls, error: SparkChildError) -> ExitNotice:
         """What an error means to the child."""
         return cls(error.exit_code, str(error) or type(error).__name__)
 
@@ -69,33 +69,33 @@ class Start:
     """The outcome of the host's start, which stubs wait for.
 
     Attributes:
-        sign_s: how often a sign of life is due meanwhile, in s.
-        longest_s: after so long the start counts as hanging: no more signs.
+        keep_alive_s: how often a keep-alive is due meanwhile, in s.
+        longest_s: after so long the start counts as hanging: no more keep-alives.
     """
 
     def __init__(self) -> None:
-        self.sign_s = _SIGN_S
+        self.keep_alive_s = _SIGN_S
         self.longest_s = _LONGEST_S
         self._changed = threading.Condition()
-        self._outcome: Ready | Word | None = None
+        self._outcome: Ready | ExitNotice | None = None
 
-    def decide(self, outcome: Ready | Word) -> None:
+    def decide(self, outcome: Ready | ExitNotice) -> None:
         """All is ready, or nothing will be; a failure replaces what was ready."""
         with self._changed:
-            if not isinstance(self._outcome, Word):
+            if not isinstance(self._outcome, ExitNotice):
                 self._outcome = outcome
             self._changed.notify_all()
 
     @property
-    def outcome(self) -> Ready | Word | None:
+    def outcome(self) -> Ready | ExitNotice | None:
         """None while it is open."""
         return self._outcome
 
-    def wait(self, stub: Stub) -> Ready | Word | None:
-        """The outcome, with signs of life until then; None if the stub went away first."""
+    def wait(self, stub: Stub) -> Ready | ExitNotice | None:
+        """The outcome, with keep-alives until then; None if the stub went away first."""
         until = time.monotonic() + self.longest_s
         while True:
-            patience_s = self.sign_s if time.monotonic() < until else None
+            patience_s = self.keep_alive_s if time.monotonic() < until else None
             with self._changed:
                 if self._changed.wait_for(
                     lambda: stub.is_gone or self._outcome is not None, patience_s
@@ -121,7 +121,7 @@ class Stub:
         environ: what it knows that other stubs don't.
         is_gone: True once nobody listens to its shard any more.
         left_at: when that was noticed, monotonic s; None before.
-        word: how its thread ended; None while it runs.
+        notice: how its thread ended; None while it runs.
     """
 
     connection: socket.socket
@@ -131,7 +131,7 @@ class Stub:
     environ: dict[str, str] = field(default_factory=dict)
     is_gone: bool = False
     left_at: float | None = None
-    word: Word | None = None
+    notice: ExitNotice | None = None
     is_dismissed: bool = False
     _session: Session | None = None
     _output: ShardOutput | None = None
@@ -160,16 +160,16 @@ class Stub:
         self.environ = dict(hello["environ"])
         return hello["wants"], descriptors[-1]
 
-    def say(self, word: dict[str, Any]) -> None:
+    def say(self, message: dict[str, Any]) -> None:
         """One line to the stub; quiet if it is gone."""
         with contextlib.suppress(OSError):
-            self.connection.sendall(json.dumps(word).encode() + b"\n", socket.MSG_DONTWAIT)
+            self.connection.sendall(json.dumps(message).encode() + b"\n", socket.MSG_DONTWAIT)
 
     def show_life(self) -> None:
         """Start the daemon's time-out again; only while a status is owed and nobody serves it."""
         if self.stdout is not None:
             with contextlib.suppress(OSError):
-                os.write(self.stdout, SIGN)
+                os.write(self.stdout, KEEP_ALIVE)
 
     def converse(self, ready: Ready) -> None:
         """Serve its shard until that ends."""
@@ -193,11 +193,11 @@ class Stub:
         if self._session is not None:
             start_thread(self._session.abandon, "abandon")  # it may ask the server
 
-    def dismiss(self, word: Word) -> None:
-        """The last word; the stub ends by it."""
+    def dismiss(self, notice: ExitNotice) -> None:
+        """Tell the stub how to end; nothing is said to it afterwards."""
         if not self.is_dismissed:
             self.is_dismissed = True
-            self.say({"exit": word.code, "message": word.message})
+            self.say({"exit": notice.code, "message": notice.message})
             with contextlib.suppress(OSError):
                 self.connection.shutdown(socket.SHUT_RDWR)
 
@@ -215,8 +215,8 @@ def serve(
     pump: LinePump,
     log: ShardLogHandler,
     introduced: Callable[[Stub], None],
-) -> Word:
-    """A stub's thread: from its hello to the word that it ends with.
+) -> ExitNotice:
+    """A stub's thread: from its hello to its exit notice.
 
     Args:
         stub: just connected.
@@ -232,7 +232,7 @@ def serve(
         log.serve(stub.key)
         introduced(stub)
         outcome = start.wait(stub)
-        if isinstance(outcome, Word):
+        if isinstance(outcome, ExitNotice):
             return outcome
         if outcome is not None and wants == "server" and outcome.address is not None:
             url, token = outcome.address
@@ -241,12 +241,12 @@ def serve(
         elif outcome is not None:
             stub.converse(outcome)
     except SparkChildError as error:
-        return Word.of(error)
+        return ExitNotice.of(error)
     except Exception as error:  # noqa: BLE001 - the stub is told, and the log
         if not stub.is_gone:
             _log.exception("a shard's session failed")
-            return Word(SparkChildError.exit_code, f"{type(error).__name__}: {error}")
-    return Word()
+            return ExitNotice(SparkChildError.exit_code, f"{type(error).__name__}: {error}")
+    return ExitNotice()
 
 
 def start_thread(work: Callable[[], None], name: str) -> None:

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from mld.spark import stub
 from mld.spark.app_loading import load, passing_session, require_pyspark
 from mld.spark.config import read_properties
-from mld.spark.errors import ConfigError, SparkChildError, SparkUnreachable
+from mld.spark.errors import SparkChildError, SparkConfigError, SparkUnreachable
 from mld.spark.facts import Facts, gather_properties
+from mld.spark.keep_alive import KEEP_ALIVE, KeepAlive
 from mld.spark.parts import SparkParts, address_of
 from mld.spark.shard.pipes import ShardInput, ShardOutput
-from mld.spark.signs import SIGN, SignsOfLife
 from mld.spark.stub_wait import end
 from mld.spark.worker.host_stubs import start_thread
 from mld.spark.worker.packages import check_packages
@@ -80,7 +80,7 @@ def _serve(options: argparse.Namespace, parts: Parts, stdin: int, stdout: int) -
     properties = gather_properties(os.environ, options.properties)
     config = read_properties(properties)
     if config.mode != "isolated":
-        raise ConfigError(
+        raise SparkConfigError(
             f"spark.processor.mode={config.mode} was read as isolated when the process was "
             f"started: write the key and its value on one line, without escapes"
         )
@@ -98,7 +98,7 @@ def _serve(options: argparse.Namespace, parts: Parts, stdin: int, stdout: int) -
 
     output = ShardOutput(stdout)
     longest_s = 2 * config.start_timeout_s
-    with SignsOfLife(lambda: output.write(SIGN), facts.sign_s, longest_s):
+    with KeepAlive(lambda: output.write(KEEP_ALIVE), facts.keep_alive_s, longest_s):
         require_pyspark()
         pipeline = load(options.app, options.args, lambda: passing_session(config, facts, address))
         service = parts.open(config, facts, pipeline, address)
@@ -106,8 +106,8 @@ def _serve(options: argparse.Namespace, parts: Parts, stdin: int, stdout: int) -
     session = service.session(facts, ShardInput(stdin, connection), output)
     watch.over(session, output)
     session.serve()
-    if (word := watch.last_word()) is not None:  # its input ended because the server did
-        end(*word)
+    if (notice := watch.exit_notice()) is not None:  # its input ended because the server did
+        end(*notice)
 
 
 class _Worker:
@@ -214,18 +214,18 @@ class _Watch:
         poll = select.poll()
         poll.register(self.host.connection, select.POLLIN)
         poll.poll()
-        self._end(self.last_word() or _GONE)
+        self._end(self.exit_notice() or _GONE)
 
-    def _end(self, word: tuple[int, str]) -> NoReturn:
+    def _end(self, notice: tuple[int, str]) -> NoReturn:
         """Give the session a moment to come to an end, then end the process."""
         if self._output is not None:
             self._output.close()
         if self._session is not None:
             start_thread(self._session.abandon, "abandon")
         self._never.wait(_ABANDON_GRACE_S)
-        end(*word)
+        end(*notice)
 
-    def last_word(self) -> tuple[int, str] | None:
+    def exit_notice(self) -> tuple[int, str] | None:
         """Exit code and message, if the host has ended or said them; from any thread."""
         with self._lock:
             if self._word is None and self.host is not None and self.host.has_news():

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from mld.spark import rendezvous
 from mld.spark.errors import SparkChildError
-from mld.spark.worker.host_stubs import Start, Stub, Word, serve, start_thread
+from mld.spark.worker.host_stubs import ExitNotice, Start, Stub, serve, start_thread
 
 if TYPE_CHECKING:
     import socket
@@ -44,12 +44,12 @@ class End:
 
     Attributes:
         why: a sentence for the log; "" = nothing to say.
-        word: for the stubs that are still there.
+        notice: for the stubs that are still there.
         is_urgent: True if nobody is left to be told anything.
     """
 
     why: str
-    word: Word
+    notice: ExitNotice
     is_urgent: bool = False
 
 
@@ -118,18 +118,18 @@ class Reception:
             self._turn()
         return end
 
-    def farewell(self, end: End, timeout_s: float) -> None:
+    def shut_down(self, end: End, timeout_s: float) -> None:
         """Tell every stub how to end, once its thread has let go or after the time."""
-        self._start.decide(end.word)
+        self._start.decide(end.notice)
         for stub in list(self._stubs.values()):
-            stub.word = end.word
+            stub.notice = end.notice
             stub.abandon()
         self._start.look_again()
         deadline = time.monotonic() + timeout_s
         while self._stubs and time.monotonic() < deadline:
             self._turn(50)
         for stub in list(self._stubs.values()):
-            stub.dismiss(end.word)
+            stub.dismiss(end.notice)
 
     # -- events --------------------------------------------------------------------------------
 
@@ -177,11 +177,11 @@ class Reception:
 
     def _serve(self, stub: Stub) -> None:
         """In the stub's own thread."""
-        word = Word(SparkChildError.exit_code, "its thread in the Spark host ended")
+        notice = ExitNotice(SparkChildError.exit_code, "its thread in the Spark host ended")
         try:
-            word = serve(stub, self._start, self._pump, self._log, self._introduced)
+            notice = serve(stub, self._start, self._pump, self._log, self._introduced)
         finally:
-            stub.word = stub.word or word
+            stub.notice = stub.notice or notice
             self._finished.append(stub)
             self._wake()
 
@@ -190,7 +190,7 @@ class Reception:
         self._unwatch_stub(stub)
         stub.close()
         self._pump.remove(stub.key)
-        stub.dismiss(stub.word or Word())
+        stub.dismiss(stub.notice or ExitNotice())
         stub.connection.close()
         del self._stubs[stub.key]
         if not self._stubs:
@@ -237,7 +237,7 @@ class Reception:
                 self._start.look_again()
             if late > _ABANDON_GRACE_S and not stub.is_dismissed:
                 self._pump.remove(stub.key)
-                stub.dismiss(Word(SparkChildError.exit_code, "the daemon left in mid-batch"))
+                stub.dismiss(ExitNotice(SparkChildError.exit_code, "the daemon left in mid-batch"))
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -260,13 +260,13 @@ class Reception:
         if self._daemon.has_ended():
             return _DAEMON_ENDED
         outcome = self._start.outcome
-        if isinstance(outcome, Word):
+        if isinstance(outcome, ExitNotice):
             return End(outcome.message, outcome)
         if outcome is None or self._server is None or (code := self._server.poll()) is None:
             return None
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         text = f"the Spark server (pid {self._server.pid}) {how}"
-        return End(text, Word(SparkChildError.exit_code, text))
+        return End(text, ExitNotice(SparkChildError.exit_code, text))
 
     def _leave(self, end: End) -> bool:
         """Close the door under the lock; False if it can't be had yet, or somebody came in."""
@@ -289,6 +289,8 @@ class Reception:
 
 
 _DAEMON_ENDED = End(
-    "the daemon has ended", Word(SparkChildError.exit_code, "the daemon has ended"), is_urgent=True
+    "the daemon has ended",
+    ExitNotice(SparkChildError.exit_code, "the daemon has ended"),
+    is_urgent=True,
 )
-_LINGERED = End("", Word())
+_LINGERED = End("", ExitNotice())

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from mld.spark import rendezvous
 from mld.spark.app_loading import load, passing_session
 from mld.spark.config import SparkConfig, read_properties
-from mld.spark.errors import ConfigError, SparkChildError
+from mld.spark.errors import SparkChildError, SparkConfigError
 from mld.spark.facts import Facts, gather_properties
 from mld.spark.parts import address_of
 from mld.spark.worker.daemon_watch import DaemonWatch
 from mld.spark.worker.host_log import LinePump, ShardLogHandler
-from mld.spark.worker.host_stubs import Ready, Start, Word, start_thread
+from mld.spark.worker.host_stubs import ExitNotice, Ready, Start, start_thread
 from mld.spark.worker.leftovers import end_leftovers
 from mld.spark.worker.reception import End, Reception
 
@@ -104,11 +104,11 @@ class Host:
         try:
             return step()
         except SparkChildError as error:
-            self._start.decide(Word.of(error))
+            self._start.decide(ExitNotice.of(error))
         except Exception as error:  # noqa: BLE001 - every stub is told, and the log
             _log.exception("the start failed")
             text = f"the start of the Spark host failed: {type(error).__name__}: {error}"
-            self._start.decide(Word(SparkChildError.exit_code, text))
+            self._start.decide(ExitNotice(SparkChildError.exit_code, text))
         return None
 
     def _launch(self) -> tuple[SparkConfig, Facts]:
@@ -117,12 +117,12 @@ class Host:
         config = read_properties(properties)
         wanted = "isolated" if self._options.server_only else "shared"
         if config.mode != wanted:
-            raise ConfigError(
+            raise SparkConfigError(
                 f"spark.processor.mode={config.mode} was read as {wanted} when the process was "
                 f"started: write the key and its value on one line, without escapes"
             )
         facts = Facts.gather(os.environ, properties)
-        self._start.sign_s = facts.sign_s
+        self._start.keep_alive_s = facts.keep_alive_s
         self._start.longest_s = 2 * config.start_timeout_s
         self._server = self._parts.launch(config, self._directory)
         return config, facts
@@ -159,9 +159,9 @@ class Host:
                 _log.log(logging.INFO if end.is_urgent else logging.ERROR, "%s", end.why)
             if end.is_urgent:
                 self._close()
-                reception.farewell(end, _TELL_S)
+                reception.shut_down(end, _TELL_S)
             else:
-                reception.farewell(end, _TELL_S)
+                reception.shut_down(end, _TELL_S)
                 self._close()
             self._pump.close(_PUMP_S)
         except BaseException:  # noqa: BLE001 - the process ends below, whatever it was
@@ -188,7 +188,7 @@ class Host:
 
 _TERMINATED = End(
     "the Spark host was told to end",
-    Word(SparkChildError.exit_code, "the Spark host was told to end"),
+    ExitNotice(SparkChildError.exit_code, "the Spark host was told to end"),
 )
 
 

@@ -298,12 +298,12 @@ class Session:
         *,
         capabilities=("intent", "tick"),
         shard_id="shardId-0",
-        sign_s=1.0,
+        keep_alive_s=1.0,
         **more,
     ):
         self.daemon = Daemon(shard_id)
         self.error = None
-        facts = Facts("app", "stream", "worker", frozenset(capabilities), shard_id, sign_s)
+        facts = Facts("app", "stream", "worker", frozenset(capabilities), shard_id, keep_alive_s)
         more.setdefault("gate", ShardGate())
         self.session = ShardSession(
             facts,

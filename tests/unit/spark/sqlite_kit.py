@@ -12,7 +12,7 @@ from mld.spark.sinks.jdbc_staging import ROW_COLUMN
 from tests.unit.spark.batches import config_of
 
 if TYPE_CHECKING:
-    from mld.spark.model import Batch
+    from mld.spark.model import MicroBatch
 
 #: The file that ``connect`` opens; the sink calls it without arguments.
 place = SimpleNamespace(path="")
@@ -62,7 +62,9 @@ def spark(error: Exception | None = None):
 class Frame:
     """Stands for the united plan: its rows go into the staging table as Spark would put them."""
 
-    def __init__(self, *batches: Batch, columns: str = "n", error: Exception | None = None) -> None:
+    def __init__(
+        self, *batches: MicroBatch, columns: str = "n", error: Exception | None = None
+    ) -> None:
         self._batches = batches
         self._columns = columns
         self._error = error

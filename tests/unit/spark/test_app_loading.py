@@ -7,7 +7,7 @@ import pytest
 
 from mld.spark import app_loading
 from mld.spark.app_loading import CONNECT_VARIABLE, load, require_pyspark
-from mld.spark.errors import ConfigError, MissingPart, SparkUnreachable
+from mld.spark.errors import MissingPart, SparkConfigError, SparkUnreachable
 
 RUN = "from mld.spark import run\nrun(print, schema='id bigint')\n"
 NEEDS_A_SESSION = """
@@ -68,20 +68,20 @@ def test_what_keeps_the_session_away_is_the_error(app):
 
 
 def test_an_app_that_raises_is_wrong_and_its_traceback_is_in_the_log(app, caplog):
-    with pytest.raises(ConfigError, match=r"app\.py failed: KeyError: 'no such flight'"):
+    with pytest.raises(SparkConfigError, match=r"app\.py failed: KeyError: 'no such flight'"):
         app("raise KeyError('no such flight')\n")
     assert "before run()" in caplog.text
     assert caplog.records[-1].exc_info
 
 
 def test_an_app_without_run_is_told_as_it_is(app):
-    with pytest.raises(ConfigError, match="did not call run"):
+    with pytest.raises(SparkConfigError, match="did not call run"):
         app("pass\n")
 
 
 def test_an_app_that_makes_a_session_is_told_where_there_is_one(app):
     own = "from pyspark.sql import SparkSession\nSparkSession.builder.getOrCreate()\n"
-    with pytest.raises(ConfigError, match=r"use ctx\.spark"):
+    with pytest.raises(SparkConfigError, match=r"use ctx\.spark"):
         app(own + RUN)
 
 

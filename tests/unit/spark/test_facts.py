@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from mld.spark.errors import ConfigError
+from mld.spark.errors import SparkConfigError
 from mld.spark.facts import Facts, ShardGate, gather_properties, read_file
 from mld.spark.model import ShardKey
 
@@ -29,8 +29,8 @@ def test_the_file_says_what_another_daemon_does_not():
 
 
 def test_signs_of_life_are_as_frequent_as_the_daemons_time_out_wants():
-    assert Facts.gather({**ENVIRON, "KCL_MLD_TIMEOUT_S": "2.0"}, {}).sign_s == 0.5
-    assert Facts.gather(ENVIRON, {"timeoutInSeconds": "4"}).sign_s == 1.0
+    assert Facts.gather({**ENVIRON, "KCL_MLD_TIMEOUT_S": "2.0"}, {}).keep_alive_s == 0.5
+    assert Facts.gather(ENVIRON, {"timeoutInSeconds": "4"}).keep_alive_s == 1.0
 
 
 def test_the_environment_counts_more_than_the_file():
@@ -42,7 +42,7 @@ def test_the_environment_counts_more_than_the_file():
     [({}, "applicationName"), ({"KCL_APPLICATION_NAME": "app"}, "streamName")],
 )
 def test_a_name_that_nobody_says_is_asked_for(environ, missing):
-    with pytest.raises(ConfigError, match=f"{missing} is not known.*--properties FILE"):
+    with pytest.raises(SparkConfigError, match=f"{missing} is not known.*--properties FILE"):
         Facts.gather(environ, {})
 
 
@@ -61,11 +61,11 @@ def test_a_file_is_read_by_javas_grammar(tmp_path):
 
 
 def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path):
-    with pytest.raises(ConfigError, match="none can't be read: No such file"):
+    with pytest.raises(SparkConfigError, match="none can't be read: No such file"):
         read_file(tmp_path / "none")
     path = tmp_path / "app.properties"
     path.write_bytes(b"a=1\nb=\\u12\n")
-    with pytest.raises(ConfigError, match=r"app.properties:2"):
+    with pytest.raises(SparkConfigError, match=r"app.properties:2"):
         read_file(path)
 
 

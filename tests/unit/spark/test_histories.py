@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mld.spark.errors import Fenced
-from mld.spark.model import Intent, Position, Row, ShardKey
-from mld.spark.shard.batcher import Limits, Moment, ShardBuffer
+from mld.spark.model import Position, Row, ShardKey, WriteIntent
+from mld.spark.shard.batcher import FlushReason, Limits, ShardBuffer
 from mld.spark.shard.resume import resume_intent, resume_marked
 
 SHARD = ShardKey("app", "stream", "shard-1")
@@ -177,8 +177,8 @@ class _Process:
         while waiting:
             handed, waiting = waiting[: self.life.handed], waiting[self.life.handed :]
             self.buffer.add([Row(each, "", b"x", None) for each in handed], 0.0)
-            self.cut_all(Moment.FLOWING)
-        self.cut_all(Moment.SHARD_ENDED)
+            self.cut_all(FlushReason.FLOWING)
+        self.cut_all(FlushReason.SHARD_ENDED)
         self.send_checkpoint()
 
     def cut_all(self, moment):
@@ -189,7 +189,7 @@ class _Process:
         intent = None
         world = self.world
         if world.sink.counts:
-            intent = Intent(self.number, cut.after, cut.to, self.resume.app_id)
+            intent = WriteIntent(self.number, cut.after, cut.to, self.resume.app_id)
             if cut.is_forced:
                 assert intent == world.intent  # invariant 23: same end, same number
                 world.replays += 1

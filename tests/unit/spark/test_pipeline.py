@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.spark.errors import ConfigError
+from mld.spark.errors import SparkConfigError
 from mld.spark.model import BatchContext, Position, ShardKey
 from mld.spark.pipeline import Pipeline, SparkRecordProcessor
 from protocol.child import (
@@ -60,7 +60,7 @@ def test_every_shard_has_a_processor_of_its_own():
 
 
 def test_a_factory_that_makes_something_else_is_refused():
-    with pytest.raises(ConfigError, match="made a dict"):
+    with pytest.raises(SparkConfigError, match="made a dict"):
         Pipeline(dict).open(SHARD, Feed())
 
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from mld.spark import registration
-from mld.spark.errors import ConfigError
+from mld.spark.errors import SparkConfigError
 from mld.spark.model import BatchContext, Position, ShardKey
 from mld.spark.registration import load_app, run
 
@@ -94,13 +94,13 @@ def test_an_app_runs_as_it_would_from_the_command_line(app, tmp_path):
     ],
 )
 def test_a_wrong_app_is_refused(app, text, message):
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(SparkConfigError) as caught:
         app(text)
     assert message in str(caught.value)
 
 
 def test_an_app_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="can't be read: No such file"):
+    with pytest.raises(SparkConfigError, match="can't be read: No such file"):
         load_app(tmp_path / "none.py")
 
 
@@ -112,5 +112,5 @@ def test_what_an_app_raises_comes_out_as_it_is(app):
 
 def test_run_in_a_program_without_a_file_is_refused(monkeypatch):
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
-    with pytest.raises(ConfigError, match="a program in a file"):
+    with pytest.raises(SparkConfigError, match="a program in a file"):
         run(print)

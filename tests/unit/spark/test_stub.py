@@ -11,7 +11,7 @@ import pytest
 from mld.spark import stub, stub_wait
 from mld.spark.config import read_properties
 from mld.spark.facts import read_file
-from mld.spark.signs import SIGN
+from mld.spark.keep_alive import KEEP_ALIVE
 
 
 def run_stub(*arguments, cwd=None):
@@ -156,9 +156,9 @@ def test_a_stub_shows_that_it_lives_until_the_host_is_there_and_never_after():
         ours.close()
         with process.stdout:
             for _ in range(3):
-                assert process.stdout.readline() == SIGN
+                assert process.stdout.readline() == KEEP_ALIVE
             theirs.sendall(b'{"host": 7}\n')
-            assert set(process.stdout.readlines()) <= {SIGN}, "it let go of its stdout"
+            assert set(process.stdout.readlines()) <= {KEEP_ALIVE}, "it let go of its stdout"
             theirs.sendall(b'{"exit": 3, "message": ""}\n')
         theirs.shutdown(socket.SHUT_WR)
         assert process.wait(20) == 3
@@ -175,7 +175,7 @@ def test_a_stub_shows_that_it_lives_until_the_host_is_there_and_never_after():
 def test_a_stub_knows_how_often_it_must_show_that_it_lives(tmp_path, environ, text, expected_s):
     path = tmp_path / "app.properties"
     path.write_text(text)
-    assert stub.sign_s(environ, str(path)) == expected_s
+    assert stub.keep_alive_s(environ, str(path)) == expected_s
 
 
 def test_a_host_that_broke_off_with_our_words_unread_counts_as_gone():

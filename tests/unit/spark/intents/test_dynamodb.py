@@ -10,18 +10,18 @@ import botocore.session
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 
-from mld.spark.errors import BatchFailed, ConfigError, Fenced
+from mld.spark.errors import BatchFailed, Fenced, SparkConfigError
 from mld.spark.intents.dynamodb import DynamoIntentStore
 from mld.spark.intents.stores import make_intent_store
-from mld.spark.model import Intent, Position
+from mld.spark.model import Position, WriteIntent
 from tests.unit.spark.batches import config_of, shard
 
 BIG = 49590338271490256608559692538361571095921575989136588898
 
 
-def intent(number: int, app_id: str = "kcl/app/n0") -> Intent:
+def intent(number: int, app_id: str = "kcl/app/n0") -> WriteIntent:
     after = Position(BIG + number - 1, 2) if number > 1 else None
-    return Intent(number, after, Position(BIG + number, 3), app_id)
+    return WriteIntent(number, after, Position(BIG + number, 3), app_id)
 
 
 @pytest.fixture(scope="module")
@@ -230,5 +230,5 @@ def test_a_missing_region_is_told(monkeypatch, tmp_path):
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    with pytest.raises(ConfigError, match="set AWS_REGION"):
+    with pytest.raises(SparkConfigError, match="set AWS_REGION"):
         make_intent_store(config_of(intent__store="dynamodb"), "app")

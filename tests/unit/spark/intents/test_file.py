@@ -9,18 +9,18 @@ from dataclasses import replace
 
 import pytest
 
-from mld.spark.errors import BatchFailed, ConfigError, Fenced
+from mld.spark.errors import BatchFailed, Fenced, SparkConfigError
 from mld.spark.intents.file import FileIntentStore
 from mld.spark.intents.stores import make_intent_store
-from mld.spark.model import Intent, Position
+from mld.spark.model import Position, WriteIntent
 from tests.unit.spark.batches import config_of, shard
 
 BIG = 49590338271490256608559692538361571095921575989136588898
 
 
-def intent(number: int, app_id: str = "kcl/app/n0") -> Intent:
+def intent(number: int, app_id: str = "kcl/app/n0") -> WriteIntent:
     after = Position(BIG + number - 1, 2) if number > 1 else None
-    return Intent(number, after, Position(BIG + number, 3), app_id)
+    return WriteIntent(number, after, Position(BIG + number, 3), app_id)
 
 
 @pytest.fixture
@@ -195,11 +195,11 @@ def test_lease_and_none_have_no_store_of_their_own(word):
 
 
 def test_the_file_store_needs_a_path():
-    with pytest.raises(ConfigError, match=r"spark\.intent\.path"):
+    with pytest.raises(SparkConfigError, match=r"spark\.intent\.path"):
         make_intent_store(config_of(intent__store="file"), "app")
 
 
 def test_an_object_store_is_no_directory():
     config = config_of(intent__store="file", intent__path="s3a://bucket/x")
-    with pytest.raises(ConfigError, match=r"spark\.intent\.store=dynamodb"):
+    with pytest.raises(SparkConfigError, match=r"spark\.intent\.store=dynamodb"):
         make_intent_store(config, "app")

@@ -11,14 +11,14 @@ from mld.spark.calls import Overdue, call_within
 from mld.spark.errors import BatchFailed, Fenced, RecordRefused, SparkUnreachable
 from mld.spark.jobs import engine as engine_module
 from mld.spark.jobs.progress import Progress
-from mld.spark.model import Batch, Position, Row, ShardKey
+from mld.spark.model import MicroBatch, Position, Row, ShardKey
 from tests.unit.spark.shard_kit import WAIT_S, Frame, HandClock, MemorySink
 
 
 def batch(shard="a", sequence=1, after=None, size=1, stream="stream"):
     key = ShardKey("app", stream, shard)
     to = Position(sequence)
-    return Batch(key, after, to, (Row(to, "key", b"x" * size, None),))
+    return MicroBatch(key, after, to, (Row(to, "key", b"x" * size, None),))
 
 
 def always():

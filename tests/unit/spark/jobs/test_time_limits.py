@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mld.spark.calls import GivenUp, Overdue, call_within, require_wanted
+from mld.spark.calls import GivenUp, Overdue, call_within, raise_if_abandoned
 from mld.spark.errors import BatchFailed
 from mld.spark.jobs import committing, writing
 from mld.spark.jobs.tickets import Ticket
@@ -53,7 +53,7 @@ class HangingSink(MemorySink):
     def commit(self, staged, batch):
         if batch.shard.shard_id == self.shard_id and not self.free.is_set():
             self.free.wait(WAIT_S)
-            require_wanted()
+            raise_if_abandoned()
         super().commit(staged, batch)
 
     def discard(self, staged):
@@ -132,7 +132,7 @@ class LockingSink(CancelledSink):
     def commit(self, staged, batch):
         self.begun.set()
         assert self.free.wait(WAIT_S)
-        require_wanted()
+        raise_if_abandoned()
         raise AssertionError
 
     def cancel(self, batch):
@@ -393,7 +393,7 @@ def test_a_write_that_gives_itself_up_for_nobody_is_not_repeated_for_ever(bench)
 
 
 def test_outside_of_a_call_everything_is_wanted():
-    require_wanted()
+    raise_if_abandoned()
 
 
 def test_a_call_is_interrupted_twice_and_its_late_result_is_handed_over():
@@ -407,7 +407,7 @@ def test_a_call_is_interrupted_twice_and_its_late_result_is_handed_over():
     def work():
         free.wait(WAIT_S)
         with pytest.raises(GivenUp):
-            require_wanted()
+            raise_if_abandoned()
         return 7
 
     with pytest.raises(Overdue) as caught:

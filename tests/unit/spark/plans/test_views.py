@@ -26,7 +26,7 @@ class Client:
         self.said.append(request)
 
 
-class Seam:
+class RowsPlaceholder:
     def __init__(self, plan_id):
         self.plan_id = plan_id
 
@@ -55,10 +55,10 @@ def registered(name, code):
 @pytest.fixture
 def watched():
     views, client = Views(), Client()
-    seams = [Seam(1), Seam(2)]
-    for number, seam in enumerate(seams):
-        views.note(client, seam, f"batch-{number}")
-    return SimpleNamespace(views=views, client=client, seams=seams)
+    placeholders = [RowsPlaceholder(1), RowsPlaceholder(2)]
+    for number, placeholder in enumerate(placeholders):
+        views.note(client, placeholder, f"batch-{number}")
+    return SimpleNamespace(views=views, client=client, placeholders=placeholders)
 
 
 def test_the_same_view_may_be_made_by_all(watched):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.spark.errors import ConfigError, MissingPart, SparkUnreachable
+from mld.spark.errors import MissingPart, SparkConfigError, SparkUnreachable
 from mld.spark.server.failure import Diagnosis
 
 FRAMES = [
@@ -65,7 +65,7 @@ def test_a_jar_whose_download_breaks_off_is_missing_too():
 )
 def test_an_option_that_java_refuses_is_quoted(lines, quoted):
     error = diagnose(*lines)
-    assert type(error) is ConfigError
+    assert type(error) is SparkConfigError
     assert str(error).endswith(
         f"Java refuses an option; see spark.jvm.options and spark.driver.memory ({quoted})"
     )
@@ -74,8 +74,8 @@ def test_an_option_that_java_refuses_is_quoted(lines, quoted):
 @pytest.mark.parametrize(
     ("line", "kind", "told"),
     [
-        ("Could not parse Master URL: 'x'", ConfigError, "spark.master is not one that"),
-        ("System memory 1 must be at least 2", ConfigError, "raise spark.driver.memory"),
+        ("Could not parse Master URL: 'x'", SparkConfigError, "spark.master is not one that"),
+        ("System memory 1 must be at least 2", SparkConfigError, "raise spark.driver.memory"),
         ("Could not reserve enough space for heap", SparkUnreachable, "too little memory"),
         ("Master removed our application: FAILED", SparkUnreachable, "cannot run executors"),
     ],

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mld.spark.config import read_properties
-from mld.spark.errors import ConfigError, MissingPart, SparkUnreachable
+from mld.spark.errors import MissingPart, SparkConfigError, SparkUnreachable
 from mld.spark.server.java import JavaHome
 from mld.spark.server.launcher import EmbeddedServer
 
@@ -172,7 +172,7 @@ def test_an_end_by_a_signal_is_told(launch):
 
 def test_a_known_cause_is_named_first(launch):
     server = launch("print('System memory 1 must be at least 2')\nsys.exit(1)\n")
-    with pytest.raises(ConfigError, match=r"exit code 1: its heap is too small; raise spark"):
+    with pytest.raises(SparkConfigError, match=r"exit code 1: its heap is too small; raise spark"):
         server.wait_ready(30)
 
 

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from mld.spark.errors import ConfigError, SparkUnreachable
+from mld.spark.errors import SparkConfigError, SparkUnreachable
 from mld.spark.server.masters import addresses_of, require_master
 
 
@@ -25,7 +25,7 @@ def test_the_addresses_of_a_master(master, addresses):
 
 @pytest.mark.parametrize("master", ["spark://", "spark://one", "spark://:7077", "spark://one:x"])
 def test_a_master_without_host_or_port_is_refused(master):
-    with pytest.raises(ConfigError, match="must look like spark://host:7077"):
+    with pytest.raises(SparkConfigError, match="must look like spark://host:7077"):
         require_master(master)
 
 

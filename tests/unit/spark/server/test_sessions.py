@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from mld.spark.config import read_properties
-from mld.spark.errors import ConfigError, SparkUnreachable
+from mld.spark.errors import SparkConfigError, SparkUnreachable
 from mld.spark.server.sessions import ConnectSessions, complete_url, connect_address, remote_token
 
 _CONFIG = read_properties({"spark.remote": "sc://cluster", "spark.remote.token.env": "TOKEN"})
@@ -20,7 +20,9 @@ def test_the_token_is_read_from_the_variable_that_is_named():
 
 @pytest.mark.parametrize("environ", [{}, {"TOKEN": ""}])
 def test_a_named_variable_without_a_value_is_an_error(environ):
-    with pytest.raises(ConfigError, match=r"spark\.remote\.token\.env names TOKEN, which is not"):
+    with pytest.raises(
+        SparkConfigError, match=r"spark\.remote\.token\.env names TOKEN, which is not"
+    ):
         remote_token(_CONFIG, environ)
 
 
@@ -41,7 +43,7 @@ def test_an_address_is_read(url, address):
     "url", ["spark://cluster:7077", "sc://", "sc://:15002", "sc://cluster/path", "sc://a:port"]
 )
 def test_what_is_no_address_is_refused_by_name(url):
-    with pytest.raises(ConfigError, match=r"spark\.remote"):
+    with pytest.raises(SparkConfigError, match=r"spark\.remote"):
         ConnectSessions(url, None, _CONFIG, "app")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mld.spark.config import read_properties
-from mld.spark.errors import ConfigError
+from mld.spark.errors import SparkConfigError
 from mld.spark.server.files import ivy_text, log4j_text, properties_text
 from mld.spark.server.settings import (
     REFUSED_CONF,
@@ -91,7 +91,7 @@ def test_what_a_broken_avro_record_claims_is_bounded_where_it_is_read():
 
 
 def test_options_that_cannot_be_split_are_refused():
-    with pytest.raises(ConfigError, match=r"spark\.jvm\.options: No closing quotation"):
+    with pytest.raises(SparkConfigError, match=r"spark\.jvm\.options: No closing quotation"):
         _command(jvm_options="-Dx='y")
 
 
@@ -119,7 +119,7 @@ def test_the_users_conf_wins_over_ours_and_a_sink_has_joined_its_own():
 
 @pytest.mark.parametrize("key", [*REFUSED_CONF, "spark.driver.host", "spark.driver.bindAddress"])
 def test_a_key_that_would_break_a_promise_is_refused_by_name(key):
-    with pytest.raises(ConfigError, match=rf"spark\.conf\.{key} is not taken: \w+"):
+    with pytest.raises(SparkConfigError, match=rf"spark\.conf\.{key} is not taken: \w+"):
         _properties({key: "x"})
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given, strategies as st
 
 from mld.spark.model import Position, Row
-from mld.spark.shard.batcher import Limits, Moment, ShardBuffer
+from mld.spark.shard.batcher import FlushReason, Limits, ShardBuffer
 
 
 def row(sequence, sub=0, size=1):
@@ -84,13 +84,13 @@ def test_with_ticks_a_flow_is_cut_one_tick_early():
 def test_an_idle_tail_is_cut_after_half_of_the_delay():
     shard = buffer(delay=8.0, tick=1.0)
     shard.add(rows(1), 0.0)
-    assert shard.cut(3.9, Moment.IDLE) is None
-    assert shard.cut(4.0, Moment.FLOWING) is None
-    assert shard.cut(4.0, Moment.IDLE).to == at(1)
+    assert shard.cut(3.9, FlushReason.IDLE) is None
+    assert shard.cut(4.0, FlushReason.FLOWING) is None
+    assert shard.cut(4.0, FlushReason.IDLE).to == at(1)
 
 
 def test_at_the_end_whatever_is_there_is_a_batch():
-    for moment in (Moment.STOPPING, Moment.SHARD_ENDED):
+    for moment in (FlushReason.STOPPING, FlushReason.SHARD_ENDED):
         shard = buffer()
         assert shard.cut(0.0, moment) is None
         shard.add(rows(1), 0.0)
@@ -102,7 +102,7 @@ def test_records_up_to_the_mark_are_dropped_and_counted():
     shard.add([row(4), row(5, 0), row(5, 2), row(5, 3), row(6)], 0.0)
     assert shard.dropped == 3
     assert shard.delivered == at(6)
-    cut = shard.cut(0.0, Moment.STOPPING)
+    cut = shard.cut(0.0, FlushReason.STOPPING)
     assert [each.position for each in cut.rows] == [at(5, 3), at(6)]
 
 
@@ -125,7 +125,7 @@ def test_a_forced_cut_ends_exactly_where_it_has_to_whatever_the_limits_say():
     assert not shard.is_full
     assert shard.forced_to == at(5)
     assert shard.cut(100.0) is None
-    assert shard.cut(100.0, Moment.STOPPING) is None
+    assert shard.cut(100.0, FlushReason.STOPPING) is None
     shard.add(rows(5, 6), 0.0)
     cut = shard.cut(0.0)
     assert (cut.after, cut.to, len(cut.rows), cut.is_forced) == (at(1), at(5), 4, True)
@@ -148,8 +148,8 @@ def test_the_end_of_the_shard_completes_a_forced_cut():
     shard = buffer(forced_to=at(5))
     assert shard.cut(0.0) is None
     shard.add(rows(2, 4), 0.0)
-    assert shard.cut(0.0, Moment.STOPPING) is None
-    cut = shard.cut(0.0, Moment.SHARD_ENDED)
+    assert shard.cut(0.0, FlushReason.STOPPING) is None
+    cut = shard.cut(0.0, FlushReason.SHARD_ENDED)
     assert (cut.to, len(cut.rows)) == (at(5), 2)
 
 
@@ -162,14 +162,14 @@ def test_a_forced_cut_is_void_only_if_the_first_record_lies_beyond_it():
     beyond.add(rows(6), 0.0)
     assert beyond.void_forced() == at(6)
     assert beyond.void_forced() is None
-    assert not beyond.cut(0.0, Moment.STOPPING).is_forced
+    assert not beyond.cut(0.0, FlushReason.STOPPING).is_forced
 
 
 def test_what_is_discarded_is_gone():
     shard = buffer(records=1)
     shard.add(rows(1, 2), 0.0)
     shard.discard()
-    assert (len(shard), shard.payload_bytes, shard.cut(9.0, Moment.STOPPING)) == (0, 0, None)
+    assert (len(shard), shard.payload_bytes, shard.cut(9.0, FlushReason.STOPPING)) == (0, 0, None)
 
 
 positions = st.lists(
@@ -203,7 +203,7 @@ def test_every_record_beyond_the_mark_is_in_one_batch_in_order_within_the_limits
         while (cut := shard.cut(0.0)) is not None:
             cuts.append(cut)
         assert not shard.is_full
-    while (cut := shard.cut(0.0, Moment.STOPPING)) is not None:
+    while (cut := shard.cut(0.0, FlushReason.STOPPING)) is not None:
         cuts.append(cut)
     assert [each for cut in cuts for each in cut.rows] == wanted
     end = drop

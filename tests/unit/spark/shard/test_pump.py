@@ -8,7 +8,7 @@ import pytest
 
 from mld.spark.errors import BatchFailed
 from mld.spark.model import Position, Row, ShardKey
-from mld.spark.shard.batcher import Limits, Moment
+from mld.spark.shard.batcher import FlushReason, Limits
 from mld.spark.shard.pump import Pump
 from mld.spark.shard.resume import Resume
 from mld.spark.shard.work import ShardWork
@@ -45,7 +45,7 @@ class Storage:
 class Scene:
     """A pump whose waits take their whole time, unless ``after`` says what happens then."""
 
-    def __init__(self, max_records=1, sign_s=5.0):
+    def __init__(self, max_records=1, keep_alive_s=5.0):
         self.clock = HandClock()
         self.engine = Engine()
         self.storage = Storage()
@@ -71,7 +71,7 @@ class Scene:
             keep_alive=lambda: self.signs_of_life.append(self.clock.now),
             wake=self,
             is_over=lambda: self.is_over,
-            sign_s=sign_s,
+            keep_alive_s=keep_alive_s,
         )
 
     def wait(self, seconds):
@@ -106,7 +106,7 @@ def test_a_delivery_for_which_there_is_room_waits_for_nothing():
 
 
 def test_a_delivery_too_much_waits_for_room_with_signs_of_life_as_often_as_asked():
-    scene = Scene(sign_s=0.5)
+    scene = Scene(keep_alive_s=0.5)
     scene.after = {3: lambda: scene.finish(0)}
     scene.take(1, 2, 3)
     assert scene.signs_of_life == [0.5, 1.0]
@@ -127,14 +127,14 @@ def test_a_drain_ends_when_everything_is_checkpointed():
     scene.take(1, 2)
     assert scene.engine.futures == []
     scene.after = {1: lambda: scene.finish(0)}
-    assert scene.pump.drain(Moment.SHARD_ENDED)
+    assert scene.pump.drain(FlushReason.SHARD_ENDED)
     assert scene.storage.stored == [Position(2)]
 
 
 def test_a_drain_gives_up_when_its_time_is_over():
     scene = Scene()
     scene.take(1)
-    assert not scene.pump.drain(Moment.STOPPING, 12.0)
+    assert not scene.pump.drain(FlushReason.STOPPING, 12.0)
     assert scene.waits == [5.0, 5.0, 2.0]
     assert scene.storage.stored == []
     assert scene.pump.work.is_open
@@ -145,7 +145,7 @@ def test_a_checkpoint_that_is_refused_for_good_ends_the_hold():
     scene.take(1, 2)
     scene.storage.is_lost = True
     scene.finish(0)
-    assert scene.pump.drain(Moment.STOPPING, 12.0)
+    assert scene.pump.drain(FlushReason.STOPPING, 12.0)
     assert not scene.pump.work.is_open
     scene.take(3)
     assert len(scene.engine.futures) == 2

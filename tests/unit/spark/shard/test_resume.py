@@ -3,7 +3,7 @@
 import pytest
 
 from mld.spark.errors import BatchFailed, Recut
-from mld.spark.model import Intent, Position, ShardKey
+from mld.spark.model import Position, ShardKey, WriteIntent
 from mld.spark.shard.resume import (
     Resume,
     app_id_prefix,
@@ -25,7 +25,7 @@ TEN, TWENTY = at(10), at(20)
 
 
 def intent(number=7, after=TEN, to=TWENTY, app_id=APP_ID):
-    return Intent(number, after, to, app_id)
+    return WriteIntent(number, after, to, app_id)
 
 
 def begin(checkpoint, stored, text="10.0"):

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from mld.spark.errors import BatchFailed, ConfigError, Fenced, Recut
-from mld.spark.model import Intent, Position, ShardKey
+from mld.spark.errors import BatchFailed, Fenced, Recut, SparkConfigError
+from mld.spark.model import Position, ShardKey, WriteIntent
 from mld.spark.pipeline import Pipeline, SparkRecordProcessor
 from protocol import Initialize, ProcessRecords, ShardEnded, ShutdownRequested
 from tests.unit.spark.shard_kit import WAIT_S, HandClock, MemorySink, record
@@ -254,7 +254,7 @@ def test_a_shutdown_past_its_deadline_leaves_the_rest_without_checkpoint(bench):
 
 def test_the_status_is_withheld_while_a_full_batch_waits_and_checkpoints_go_out(bench):
     b = bench(batch__maxRecords="1")
-    s = b.session(sign_s=0.02)
+    s = b.session(keep_alive_s=0.02)
     s.daemon.initialize()
     b.sink.gate.clear()
     s.daemon.say(ProcessRecords(tuple(records(1, 2, 3, 4, 5)), 0))
@@ -278,7 +278,7 @@ def test_signs_of_life_are_said_while_the_shard_is_not_free_and_while_its_mark_i
     asked = threading.Event()
     b = bench(sink=SlowSink())
     with b.gate.hold(ShardKey("app", "stream", "shardId-0", b.config.epoch)):
-        s = b.session(sign_s=0.02)
+        s = b.session(keep_alive_s=0.02)
         s.daemon.say(Initialize("shardId-0", "TRIM_HORIZON", 0))
         await_signs(s.daemon, 3)
     await_signs(s.daemon, s.daemon.keep_alives + 3)
@@ -301,7 +301,7 @@ def test_a_session_that_fails_shows_life_while_its_job_ends_so_that_its_own_erro
             return df
 
     b = bench(batch__maxRecords="1", pipeline=Pipeline(Failing))
-    s = b.session(sign_s=0.01)
+    s = b.session(keep_alive_s=0.01)
     s.daemon.initialize()
     b.sink.gate.clear()
     s.daemon.deliver(record(1))
@@ -499,7 +499,7 @@ def test_without_intents_in_the_daemon_another_store_must_be_named(bench):
     s = b.session(capabilities=("tick",))
     s.daemon.say(Initialize("shardId-0", "4", 0))
     error = s.ended()
-    assert isinstance(error, ConfigError)
+    assert isinstance(error, SparkConfigError)
     assert "file" in str(error)
     assert "dynamodb" in str(error)
 
@@ -507,12 +507,12 @@ def test_without_intents_in_the_daemon_another_store_must_be_named(bench):
 def test_another_store_is_asked_instead_of_the_daemon(bench):
     b = delta_bench(bench)
     app_id = "kcl/app/stream/shardId-0/0/old"
-    store = Store(Intent(3, None, Position(2), app_id))
+    store = Store(WriteIntent(3, None, Position(2), app_id))
     s = b.session(capabilities=(), intents=store)
     s.daemon.initialize("2")
     s.daemon.deliver(*records(3, 4))
     until(s, lambda: s.daemon.checkpoints)
-    assert store.stored == [Intent(4, Position(2), Position(4), app_id)]
+    assert store.stored == [WriteIntent(4, Position(2), Position(4), app_id)]
     assert s.daemon.intents == []
     assert s.end() is None
 
@@ -525,7 +525,7 @@ def test_a_slow_store_of_intents_does_not_look_like_a_dead_child(bench):
             assert stuck.wait(WAIT_S)
             super().store(shard, intent)
 
-    s = delta_bench(bench).session(capabilities=(), intents=Slow(None), sign_s=0.01)
+    s = delta_bench(bench).session(capabilities=(), intents=Slow(None), keep_alive_s=0.01)
     s.daemon.initialize()
     s.daemon.say(ProcessRecords(tuple(records(1, 2)), 0))
     await_signs(s.daemon, 3)

@@ -3,7 +3,7 @@
 import pytest
 
 from mld.spark.errors import BatchFailed
-from mld.spark.model import Intent, Position
+from mld.spark.model import Position, WriteIntent
 from mld.spark.shard.storing import LeaseStorage
 from protocol.errors import SHUTDOWN, THROTTLING
 
@@ -14,27 +14,27 @@ class Wire:
     def __init__(self, *errors):
         self.errors = list(errors)
         self.asked = 0
-        self.signs = 0
+        self.keep_alives = 0
 
     def ask(self, request):
         self.asked += 1
         return self.errors.pop(0)
 
     def keep_alive(self):
-        self.signs += 1
+        self.keep_alives += 1
 
 
 class Storage:
     """A storage that does not really wait."""
 
-    def __init__(self, *errors, sign_s=2.0, over_after=99):
+    def __init__(self, *errors, keep_alive_s=2.0, over_after=99):
         self.wire = Wire(*errors)
         self.waited = []
         self.storage = LeaseStorage(
             self.wire,
             0.5,
             lambda: len(self.waited) >= over_after,
-            sign_s=sign_s,
+            keep_alive_s=keep_alive_s,
             sleep=self.waited.append,
         )
 
@@ -43,30 +43,30 @@ class Storage:
 
 
 def test_a_pause_before_a_refused_checkpoint_is_sent_again_has_signs_of_life():
-    s = Storage(*[THROTTLING] * 5, None, sign_s=2.0)
+    s = Storage(*[THROTTLING] * 5, None, keep_alive_s=2.0)
     assert s.checkpoint()
     assert s.waited == [0.5, 1.0, 2.0, *[2.0] * 2, *[2.0] * 4]
-    assert s.wire.signs == 4
+    assert s.wire.keep_alives == 4
     assert s.wire.asked == 6
 
 
 def test_pauses_add_up_to_what_they_were_where_signs_are_rare():
-    s = Storage(*[THROTTLING] * 5, None, sign_s=5.0)
+    s = Storage(*[THROTTLING] * 5, None, keep_alive_s=5.0)
     assert s.checkpoint()
     assert s.waited == [0.5, 1.0, 2.0, 4.0, 5.0, 3.0]
-    assert s.wire.signs == 1
+    assert s.wire.keep_alives == 1
 
 
 def test_a_pause_ends_where_nobody_listens_any_more():
-    s = Storage(*[THROTTLING] * 6, sign_s=0.1, over_after=2)
+    s = Storage(*[THROTTLING] * 6, keep_alive_s=0.1, over_after=2)
     with pytest.raises(BatchFailed, match=r"the checkpoint 7\.0 was refused: ThrottlingException"):
         s.checkpoint()
     assert s.waited == [0.1, 0.1]
-    assert s.wire.signs == 1
+    assert s.wire.keep_alives == 1
     assert s.wire.asked == 1
 
 
 def test_a_lease_that_is_gone_is_told_at_once():
     s = Storage(SHUTDOWN)
-    assert not s.storage.intend("shard", Intent(1, None, Position(7), "app"))
+    assert not s.storage.intend("shard", WriteIntent(1, None, Position(7), "app"))
     assert s.waited == []

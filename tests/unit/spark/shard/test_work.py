@@ -8,7 +8,7 @@ import pytest
 
 from mld.spark.errors import BatchFailed
 from mld.spark.model import Position, Row, ShardKey
-from mld.spark.shard.batcher import Limits, Moment
+from mld.spark.shard.batcher import FlushReason, Limits
 from mld.spark.shard.resume import Resume
 from mld.spark.shard.work import ShardWork
 
@@ -36,8 +36,8 @@ def test_the_batch_behind_a_failed_one_is_not_wanted_even_before_anybody_looks()
         shard, Resume(None, None), None, Limits(1, 100, 1.0), engine, None, lambda: looks.append(1)
     )
     work.add([Row(Position(n), "key", b"x", None) for n in (1, 2)], 0.0, None)
-    assert work.submit(0.0, Moment.FLOWING)
-    assert work.submit(0.0, Moment.FLOWING)
+    assert work.submit(0.0, FlushReason.FLOWING)
+    assert work.submit(0.0, FlushReason.FLOWING)
     (_, _, first), (_, fence, second) = engine.handed_in
     assert fence()
     first.set_exception(BatchFailed("no"))

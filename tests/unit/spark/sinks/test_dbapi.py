@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from mld.spark.calls import Overdue, call_within
-from mld.spark.errors import ConfigError
+from mld.spark.errors import SparkConfigError
 from mld.spark.sinks.dbapi import Database, DatabaseUnavailable, Driver, brief, load_connect, masked
 from mld.spark.sinks.jdbc_tables import split_name
 
@@ -43,7 +43,7 @@ def test_the_driver_is_found_by_its_connection():
 
 
 def test_what_is_no_connection_is_refused():
-    with pytest.raises(ConfigError, match=r"gave a builtins\.int"):
+    with pytest.raises(SparkConfigError, match=r"gave a builtins\.int"):
         Driver.of(1)
 
 
@@ -185,7 +185,7 @@ def test_a_name_has_its_parts(name, parts):
 
 @pytest.mark.parametrize("name", ["a.", ".a", 'a"b', '"a', "a..b"])
 def test_what_is_no_name_is_refused(name):
-    with pytest.raises(ConfigError, match=r"schema\.table"):
+    with pytest.raises(SparkConfigError, match=r"schema\.table"):
         split_name(name)
 
 
@@ -200,5 +200,5 @@ def test_what_is_no_name_is_refused(name):
     ],
 )
 def test_a_function_that_cannot_be_had_is_told(name, why):
-    with pytest.raises(ConfigError, match=why):
+    with pytest.raises(SparkConfigError, match=why):
         load_connect(name)

@@ -12,11 +12,11 @@ import pytest
 from mld.spark.calls import GivenUp, Overdue, call_within
 from mld.spark.errors import (
     BatchFailed,
-    ConfigError,
     Fenced,
     MissingPart,
     SinkRefused,
     SinkUnavailable,
+    SparkConfigError,
 )
 from mld.spark.model import Position
 from mld.spark.sinks import jdbc_staging
@@ -177,7 +177,7 @@ def test_libpq_is_told_to_notice_a_dead_peer_unless_the_url_says_otherwise(monke
     monkeypatch.setitem(sys.modules, "psycopg", fake)
     url = "jdbc:postgresql://h/d?connectTimeout=3"
     sink = JdbcSink(config_of(sink="jdbc", sink__url=url, sink__table="rows"), "app")
-    with pytest.raises((ConfigError, SinkUnavailable)):
+    with pytest.raises((SparkConfigError, SinkUnavailable)):
         sink.mark(shard())
     assert calls[0]["tcp_user_timeout"] == "60000"
     assert calls[0]["connect_timeout"] == "3"
@@ -306,7 +306,7 @@ def test_what_the_function_of_the_user_gives_must_be_a_connection():
         sink__table="rows",
         sink__connection="tests.unit.spark.sqlite_kit:no_connection",
     )
-    with pytest.raises(ConfigError, match="connection of a DB-API driver"):
+    with pytest.raises(SparkConfigError, match="connection of a DB-API driver"):
         JdbcSink(config, "app").prepare(sqlite_kit.spark())
 
 
@@ -337,7 +337,7 @@ def test_names_with_quotes_are_quoted(path):
 def test_url_and_table_have_to_be_named(missing):
     given = {"sink__url": "jdbc:x:", "sink__table": "rows"}
     del given[missing]
-    with pytest.raises(ConfigError, match=r"spark\.sink\.url and spark\.sink\.table"):
+    with pytest.raises(SparkConfigError, match=r"spark\.sink\.url and spark\.sink\.table"):
         JdbcSink(config_of(sink="jdbc", **given), "app")
 
 

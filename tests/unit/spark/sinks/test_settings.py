@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mld.spark.errors import BatchFailed, ConfigError
+from mld.spark.errors import BatchFailed, SparkConfigError
 from mld.spark.rows.decode import AVRO_COORDINATE
 from mld.spark.sinks.foreach import ForeachSink
 from mld.spark.sinks.merge_statement import merge_statement
@@ -144,7 +144,7 @@ def test_user_and_password_come_from_the_options_then_the_url_then_the_environme
 
 
 def test_another_database_needs_a_function_of_the_user():
-    with pytest.raises(ConfigError, match=r"spark\.sink\.connection"):
+    with pytest.raises(SparkConfigError, match=r"spark\.sink\.connection"):
         connection_arguments("jdbc:mysql://h/d", {}, {})
 
 

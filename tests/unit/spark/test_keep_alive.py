@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from mld.spark.signs import SIGN, SignsOfLife, interval_s
+from mld.spark.keep_alive import KEEP_ALIVE, KeepAlive, interval_s
 from protocol import ChildConnection, Initialize, encode
 
 WAIT_S = 20.0
@@ -14,7 +14,7 @@ def test_the_sign_is_the_protocols_keep_alive():
     connection = ChildConnection()
     connection.receive_data(encode(Initialize("shardId-0", "TRIM_HORIZON", None)))
     connection.next_event()
-    assert connection.keep_alive() == SIGN
+    assert connection.keep_alive() == KEEP_ALIVE
 
 
 @pytest.mark.parametrize(
@@ -37,10 +37,10 @@ def test_a_time_out_has_room_for_four_signs(environ, written, expected_s):
 
 def test_signs_are_said_until_the_wait_is_over():
     said = threading.Semaphore(0)
-    with SignsOfLife(said.release, 0.001, WAIT_S) as signs:
+    with KeepAlive(said.release, 0.001, WAIT_S) as keep_alives:
         for _ in range(3):
             assert said.acquire(timeout=WAIT_S)
-    assert not signs._thread.is_alive()
+    assert not keep_alives._thread.is_alive()
 
 
 def test_signs_end_when_the_wait_is_too_long_or_nobody_listens():
@@ -49,11 +49,11 @@ def test_signs_end_when_the_wait_is_too_long_or_nobody_listens():
         raise BrokenPipeError
 
     said = threading.Semaphore(0)
-    with SignsOfLife(broken, 0.001, WAIT_S) as signs:
+    with KeepAlive(broken, 0.001, WAIT_S) as keep_alives:
         assert said.acquire(timeout=WAIT_S)
-        signs._thread.join(WAIT_S)
-        assert not signs._thread.is_alive()
-    with SignsOfLife(said.release, 0.001, 0.0) as signs:
-        signs._thread.join(WAIT_S)
-        assert not signs._thread.is_alive()
+        keep_alives._thread.join(WAIT_S)
+        assert not keep_alives._thread.is_alive()
+    with KeepAlive(said.release, 0.001, 0.0) as keep_alives:
+        keep_alives._thread.join(WAIT_S)
+        assert not keep_alives._thread.is_alive()
     assert not said.acquire(blocking=False)

@@ -1,4 +1,4 @@
-"""Signs of life: a daemon that waits for a status must not take a child that waits for dead.
+"""Keep-alives: a daemon that waits for a status must not take a child that waits for dead.
 
 Each message of a child starts ``timeoutInSeconds`` again, in Java as well, and ``leaseLost`` is one
 that every daemon reads and ignores.
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 #: As :meth:`protocol.ChildConnection.keep_alive` writes it.
-SIGN = b'{"action":"leaseLost"}\n'
+KEEP_ALIVE = b'{"action":"leaseLost"}\n'
 #: Environment variable with the daemon's ``timeoutInSeconds``, if it has one.
 TIMEOUT_VARIABLE = "KCL_MLD_TIMEOUT_S"
 TIMEOUT_KEY = "timeoutInSeconds"
 #: Who sets it would set the time-out, too.
 _TELLS_VARIABLE = "KCL_MLD_CAPABILITIES"
-#: So many signs within a time-out: two may follow each other late, from two processes.
+#: So many keep-alives within a time-out: two may follow each other late, from two processes.
 _PER_TIMEOUT = 4
 _LONGEST_S = 5.0
 _UNTOLD_S = 1.0
 
 
 def interval_s(environ: Mapping[str, str], written: str | None) -> float:
-    """How often a sign is due while a status is withheld.
+    """How often a keep-alive is due while a status is withheld.
 
     Args:
         environ: of the child.
@@ -47,23 +47,23 @@ def interval_s(environ: Mapping[str, str], written: str | None) -> float:
     return _LONGEST_S if _TELLS_VARIABLE in environ else _UNTOLD_S
 
 
-class SignsOfLife:
-    """Says signs in a thread of its own while something else is waited for.
+class KeepAlive:
+    """Sends keep-alives in a thread of its own while something else is waited for.
 
-    A context manager; nothing is said any more once it is left.
+    A context manager; nothing is sent any more once it is left.
 
     Args:
-        sign: says one; an OSError of it ends them, the daemon is gone then.
+        send: sends one; an OSError of it ends them, the daemon is gone then.
         every_s: the interval.
-        longest_s: after so long whatever is waited for counts as hanging, and nothing is said.
+        longest_s: after so long whatever is waited for counts as hanging, and nothing is sent.
     """
 
-    def __init__(self, sign: Callable[[], object], every_s: float, longest_s: float) -> None:
-        self._sign = sign
+    def __init__(self, send: Callable[[], object], every_s: float, longest_s: float) -> None:
+        self._send = send
         self._every_s = every_s
         self._longest_s = longest_s
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="signs of life", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="keep-alives", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -77,4 +77,4 @@ class SignsOfLife:
         until = time.monotonic() + self._longest_s
         with contextlib.suppress(OSError):
             while not self._is_over.wait(self._every_s) and time.monotonic() < until:
-                self._sign()
+                self._send()
