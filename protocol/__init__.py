@@ -54,7 +54,7 @@ from protocol.messages import (
     Status,
     Tick,
 )
-from protocol.state import Role, Signal, State, mermaid
+from protocol.state import Role, Signal, State, markdown
 
 __all__ = [
     "CAPABILITIES",
@@ -105,5 +105,5 @@ __all__ = [
     "encode",
     "intent_extras",
     "intent_in",
-    "mermaid",
+    "markdown",
 ]

@@ -47,7 +47,7 @@ Where the rows come from (KCL 3.5.1, package ``software.amazon.kinesis.multilang
 * leaseLost and shardEnded end in draining: ``childProcessShutdownSequence`` (238-274).
 * child rows: kclpy 3.2.0 ``kcl.py`` (run, _perform_action, Checkpointer.checkpoint).
 
-Change a row and the diagram in README changes with it: it is drawn by :func:`mermaid`.
+Change a row and the table in ``docs/architecture.md`` changes with it: :func:`markdown` prints it.
 """
 
 from __future__ import annotations
@@ -233,18 +233,35 @@ def next_state(role: Role, state: State, signal: Signal) -> State:
     return target
 
 
-def mermaid(role: Role) -> str:
-    """The table of one role as a Mermaid state diagram, for the documentation.
+def markdown(role: Role) -> str:
+    """The table of one role as a Markdown table, for the documentation.
 
-    Rows that only repeat themselves (a state that stays as it is) are left out.
+    States that differ only in the action of their name share their rows, with ``…`` for the action
+    where it may be any, and signals that lead to the same state share a row. What leaves the state
+    as it is has no row.
     """
-    lines = ["stateDiagram-v2", f"    [*] --> {State.START}"]
+    groups: dict[tuple[tuple[str, str], ...], list[State]] = {}
     for state, row in TABLE[role].items():
-        arrows: dict[State, list[str]] = {}
+        targets: dict[str, list[str]] = {}
         for signal, target in row.items():
             if target is not state:
-                arrows.setdefault(target, []).append(signal.value)
-        lines += [
-            f"    {state} --> {target}: {', '.join(labels)}" for target, labels in arrows.items()
-        ]
-    return "\n".join([*lines, f"    {State.CLOSED} --> [*]"]) + "\n"
+                targets.setdefault(_of_any_action(target, state), []).append(signal.value)
+        rows = tuple((", ".join(signals), name) for name, signals in targets.items())
+        groups.setdefault(rows, []).append(state)
+    lines = ["| state | what happens | next state |", "|---|---|---|"]
+    for rows, states in groups.items():
+        name = ", ".join(f"`{state}`" for state in states)
+        if len(states) == len(REQUESTS):  # the same for every action
+            name = f"`{_of_any_action(states[0], states[0])}`"
+        for signals_text, target_name in rows:
+            lines.append(f"| {name} | {signals_text} | `{target_name}` |")
+            name = ""
+    return "\n".join(lines)
+
+
+def _of_any_action(target: State, state: State) -> str:
+    """The name of a state, with ``…`` for the action that it shares with ``state``."""
+    action = ACTION_OF.get(target)
+    if action is None or action is not ACTION_OF.get(state):
+        return str(target)
+    return target.removesuffix(action.name) + "…"

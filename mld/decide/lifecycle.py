@@ -7,7 +7,8 @@ The names are Java's. Two rules differ, and both mend a hang of the reference:
 * After ``shutdownRequested`` the consumer goes on to shut down by itself; Java idles until the
   lease is dropped and found missing.
 
-The table below is the only place that knows the order; the diagram of the README is drawn from it.
+The table below is the only place that knows the order; the diagram in ``docs/architecture.md`` is
+drawn from it.
 
 Source: ConsumerStates.java, ShardConsumer.java:361-391, ShutdownReason.java:38-78 (KCL 3.5.1).
 """

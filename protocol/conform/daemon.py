@@ -3,7 +3,7 @@
 Each case writes a properties file and a script, starts the command with ``{properties}`` replaced
 by the file's path, and looks from outside: exit code, output, what the children recorded, and the
 lease table. What Java does is the measure; where ``kcl-mld`` decided otherwise the finding says
-*differs* and names the row of README's table of differences.
+*differs* and names the row of ``docs/differences.md``.
 """
 
 from __future__ import annotations

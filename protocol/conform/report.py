@@ -1,7 +1,7 @@
 """Verdicts and the table of a conformance run.
 
-A run passes if nothing fails: a behavior that differs on purpose names the row of the table
-"Differences from the Java daemon" in README and does not fail it, an untestable item says why.
+A run passes if nothing fails: a behavior that differs on purpose names the row of
+``docs/differences.md`` and does not fail it, an untestable item says why.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Finding:
         item_id: e.g. ``WIRE-03``.
         verdict: see :class:`Verdict`.
         evidence: what was seen; for an untestable item the reason.
-        row: id of the row in README's table of differences; only with ``DIFFERS``.
+        row: id of the row in ``docs/differences.md``; only with ``DIFFERS``.
     """
 
     item_id: str

@@ -52,7 +52,7 @@ def conform(tmp_path, *arguments):
     return done, {finding["item"]: finding["verdict"] for finding in found["findings"]}
 
 
-def test_our_daemon_fails_nothing_and_differs_only_where_readme_says_so(tmp_path):
+def test_our_daemon_fails_nothing_and_differs_only_where_the_docs_say_so(tmp_path):
     daemon = ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "mld"]
     done, verdicts = conform(
         tmp_path,
@@ -64,7 +64,7 @@ def test_our_daemon_fails_nothing_and_differs_only_where_readme_says_so(tmp_path
         assert verdicts[item] == "pass", done.stdout
     assert verdicts["SHUT-03"] == "differs"
     assert "java-3.1.3" in done.stdout.splitlines()[0]
-    table = (ROOT / "README.md").read_text("utf-8")
+    table = (ROOT / "docs/differences.md").read_text("utf-8")
     known = set(re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE))
     report = json.loads((tmp_path / "report.json").read_text())
     assert {finding.get("row") for finding in report["findings"]} - {None} <= known

@@ -1,17 +1,25 @@
-"""``python -m tests.readme``: write the generated sections of README anew."""
+"""``python -m tests.generated_docs``: write the generated sections of docs/ anew."""
 
 import inspect
 import pathlib
 
 from mld.decide import lifecycle
+from mld.model.config_keys import KEYS
 from mld.spark import errors, keys
 from protocol import state
 
-README = pathlib.Path(__file__).resolve().parents[1] / "README.md"
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def section(text, name):
+    """What stands between the markers of a section; None where the text has no such section."""
+    _, opening, rest = text.partition(f"<!-- {name} -->\n")
+    body, closing, _ = rest.partition(f"<!-- /{name} -->")
+    return body.strip() if opening and closing else None
 
 
 def with_section(text, name, body):
-    """README's text with one section replaced."""
+    """A page's text with one section replaced."""
     before, opening, rest = text.partition(f"<!-- {name} -->")
     _, closing, after = rest.partition(f"<!-- /{name} -->")
     return f"{before}{opening}\n{body}\n{closing}{after}"
@@ -20,6 +28,16 @@ def with_section(text, name, body):
 def diagram(text):
     """A Mermaid diagram as Markdown shows it."""
     return f"```mermaid\n{text.strip()}\n```"
+
+
+def own_keys():
+    """The table of the properties that the Java daemon does not know."""
+    lines = ["| key | default | meaning |", "|---|---|---|"]
+    for key in KEYS.values():
+        if key.own:
+            default = "" if key.default is None else f"`{key.default}`"
+            lines.append(f"| `{key.name}` | {default} | {key.doc} |")
+    return "\n".join(lines)
 
 
 def spark_keys():
@@ -47,21 +65,21 @@ def spark_exits():
 
 
 def sections():
-    """All generated sections: name -> body."""
+    """All generated sections: (page, name) -> body."""
     return {
-        "lifecycle": diagram(lifecycle.mermaid()),
-        "protocol": diagram(state.mermaid(state.Role.DAEMON)),
-        "spark-keys": spark_keys(),
-        "spark-exits": spark_exits(),
+        ("docs/architecture.md", "lifecycle"): diagram(lifecycle.mermaid()),
+        ("docs/architecture.md", "protocol"): state.markdown(state.Role.DAEMON),
+        ("docs/differences.md", "own-keys"): own_keys(),
+        ("docs/spark/guide.md", "spark-exits"): spark_exits(),
+        ("docs/spark/keys.md", "spark-keys"): spark_keys(),
     }
 
 
 def main():
     """Write them."""
-    text = README.read_text("utf-8")
-    for name, body in sections().items():
-        text = with_section(text, name, body)
-    README.write_text(text, "utf-8")
+    for (page, name), body in sections().items():
+        path = ROOT / page
+        path.write_text(with_section(path.read_text("utf-8"), name, body), "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,245 @@
+"""What README and docs/ show is what the code says, and is fit to read."""
+
+import dataclasses
+import importlib.util
+import inspect
+import re
+import shlex
+
+import click
+import pytest
+
+import mld.errors
+from mld import spark
+from mld.cli import COMMANDS, cli
+from mld.cli.options import run_command
+from mld.model.config_names import resolve
+from mld.spark import errors, keys
+from mld.spark.model import BatchContext
+from tests import generated_docs
+from tests.generated_docs import section
+from tests.markdown_pages import PAGES, ROOT, page, without_targets
+
+README = (ROOT / "README.md").read_text("utf-8")
+DIFFERENCES = (ROOT / "docs/differences.md").read_text("utf-8")
+LINES_OF_README = 150
+WIDTH = 100
+LINES_OF_A_PARAGRAPH = 6
+
+
+# -- generated and checked sections ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("place", "body"), generated_docs.sections().items())
+def test_a_generated_section_is_what_the_code_says(place, body):
+    name, part = place
+    assert section((ROOT / name).read_text("utf-8"), part) == body
+
+
+def test_every_key_of_the_spark_pipeline_is_a_row_of_its_table():
+    table = section((ROOT / "docs/spark/keys.md").read_text("utf-8"), "spark-keys")
+    rows = re.findall(r"^\| `(spark\.[a-zA-Z.]+)` \|", table, re.MULTILINE)
+    assert rows == [key.name for key in keys.KEYS]
+
+
+def test_every_error_of_a_spark_child_is_a_row_with_its_exit_code():
+    table = section((ROOT / "docs/spark/guide.md").read_text("utf-8"), "spark-exits")
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", table, re.MULTILINE)
+    codes = {name: int(code) for code, name in rows}
+    assert codes["SparkConfigError"] == errors.SparkConfigError.exit_code
+    assert all(getattr(errors, name).exit_code == code for name, code in codes.items())
+
+
+def test_every_exit_code_of_the_daemon_is_a_row_of_both_tables():
+    found = inspect.getmembers(mld.errors, inspect.isclass)
+    codes = {str(one.exit_code) for _, one in found if issubclass(one, mld.errors.MldError)}
+    short = dict(re.findall(r"^\| ([\d, ]+) \| ([^|]+) \|$", README, re.MULTILINE))
+    operations = (ROOT / "docs/operations.md").read_text("utf-8")
+    long = dict(re.findall(r"^\| ([\d, ]+) \| ([^|]+) \| [^|]+ \|$", operations, re.MULTILINE))
+    assert short
+    assert codes <= set(short)
+    assert {code: long.get(code) for code in short} == short
+
+
+def test_every_sink_of_the_key_table_has_a_part_of_its_own():
+    sinks = next(key for key in keys.KEYS if key.name == "spark.sink").choices
+    assert set(sinks) <= set(page("docs/spark/sinks.md").headings)
+
+
+def test_what_the_pages_import_can_be_imported():
+    found = set()
+    for name in PAGES:
+        for fence in page(name).fences:
+            for line in re.findall(r"from mld\.spark import ([\w, ]+)", fence.text):
+                found |= {word.strip() for word in line.split(",")}
+    assert found
+    assert found <= set(spark.__all__)
+
+
+def test_the_guide_names_everything_that_a_function_is_told():
+    told = {field.name for field in dataclasses.fields(BatchContext)}
+    assert told <= set(page("docs/spark/guide.md").inline_code)
+
+
+def test_every_difference_that_the_conformance_kit_names_is_a_row_of_the_table():
+    table = section(DIFFERENCES, "differences")
+    rows = set(re.findall(r"^\| `([a-z0-9-]+)` \|", table, re.MULTILINE))
+    named = set()
+    for path in sorted((ROOT / "protocol" / "conform").glob("*.py")):
+        text = path.read_text("utf-8")
+        named |= set(re.findall(r'differs\(\s*[^,]+,\s*"([a-z0-9-]+)"', text))
+        named |= set(re.findall(r'row="([a-z0-9-]+)"', text))
+    assert named
+    assert named <= rows
+
+
+def test_every_difference_has_an_id_of_its_own():
+    table = section(DIFFERENCES, "differences")
+    ids = re.findall(r"^\| `([a-z0-9-]+)` \|", table, re.MULTILINE)
+    assert ids
+    assert len(ids) == len(set(ids))
+
+
+# -- fit to read ----------------------------------------------------------------------------------
+
+
+def test_readme_is_short():
+    assert len(README.splitlines()) <= LINES_OF_README
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_prose_is_wrapped(name):
+    long = [n for n, line in page(name).prose if len(without_targets(line)) > WIDTH]
+    assert not long, f"{name}: lines longer than {WIDTH} characters"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_paragraphs_are_short(name):
+    long = [n for n, lines in page(name).paragraphs if len(lines) > LINES_OF_A_PARAGRAPH]
+    assert not long, f"{name}: paragraphs of more than {LINES_OF_A_PARAGRAPH} lines begin there"
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name.startswith("docs/")])
+def test_every_page_can_be_reached_from_the_list_of_pages(name):
+    listed = {(ROOT / "docs" / link).resolve() for link in page("docs/README.md").links}
+    assert name == "docs/README.md" or (ROOT / name).resolve() in listed
+    assert "docs/README.md" in page("README.md").links
+
+
+# -- true -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*PAGES, "protocol/README.md", "properties/KEYS.md"])
+def test_every_relative_link_and_anchor_leads_somewhere(name):
+    for link in page(name).links:
+        if link.startswith(("https://", "http://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (ROOT / name).parent / path if path else ROOT / name
+        assert target.exists(), f"{name}: {link}"
+        if anchor:
+            other = str(target.resolve().relative_to(ROOT))
+            assert anchor in page(other).anchors, f"{name}: {link}"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_file_that_is_named_exists(name):
+    for text in page(name).inline_code:
+        if re.fullmatch(r"(?!/|\.\.|\.demo)[\w.-]+(?:/[\w.-]+)+\.(?:py|md|properties|png)", text):
+            assert (ROOT / text).exists(), f"{name}: {text}"
+
+
+def shown_commands(name):
+    """Every ``kcl-mld …`` of a page, as lists of arguments."""
+    shown = page(name)
+    lines = [line for fence in shown.fences for line in fence.text.splitlines()]
+    for text in [*lines, *shown.inline_code]:
+        if match := re.search(r"(?<![\w/.-])kcl-mld(?![\w/*_.-])([^#|;&]*)", text):
+            yield shlex.split(match.group(1).replace("…", ""))
+
+
+def check_command(arguments):
+    """Raise AssertionError unless a command has this name and these options."""
+    command = run_command
+    if arguments and (arguments[0] in COMMANDS or arguments[0].startswith("--h")):
+        command = cli
+    while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
+        child = command.get_command(click.Context(command), arguments[0])
+        assert child is not None, f"no command {arguments[0]}"
+        command, arguments = child, arguments[1:]
+    if "--" in arguments:
+        arguments, rest = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
+        if command.name == "local":  # they are the daemon's
+            check_command(["run", *rest])
+    options = {text for option in command.params for text in option.opts} | {"--help", "-h"}
+    for argument in arguments:
+        if argument.startswith("-"):
+            assert argument.partition("=")[0] in options, f"no option {argument}"
+    if command is run_command and arguments and not arguments[0].startswith("-"):
+        assert re.fullmatch(r"F|\S+\.properties", arguments[0]), f"no command {arguments[0]}"
+
+
+@pytest.mark.parametrize("name", [*PAGES, "protocol/README.md"])
+def test_every_command_that_is_shown_exists(name):
+    for arguments in shown_commands(name):
+        check_command(arguments)
+
+
+def test_the_check_of_commands_sees_commands_and_what_is_wrong_with_them():
+    assert ["validate", "app.properties"] in list(shown_commands("README.md"))
+    for wrong in (
+        "validat x",
+        "validate --al x",
+        "leases show x",
+        "local -- --htp x",
+        "--propertie F",
+    ):
+        with pytest.raises(AssertionError):
+            check_command(shlex.split(wrong))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_make_target_and_module_that_is_shown_exists(name):
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    shown = page(name)
+    for text in [*shown.inline_code, *(fence.text for fence in shown.fences)]:
+        for target in re.findall(r"\bmake ([a-z][a-z-]*)\b(?! if)", text):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{name}: make {target}"
+        for module in re.findall(r"python3? -m ([\w.]+)", text):
+            assert importlib.util.find_spec(module), f"{name}: python -m {module}"
+
+
+def is_key(word):
+    """Whether a properties file may have this key."""
+    if word.startswith(keys.PREFIX):
+        known = {key.name for key in keys.KEYS}
+        return word in known or word.startswith(keys.FREE_PREFIXES)
+    return resolve(word)[0] is not None
+
+
+#: Words in the style of a key that are none: of the protocol, of Java and its tables, of Python.
+NOT_KEYS = (
+    {"initialize", "processRecords", "leaseLost", "shardEnded", "shutdownRequested"}
+    | {"partitionKey", "explicitHashKey", "checkpointOwner", "kclMldIntent"}
+    | {"dictConfig", "groupBy"}
+)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_key_that_is_named_is_one(name):
+    shown = page(name)
+    wrong = set()
+    for text in shown.inline_code:
+        word = re.split(r"\s*=", text, maxsplit=1)[0]
+        if re.fullmatch(
+            r"(?:spark\.[\w.]+|(?:[a-z]+|Aws)(?:[A-Z][a-z]*)+(?:\.\w+)*)", word
+        ) and not (is_key(word) or word in NOT_KEYS):
+            wrong.add(word)
+    for fence in shown.fences:
+        if fence.language in {"properties", "sh"}:
+            wrong |= {
+                key
+                for key in re.findall(r"^([\w.]+) += ", fence.text, re.MULTILINE)
+                if not is_key(key)
+            }
+    assert not wrong
