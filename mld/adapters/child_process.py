@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from mld.adapters.pipes import PipeReader, PipeWriter, StderrDrain
+from mld.decide.child_environment import environment_of_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -193,7 +194,7 @@ class ProcessLauncher:
 
     def __init__(self, keeper: SessionKeeper | None = None, shim: Path | None = SHIM) -> None:
         self._keeper = keeper
-        self._shim = shim
+        self._shim = None if shim is None else str(shim)
 
     async def start(
         self,
@@ -223,7 +224,7 @@ class ProcessLauncher:
                     stdin=child_stdin,
                     stdout=child_stdout,
                     stderr=child_stderr,
-                    env=self._environment(env),
+                    env=environment_of_child(os.environ, env, self._shim),
                     start_new_session=True,
                 )
             except ValueError as error:  # a NUL byte in an argument, or no program at all
@@ -235,14 +236,6 @@ class ProcessLauncher:
             self._keeper.watch(process.pid)
         pipes = (PipeWriter(stdin), PipeReader(stdout), StderrDrain(stderr, on_stderr))
         return ChildProcess(process, pipes, self._keeper)
-
-    def _environment(self, added: Mapping[str, str]) -> dict[str, str]:
-        environment = {**os.environ, **added}
-        if self._shim is not None:
-            path = environment.get("PYTHONPATH", "")
-            parts = [*path.split(os.pathsep), str(self._shim)] if path else [str(self._shim)]
-            environment["PYTHONPATH"] = os.pathsep.join(parts)
-        return environment
 
 
 def _pipe(undo: ExitStack) -> tuple[int, int]:

@@ -7,6 +7,7 @@ a daemon against the embedded AWS with scripted children. Exit code 1 if an item
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import tempfile
 import time
@@ -15,8 +16,12 @@ from typing import TYPE_CHECKING, Any
 import botocore.session
 import click
 
+from mld.adapters.child_process import SHIM
+from mld.decide.child_environment import ChildFacts, environment_of_child
 from protocol.conform import baselines, daemon_cases
+from protocol.conform.__main__ import show_stderr
 from protocol.conform.child import ChildKit
+from protocol.conform.child_items import SHARD
 from protocol.conform.daemon import DaemonKit
 
 if TYPE_CHECKING:
@@ -156,6 +161,7 @@ _JSON = click.option("--json", "json_path", type=click.Path(path_type=pathlib.Pa
 @conform.command("child")
 @click.option("--implementation", type=click.Choice(["generic", "kclpy"]), default="generic")
 @click.option("--timeout-s", type=float, default=60.0, show_default=True)
+@click.option("-v", "--verbose", is_flag=True, help="Show the child's stderr as it comes.")
 @_JSON
 @_COMMAND
 @click.pass_context
@@ -163,11 +169,18 @@ def child(
     context: click.Context,
     implementation: Any,
     timeout_s: float,
+    verbose: bool,
     json_path: pathlib.Path | None,
     command: tuple[str, ...],
 ) -> None:
-    """Play the daemon to the child CMD and judge it."""
-    kit = ChildKit(command, implementation, timeout_s)
+    """Play the daemon to the child CMD and judge it.
+
+    CMD is found and started as executableName is, with the environment that the daemon gives a
+    child, but for the additions of KCL_MLD_CAPABILITIES: the rules are those of every daemon.
+    The last lines of its stderr are shown where it failed.
+    """
+    on_stderr = show_stderr if verbose else None
+    kit = ChildKit(command, implementation, timeout_s, _environment(), on_stderr)
     context.exit(_show(kit.run(_progress), json_path))
 
 
@@ -220,6 +233,18 @@ def daemon(
             raise click.UsageError(str(error)) from error
         report = kit.run(cases, _progress, baseline=baseline, whole=not only)
         context.exit(_show(report, json_path))
+
+
+def _environment() -> dict[str, str]:
+    facts = ChildFacts(
+        shard_id=SHARD,
+        lease_key=SHARD,
+        stream_name="conformance",
+        application_name="conformance",
+        worker_id="conformance",
+        pid=os.getpid(),
+    )
+    return environment_of_child(os.environ, facts.variables(), str(SHIM))
 
 
 def _progress(name: str) -> None:

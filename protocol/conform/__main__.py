@@ -9,16 +9,24 @@ from pathlib import Path
 from protocol.conform.child import ChildKit
 
 
+def show_stderr(chunk: bytes) -> None:
+    """Pass on what a child writes to stderr, as it comes."""
+    sys.stderr.write(chunk.decode("utf-8", "replace"))
+    sys.stderr.flush()
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the child kit; the exit status says whether something failed."""
     parser = argparse.ArgumentParser(prog="python -m protocol.conform")
     parser.add_argument("kit", choices=["child"])
     parser.add_argument("--implementation", choices=["generic", "kclpy"], default="generic")
     parser.add_argument("--timeout-s", type=float, default=60.0)
+    parser.add_argument("-v", "--verbose", action="store_true", help="show the child's stderr")
     parser.add_argument("--json", type=Path, help="also write the findings to this file")
     parser.add_argument("command", nargs="+", metavar="CMD")
     options = parser.parse_args(argv)
-    kit = ChildKit(options.command, options.implementation, options.timeout_s)
+    on_stderr = show_stderr if options.verbose else None
+    kit = ChildKit(options.command, options.implementation, options.timeout_s, on_stderr=on_stderr)
     report = kit.run(lambda name: sys.stderr.write(f"{name}\n"))
     sys.stdout.write(report.text())
     if options.json is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from protocol.conform import child_items, items, kclpy_items
 from protocol.conform.peer import Peer, Peers
-from protocol.conform.report import Finding, Report, not_testable
+from protocol.conform.report import Finding, Report, Verdict, not_testable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +28,7 @@ class ChildKit:
         implementation: which extra items apply.
         timeout_s: limit for each answer, > 0.
         environment: added to the environment of every child.
+        on_stderr: called, from other threads, with what children write to stderr, as it comes.
     """
 
     def __init__(
@@ -36,20 +37,25 @@ class ChildKit:
         implementation: Implementation = "generic",
         timeout_s: float = 60.0,
         environment: Mapping[str, str] | None = None,
+        on_stderr: Callable[[bytes], object] | None = None,
     ) -> None:
         self._command = command
         self._implementation = implementation
         self._timeout_s = timeout_s
         self._environment = dict(environment or {})
+        self._on_stderr = on_stderr
+        self._said: list[bytes] = []
 
     @contextmanager
     def peer(self, **environment: str) -> Iterator[Peer]:
         """A fresh child, gone at the end of the block."""
-        peer = Peer(self._command, self._environment | environment, self._timeout_s)
+        everything = self._environment | environment
+        peer = Peer(self._command, everything, self._timeout_s, self._on_stderr)
         try:
             yield peer
         finally:
             peer.kill()
+            self._said.append(bytes(peer.stderr))
 
     def run(self, progress: Callable[[str], object] = lambda _: None) -> Report:
         """All cases, one after the other.
@@ -66,7 +72,14 @@ class ChildKit:
                 if item.group == "PY":
                     report.add(not_testable(item.id, "describes kclpy only"))
         for case in cases:
-            progress(case.__name__.replace("_", " "))
+            name = case.__name__.replace("_", " ")
+            progress(name)
+            self._said.clear()
+            has_failed = False
             for finding in case(self):
                 report.add(finding)
+                has_failed |= finding.verdict is Verdict.FAIL
+            if has_failed:
+                for said in self._said:
+                    report.quote(name, said)
         return report

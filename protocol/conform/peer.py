@@ -74,12 +74,18 @@ class Peer:
         command: program and arguments.
         environment: added to the inherited environment.
         timeout_s: limit for each answer.
+        on_stderr: called, from another thread, with each piece of its stderr as it comes.
     """
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], timeout_s: float
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        timeout_s: float,
+        on_stderr: Callable[[bytes], object] | None = None,
     ) -> None:
         self._timeout_s = timeout_s
+        self._on_stderr = on_stderr
         self._process = subprocess.Popen(
             list(command),
             stdin=subprocess.PIPE,
@@ -97,7 +103,7 @@ class Peer:
         assert self._process.stderr is not None
         self._pumps = (
             self._start(self._pump, self._process.stdout, self._chunks.put),
-            self._start(self._pump, self._process.stderr, self.stderr.extend),
+            self._start(self._pump, self._process.stderr, self._hear),
         )
 
     @staticmethod
@@ -111,6 +117,11 @@ class Peer:
         while chunk := os.read(stream.fileno(), _READ_BYTES):
             sink(chunk)
         sink(b"")
+
+    def _hear(self, chunk: bytes) -> None:
+        self.stderr += chunk
+        if self._on_stderr is not None and chunk:
+            self._on_stderr(chunk)
 
     def tell(
         self,

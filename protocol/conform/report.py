@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from protocol.conform.items import Item
 
 _EVIDENCE_WIDTH = 100
+#: Of the stderr of children in cases that failed: last lines of each, different ones shown.
+_QUOTED_LINES = 20
+_QUOTES = 3
+#: What a child writes must not move the cursor of a terminal.
+_VISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code != 9}
 
 
 class Verdict(StrEnum):
@@ -91,10 +96,18 @@ class Report:
         self._whole = whole
         self._found: dict[str, Finding] = {}
         self._broken: list[str] = []
+        self._quotes: dict[str, list[str]] = {}
 
     def broke_off(self, why: str) -> None:
         """Note that a case ended early by a mistake of the kit or its surroundings."""
         self._broken.append(why)
+
+    def quote(self, case: str, stderr: bytes) -> None:
+        """Keep the last lines that a child wrote to stderr in a case that failed."""
+        lines = stderr.decode("utf-8", "replace").rstrip().splitlines()[-_QUOTED_LINES:]
+        text = "\n".join(f"  {line.translate(_VISIBLE)}" for line in lines)
+        if text and case not in self._quotes.setdefault(text, []):
+            self._quotes[text].append(case)
 
     def add(self, finding: Finding) -> None:
         """Keep a finding, unless a worse one is known."""
@@ -141,7 +154,16 @@ class Report:
             lines.insert(0, ["item", "verdict", self._baseline.name, "evidence"])
         totals = ", ".join(f"{count} {verdict}" for verdict, count in self.totals().items())
         broken = [f"broke off: {why}" for why in self._broken]
-        return "\n".join([*_aligned(lines), "", *broken, f"{count} items: {totals}"]) + "\n"
+        parts = [*_aligned(lines), "", *self._quoted(), *broken, f"{count} items: {totals}"]
+        return "\n".join(parts) + "\n"
+
+    def _quoted(self) -> list[str]:
+        """What children wrote to stderr where they failed, equal texts once."""
+        lines: list[str] = []
+        for text, cases in [*self._quotes.items()][:_QUOTES]:
+            lines += [f"stderr of the child in: {', '.join(cases)}", text, ""]
+        more = len(self._quotes) - _QUOTES
+        return [*lines, f"[{more} more like this]", ""] if more > 0 else lines
 
     def _elsewhere(self, finding: Finding) -> list[str]:
         """The baseline's verdict on the same item; nothing without a baseline."""
@@ -160,9 +182,16 @@ class Report:
             }
             for finding in self.findings()
         ]
+        quotes = [{"cases": cases, "text": text} for text, cases in self._quotes.items()]
         return (
             json.dumps(
-                {"totals": self.totals(), "broken": self._broken, "findings": findings}, indent=1
+                {
+                    "totals": self.totals(),
+                    "broken": self._broken,
+                    "findings": findings,
+                    **({"stderr": quotes} if quotes else {}),
+                },
+                indent=1,
             )
             + "\n"
         )

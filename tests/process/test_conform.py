@@ -73,6 +73,42 @@ def test_our_daemon_fails_nothing_and_differs_only_where_the_docs_say_so(tmp_pat
     assert unjudged - reasons == {"CFG-13", "CFG-14", "CFG-32"}
 
 
+KCLPY_CHILD = """
+import os, sys
+from amazon_kclpy import kcl
+from amazon_kclpy.v3 import processor
+
+class Quiet(processor.RecordProcessorBase):
+    def initialize(self, start): print("for", os.environ["KCL_SHARD_ID"], file=sys.stderr)
+    def process_records(self, batch): pass
+    def lease_lost(self, lost): pass
+    def shard_ended(self, ended): ended.checkpointer.checkpoint()
+    def shutdown_requested(self, asked): asked.checkpointer.checkpoint()
+
+kcl.KCLProcess(Quiet()).run()
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--verbose"]], ids=["quiet", "verbose"])
+def test_a_kclpy_program_runs_as_under_the_daemon_with_the_stand_in(tmp_path, options):
+    program = tmp_path / "app.py"
+    program.write_text(KCLPY_CHILD)
+    done, verdicts = conform(tmp_path, "child", *options, "--", sys.executable, str(program))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert verdicts["CHILD-10"] == "pass"
+    assert ("for shardId-000000000000\n" in done.stderr) is bool(options)
+
+
+def test_a_child_that_fails_is_shown_with_its_last_words(tmp_path):
+    program = tmp_path / "app.py"
+    program.write_text("import no_such_module\n")
+    done, verdicts = conform(tmp_path, "child", "--", sys.executable, str(program))
+    assert done.returncode == 1
+    assert verdicts["CHILD-01"] == "fail"
+    assert done.stdout.count("No module named 'no_such_module'") == 1
+    assert "stderr of the child in: life of a lease, " in done.stdout
+
+
 def test_a_child_on_our_runner_passes(tmp_path):
     program = tmp_path / "app.py"
     program.write_text(CHILD)

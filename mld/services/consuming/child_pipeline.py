@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING
 
+from mld.decide.child_environment import ChildFacts
 from mld.services.child.record_processor import RecordProcessor
 from mld.services.retrieval.polling_publisher import PollingPublisher
-from protocol import CAPABILITIES, CAPABILITIES_VARIABLE
+from protocol import CAPABILITIES
 
 if TYPE_CHECKING:
     from mld.model.lease import Lease
@@ -56,17 +56,14 @@ class ChildPipeline:
 def _environment(lease: Lease, parts: ConsumerParts) -> dict[str, str]:
     """For the child; nothing reads it but the user's program, if it likes."""
     config = parts.config
-    spark = {"KCL_MLD_SPARK": json.dumps(dict(config.spark))} if config.spark else {}
-    timeout_s = config.child.answer_timeout_s
-    timeout = {} if timeout_s is None else {"KCL_MLD_TIMEOUT_S": f"{timeout_s:.15g}"}
-    return {
-        "KCL_SHARD_ID": lease.shard_id,
-        "KCL_LEASE_KEY": lease.lease_key,
-        "KCL_STREAM_NAME": parts.polling.stream.name,
-        "KCL_APPLICATION_NAME": config.application_name,
-        "KCL_WORKER_ID": config.worker_id,
-        "KCL_MLD_PID": str(parts.pid),
-        CAPABILITIES_VARIABLE: ",".join(sorted(CAPABILITIES)),
-        **timeout,
-        **spark,
-    }
+    return ChildFacts(
+        shard_id=lease.shard_id,
+        lease_key=lease.lease_key,
+        stream_name=parts.polling.stream.name,
+        application_name=config.application_name,
+        worker_id=config.worker_id,
+        pid=parts.pid,
+        announced=CAPABILITIES,
+        answer_timeout_s=config.child.answer_timeout_s,
+        spark=config.spark,
+    ).variables()

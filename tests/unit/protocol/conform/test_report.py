@@ -79,6 +79,31 @@ def test_a_case_that_broke_off_fails_the_run():
     assert "broke off: a case" in report.text()
 
 
+def test_last_words_of_children_that_failed_are_quoted_once_and_cannot_move_the_cursor():
+    report = Report(ITEMS)
+    said = b"first\n" + b"line\n" * 19 + b"\x1b[2Jboom\n"
+    report.quote("one", said)
+    report.quote("one", said)
+    report.quote("two", said)
+    report.quote("two", b" \n")
+    text = report.text()
+    assert text.count("boom") == 1
+    assert "stderr of the child in: one, two\n  line\n" in text
+    assert "first" not in text
+    assert "\n  \\x1b[2Jboom\n" in text
+    assert json.loads(report.json())["stderr"][0]["cases"] == ["one", "two"]
+
+
+def test_no_more_than_three_different_last_words_are_quoted():
+    report = Report(ITEMS)
+    for number in range(5):
+        report.quote("case", b"pid %d" % number)
+    text = report.text()
+    assert "pid 2" in text
+    assert "pid 3" not in text
+    assert "[2 more like this]" in text
+
+
 def test_the_baseline_file_has_the_whole_evidence():
     report = Report(ITEMS)
     report.add(differs(IDS[0], "exit-codes", "x" * 500))

@@ -1,0 +1,82 @@
+"""What a child finds in its environment: the one place for the daemon and the conformance kit.
+
+The Java daemon adds nothing. Programs that know these variables may use them; those that don't are
+not disturbed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from protocol.additions import CAPABILITIES_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PATH_SEPARATOR = ":"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildFacts:
+    """What a child is told of its shard and its daemon before the first message.
+
+    Attributes:
+        shard_id: bare shard id.
+        lease_key: key of the lease's row.
+        stream_name: the stream.
+        application_name: ``applicationName``.
+        worker_id: the worker's.
+        pid: process id of the daemon.
+        announced: additions to the protocol that the daemon serves.
+        answer_timeout_s: ``timeoutInSeconds``, or None.
+        spark: the file's ``spark.*`` keys; may hold secrets.
+    """
+
+    shard_id: str
+    lease_key: str
+    stream_name: str
+    application_name: str
+    worker_id: str
+    pid: int
+    announced: frozenset[str] = frozenset()
+    answer_timeout_s: float | None = None
+    spark: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def variables(self) -> dict[str, str]:
+        """The environment variables that say it; nothing for what is not there."""
+        told = {
+            "KCL_SHARD_ID": self.shard_id,
+            "KCL_LEASE_KEY": self.lease_key,
+            "KCL_STREAM_NAME": self.stream_name,
+            "KCL_APPLICATION_NAME": self.application_name,
+            "KCL_WORKER_ID": self.worker_id,
+            "KCL_MLD_PID": str(self.pid),
+        }
+        if self.announced:
+            told[CAPABILITIES_VARIABLE] = ",".join(sorted(self.announced))
+        if self.answer_timeout_s is not None:
+            told["KCL_MLD_TIMEOUT_S"] = f"{self.answer_timeout_s:.15g}"
+        if self.spark:
+            told["KCL_MLD_SPARK"] = json.dumps(dict(self.spark))
+        return told
+
+
+def environment_of_child(
+    inherited: Mapping[str, str], added: Mapping[str, str], shim: str | None
+) -> dict[str, str]:
+    """The whole environment of a child.
+
+    Args:
+        inherited: that of the process which starts it.
+        added: wins over it.
+        shim: folder with the stand-in for ``amazon_kclpy``, for children that find no real one;
+            goes to the end of ``PYTHONPATH``. None = no stand-in.
+    """
+    environment = {**inherited, **added}
+    if shim is not None:
+        path = environment.get("PYTHONPATH", "")
+        parts = [*path.split(_PATH_SEPARATOR), shim] if path else [shim]
+        environment["PYTHONPATH"] = _PATH_SEPARATOR.join(parts)
+    return environment
