@@ -4,8 +4,9 @@ import inspect
 import pathlib
 
 from mld.decide import lifecycle
+from mld.model import spark_keys as keys
 from mld.model.config_keys import KEYS
-from mld.spark import errors, keys
+from mld.spark import errors
 from protocol import state
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]

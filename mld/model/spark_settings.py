@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mld.model.findings import Problem, Severity
 from mld.model.masking import mask_value
-from mld.spark.keys import BY_NAME, FREE_PREFIXES, PREFIX, check, is_known
+from mld.model.spark_keys import BY_NAME, FREE_PREFIXES, PREFIX, check, is_known
 
 if TYPE_CHECKING:
     from mld.model.properties import Entry

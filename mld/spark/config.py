@@ -11,8 +11,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import SparkConfigError
-from mld.spark.keys import (
+from mld.model.spark_keys import (
     BY_NAME,
     FREE_PREFIXES,
     check,
@@ -21,6 +20,7 @@ from mld.spark.keys import (
     size_bytes,
     whole_number,
 )
+from mld.spark.errors import SparkConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +34,7 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkConfig:
-    """Effective values; see ``mld.spark.keys`` for what each means. Sizes in bytes, times in s."""
+    """Effective values; see ``mld.model.spark_keys`` for what each means. Sizes in bytes, times in s."""
 
     mode: str
     remote: str | None

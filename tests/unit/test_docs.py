@@ -13,8 +13,9 @@ import mld.errors
 from mld import spark
 from mld.cli import COMMANDS, cli
 from mld.cli.options import run_command
+from mld.model import spark_keys as keys
 from mld.model.config_names import resolve
-from mld.spark import errors, keys
+from mld.spark import errors
 from mld.spark.model import BatchContext
 from tests import generated_docs
 from tests.generated_docs import section

@@ -4,7 +4,7 @@ import pytest
 
 from mld.model.config_build import build_config
 from mld.model.findings import Severity
-from mld.spark.keys import KEYS
+from mld.model.spark_keys import KEYS
 from tests.unit.model.test_config_build import BASE
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from mld.model import spark_keys as keys
 from mld.model.properties import last_of_each, parse
-from mld.spark import config, keys
+from mld.spark import config
 
 SAMPLE = Path(__file__).resolve().parents[3] / "properties" / "spark.properties"
 TEXT = SAMPLE.read_text("ascii")
