@@ -31,7 +31,8 @@ from mld.services.consuming.shard_consumer import ShardConsumer
 from mld.services.leases.lease_coordinator import LeaseCoordinator
 from mld.services.memory_return import MemoryReturn
 from mld.services.retrieval.byte_budget import ByteBudget
-from mld.services.retrieval.polling_publisher import PollingParts
+from mld.services.retrieval.polling_publisher import PollingParts, polling_publishers
+from mld.services.runtime import Runtime
 from mld.services.scheduler import Scheduler, SchedulerParts
 from mld.services.shards.lease_cleanup import LeaseCleanup
 from mld.services.shards.shard_detector import ShardDetector
@@ -164,24 +165,24 @@ def build(config: Config, ports: Ports, stream: Stream) -> Worker:
         on_abandoned=cleanup.enqueue,
     )
     budget = ByteBudget(config.retrieval.memory_budget_bytes, clock)
+    runtime = Runtime(clock=clock, rng=rng, ids=ports.ids, metrics=metrics, offload=ports.offload)
     polling = PollingParts(
         kinesis=ports.kinesis,
         stream=stream,
         config=config.retrieval,
         budget=budget,
-        offload=ports.offload,
-        clock=clock,
-        metrics=metrics,
+        runtime=runtime,
         initial_timestamp_s=config.stream.initial_position.timestamp_s,
     )
     consuming = ConsumerParts(
         config=config,
-        polling=polling,
+        runtime=runtime,
+        stream=stream,
+        publishers=polling_publishers(polling),
         renewer=renewer,
         shard_end=ShardEnd(store, clock, rng, metrics),
         cleanup=cleanup,
         launcher=ports.children,
-        rng=rng,
         pid=ports.pid,
     )
     watchdog = LoopWatchdog(clock, metrics)

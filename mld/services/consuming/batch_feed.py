@@ -16,8 +16,7 @@ from mld.services.child.record_processor import OutgoingLine
 if TYPE_CHECKING:
     from mld.services.consuming.consumer_context import ConsumerContext
     from mld.services.consuming.shard_closing import ShardClosing
-    from mld.services.retrieval.polling_publisher import PollingPublisher
-    from mld.services.retrieval.records_publisher import FetchedBatch
+    from mld.services.retrieval.records_publisher import FetchedBatch, RecordsPublisher
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ class BatchFeed:
         self._context = context
         self._closing = closing
         self._parts = context.parts
-        self._clock = context.parts.polling.clock
+        self._clock = context.parts.runtime.clock
         self.behind_ms: int | None = None
         self.last_batch_at: float | None = None
 
@@ -73,7 +72,7 @@ class BatchFeed:
             fetched.reservation.release()
         return Outcome.DONE
 
-    async def _next_batch(self, publisher: PollingPublisher) -> FetchedBatch | None:
+    async def _next_batch(self, publisher: RecordsPublisher) -> FetchedBatch | None:
         """The next batch; one that is there is taken even when a tick is overdue.
 
         Raises:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from mld.decide.child_environment import ChildFacts
 from mld.services.child.record_processor import RecordProcessor
-from mld.services.retrieval.polling_publisher import PollingPublisher
 from protocol import CAPABILITIES
 
 if TYPE_CHECKING:
@@ -22,13 +21,13 @@ class ChildPipeline:
 
     def __init__(self, lease: Lease, parts: ConsumerParts, checkpointer: Checkpointer) -> None:
         """Nothing happens before :meth:`start_fetching` and the processor's ``initialize``."""
-        self.publisher = PollingPublisher(lease.shard_id, parts.polling)
+        self.publisher = parts.publishers(lease.shard_id)
         self.processor = RecordProcessor(
             lease.shard_id,
             parts.config.child,
             parts.launcher,
             checkpointer,
-            parts.polling.clock,
+            parts.runtime.clock,
             _environment(lease, parts),
         )
         self._name = f"fetch {lease.lease_key}"
@@ -59,7 +58,7 @@ def _environment(lease: Lease, parts: ConsumerParts) -> dict[str, str]:
     return ChildFacts(
         shard_id=lease.shard_id,
         lease_key=lease.lease_key,
-        stream_name=parts.polling.stream.name,
+        stream_name=parts.stream.name,
         application_name=config.application_name,
         worker_id=config.worker_id,
         pid=parts.pid,

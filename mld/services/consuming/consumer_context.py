@@ -46,13 +46,13 @@ class ConsumerContext:
         self.lease_key = held.lease.lease_key
         self.shard_id = held.lease.shard_id
         self.shutdown = ConsumerShutdown(self._end_waits)
-        clock, metrics = parts.polling.clock, parts.polling.metrics
+        clock, metrics = parts.runtime.clock, parts.runtime.metrics
         self.metrics = ConsumerMetrics(self.shard_id, clock, metrics)
         self.checkpointer = Checkpointer(
             held,
             parts.renewer,
             clock,
-            parts.rng,
+            parts.runtime.rng,
             metrics,
             self._note_progress,
             self.shutdown.lease_lost,

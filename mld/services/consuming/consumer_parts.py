@@ -9,12 +9,12 @@ from mld.errors import ChildFailed
 from mld.services.consuming.line_writer import LineWriter
 
 if TYPE_CHECKING:
-    import random
-
     from mld.model.config import Config
+    from mld.model.stream import Stream
     from mld.ports.children import ChildLauncher
     from mld.services.leases.lease_renewer import LeaseRenewer
-    from mld.services.retrieval.polling_publisher import PollingParts
+    from mld.services.retrieval.records_publisher import PublisherFactory
+    from mld.services.runtime import Runtime
     from mld.services.shards.lease_cleanup import LeaseCleanup
     from mld.services.shards.shard_end import ShardEnd
 
@@ -31,6 +31,8 @@ class ConsumerParts:
     """What all consumers of a process share; make it once.
 
     Attributes:
+        stream: named to the children.
+        publishers: makes what gets a shard's records.
         pid: process id of the daemon, for children that outlive it if they don't look.
         lines: made here, because large conversions of all shards wait for each other in it.
         latest_starts: by lease key, the row's count of owner switches and when this process began
@@ -40,19 +42,20 @@ class ConsumerParts:
     """
 
     config: Config
-    polling: PollingParts
+    runtime: Runtime
+    stream: Stream
+    publishers: PublisherFactory
     renewer: LeaseRenewer
     shard_end: ShardEnd
     cleanup: LeaseCleanup
     launcher: ChildLauncher
-    rng: random.Random
     pid: int
     lines: LineWriter = field(init=False)
     latest_starts: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.lines = LineWriter(
-            self.polling.offload, even_if_empty=self.config.retrieval.call_even_if_empty
+            self.runtime.offload, even_if_empty=self.config.retrieval.call_even_if_empty
         )
 
 

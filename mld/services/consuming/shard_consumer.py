@@ -49,7 +49,7 @@ class ShardConsumer:
         self._closing = ShardClosing(self._context)
         self._feed = BatchFeed(self._context, self._closing)
         self._parts = parts
-        self._clock = parts.polling.clock
+        self._clock = parts.runtime.clock
         self._state = ConsumerState.WAITING_ON_PARENT_SHARDS
         self._group: asyncio.TaskGroup | None = None
         self._blocked_by: str | None = None
@@ -238,7 +238,9 @@ class ShardConsumer:
         to_blame = forgot_end and not context.checkpointer.end_checkpoint_failed
         context.restarts = context.restarts.after_failure(forgot_end=to_blame)
         child = self._parts.config.child
-        pause_s = restart_pause_s(child, context.restarts, self._parts.rng, forgot_end=forgot_end)
+        pause_s = restart_pause_s(
+            child, context.restarts, self._parts.runtime.rng, forgot_end=forgot_end
+        )
         if pause_s is None:
             raise error
         if context.shutdown.reason in {ShutdownReason.REQUESTED, ShutdownReason.LEASE_LOST}:

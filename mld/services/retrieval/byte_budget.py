@@ -1,4 +1,4 @@
-"""One budget of bytes for all shards of the process, reserved before anything is fetched.
+"""One budget of bytes for all shards of the process, reserved before anything may come.
 
 Java buffers up to 28 MB a shard, whatever the number of shards. Here the bytes of answers on their
 way, of answers waiting for delivery and of lines being written share one limit.
@@ -8,6 +8,9 @@ waiting whose child waits for data. Liveness: an empty budget grants any
 size, and when nothing has moved for ``STALL_S`` (children that hang, holding what was fetched for
 them) the longest waiting shard whose child waits for data is granted beyond the limit, so that one
 hanging child never stops the others. Reading ahead is never granted beyond it.
+
+Credit: what comes cannot be sized before it is there. A publisher therefore holds a
+:class:`Credit`, which it fills before it lets anything come and spends on what came.
 """
 
 from __future__ import annotations
@@ -36,11 +39,66 @@ SMALLEST_ANSWER_BYTES = 64 * 1024
 _REMEMBERED = 8
 
 
+class Credit:
+    """What one publisher may receive before it asks again.
+
+    A publisher that asks for records refills before each request, spends what the answer takes,
+    and gives back the rest. One whose records are pushed refills, spends on each event as it comes,
+    and refills before it lets more come.
+    """
+
+    def __init__(self, budget: ByteBudget, is_awaited: Callable[[], bool]) -> None:
+        """Made by :meth:`ByteBudget.credit` only; empty."""
+        self._budget = budget
+        self._is_awaited = is_awaited
+        self._unspent = 0
+
+    @property
+    def unspent_bytes(self) -> int:
+        """What may come without another :meth:`refill`."""
+        return self._unspent
+
+    async def refill(self, size_bytes: int) -> None:
+        """Wait until there is credit for so many bytes.
+
+        While it waits it holds none, so that publishers with a little each never wait for each
+        other.
+
+        Args:
+            size_bytes: > 0; more than the limit is granted when nothing else is reserved.
+
+        Cancellation: the credit is empty.
+        """
+        if self._unspent < size_bytes:
+            self.give_back()
+            await self._budget.admit(size_bytes, self._is_awaited)
+            self._unspent = size_bytes
+
+    def spend(self, size_bytes: int) -> Reservation:
+        """Turn credit into the reservation of what came; never waits.
+
+        Args:
+            size_bytes: > 0; what exceeds the credit is accounted for beyond it, and beyond the
+                limit, because it is there already.
+        """
+        covered = min(self._unspent, size_bytes)
+        self._unspent -= covered
+        if size_bytes > covered:
+            self._budget.move(size_bytes - covered)
+        return Reservation(self._budget, size_bytes)
+
+    def give_back(self) -> None:
+        """Return what was not spent; may be called again."""
+        unspent, self._unspent = self._unspent, 0
+        if unspent:
+            self._budget.move(-unspent)
+
+
 class Reservation:
     """Bytes taken from a budget; give them back with :meth:`release`."""
 
     def __init__(self, budget: ByteBudget, size_bytes: int) -> None:
-        """Made by :meth:`ByteBudget.reserve` only."""
+        """Made by :meth:`Credit.spend` only."""
         self._budget = budget
         self.size_bytes = size_bytes
 
@@ -60,7 +118,7 @@ class _Entry:
 
     size_bytes: int
     turn: asyncio.Future[None]
-    is_urgent: Callable[[], bool]
+    is_awaited: Callable[[], bool]
 
 
 class ByteBudget:
@@ -99,27 +157,28 @@ class ByteBudget:
         """Note the size of an answer."""
         self._recent.append(max(SMALLEST_ANSWER_BYTES, size_bytes))
 
-    async def reserve(
-        self, size_bytes: int, *, is_urgent: Callable[[], bool] = lambda: True
-    ) -> Reservation:
-        """Wait for room.
+    def credit(self, *, is_awaited: Callable[[], bool]) -> Credit:
+        """The credit of one publisher, empty.
 
         Args:
-            size_bytes: > 0; more than the limit is granted when nothing else is reserved.
-            is_urgent: asked while waiting; False = only for reading ahead, nobody misses it yet.
+            is_awaited: asked while it waits; False = it only reads ahead, nobody misses it yet.
+        """
+        return Credit(self, is_awaited)
 
-        Cancellation: nothing is reserved.
+    async def admit(self, size_bytes: int, is_awaited: Callable[[], bool]) -> None:
+        """Wait for room and take it; called by credits.
+
+        Cancellation: nothing is taken.
         """
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = _Entry(size_bytes, turn, is_urgent)
+        entry = _Entry(size_bytes, turn, is_awaited)
         self._waiting.append(entry)
         self.look_again()
         if not turn.done():
             await self._turn(entry)
-        return Reservation(self, size_bytes)
 
     def move(self, change_bytes: int) -> None:
-        """Account for a change and let in whoever fits now; called by reservations."""
+        """Account for a change and let in whoever fits now; called by credits and reservations."""
         self._used += change_bytes
         self._peak = max(self._peak, self._used)
         self._moved_at = self._clock.monotonic()
@@ -134,7 +193,7 @@ class ByteBudget:
         """Whose turn it is: the first urgent one, else the first."""
         if not self._waiting:
             return None
-        return next((one for one in self._waiting if one.is_urgent()), self._waiting[0])
+        return next((one for one in self._waiting if one.is_awaited()), self._waiting[0])
 
     def _fits(self, size_bytes: int) -> bool:
         return self._used == 0 or self._used + size_bytes <= self._limit
@@ -164,7 +223,7 @@ class ByteBudget:
                 await asyncio.shield(entry.turn)
         except TimeoutError:
             stalled_s = self._clock.monotonic() - self._moved_at
-            if stalled_s >= STALL_S and self._next() is entry and entry.is_urgent():
+            if stalled_s >= STALL_S and self._next() is entry and entry.is_awaited():
                 log.warning(
                     "Nothing was delivered for %.0f s while %d bytes wait for their children; "
                     "reading on beyond the memory budget",

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections import deque
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mld.decide.polling import (
@@ -37,10 +38,9 @@ if TYPE_CHECKING:
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.stream import Stream
     from mld.ports.aws import Kinesis
-    from mld.ports.clock import Clock
-    from mld.ports.metrics import Metrics
-    from mld.ports.offload import Offload
     from mld.services.retrieval.byte_budget import ByteBudget, Reservation
+    from mld.services.retrieval.records_publisher import PublisherFactory
+    from mld.services.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ _NEAR_TIP_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollingParts:
-    """What all publishers of a process share.
+    """What all publishers of a stream share.
 
     Attributes:
         initial_timestamp_s: of an AT_TIMESTAMP start, else None.
@@ -66,21 +66,24 @@ class PollingParts:
     stream: Stream
     config: RetrievalConfig
     budget: ByteBudget
-    offload: Offload
-    clock: Clock
-    metrics: Metrics
+    runtime: Runtime
     initial_timestamp_s: float | None = None
 
 
+def polling_publishers(parts: PollingParts) -> PublisherFactory:
+    """The factory of a stream that is polled."""
+    return partial(PollingPublisher, parts=parts)
+
+
 class PollingPublisher:
-    """One shard's answers, in order."""
+    """One shard's answers, in order; a :class:`RecordsPublisher`."""
 
     def __init__(self, shard_id: str, parts: PollingParts) -> None:
         """Nothing is fetched before :meth:`start` and :meth:`run`."""
         self._shard_id = shard_id
         self._parts = parts
         self._config = parts.config
-        self._clock = parts.clock
+        self._clock = parts.runtime.clock
         self._position: ReadPosition | None = None
         self._delivered: ReadPosition | None = None
         self._iterator: str | None = None
@@ -92,7 +95,8 @@ class PollingPublisher:
         self._success_at: float | None = None
         self._behind_s: float | None = None
         self._is_first_call = True
-        self._report = FetchReport(shard_id, parts.clock, parts.metrics)
+        self._report = FetchReport(shard_id, parts.runtime.clock, parts.runtime.metrics)
+        self._credit = parts.budget.credit(is_awaited=self._is_awaited)
         self._expected_bytes: int | None = None
         self._rewinds = 0
         self._has_ended = False
@@ -228,7 +232,7 @@ class PollingPublisher:
         except NotFound as error:
             log.info("%s: the shard or its stream is gone: %s", self._shard_id, error)
             if self._rewinds == rewinds:
-                self._enqueue(vanished(), await self._parts.budget.reserve(1))
+                self._enqueue(vanished(), self._credit.spend(1))
         except MldError as error:
             if self._report.failed(error) and self._rewinds == rewinds:
                 self._iterator = None
@@ -260,10 +264,8 @@ class PollingPublisher:
             self._delivered = replace(self._delivered, latest_since_s=since_s)
 
     async def _get_records(self, iterator: str, rewinds: int) -> None:
-        reservation = await self._parts.budget.reserve(
-            _READING_FACTOR * self._expectation(), is_urgent=self._is_awaited
-        )
-        is_kept = False
+        await self._credit.refill(_READING_FACTOR * self._expectation())
+        reservation: Reservation | None = None
         began = self._clock.monotonic()
         succeeded = False
         try:
@@ -272,21 +274,23 @@ class PollingPublisher:
                 Limit=self._config.max_records,
                 **({"StreamARN": self._parts.stream.arn} if self._parts.stream.arn else {}),
             )
-            reservation.resize(max(1, len(body)))
+            reservation = self._credit.spend(max(1, len(body)))
+            self._credit.give_back()
             batch = await self._read(body)
             succeeded = True
             if self._rewinds == rewinds:
-                is_kept = True
                 self._enqueue(batch, reservation)
+                reservation = None
         finally:
             self._report.measure("getRecords", began, succeeded=succeeded)
-            if not is_kept:
+            self._credit.give_back()
+            if reservation is not None:
                 reservation.release()
 
     async def _read(self, body: bytes) -> Batch:
         if len(body) < _OFFLOAD_BYTES:
             return read_batch(body)
-        return await self._parts.offload.run(read_batch, body)
+        return await self._parts.runtime.offload.run(read_batch, body)
 
     def _expectation(self) -> int:
         """Bytes to reserve for the next answer."""

@@ -1,12 +1,21 @@
-"""What every way of getting a shard's records hands to its consumer."""
+"""Getting one shard's records: what the consumer needs, whichever way they come.
+
+Polling is one way; records that are pushed are another. A consumer is given a factory, so that
+each stream can have its own way.
+
+Source: RecordsPublisher (KCL 3.5.1).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    from mld.decide.polling import ReadPosition
     from mld.model.record import Batch
+    from mld.model.sequence import ExtendedSequenceNumber
     from mld.services.retrieval.byte_budget import Reservation
 
 
@@ -15,7 +24,7 @@ class FetchedBatch:
     """A batch on its way to the consumer.
 
     Attributes:
-        batch: the answer.
+        batch: the answer, or what was pushed.
         reservation: its bytes; the consumer releases them when the line is written.
         fetched_at: reading of the monotonic clock when it came.
     """
@@ -23,3 +32,69 @@ class FetchedBatch:
     batch: Batch
     reservation: Reservation
     fetched_at: float
+
+
+class RecordsPublisher(Protocol):
+    """One shard's batches, in order, without holes.
+
+    The consumer calls :meth:`start` once, runs :meth:`run` in a task of its own, takes batches with
+    :meth:`next_batch`, cancels the task, and calls :meth:`close`.
+    """
+
+    @property
+    def delivered(self) -> ReadPosition:
+        """How far batches were handed out; a place for :meth:`rewind`.
+
+        Raises:
+            RuntimeError: it was not started.
+        """
+        ...
+
+    @property
+    def latest_since_s(self) -> float | None:
+        """Epoch seconds at which reading at LATEST began; None if it did not."""
+        ...
+
+    async def start(
+        self, position: ExtendedSequenceNumber, latest_since_s: float | None = None
+    ) -> None:
+        """Begin at a checkpoint; the records come as soon as :meth:`run` runs.
+
+        Args:
+            position: the checkpoint.
+            latest_since_s: when reading at LATEST had begun before (epoch seconds); None = now.
+        """
+        ...
+
+    async def run(self) -> None:
+        """Get records until cancelled; no failing call ends it.
+
+        After the end of the shard it only waits for a :meth:`rewind`.
+        """
+        ...
+
+    async def next_batch(self) -> FetchedBatch | None:
+        """The next batch, waiting for it; the last one says that the shard ended.
+
+        Returns:
+            None when :meth:`interrupt` was called while waiting.
+
+        Cancellation: nothing is lost, the next call gets the same batch.
+        """
+        ...
+
+    def interrupt(self) -> None:
+        """Let a waiting :meth:`next_batch` return."""
+        ...
+
+    def rewind(self, to: ReadPosition) -> None:
+        """Get again what came after a position; what was not handed out yet is dropped."""
+        ...
+
+    async def close(self) -> None:
+        """Give the memory of undelivered batches back; :meth:`run` must have been cancelled."""
+        ...
+
+
+#: Shard id -> its publisher, not started. One per stream.
+PublisherFactory: TypeAlias = Callable[[str], RecordsPublisher]

@@ -27,7 +27,8 @@ from mld.services.consuming.shard_consumer import ShardConsumer
 from mld.services.leases.lease_renewer import LeaseRenewer
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.retrieval.byte_budget import ByteBudget
-from mld.services.retrieval.polling_publisher import PollingParts
+from mld.services.retrieval.polling_publisher import PollingParts, polling_publishers
+from mld.services.runtime import Runtime
 from mld.services.shards.lease_cleanup import LeaseCleanup
 from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd
@@ -115,23 +116,29 @@ class World:
         )
         self.cleanup = LeaseCleanup(self.store, detector, self.config.shards, self.clock)
         self.budget = ByteBudget(budget_bytes, self.clock)
+        self.runtime = Runtime(
+            clock=self.clock,
+            rng=self.rng,
+            ids=CountingIds("id"),
+            metrics=self.metrics,
+            offload=self.offload,
+        )
         self.polling = PollingParts(
             kinesis=self.kinesis,
             stream=STREAM,
             config=self.config.retrieval,
             budget=self.budget,
-            offload=self.offload,
-            clock=self.clock,
-            metrics=self.metrics,
+            runtime=self.runtime,
         )
         self.parts = ConsumerParts(
             config=self.config,
-            polling=self.polling,
+            runtime=self.runtime,
+            stream=STREAM,
+            publishers=polling_publishers(self.polling),
             renewer=self.renewer,
             shard_end=ShardEnd(self.store, self.clock, random.Random(5), self.metrics),
             cleanup=self.cleanup,
             launcher=self.children,
-            rng=self.rng,
             pid=4711,
         )
 

@@ -10,7 +10,7 @@ from tests.sim.loop import SimLoop
 
 
 def reserve(budget, size_bytes):
-    return asyncio.run(budget.reserve(size_bytes))
+    return budget.credit(is_awaited=lambda: True).spend(size_bytes)
 
 
 def test_a_worker_that_never_had_much_returns_nothing():
@@ -44,7 +44,7 @@ def test_the_loop_looks_every_half_minute():
     memory = MemoryReturn(budget, lambda: released.append(1))
 
     async def live():
-        (await budget.reserve(BURST_BYTES)).release()
+        reserve(budget, BURST_BYTES).release()
         async with asyncio.TaskGroup() as group:
             looking = group.create_task(memory.run())
             await asyncio.sleep(LOOK_S - 1)

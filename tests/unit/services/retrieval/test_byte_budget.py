@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from mld.services.retrieval.byte_budget import LARGEST_ANSWER_BYTES, STALL_S, ByteBudget
+from tests.fakes.budget import reserve
 from tests.fakes.clock import LoopClock
 from tests.sim.loop import run
 
@@ -26,10 +27,10 @@ async def is_granted(task):
 
 def test_reservations_are_granted_in_the_order_of_asking():
     async def test(budget):
-        first = await budget.reserve(90)
+        first = await reserve(budget, 90)
         async with asyncio.TaskGroup() as group:
-            large = group.create_task(budget.reserve(50))
-            small = group.create_task(budget.reserve(5))
+            large = group.create_task(reserve(budget, 50))
+            small = group.create_task(reserve(budget, 5))
             assert not await is_granted(large)
             assert not await is_granted(small)  # it would fit, but it came later
             first.release()
@@ -42,7 +43,7 @@ def test_reservations_are_granted_in_the_order_of_asking():
 
 def test_an_empty_budget_grants_any_size():
     async def test(budget):
-        huge = await budget.reserve(1000)
+        huge = await reserve(budget, 1000)
         assert budget.used_bytes == 1000
         huge.release()
 
@@ -51,9 +52,9 @@ def test_an_empty_budget_grants_any_size():
 
 def test_a_correction_lets_the_next_in():
     async def test(budget):
-        first = await budget.reserve(90)
+        first = await reserve(budget, 90)
         async with asyncio.TaskGroup() as group:
-            second = group.create_task(budget.reserve(40))
+            second = group.create_task(reserve(budget, 40))
             assert not await is_granted(second)
             first.resize(10)
             assert await is_granted(second)
@@ -64,7 +65,7 @@ def test_a_correction_lets_the_next_in():
 
 def test_a_correction_upward_never_waits():
     async def test(budget):
-        first = await budget.reserve(10)
+        first = await reserve(budget, 10)
         first.resize(500)
         assert budget.used_bytes == 500
         first.release()
@@ -76,9 +77,9 @@ def test_a_correction_upward_never_waits():
 
 def test_hanging_children_do_not_stop_the_other_shards():
     async def test(budget):
-        await budget.reserve(100)  # never given back
+        await reserve(budget, 100)  # never given back
         began = asyncio.get_running_loop().time()
-        others = [await budget.reserve(50) for _ in range(3)]
+        others = [await reserve(budget, 50) for _ in range(3)]
         waited_s = asyncio.get_running_loop().time() - began
         assert 3 * STALL_S <= waited_s < 3 * STALL_S + 1
         assert budget.used_bytes == 250
@@ -89,11 +90,11 @@ def test_hanging_children_do_not_stop_the_other_shards():
 
 def test_reading_ahead_is_never_granted_beyond_the_limit():
     async def test(budget):
-        holding = await budget.reserve(100)
+        holding = await reserve(budget, 100)
         missed = False
         async with asyncio.TaskGroup() as group:
-            ahead = group.create_task(budget.reserve(50, is_urgent=lambda: missed))
-            other = group.create_task(budget.reserve(50))
+            ahead = group.create_task(reserve(budget, 50, is_awaited=lambda: missed))
+            other = group.create_task(reserve(budget, 50))
             await asyncio.sleep(2.5 * STALL_S)
             assert other.done()  # it came later, but its child waits for data
             assert not ahead.done()
@@ -108,14 +109,14 @@ def test_reading_ahead_is_never_granted_beyond_the_limit():
 
 def test_who_reads_ahead_keeps_nobody_waiting_whose_child_waits_for_data():
     async def test(budget):
-        holding = await budget.reserve(60)
+        holding = await reserve(budget, 60)
         missed = False
         async with asyncio.TaskGroup() as group:
-            ahead = group.create_task(budget.reserve(50, is_urgent=lambda: missed))
+            ahead = group.create_task(reserve(budget, 50, is_awaited=lambda: missed))
             assert not await is_granted(ahead)
-            small = group.create_task(budget.reserve(30))
+            small = group.create_task(reserve(budget, 30))
             assert await is_granted(small)
-            large = group.create_task(budget.reserve(60))
+            large = group.create_task(reserve(budget, 60))
             assert not await is_granted(large)
             small.result().release()
             assert not await is_granted(ahead)
@@ -132,11 +133,11 @@ def test_who_reads_ahead_keeps_nobody_waiting_whose_child_waits_for_data():
 
 def test_who_becomes_urgent_is_seen_when_told():
     async def test(budget):
-        holding = await budget.reserve(60)
+        holding = await reserve(budget, 60)
         missed = [False, False]
         async with asyncio.TaskGroup() as group:
-            first = group.create_task(budget.reserve(50, is_urgent=lambda: missed[0]))
-            second = group.create_task(budget.reserve(40, is_urgent=lambda: missed[1]))
+            first = group.create_task(reserve(budget, 50, is_awaited=lambda: missed[0]))
+            second = group.create_task(reserve(budget, 40, is_awaited=lambda: missed[1]))
             assert not await is_granted(second)
             missed[1] = True
             budget.look_again()
@@ -150,13 +151,13 @@ def test_who_becomes_urgent_is_seen_when_told():
 
 def test_a_slow_but_moving_process_stays_within_the_limit():
     async def test(budget):
-        holding = await budget.reserve(100)
+        holding = await reserve(budget, 100)
         async with asyncio.TaskGroup() as group:
-            waiting = group.create_task(budget.reserve(60))
+            waiting = group.create_task(reserve(budget, 60))
             for _ in range(5):
                 await asyncio.sleep(STALL_S * 0.9)
                 holding.release()
-                holding = await budget.reserve(1) if waiting.done() else holding
+                holding = await reserve(budget, 1) if waiting.done() else holding
                 if waiting.done():
                     break
             assert waiting.done()
@@ -167,10 +168,10 @@ def test_a_slow_but_moving_process_stays_within_the_limit():
 
 def test_a_cancelled_wait_reserves_nothing_and_lets_the_next_in():
     async def test(budget):
-        first = await budget.reserve(60)
+        first = await reserve(budget, 60)
         async with asyncio.TaskGroup() as group:
-            large = group.create_task(budget.reserve(90))
-            small = group.create_task(budget.reserve(30))
+            large = group.create_task(reserve(budget, 90))
+            small = group.create_task(reserve(budget, 30))
             assert not await is_granted(small)
             large.cancel()
             assert await is_granted(small)
@@ -182,9 +183,9 @@ def test_a_cancelled_wait_reserves_nothing_and_lets_the_next_in():
 
 def test_a_grant_that_meets_its_cancellation_is_given_back():
     async def test(budget):
-        first = await budget.reserve(60)
+        first = await reserve(budget, 60)
         async with asyncio.TaskGroup() as group:
-            waiting = group.create_task(budget.reserve(90))
+            waiting = group.create_task(reserve(budget, 90))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             first.release()
@@ -203,5 +204,81 @@ def test_the_first_answer_of_a_shard_is_expected_like_recent_ones_of_others(answ
         for size in answers:
             budget.remember(size)
         assert budget.expected_bytes() == expected
+
+    in_budget(test)
+
+
+def test_credit_that_was_not_spent_is_given_back():
+    async def test(budget):
+        credit = budget.credit(is_awaited=lambda: True)
+        await credit.refill(80)
+        answer = credit.spend(30)
+        assert (credit.unspent_bytes, budget.used_bytes) == (50, 80)
+        credit.give_back()
+        credit.give_back()
+        assert budget.used_bytes == 30
+        answer.release()
+        assert budget.used_bytes == 0
+
+    in_budget(test)
+
+
+def test_what_came_beyond_the_credit_is_accounted_for():
+    async def test(budget):
+        credit = budget.credit(is_awaited=lambda: True)
+        await credit.refill(80)
+        event = credit.spend(130)
+        assert (credit.unspent_bytes, budget.used_bytes) == (0, 130)
+        event.release()
+        assert budget.used_bytes == 0
+
+    in_budget(test)
+
+
+def test_pushed_events_are_let_in_while_there_is_credit():
+    async def test(budget):
+        credit = budget.credit(is_awaited=lambda: True)
+        await credit.refill(60)
+        events = [credit.spend(25), credit.spend(25)]
+        async with asyncio.TaskGroup() as group:
+            refilling = group.create_task(credit.refill(60))
+            assert not await is_granted(refilling)
+            assert budget.used_bytes == 50  # the rest is not held while it waits
+            events[0].release()
+            assert await is_granted(refilling)
+        await credit.refill(60)  # it has that much
+        assert budget.used_bytes == 85
+
+    in_budget(test)
+
+
+def test_publishers_with_a_little_credit_do_not_wait_for_each_other():
+    async def test(budget):
+        both = [budget.credit(is_awaited=lambda: True) for _ in range(2)]
+        for credit in both:
+            await credit.refill(50)
+            credit.spend(10).release()
+        async with asyncio.TaskGroup() as group:
+            waits = [group.create_task(credit.refill(70)) for credit in both]
+            assert await is_granted(waits[0])
+            both[0].give_back()
+            assert await is_granted(waits[1])
+        both[1].give_back()
+        assert budget.used_bytes == 0
+
+    in_budget(test)
+
+
+def test_a_cancelled_refill_leaves_the_credit_empty():
+    async def test(budget):
+        credit = budget.credit(is_awaited=lambda: True)
+        await credit.refill(50)
+        holding = budget.credit(is_awaited=lambda: True).spend(40)
+        async with asyncio.TaskGroup() as group:
+            refilling = group.create_task(credit.refill(70))
+            assert not await is_granted(refilling)
+            refilling.cancel()
+        assert (credit.unspent_bytes, budget.used_bytes) == (0, 40)
+        holding.release()
 
     in_budget(test)

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import logging
+import random
 from collections import deque
 
 import pytest
@@ -23,7 +24,9 @@ from mld.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber as A
 from mld.model.stream import Stream
 from mld.services.retrieval.byte_budget import ByteBudget
 from mld.services.retrieval.polling_publisher import PollingParts, PollingPublisher
-from tests.fakes.clock import LoopClock
+from mld.services.runtime import Runtime
+from tests.fakes.budget import reserve
+from tests.fakes.clock import CountingIds, LoopClock
 from tests.sim.loop import run
 from tests.unit.services.consumer_world import Inline, RecordedMetrics
 
@@ -110,9 +113,13 @@ class Fetching:
             stream=stream or Stream(name="orders"),
             config=RetrievalConfig(**config),
             budget=self.budget,
-            offload=self.offload,
-            clock=self.clock,
-            metrics=self.metrics,
+            runtime=Runtime(
+                clock=self.clock,
+                rng=random.Random(1),
+                ids=CountingIds(),
+                metrics=self.metrics,
+                offload=self.offload,
+            ),
             initial_timestamp_s=timestamp_s,
         )
         self.publisher = PollingPublisher("shard-1", parts)
@@ -466,7 +473,7 @@ def test_a_rewind_after_the_end_reads_the_end_again():
 
 def test_while_nobody_waits_nothing_is_read_ahead_beyond_the_memory_budget():
     async def test(world):
-        hanging = await world.budget.reserve(100 * 2**20)
+        hanging = await reserve(world.budget, 100 * 2**20)
         first = await world.publisher.next_batch()  # it waits, so it gets one beyond the limit
         assert first is not None
         calls = len(world.kinesis.calls)
