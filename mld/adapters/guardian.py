@@ -78,6 +78,7 @@ class Guardian:
                 [self._python, "-I", "-S", "-B", str(_PROGRAM)],
                 stdin=theirs,
                 stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,  # it must not wait for a reader that stalls
                 cwd="/",
                 start_new_session=True,
             )

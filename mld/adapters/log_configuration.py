@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mld.adapters.background_output import unblock_handlers
 from mld.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def read_log_configuration(path: str) -> LogConfiguration:
 
 
 def apply_python(configuration: dict[str, Any]) -> None:
-    """Hand a dictConfig to the logging module.
+    """Hand a dictConfig to the logging module; its handlers get threads, so that none blocks.
 
     Raises:
         ConfigError: the logging module refuses it.
@@ -98,6 +99,7 @@ def apply_python(configuration: dict[str, Any]) -> None:
     except (ValueError, TypeError, AttributeError, ImportError) as error:
         why = f"{error}: {error.__cause__}" if error.__cause__ else str(error)
         raise ConfigError(f"Error while loading log configuration: {why}") from None
+    unblock_handlers()
 
 
 def _from_json(data: bytes) -> LogConfiguration:

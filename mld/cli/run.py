@@ -40,20 +40,29 @@ def run(options: RunOptions) -> int:
     Args:
         options: the parsed command line.
     """
+    from mld.adapters.background_output import background_output
+
+    with background_output():
+        try:
+            return _run(options)
+        except MldError as error:
+            print(error, file=sys.stderr)
+            if isinstance(error, ConfigError):
+                print("For more information, run: kcl-mld --help", file=sys.stderr)
+            return error.exit_code
+        except Exception:
+            log.exception("An unexpected error ends the worker")
+            return 1
+
+
+def _run(options: RunOptions) -> int:
     from mld.adapters.system_clock import RandomIds
     from mld.cli.loading import load_config, start_logging
 
-    try:
-        check_protocol_package()
-        start_logging(options)
-        config = load_config(options.properties_file, worker_id=RandomIds().new_id())
-        code = _serve(config, options)
-    except MldError as error:
-        print(error, file=sys.stderr)
-        if isinstance(error, ConfigError):
-            print("For more information, run: kcl-mld --help", file=sys.stderr)
-        return error.exit_code
-    return code
+    check_protocol_package()
+    start_logging(options)
+    config = load_config(options.properties_file, worker_id=RandomIds().new_id())
+    return _serve(config, options)
 
 
 def check_protocol_package() -> None:

@@ -255,6 +255,7 @@ class Application:
         executable: Sequence[str] | None = None,
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        launcher: Sequence[str] = (),
         **properties: str | None,
     ) -> Running:
         """Start a worker.
@@ -265,6 +266,7 @@ class Application:
             executable: another program than the scripted child.
             arguments: further ones of the command line.
             environment: replaces variables of the embedded AWS; an empty value removes one.
+            launcher: a command that makes itself the daemon, whose command line follows.
             properties: replace those of the application; None removes one.
         """
         folder = self.folder / f"{worker}-{len(self._workers)}"
@@ -293,7 +295,7 @@ class Application:
         )
         env = self.aws.environment_for_child() | {"JOURNAL": str(folder)} | dict(environment or {})
         run = Running(
-            (sys.executable, "-m", "mld", "--properties", str(file), *arguments),
+            (*launcher, sys.executable, "-m", "mld", "--properties", str(file), *arguments),
             folder,
             {name: value for name, value in env.items() if value},
         )

@@ -1,0 +1,236 @@
+"""Standard error and output that never hold up whoever writes: a thread of their own does it.
+
+A pipe that nobody reads, a terminal after Ctrl-S or a blocked log driver stops every write, and
+with it the event loop: leases would be lost and no signal heard. Therefore the daemon's
+``sys.stderr`` and ``sys.stdout`` are replaced while it runs, which covers logging, ``print``,
+warnings and tracebacks alike. Handlers of the operator's own logging configuration, which may wait
+for a socket or a disk, get a thread each.
+
+A stream's thread writes to the descriptor itself: a buffered stream has a lock, and the interpreter
+would wait for it at its end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import io
+import logging
+import logging.handlers
+import os
+import select
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, TextIO, cast
+
+from mld.adapters.background_queue import MAX_BYTES, MAX_ITEMS, BackgroundQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_log = logging.getLogger(__name__)
+
+#: At the end, so long may what waits take.
+DRAIN_S = 2.0
+#: A line that is longer than this does not wait for its end.
+_LONGEST_LINE = 2**16
+
+
+class BackgroundOutput(io.TextIOBase):
+    """A text stream whose ``write`` returns at once; safe in all threads.
+
+    Args:
+        target: the stream that is stood in for; its descriptor is used if it has one.
+        max_bytes: bound of what waits.
+        max_messages: bound of their number; one call of ``write`` with whole lines is one.
+    """
+
+    def __init__(
+        self, target: TextIO, *, max_bytes: int = MAX_BYTES, max_messages: int = MAX_ITEMS
+    ) -> None:
+        self._target = target
+        write_out = _writer_of(target)
+        self._queue = BackgroundQueue[bytes](
+            "output",
+            lambda chunks: write_out(b"".join(chunks)),
+            self._tell_dropped,
+            max_bytes=max_bytes,
+            max_items=max_messages,
+        )
+        self._unfinished = ""
+        self._writing = threading.RLock()  # guards the line; the collector may log in here
+
+    @property
+    def dropped(self) -> int:
+        """Messages that found no room since the start."""
+        return self._queue.dropped
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """Of the target."""
+        return self._target.encoding or "utf-8"
+
+    @property
+    def errors(self) -> str:  # type: ignore[override, mutable-override]
+        """What cannot be encoded is shown as an escape."""
+        return "backslashreplace"
+
+    def isatty(self) -> bool:
+        """Whether a terminal shows what is written."""
+        return self._target.isatty()
+
+    def fileno(self) -> int:
+        """Of the target; writing there may block."""
+        return self._target.fileno()
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Take a text; a line without its end waits for it or for :meth:`flush`."""
+        with self._writing:
+            whole, end, rest = (self._unfinished + text).rpartition("\n")
+            self._unfinished = rest
+            if end:
+                self._put(whole + end)
+            if len(rest) > _LONGEST_LINE:
+                self.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        """Hand over an unfinished line; waits for nothing."""
+        with self._writing:
+            text, self._unfinished = self._unfinished, ""
+            if text:
+                self._put(text)
+
+    def end(self, timeout_s: float = DRAIN_S) -> bool:
+        """Wait until all is written, but no longer than this; later messages are ignored.
+
+        Returns:
+            False when something is left, which is lost if the process ends now.
+        """
+        self.flush()
+        return self._queue.end(timeout_s)
+
+    def _put(self, text: str) -> None:
+        data = text.encode(self.encoding, self.errors)
+        self._queue.put(data, len(data))
+
+    def _tell_dropped(self, count: int, seconds: float) -> None:
+        name = getattr(self._target, "name", "this stream")
+        _log.warning(_DROPPED, count, seconds, name, extra={"count": count})
+
+
+_DROPPED = "%d log messages were dropped in the last %.0f s: %s did not take them in time"
+
+
+def _writer_of(target: TextIO) -> Callable[[bytes], None]:
+    """What writes bytes to where a stream goes, waiting as long as it takes."""
+    try:
+        number = target.fileno()
+    except (OSError, ValueError):  # it stands for a buffer
+        return lambda data: _write_text(target, data)
+    return lambda data: _write_all(number, data)
+
+
+def _write_text(target: TextIO, data: bytes) -> None:
+    target.write(data.decode(target.encoding or "utf-8"))
+    target.flush()
+
+
+def _write_all(number: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest.nbytes:
+        try:
+            rest = rest[os.write(number, rest) :]
+        except BlockingIOError:  # whoever shares it with us made it non-blocking
+            select.select([], [number], [])
+
+
+class BackgroundHandler(logging.handlers.QueueHandler):
+    """Stands before a handler that may have to wait.
+
+    Args:
+        target: called in a thread of its own, in the order of the records.
+        max_bytes: bound of the texts that wait.
+        max_messages: bound of their number.
+    """
+
+    def __init__(
+        self, target: logging.Handler, *, max_bytes: int = MAX_BYTES, max_messages: int = MAX_ITEMS
+    ) -> None:
+        super().__init__(None)  # type: ignore[arg-type] # enqueue() knows another one
+        self.setLevel(target.level)
+        self._target = target
+        self.waiting = BackgroundQueue[logging.LogRecord](
+            "log-handler",
+            self._handle_all,
+            self._tell_dropped,
+            max_bytes=max_bytes,
+            max_items=max_messages,
+        )
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Take a record whose text is made already."""
+        self.waiting.put(record, len(record.getMessage()))
+
+    def _handle_all(self, records: Sequence[logging.LogRecord]) -> None:
+        for record in records:
+            self._target.handle(record)
+
+    def _tell_dropped(self, count: int, seconds: float) -> None:
+        name = self._target.name or type(self._target).__name__
+        _log.warning(_DROPPED, count, seconds, name, extra={"count": count})
+
+
+def unblock_handlers() -> None:
+    """Put a :class:`BackgroundHandler` before every handler of every logger that may wait."""
+    made: dict[logging.Handler, BackgroundHandler] = {}
+    for logger in _loggers():
+        for place, handler in enumerate(logger.handlers):
+            if not _is_quick(handler):
+                logger.handlers[place] = made.setdefault(handler, BackgroundHandler(handler))
+
+
+def _is_quick(handler: logging.Handler) -> bool:
+    stream = getattr(handler, "stream", None)
+    return isinstance(handler, logging.handlers.QueueHandler | logging.NullHandler) or isinstance(
+        stream, BackgroundOutput
+    )
+
+
+def _loggers() -> Iterator[logging.Logger]:
+    yield logging.getLogger()
+    for logger in list(logging.Logger.manager.loggerDict.values()):
+        if isinstance(logger, logging.Logger):
+            yield logger
+
+
+@contextlib.contextmanager
+def background_output() -> Iterator[None]:
+    """Replace ``sys.stderr`` and ``sys.stdout`` inside the block.
+
+    At its end what waits is written, for :data:`DRAIN_S` at most. A stream that takes nothing stays
+    replaced, and a handler that takes nothing is not closed, so that the end of the process waits
+    for neither.
+    """
+    before = sys.stderr, sys.stdout
+    errors, output = BackgroundOutput(sys.stderr), BackgroundOutput(sys.stdout)
+    sys.stderr, sys.stdout = cast("TextIO", errors), cast("TextIO", output)
+    try:
+        yield
+    finally:
+        until = time.monotonic() + DRAIN_S
+        handlers = {
+            h for one in _loggers() for h in one.handlers if isinstance(h, BackgroundHandler)
+        }
+        for handler in handlers:
+            if not handler.waiting.end(max(0.0, until - time.monotonic())):
+                atexit.unregister(logging.shutdown)
+        if errors.end(max(0.0, until - time.monotonic())):
+            sys.stderr = before[0]
+        if output.end(max(0.0, until - time.monotonic())):
+            sys.stdout = before[1]
