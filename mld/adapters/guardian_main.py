@@ -156,7 +156,8 @@ def send(pids: list[int], number: signal.Signals) -> None:
 
 def main() -> None:
     """Listen until the pipe closes, then end the sessions."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    for name in ("INT", "TERM", "HUP", "QUIT", "USR1", "USR2"):
+        number = getattr(signal, f"SIG{name}")
         signal.signal(number, signal.SIG_IGN)
     watch = Watch()
     rest = b""

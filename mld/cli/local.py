@@ -25,7 +25,7 @@ from mld.local.overrides import overridden, starts_at_latest, target_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Runs the daemon of this very package: where the user stands, which is the daemon's working
 #: directory too, may be a folder `mld` or a `protocol.py` that is not ours.
 #: Its stdin ends with the process that started it, however that ends; so then does the daemon.
@@ -182,9 +182,13 @@ class Stopping:
 
 @contextmanager
 def stop_on_signals() -> Iterator[Stopping]:
-    """Handle SIGINT and SIGTERM by a :class:`Stopping` until the block ends."""
+    """Handle SIGINT, SIGTERM and SIGHUP by a :class:`Stopping` until the block ends."""
     stopping = Stopping()
-    before = [(number, signal.signal(number, stopping.receive)) for number in _SIGNALS]
+    before = [
+        (number, signal.signal(number, stopping.receive))
+        for number in _SIGNALS
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN  # nohup
+    ]
     try:
         yield stopping
     except KeyboardInterrupt:

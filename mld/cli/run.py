@@ -2,7 +2,7 @@
 
 Exit codes: 0 a clean stop; 1 a child or the runtime failed; 2 usage or configuration; 3 no
 credentials; 4 stream or table missing; 5 the lease table belongs to a fleet that this version
-cannot serve; 128 + signal when a stop was cut short.
+cannot serve; 128 + the first signal when a stop was cut short: 129, 130 or 143.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 import pathlib
-import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ import protocol
 from mld.errors import AwsError, ChildFailed, ConfigError, MldError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from mld.app import RealWorld, Worker
     from mld.cli.run_options import RunOptions
@@ -31,7 +30,6 @@ log = logging.getLogger(__name__)
 
 #: After the drain, so long may the last metrics take.
 _METRICS_S = 2.0
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(options: RunOptions) -> int:
@@ -94,6 +92,7 @@ def _serve(config: Config, options: RunOptions) -> int:
 
 async def _main(config: Config, options: RunOptions, world: RealWorld) -> int:
     from mld.app import build
+    from mld.cli.signals import handled_signals
 
     stream = await _stream(config, world)
     worker = build(config, world.ports, stream)
@@ -104,7 +103,12 @@ async def _main(config: Config, options: RunOptions, world: RealWorld) -> int:
         " ".join(config.child.argv),
         config.worker_id,
     )
-    received = _handle_signals(worker)
+    with handled_signals(worker) as received:
+        return await _work(worker, options, received)
+
+
+async def _work(worker: Worker, options: RunOptions, received: Sequence[int]) -> int:
+    """Run the worker to its end and say how it ended; the exit code."""
     try:
         async with _status_server(worker, options):
             outcome = await worker.scheduler.run()
@@ -136,25 +140,6 @@ async def _stream(config: Config, world: RealWorld) -> Stream:
         except AwsError as error:
             log.warning("Own account unknown, reading the ARN's stream by name: %s", error)
     return stream_to_read(config.stream, world.region, account)
-
-
-def _handle_signals(worker: Worker) -> list[int]:
-    """First signal: graceful stop; second: now. The list fills with what was received."""
-    received: list[int] = []
-
-    def on_signal(number: int) -> None:
-        received.append(number)
-        if len(received) == 1:
-            log.info("%s received, stopping", signal.Signals(number).name)
-            worker.scheduler.stop()
-        else:
-            log.warning("%s received again, stopping now", signal.Signals(number).name)
-            worker.scheduler.stop_now()
-
-    loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, on_signal, number)
-    return received
 
 
 @contextlib.asynccontextmanager

@@ -230,7 +230,16 @@ async def until_asked(scheduler: FakeScheduler, number: int, times: int) -> None
         await scheduler.was_asked()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.fixture
+def hangup() -> Iterator[None]:
+    """SIGHUP has its default action, also where the tests were started by nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangup")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_the_first_signal_asks_for_a_stop_and_a_complete_one_is_a_success(daemon, capsys, number):
     async def work(scheduler: FakeScheduler) -> StopOutcome:
         await until_asked(scheduler, number, 1)
@@ -257,6 +266,66 @@ def test_a_second_signal_stops_now_and_the_first_one_gives_the_code(daemon, caps
     assert "2 leases will expire" in said
 
 
+@pytest.mark.usefixtures("hangup")
+def test_a_second_hangup_does_not_cut_the_stop_short(daemon, capsys):
+    async def work(scheduler: FakeScheduler) -> StopOutcome:
+        await until_asked(scheduler, signal.SIGHUP, 1)
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGTERM)  # the first of its kind
+        await asyncio.sleep(0.1)
+        return CUT_SHORT
+
+    code, started = daemon(work)
+    assert code == 129
+    assert started.scheduler.asked == ["stop"]
+    assert "SIGTERM received, the worker stops already" in capsys.readouterr().err
+
+
+def test_a_worker_under_nohup_goes_on_after_a_hangup(daemon):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    async def work(_scheduler: FakeScheduler) -> StopOutcome:
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.sleep(0.05)
+        return COMPLETE
+
+    code, started = daemon(work)
+    assert signal.signal(signal.SIGHUP, before) is signal.SIG_IGN
+    assert code == 0
+    assert started.scheduler.asked == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_signals_without_a_meaning_are_told_and_end_nothing(daemon, capsys, number):
+    async def work(_scheduler: FakeScheduler) -> StopOutcome:
+        os.kill(os.getpid(), number)
+        await asyncio.sleep(0.05)
+        return COMPLETE
+
+    code, started = daemon(work)
+    assert (code, started.scheduler.asked) == (0, [])
+    assert f"{number.name} received: it has no meaning" in capsys.readouterr().err
+
+
+def test_sigquit_tells_the_state_and_the_worker_goes_on(daemon, capsys):
+    async def work(_scheduler: FakeScheduler) -> StopOutcome:
+        os.kill(os.getpid(), signal.SIGQUIT)
+        await asyncio.sleep(0.5)
+        return COMPLETE
+
+    code, started = daemon(work)
+    assert (code, started.scheduler.asked) == (0, [])
+    said = [json.loads(line)["msg"] for line in capsys.readouterr().err.splitlines()]
+    (state,) = [text for text in said if text.startswith("State at SIGQUIT:")]
+    shown = json.loads(state.partition("\n")[2])
+    assert shown["worker_id"] == started.config.worker_id
+    assert shown["readiness"]["ready"] is True
+    (tasks,) = [text for text in said if text.startswith("Tasks at SIGQUIT:")]
+    assert ".work" in tasks
+    (threads,) = [text for text in said if text.startswith("Threads at SIGQUIT:")]
+    assert "MainThread" in threads
+
+
 def test_a_stop_that_is_cut_short_without_a_signal_is_a_failure(daemon):
     assert daemon(ends_with(CUT_SHORT))[0] == 1
 
@@ -265,6 +334,7 @@ def test_afterwards_signals_do_what_they_did_before(daemon):
     daemon(ends_with(COMPLETE))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGQUIT) is signal.SIG_DFL
 
 
 # --- streams by ARN

@@ -1,0 +1,92 @@
+"""What a daemon is doing, for people: the stacks of its tasks and of its threads.
+
+Tasks are looked at in the loop. Threads are dumped by ``faulthandler`` inside the signal's handler,
+so that it works while the loop hangs; it writes into a pipe that never blocks, and a thread passes
+the text on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import select
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mld.adapters.pipes import enlarge_pipe
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterator
+
+#: So many names of tasks with one stack are shown.
+_NAMES = 8
+#: The handler writes a dump in small pieces; after so long without another one it is complete.
+_QUIET_S = 0.2
+_ROOT = str(Path(__file__).resolve().parents[2]) + os.sep
+
+
+def task_stacks(tasks: set[asyncio.Task[Any]]) -> str:
+    """Where tasks wait, the innermost call last; tasks that wait at one place are told together."""
+    places: dict[tuple[str, ...], list[str]] = {}
+    for task in tasks:
+        places.setdefault(tuple(_awaited(task.get_coro())), []).append(task.get_name())
+    text = [f"{len(tasks)} tasks"]
+    for place, names in sorted(places.items(), key=lambda item: sorted(item[1])):
+        shown = ", ".join(sorted(names)[:_NAMES])
+        more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+        text += [f"task {shown}{more}:", *(f"  {call}" for call in place)]
+    return "\n".join(text)
+
+
+def _awaited(awaitable: Any) -> Iterator[str]:
+    """The calls from a coroutine down to what it waits for."""
+    while awaitable is not None:
+        frame = next(
+            (f for name in ("cr", "gi", "ag") if (f := getattr(awaitable, f"{name}_frame", None))),
+            None,
+        )
+        if frame is None:
+            return
+        code = frame.f_code
+        yield f"{code.co_filename.removeprefix(_ROOT)}:{frame.f_lineno} {code.co_qualname}"
+        awaitable = getattr(awaitable, "cr_await", None) or getattr(awaitable, "gi_yieldfrom", None)
+
+
+@contextlib.contextmanager
+def thread_stacks_on(number: int, tell: Callable[[str], None]) -> Iterator[None]:
+    """Inside the block a signal has the stacks of all threads told; its handler is called as well.
+
+    Args:
+        number: of the signal; a handler of the loop must be there already.
+        tell: called in a thread with the text.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    enlarge_pipe(writing)
+    thread = threading.Thread(target=_read_dumps, args=(reading, tell), name="dump", daemon=True)
+    thread.start()
+    faulthandler.register(number, file=writing, all_threads=True, chain=True)
+    try:
+        yield
+    finally:
+        faulthandler.unregister(number)
+        os.close(writing)
+        thread.join()
+
+
+def _read_dumps(reading: int, tell: Callable[[str], None]) -> None:
+    with os.fdopen(reading, "rb", buffering=0) as pipe:
+        while text := pipe.read(2**16):
+            while select.select([pipe], [], [], _QUIET_S)[0] and (more := pipe.read(2**16)):
+                text += more
+            tell(_with_names(text.decode("utf-8", "replace").rstrip()))
+
+
+def _with_names(text: str) -> str:
+    """The dump has numbers; people know names."""
+    for thread in threading.enumerate():
+        text = text.replace(f"hread 0x{thread.ident or 0:016x}", f"hread {thread.name}")
+    return text.replace(_ROOT, "")

@@ -1,0 +1,92 @@
+"""Signals other than those of a plain stop: hang-ups, requests for a dump, and meaningless ones."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.process.daemon import CHECKPOINT, STATUS, alive, child_pids, heard, shard_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.process.daemon import Application
+
+pytestmark = pytest.mark.process
+
+
+def with_hangup(action: str) -> tuple[str, ...]:
+    """Becomes the daemon, with that action of SIGHUP: ``SIG_DFL``, or ``SIG_IGN`` as by nohup."""
+    code = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.{action}); os.execv(sys.argv[1], sys.argv[1:])"
+    return (sys.executable, "-c", code.replace("{action}", action))
+
+
+def test_a_hangup_stops_gracefully(new_app: Callable[..., Application]) -> None:
+    app = new_app()
+    app.put(5)
+    run = app.start(launcher=with_hangup("SIG_DFL"))
+    run.wait_for_actions("checkpoint")
+    run.signal(signal.SIGHUP)
+    assert run.ends() == 0, run.output
+    assert heard(run.child_of(0))[-4:] == ["shutdownRequested", "checkpoint", "leaseLost", "EOF"]
+    assert app.owners() == {shard_id(0): None}
+    assert not any(alive(pid) for pid in child_pids(run))
+
+
+def test_a_hangup_whose_stop_is_cut_short_ends_with_129(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app()
+    app.put(5)
+    run = app.start(
+        {
+            "processRecords": [[CHECKPOINT, STATUS]],
+            "shutdownRequested": [[["sleep", 60], STATUS]],
+        },
+        launcher=with_hangup("SIG_DFL"),
+        shutdownGraceMillis="1000",
+    )
+    run.wait_for_actions("checkpoint")
+    run.signal(signal.SIGHUP)
+    run.wait_for_log("SIGHUP received, stopping")
+    run.signal(signal.SIGHUP)
+    assert run.ends() == 129, run.output
+    assert "SIGHUP received, the worker stops already" in run.output
+
+
+def test_a_worker_under_nohup_ignores_hangups(new_app: Callable[..., Application]) -> None:
+    app = new_app()
+    app.put(5)
+    run = app.start(launcher=with_hangup("SIG_IGN"))
+    run.wait_for_actions("checkpoint")
+    run.signal(signal.SIGHUP)
+    app.put(5)
+    run.wait_for_actions("checkpoint", 2)
+    assert run.stop() == 0, run.output
+    assert "SIGHUP" not in run.output
+
+
+def test_a_request_for_a_dump_and_meaningless_signals_end_nothing(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app()
+    app.put(5)
+    run = app.start(arguments=("--log-format", "json"))
+    run.wait_for_actions("checkpoint")
+    for number in (signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE):
+        run.signal(number)
+    run.wait_for_log("Threads at SIGQUIT")
+    run.wait_for_log("SIGUSR2 received")
+    app.put(5)
+    run.wait_for_actions("checkpoint", 2)
+    assert run.stop() == 0, run.output
+    said = [json.loads(line)["msg"] for line in run.stderr.splitlines()]
+    (state,) = [text for text in said if text.startswith("State at SIGQUIT")]
+    (lease,) = json.loads(state.partition("\n")[2])["leases"]
+    assert (lease["shard_id"], lease["state"]) == (shard_id(0), "PROCESSING")
+    (tasks,) = [text for text in said if text.startswith("Tasks at SIGQUIT")]
+    assert f"task shard {shard_id(0)}:" in tasks
