@@ -28,7 +28,7 @@ from mld.spark.errors import SparkConfigError, SparkUnreachable
 from mld.spark.failures import describe, is_server_gone, is_session_lost, status_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -110,20 +110,6 @@ class ConnectSessions:
             self._session = None
         _log.info("the session with Spark is given up; a new one follows")
         _end(session, release=False)
-
-    @contextlib.contextmanager
-    def tagged(self, tag: str) -> Iterator[SparkSession]:
-        """The session, its calls of this thread tagged, so that :meth:`interrupt` finds them.
-
-        Args:
-            tag: not empty, without commas.
-        """
-        session = self.get()
-        session.addTag(tag)
-        try:
-            yield session
-        finally:
-            session.removeTag(tag)
 
     def interrupt(self, tag: str) -> None:
         """End the operations that carry a tag, of any thread.
