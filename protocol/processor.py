@@ -54,7 +54,7 @@ class Checkpointer:
         Raises:
             CheckpointError: it was not stored; its ``value`` says why.
             LocalProtocolError: called outside the callback that the checkpointer was made for.
-            RemoteProtocolError: the daemon went away or answered with something else.
+            RemoteProtocolError: the daemon has ended or answered with something else.
         """
         self._ask(CheckpointRequest(sequence_number, sub_sequence_number))
 
@@ -72,7 +72,7 @@ class Checkpointer:
         Raises:
             CheckpointError: it was not stored; its ``value`` says why.
             LocalProtocolError: the daemon has not announced it, or called outside the callback.
-            RemoteProtocolError: the daemon went away or answered with something else.
+            RemoteProtocolError: the daemon has ended or answered with something else.
         """
         self._ask(Intent(number, after, to, app_id))
 

@@ -48,7 +48,7 @@ def check_stream(settings: Settings, *, by_arn: bool) -> tuple[str, StreamArn | 
             " passed in.",
         )
     elif name and not _STREAM_NAME.match(name):
-        text = f"{mask(name)!r} is no name that a stream can have: the Java daemon would retry for ever"
+        text = f"{mask(name)!r} is not a valid stream name: the Java daemon would retry for ever"
         settings.error("streamName", text, "letters, digits, _ . - and no blanks")
     return name, arn
 
@@ -112,7 +112,7 @@ def check_table_name(settings: Settings, table: str, application: str) -> None:
         key = "applicationName" if table == application else "tableName"
         settings.error(
             key,
-            f"{mask(table)!r} is no name that a table can have: the Java daemon fails 20 times and"
+            f"{mask(table)!r} is not a valid table name: the Java daemon fails 20 times and"
             " exits 0",
             "3 to 255 letters, digits, _ . - and no blanks",
         )

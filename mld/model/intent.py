@@ -68,8 +68,8 @@ def intent_from(attribute: Mapping[str, Any] | None) -> Intent | BrokenIntent | 
     number = str(content.get("n", {}).get("N", ""))
     texts = [content.get(name, {}).get("S") for name in _TEXTS]
     if not (number.isascii() and number.isdigit()) or int(number) < 1:
-        return BrokenIntent(f"{INTENT}.n is no whole number from 1 on")
+        return BrokenIntent(f"{INTENT}.n is not a whole number from 1 on")
     for name, text in zip(_TEXTS, texts, strict=True):
         if not isinstance(text, str):
-            return BrokenIntent(f"{INTENT}.{name} is no text")
+            return BrokenIntent(f"{INTENT}.{name} is not a text")
     return Intent(int(number), *texts)

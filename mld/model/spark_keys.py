@@ -153,7 +153,7 @@ def size_bytes(text: str) -> int:
         ValueError: it is no size.
     """
     if (match := _SIZE.fullmatch(text.strip())) is None:
-        raise ValueError(f"{text!r} is no size; write it like 16m")
+        raise ValueError(f"{text!r} is not a size; write it like 16m")
     return int(match[1]) * _SCALE[match[2].lower()]
 
 
@@ -164,7 +164,7 @@ def duration_s(text: str) -> float:
         ValueError: it is no duration.
     """
     if (match := _DURATION.fullmatch(text.strip())) is None:
-        raise ValueError(f"{text!r} is no duration; write it like 50ms, 5s or 2m")
+        raise ValueError(f"{text!r} is not a duration; write it like 50ms, 5s or 2m")
     return float(match[1]) * _SECONDS[match[2]]
 
 
@@ -172,11 +172,11 @@ def whole_number(text: str) -> int:
     """``10000`` -> 10000.
 
     Raises:
-        ValueError: it is no whole number.
+        ValueError: it is not a whole number.
     """
     stripped = text.strip()
     if not (stripped.isascii() and stripped.isdigit()):
-        raise ValueError(f"{text!r} is no whole number")
+        raise ValueError(f"{text!r} is not a whole number")
     return int(stripped)
 
 

@@ -103,7 +103,7 @@ def _maker(process: Any, processor: Any) -> Callable[[], SparkRecordProcessor]:
     if isinstance(process, type) and issubclass(process, SparkRecordProcessor):
         raise SparkConfigError(f"write run(processor={process.__name__}) for a class")
     if not callable(process):
-        raise SparkConfigError(f"run(): {process!r} is no function process(df, ctx)")
+        raise SparkConfigError(f"run(): {process!r} is not a function process(df, ctx)")
     return lambda: FunctionProcessor(process)
 
 
@@ -151,7 +151,7 @@ def load_app(path: str | Path, args: Sequence[str] = ()) -> Pipeline:
     except OSError as error:
         raise SparkConfigError(f"the app {path} can't be read: {error.strerror}") from error
     except (SyntaxError, ValueError) as error:
-        raise SparkConfigError(f"the app {path} is no Python program: {error}") from error
+        raise SparkConfigError(f"the app {path} is not a Python program: {error}") from error
     main = ModuleType("__main__")
     main.__dict__.update(__file__=str(file), __builtins__=__builtins__)
     sys.modules["__main__"] = main

@@ -58,7 +58,7 @@ def load(name: str) -> Baseline:
     except (OSError, ValueError, LookupError, TypeError) as error:
         known = ", ".join(names())
         raise ValueError(
-            f"{name} is no report ({error}); give the path of one, or one of: {known}"
+            f"{name} is not a report ({error}); give the path of one, or one of: {known}"
         ) from error
 
 

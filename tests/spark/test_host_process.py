@@ -262,7 +262,7 @@ FAILING_STARTS = {
     "no such property": ({"spark.bach.maxRecords": "1"}, {}, None, 2, "no such property"),
     "an app that raises": ({}, {}, "1 / 0", 2, "ZeroDivisionError"),
     "an app without run": ({}, {}, "pass", 2, "did not call run()"),
-    "an app that is no Python": ({}, {}, "def", 2, "is no Python program"),
+    "an app that is no Python": ({}, {}, "def", 2, "is not a Python program"),
     "an app with two calls": ({}, {}, "TWICE", 2, "run() was called twice"),
     "an app that exits": ({}, {}, "raise SystemExit(3)", 2, "ended before run(): exit code 3"),
     "the server": ({}, {"FAKE_START": "unreachable"}, None, 69, "no memory"),

@@ -173,7 +173,7 @@ class Engine:
         try:
             run.run()
         except BaseException as error:  # noqa: BLE001 - a runner must outlive every job
-            _log.exception("a job ended in a way that nobody foresaw")
+            _log.exception("a job ended with an unexpected error")
             for ticket in run.tickets:
                 ticket.fail(BatchFailed(f"{ticket.shard_id}: {error!r}"))
         finally:

@@ -130,7 +130,7 @@ class JobRun:
         except RunAlone:
             return _one_by_one(tickets)
         except MergeRefused as refusal:
-            _log.info("Spark refuses merged plans; they are united for once: %s", refusal)
+            _log.info("Spark refuses merged plans; they are united this time: %s", refusal)
             return [_Group(tickets, refused=len(tickets))]
         except Exception as error:  # noqa: BLE001 - judged, and told to whom it concerns
             return self._after_failure(group, error)

@@ -48,7 +48,7 @@ def local_root(text: str) -> Path:
     elif colon and "/" not in scheme and rest.startswith("/"):
         raise SinkRefused(
             f"spark.sink.path={text}: the parquet sink needs a file system with an atomic rename, "
-            f"which {scheme}:// hasn't. Set spark.sink=delta"
+            f"which {scheme}:// does not have. Set spark.sink=delta"
         )
     if found := sorted(_PATTERN & set(text)):
         raise SinkRefused(

@@ -56,7 +56,7 @@ class Planned:
 
 
 class FunctionFailed(BatchFailed):
-    """The user's function raised, or returned what is no answer."""
+    """The user's function raised, or returned something that cannot be used."""
 
 
 class RunAlone(Exception):

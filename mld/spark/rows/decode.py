@@ -214,7 +214,7 @@ def _columns(ddl: str, spark: SparkSession) -> StructType:
         if is_session_lost(error) or is_server_gone(error):
             raise
         first = str(error).strip().partition("\n")[0]
-        raise SparkConfigError(f"the decoder's schema {ddl!r} is no DDL: {first}") from error
+        raise SparkConfigError(f"the decoder's schema {ddl!r} is not DDL: {first}") from error
 
 
 def _flat_ddl(columns: StructType) -> str:
@@ -264,5 +264,5 @@ def _avro_names(schema: str) -> tuple[str, ...]:
         return tuple(str(entry["name"]) for entry in found["fields"])
     except (ValueError, KeyError, TypeError) as error:
         raise SparkConfigError(
-            "the decoder's schema is no Avro record schema in JSON with its fields"
+            "the decoder's schema is not an Avro record schema in JSON with its fields"
         ) from error

@@ -189,7 +189,7 @@ def connect_address(url: str) -> tuple[str, int]:
         parsed = urllib.parse.urlparse("http" + url[2:])
         host, port = parsed.hostname, parsed.port
     except ValueError as error:
-        raise SparkConfigError(f"spark.remote is no URL: {error}") from error
+        raise SparkConfigError(f"spark.remote is not a URL: {error}") from error
     if not host or parsed.path not in ("", "/"):
         raise SparkConfigError(f"spark.remote must look like sc://host:{_DEFAULT_PORT}/;name=value")
     return host, port or _DEFAULT_PORT

@@ -130,9 +130,11 @@ class ShardSession:
                 if not self._is_abandoned:
                     self._wire.say(Status(message.action))
         except ProtocolError as error:
-            raise BatchFailed(f"{self._name}: the conversation broke: {error}") from error
+            raise BatchFailed(
+                f"{self._name}: the conversation with the daemon failed: {error}"
+            ) from error
         except (BrokenPipeError, ConnectionError):
-            _log.info("%s: the daemon went away", self._name)
+            _log.info("%s: the daemon has ended", self._name)
         finally:
             self._end()
 

@@ -258,12 +258,12 @@ def write_tasks(config: SparkConfig) -> int | None:
     So: the cores of a ``local`` master; one task a batch elsewhere (None).
 
     Raises:
-        SparkConfigError: ``spark.sink.options.writeTasks`` is no whole number.
+        SparkConfigError: ``spark.sink.options.writeTasks`` is not a whole number.
     """
     if (text := config.sink_options.get(_TASKS_OPTION)) is not None:
         if not (text.isascii() and text.isdigit()):
             raise SparkConfigError(
-                f"spark.sink.options.{_TASKS_OPTION}: {text!r} is no whole number"
+                f"spark.sink.options.{_TASKS_OPTION}: {text!r} is not a whole number"
             )
         return int(text)
     match = _LOCAL.fullmatch(config.master) if config.is_embedded else None

@@ -39,7 +39,7 @@ _log = logging.getLogger("mld.spark.worker.isolated")
 
 _EOF_GRACE_S = 1.0
 _ABANDON_GRACE_S = 2.0
-_GONE = (SparkChildError.exit_code, "the Spark host went away")
+_GONE = (SparkChildError.exit_code, "the Spark host has ended")
 
 
 def main(argv: Sequence[str] | None = None, parts: Parts | None = None) -> NoReturn:
@@ -144,7 +144,7 @@ class _Worker:
                 return word["url"], word["token"]
             if "exit" in word:
                 _fail(word)
-        raise SparkUnreachable("the Spark host went away")
+        raise SparkUnreachable("the Spark host has ended")
 
     def has_news(self) -> bool:
         """True if it said something more, or ended."""

@@ -283,7 +283,7 @@ def test_the_arn_of_kclpys_sample_gives_the_name_only():
 
 @pytest.mark.parametrize("name", ["a b", "name\\ \\ ", "x" * 129])
 def test_a_name_that_no_stream_can_have_is_an_error(name):
-    assert "no name that a stream can have" in errors(built(streamName=name))[-1]
+    assert "not a valid stream name" in errors(built(streamName=name))[-1]
 
 
 # --- tables
@@ -298,7 +298,7 @@ def test_the_table_is_the_applications_unless_named():
 @pytest.mark.parametrize("name", ["ab", "app  ", "a/b/c", "x" * 256])
 def test_a_name_that_no_table_can_have_is_an_error(name):
     (found,) = errors(built(applicationName=name))
-    assert "no name that a table can have" in found
+    assert "not a valid table name" in found
     assert built("tableName = leases", applicationName=name).config is not None
 
 

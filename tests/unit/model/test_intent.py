@@ -54,12 +54,12 @@ def test_an_intent_is_a_map_of_four():
     [
         ({"S": "3"}, "is of type S, not M"),
         ({"NULL": True}, "is of type NULL, not M"),
-        ({"M": {}}, "n is no whole number"),
-        ({"M": ATTRIBUTE["M"] | {"n": {"N": "0"}}}, "n is no whole number"),
-        ({"M": ATTRIBUTE["M"] | {"n": {"N": "1.5"}}}, "n is no whole number"),
-        ({"M": ATTRIBUTE["M"] | {"n": {"S": "3"}}}, "n is no whole number"),
-        ({"M": ATTRIBUTE["M"] | {"to": {"N": "3"}}}, "to is no text"),
-        ({"M": {"n": {"N": "3"}, "after": {"S": ""}, "to": {"S": ""}}}, "appId is no text"),
+        ({"M": {}}, "n is not a whole number"),
+        ({"M": ATTRIBUTE["M"] | {"n": {"N": "0"}}}, "n is not a whole number"),
+        ({"M": ATTRIBUTE["M"] | {"n": {"N": "1.5"}}}, "n is not a whole number"),
+        ({"M": ATTRIBUTE["M"] | {"n": {"S": "3"}}}, "n is not a whole number"),
+        ({"M": ATTRIBUTE["M"] | {"to": {"N": "3"}}}, "to is not a text"),
+        ({"M": {"n": {"N": "3"}, "after": {"S": ""}, "to": {"S": ""}}}, "appId is not a text"),
     ],
 )
 def test_what_is_no_intent_is_broken_and_does_not_hide_the_lease(attribute, why):

@@ -13,10 +13,10 @@ def test_every_default_is_a_good_value():
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [
-        ("spark.batch.maxRecords", "many", "no whole number"),
+        ("spark.batch.maxRecords", "many", "not a whole number"),
         ("spark.batch.maxRecords", "0", "less than the least"),
-        ("spark.batch.maxBytes", "16 apples", "no size"),
-        ("spark.batch.maxDelay", "soon", "no duration"),
+        ("spark.batch.maxBytes", "16 apples", "not a size"),
+        ("spark.batch.maxDelay", "soon", "not a duration"),
         ("spark.batch.maxDelay", "50ms", "less than the least"),
         ("spark.sink", "paper", "not one of parquet, delta"),
     ],

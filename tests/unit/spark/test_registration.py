@@ -66,7 +66,7 @@ def test_an_app_runs_as_it_would_from_the_command_line(app, tmp_path):
     ("text", "message"),
     [
         ("", "did not call run()"),
-        ("def", "is no Python program"),
+        ("def", "is not a Python program"),
         ("raise SystemExit('bye')", "ended before run(): exit code bye"),
         (
             "from mld.spark import run\ntry:\n    run(print)\nexcept BaseException:\n    pass",
@@ -78,7 +78,7 @@ def test_an_app_runs_as_it_would_from_the_command_line(app, tmp_path):
         ),
         ("from mld.spark import run\nrun()", "either a function"),
         ("from mld.spark import run\nrun(print, processor=print)", "either a function"),
-        ("from mld.spark import run\nrun(7)", "7 is no function"),
+        ("from mld.spark import run\nrun(7)", "7 is not a function"),
         ("from mld.spark import run\nrun(processor=7)", "7 cannot be called"),
         ("from mld.spark import run\nrun(print, decoder='xml')", "not one of raw, json"),
         ("from mld.spark import run\nrun(print, on_error='skip')", "not one of fail, null"),
