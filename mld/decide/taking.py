@@ -46,9 +46,12 @@ class TakeReason(StrEnum):
     """Why leases are taken in a cycle, or why none is."""
 
     EMPTY = "the table has no leases"
-    VERY_OLD = "nobody has renewed them for very long"
-    AVAILABLE = "they are free or expired"
+    UNOWNED = "they have no owner"
+    VERY_OLD = "nobody has renewed them for a long time"
+    FULL = "this worker holds as many as maxLeasesForWorker allows"
+    AVAILABLE = "they have no owner or have expired"
     STEAL = "another worker has more than its share"
+    NO_SURPLUS = "no other worker has more than its share"
     BALANCED = "this worker has its share"
 
 
@@ -59,7 +62,7 @@ class TakeLimits:
     Attributes:
         failover_s: > 0; a counter unchanged for longer than this means expired.
         max_leases: upper bound of leases of this worker, >= 1.
-        max_steal: leases stolen in one cycle, >= 1.
+        max_steal: leases stolen in one cycle, >= 0.
         prefer_very_old: take very old leases first and beyond the target.
     """
 
@@ -142,7 +145,8 @@ def plan_taking(
         worker_id: this worker.
         held: keys of leases that this worker holds by its own clock; they count as its own and
             live, whatever an outdated scan shows.
-        limits: see :class:`TakeLimits`.
+        limits: see :class:`TakeLimits`; Java peers expect that a worker steals ``max_steal`` leases
+            an interval, so a look in between has none.
         rng: shuffles the candidates, so that workers don't race for the same ones.
 
     Source: DynamoDBLeaseTaker.computeLeasesToTake and chooseLeasesToSteal (3.5.1).
@@ -203,15 +207,49 @@ def _choose(
     if limits.prefer_very_old and very_old:
         # Beyond the target, and instead of everything else: a lease must not stay unread because
         # those who could read it are at their target.
-        return _some(very_old, limits.max_leases - mine, rng), TakeReason.VERY_OLD
+        return _take_very_old(very_old, limits.max_leases - mine, rng)
     needed = target - mine
     if needed <= 0:
         return [], TakeReason.BALANCED
     if free:
-        return _some(free, needed, rng), TakeReason.AVAILABLE
+        return _open_first(free, needed, rng), TakeReason.AVAILABLE
     victim_leases = live[_fullest(live, rng)]
-    chosen = _some(victim_leases, _steal_count(len(victim_leases), target, needed, limits), rng)
-    return chosen, TakeReason.STEAL if chosen else TakeReason.BALANCED
+    count = _steal_count(len(victim_leases), target, needed, limits)
+    chosen = _steal(victim_leases, live[worker_id], count, rng)
+    return chosen, TakeReason.STEAL if chosen else TakeReason.NO_SURPLUS
+
+
+def _take_very_old(
+    very_old: list[Lease], room: int, rng: random.Random
+) -> tuple[list[Lease], TakeReason]:
+    chosen = _open_first(very_old, room, rng)
+    if not chosen:
+        return [], TakeReason.FULL
+    is_unowned = all(lease.lease_owner is None for lease in chosen)
+    return chosen, TakeReason.UNOWNED if is_unowned else TakeReason.VERY_OLD
+
+
+def _open_first(leases: list[Lease], limit: int, rng: random.Random) -> list[Lease]:
+    """Random ones, those of finished shards last: they have no records to read.
+
+    They are taken nevertheless, because they count in every worker's fair share and their owner
+    deletes them.
+    """
+    shuffled = rng.sample(leases, len(leases))
+    return sorted(shuffled, key=lambda lease: lease.is_finished)[: max(0, limit)]
+
+
+def _steal(
+    victim_leases: list[Lease], own: list[Lease], count: int, rng: random.Random
+) -> list[Lease]:
+    """Random ones: of unfinished shards as many as even them out, of finished ones the rest."""
+    unfinished = [lease for lease in victim_leases if not lease.is_finished]
+    finished = [lease for lease in victim_leases if lease.is_finished]
+    surplus = len(unfinished) - sum(not lease.is_finished for lease in own)
+    # What the finished ones can't make up is owed from the others: counts are evened out anyway.
+    open_count = min(count, max(surplus // 2, count - len(finished)))
+    chosen = rng.sample(unfinished, max(0, open_count))
+    return chosen + rng.sample(finished, count - len(chosen))
 
 
 def _steal_count(victim_has: int, target: int, needed: int, limits: TakeLimits) -> int:
@@ -230,7 +268,3 @@ def _fullest(live: Mapping[str, list[Lease]], rng: random.Random) -> str:
     """One of the workers with the most leases; by chance, so that stealing workers spread."""
     most = max(len(leases) for leases in live.values())
     return rng.choice(sorted(worker for worker, leases in live.items() if len(leases) == most))
-
-
-def _some(leases: list[Lease], limit: int, rng: random.Random) -> list[Lease]:
-    return rng.sample(leases, min(len(leases), max(0, limit)))

@@ -243,7 +243,8 @@ class Scheduler:
             reason = await consumer.run()
             if reason is ShutdownReason.SHARD_END:
                 self._finished[key] = token
-                self._children_may_start()
+                if not held.lease.is_finished:  # else its children were there before we had it
+                    self._children_may_start()
             elif (now_held := renewer.get(key)) is not None and now_held.token == token:
                 await renewer.drop(key, token)
         except asyncio.CancelledError:

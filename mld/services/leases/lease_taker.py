@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mld.decide.backoff import backoff_s
@@ -52,16 +52,16 @@ class TakeOutcome:
 
     def __str__(self) -> str:
         if self.plan is None:
-            return f"took nothing, because the table could not be read: {self.error}"
+            return f"Took no leases: the lease table could not be read: {self.error}"
         plan = self.plan
-        share = f"{plan.mine} of {plan.total} held, target {plan.target}, {plan.workers} workers"
+        share = f"{plan.mine} of {plan.total}, target: {plan.target}, workers: {plan.workers}"
         if not plan.leases:
-            return f"took nothing, because {plan.reason} ({share})"
-        missed = f" and missed {len(self.missed)}" if self.missed else ""
-        return f"took {len(self.taken)}{missed}, because {plan.reason} ({share})"
+            return f"Took no leases: {plan.reason} (held: {share})"
+        count = f"{len(self.taken)} of {len(plan.leases)}" if self.missed else f"{len(self.taken)}"
+        return f"Took {count} leases: {plan.reason} (held before: {share})"
 
 
-def _weight(outcome: TakeOutcome) -> int:
+def _level(outcome: TakeOutcome) -> int:
     if outcome.plan is None:
         return logging.WARNING
     return logging.INFO if outcome.plan.leases else logging.DEBUG
@@ -100,7 +100,7 @@ class LeaseTaker:
         self._under_way: set[str] = set()
 
     def wake(self) -> None:
-        """Look now: leases were created, or one of ours lapsed."""
+        """Look now: leases were created."""
         self._woken.wake()
 
     def stop(self) -> None:
@@ -115,29 +115,36 @@ class LeaseTaker:
                 pass
 
     async def run(self) -> None:
-        """Look at once and then with Java's pause, until stopped or cancelled."""
+        """Look at once, then with Java's pause and whenever woken, until stopped or cancelled.
+
+        A look that was woken steals nothing: all workers count on one batch of steals a pause.
+        """
+        is_due, due_at = True, 0.0
         while self._may_hold():
             try:
-                outcome = await self.take_once()
+                outcome = await self.take_once(may_steal=is_due)
             except Exception:
                 # A defect in one cycle must not end the taking for good.
                 log.exception("A cycle of taking leases failed")
                 pause_s = self._config.taker_interval_s
             else:
                 pause_s = self._pause_after(outcome)
+            next_at = self._clock.monotonic() + pause_s
+            due_at = next_at if is_due else min(due_at, next_at)
             if self._may_hold():
-                await self._woken.wait(pause_s)
+                is_due = not await self._woken.wait(due_at - self._clock.monotonic())
 
-    async def take_once(self) -> TakeOutcome:
+    async def take_once(self, *, may_steal: bool = True) -> TakeOutcome:
         """Scan the table, decide, take."""
         started_at = self._clock.monotonic()
-        outcome = await self._cycle()
+        limits = self._limits if may_steal else replace(self._limits, max_steal=0)
+        outcome = await self._cycle(limits)
         self._count("Success", int(outcome.error is None))
         self._time("Time", self._clock.monotonic() - started_at)
-        log.log(_weight(outcome), "Cycle of taking leases: %s", outcome)
+        log.log(_level(outcome), "%s", outcome)
         return outcome
 
-    async def _cycle(self) -> TakeOutcome:
+    async def _cycle(self, limits: TakeLimits) -> TakeOutcome:
         try:
             scan = await self._store.scan()
         except AwsError as error:
@@ -152,7 +159,7 @@ class LeaseTaker:
             scan.finished_at,
             self._worker_id,
             frozenset(held.lease.lease_key for held in self._renewer.held()),
-            self._limits,
+            limits,
             self._rng,
         )
         self._report(plan)

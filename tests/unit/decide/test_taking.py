@@ -5,6 +5,7 @@ import random
 import pytest
 
 from mld.decide.taking import NEVER, Sighting, TakeLimits, TakeReason, look, plan_taking
+from mld.model.sequence import SHARD_END
 from tests.fakes.lease_world import lease
 
 F = 10.0
@@ -103,7 +104,7 @@ def test_very_old_is_strictly_more_than_three_failover_times(seen_at, reason):
 def test_new_free_leases_are_all_taken_beyond_the_target_when_priority_is_on():
     outcome = plan(rows(free=3, bar=1))
     assert (outcome.target, len(outcome.leases), outcome.very_old) == (2, 3, 3)
-    assert outcome.reason is TakeReason.VERY_OLD
+    assert outcome.reason is TakeReason.UNOWNED
 
 
 def test_new_free_leases_are_taken_up_to_the_target_when_priority_is_off():
@@ -121,7 +122,7 @@ def test_a_sole_worker_takes_everything_in_its_first_cycle_with_or_without_prior
 def test_with_very_old_leases_and_no_room_nothing_is_taken_and_nothing_stolen():
     outcome = plan(rows(free=1, me=2, bar=9), limit=limits(max_leases=2))
     assert outcome.leases == ()
-    assert outcome.reason is TakeReason.VERY_OLD
+    assert outcome.reason is TakeReason.FULL
 
 
 def test_a_released_lease_that_was_known_is_only_available():
@@ -137,7 +138,7 @@ def test_a_released_lease_that_was_known_is_only_available():
 def test_nothing_is_stolen_when_the_others_are_at_the_target_and_one_is_missing():
     outcome = plan(rows(bar=2, baz=2, me=1))
     assert (outcome.workers, outcome.target, outcome.needed, outcome.leases) == (3, 2, 1, ())
-    assert outcome.reason is TakeReason.BALANCED
+    assert outcome.reason is TakeReason.NO_SURPLUS
 
 
 def test_one_is_stolen_from_the_fullest():
@@ -217,6 +218,55 @@ def test_leases_held_by_our_own_clock_are_ours_whatever_an_outdated_scan_says():
     assert outcome.leases == (leases[1],)
 
 
+# -- finished shards ------------------------------------------------------------------------------
+
+
+def ended(number, **fields):
+    return lease(number, lease_counter=5, checkpoint=SHARD_END, **fields)
+
+
+def finished_of(outcome):
+    return sum(row.is_finished for row in outcome.leases)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("priority", [True, False])
+def test_free_leases_with_records_to_read_are_taken_before_those_of_finished_shards(seed, priority):
+    leases = [ended(number) for number in range(6)] + [lease(6), lease(7)]
+    limit = limits(max_leases=3, prefer_very_old=priority)
+    outcome = plan(leases, limit=limit, seed=seed)
+    assert [row.is_finished for row in outcome.leases] == [False, False, True]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_stealing_evens_out_leases_with_records_to_read_first(seed):
+    leases = [lease(n, lease_owner="bar", lease_counter=5) for n in range(4)]
+    leases += [ended(n, lease_owner="bar") for n in range(4, 8)]
+    outcome = plan(leases, seed=seed)
+    assert (outcome.reason, len(outcome.leases), finished_of(outcome)) == (TakeReason.STEAL, 1, 0)
+    # Half of each, even when all may come at once.
+    outcome = plan(leases, limit=limits(max_steal=10), seed=seed)
+    assert (len(outcome.leases), finished_of(outcome)) == (4, 2)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_worker_with_its_share_of_open_shards_steals_finished_ones(seed):
+    leases = [lease(n, lease_owner="bar", lease_counter=5) for n in range(2)]
+    leases += [ended(n, lease_owner="bar") for n in range(2, 5)]
+    leases += [lease(5, lease_owner="me", lease_counter=5)]
+    outcome = plan(leases, seed=seed)
+    assert (outcome.reason, len(outcome.leases), finished_of(outcome)) == (TakeReason.STEAL, 1, 1)
+
+
+# -- between the intervals ------------------------------------------------------------------------
+
+
+def test_with_no_steal_allowed_free_leases_are_taken_all_the_same():
+    assert len(plan(rows(free=2, bar=5), limit=limits(max_steal=0)).leases) == 2
+    outcome = plan(rows(bar=5), limit=limits(max_steal=0))
+    assert (outcome.reason, outcome.leases) == (TakeReason.NO_SURPLUS, ())
+
+
 # -- chance ---------------------------------------------------------------------------------------
 
 
@@ -226,7 +276,7 @@ def test_workers_shuffle_differently_so_that_they_do_not_race_for_the_same_lease
     assert len(orders) == 5
 
 
-def test_thieves_spread_over_equally_full_victims():
+def test_stealing_workers_spread_over_equally_full_victims():
     leases = rows(a=6, b=6, c=6)
     victims = {owners_of(plan(leases, seed=seed))[0] for seed in range(30)}
     assert victims == {"a", "b", "c"}

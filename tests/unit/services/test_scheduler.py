@@ -29,6 +29,7 @@ from mld.model.config import (
 )
 from mld.model.credentials import CredentialChain
 from mld.model.lease import HeldLease
+from mld.model.sequence import SHARD_END
 from mld.services.scheduler import Scheduler, SchedulerParts, StopOutcome
 from mld.services.wakeup import Wakeup
 from tests.fakes.clock import LoopClock
@@ -53,10 +54,10 @@ class Renewer:
         self.unreleased = 0
         self._count = 0
 
-    def gain(self, *keys: str) -> None:
+    def gain(self, *keys: str, **fields: Any) -> None:
         for key in keys:
             self._count += 1
-            held = HeldLease(lease(int(key[-3:])), f"token-{self._count}", 0.0)
+            held = HeldLease(lease(int(key[-3:]), **fields), f"token-{self._count}", 0.0)
             self.leases[key] = held
         self.changed.wake()
 
@@ -371,6 +372,21 @@ async def test_a_finished_shard_stays_held_without_a_consumer_and_wakes_those_th
     world.renewer.gain(A)
     await asyncio.sleep(0.1)
     assert world.keys == [A, B]
+    world.scheduler.stop()
+    assert await task == StopOutcome(complete=True)
+
+
+@simulated
+async def test_a_shard_that_others_had_finished_wakes_nobody():
+    world = World()
+    task = await world.working(B)
+    world.renewer.gain(A, checkpoint=SHARD_END)
+    await asyncio.sleep(0.1)
+    world.made[1].end(ShutdownReason.SHARD_END)
+    await asyncio.sleep(0.1)
+    assert world.keys == [B]
+    assert world.looks_for_leases == 0
+    assert world.made[0].heard == []
     world.scheduler.stop()
     assert await task == StopOutcome(complete=True)
 

@@ -45,11 +45,10 @@ def test_a_fresh_sole_worker_takes_everything_at_once():
         assert set(world.owners().values()) == {"me"}
         assert len(me.renewer.held()) == 4
         assert str(outcome) == (
-            "took 4, because nobody has renewed them for very long "
-            "(0 of 4 held, target 4, 1 workers)"
+            "Took 4 leases: they have no owner (held before: 0 of 4, target: 4, workers: 1)"
         )
         assert str(await me.taker.take_once()) == (
-            "took nothing, because this worker has its share (4 of 4 held, target 4, 1 workers)"
+            "Took no leases: this worker has its share (held: 4 of 4, target: 4, workers: 1)"
         )
 
     on_table(test, *fresh(4))
@@ -111,6 +110,23 @@ def test_a_woken_taker_looks_at_once():
     on_table(test, lease())
 
 
+def test_a_woken_taker_steals_nothing_before_its_interval():
+    async def test(world, me):
+        other = world.worker("other")
+        await other.taker.take_once()
+        stolen_after = {}
+        async with running(me), asyncio.TaskGroup() as group:
+            renewing = group.create_task(other.renewer.run())
+            for seconds in range(45):
+                me.taker.wake()
+                await asyncio.sleep(1)
+                stolen_after[seconds + 1] = list(world.owners().values()).count("me")
+            renewing.cancel()
+        assert [stolen_after[seconds] for seconds in (1, 20, 22, 40, 42)] == [1, 1, 2, 2, 3]
+
+    on_table(test, *fresh(8))
+
+
 def test_a_failed_scan_is_repeated_soon_and_said(caplog):
     async def test(world, me):
         world.fault("throttle", "Scan", times=1)
@@ -144,7 +160,7 @@ def test_a_throttled_take_is_tried_three_times():
         world.fault("throttle", times=3)
         outcome = await me.taker.take_once()
         assert outcome.missed == (lease(1).lease_key,)
-        assert "missed 1" in str(outcome)
+        assert str(outcome).startswith("Took 0 of 1 leases: they have no owner")
 
     on_table(test, lease())
 
