@@ -153,7 +153,7 @@ def build(config: Config, ports: Ports, stream: Stream) -> Worker:
     )
     store, renewer = coordinator.store, coordinator.renewer
     detector = ShardDetector(ports.kinesis, stream, config.shards, clock, rng)
-    cleanup = LeaseCleanup(store, detector, config.shards, clock)
+    cleanup = LeaseCleanup(store, detector, config.shards, clock, renewer)
     syncer = ShardSyncer(
         store,
         detector,

@@ -84,12 +84,13 @@ class ShardWorld(World):
         )
         if shards:
             self.create_stream(shards)
-        self.lease_store = self.store()
+        worker = self.worker("me")
+        self.lease_store, self.renewer = worker.store, worker.renewer
         self.detector = ShardDetector(
             self.kinesis, self.stream, self.config_tree.shards, self.clock, self.rng
         )
         self.cleanup = LeaseCleanup(
-            self.lease_store, self.detector, self.config_tree.shards, self.clock
+            self.lease_store, self.detector, self.config_tree.shards, self.clock, self.renewer
         )
         self.syncer = self.new_syncer()
 

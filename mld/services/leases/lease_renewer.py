@@ -149,6 +149,24 @@ class LeaseRenewer:
             finally:
                 self._held.end(holding)
 
+    async def delete_finished(self, lease_key: str) -> bool:
+        """Delete the row of a finished shard; if we hold it, that ends without being a loss.
+
+        Returns:
+            True when the row is gone, by us or before us; False when it is not at SHARD_END.
+
+        Raises:
+            AwsError: it is not known whether the row is gone.
+        """
+        async with self.exclusive(lease_key):
+            is_gone = await self._store.delete(lease_key, only_finished=True)
+            if is_gone:
+                self._held.forget(lease_key)
+                holding = self._held.find(lease_key)
+                if holding is not None:
+                    self._held.end(holding)
+            return is_gone
+
     async def _evict(self, lease: Lease) -> bool:
         for attempt in range(RELEASE_TRIES):
             try:

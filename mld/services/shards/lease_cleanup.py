@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mld.model.lease import Lease
     from mld.model.shard import Shard
     from mld.ports.clock import Clock
+    from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.shard_detector import ShardDetector
 
@@ -46,10 +47,16 @@ class LeaseCleanup:
     """A queue of finished leases and the loop that empties it; every worker has one."""
 
     def __init__(
-        self, store: LeaseStore, detector: ShardDetector, config: ShardConfig, clock: Clock
+        self,
+        store: LeaseStore,
+        detector: ShardDetector,
+        config: ShardConfig,
+        clock: Clock,
+        renewer: LeaseRenewer,
     ) -> None:
         """Clean up the leases of one stream."""
         self._store = store
+        self._renewer = renewer
         self._detector = detector
         self._config = config
         self._clock = clock
@@ -159,7 +166,7 @@ class LeaseCleanup:
             return False
         if not child_ids:
             log.error("Deleting lease %s although it has no children", lease.lease_key)
-        return await self._store.delete(lease.lease_key, only_finished=True)
+        return await self._renewer.delete_finished(lease.lease_key)
 
     async def _delete_garbage(self, lease: Lease) -> _Result:
         """Delete the row of a shard that Kinesis has forgotten, unless its children need it."""
@@ -176,7 +183,7 @@ class LeaseCleanup:
                 )
                 return _Result.WAITS
         log.info("Deleting lease %s: its shard no longer exists", lease.lease_key)
-        deleted = await self._store.delete(lease.lease_key, only_finished=True)
+        deleted = await self._renewer.delete_finished(lease.lease_key)
         return _Result.GARBAGE if deleted else _Result.WAITS
 
     async def _listed(self) -> tuple[Shard, ...]:

@@ -114,7 +114,9 @@ class World:
         detector = ShardDetector(
             self.kinesis, STREAM, self.config.shards, self.clock, random.Random(3)
         )
-        self.cleanup = LeaseCleanup(self.store, detector, self.config.shards, self.clock)
+        self.cleanup = LeaseCleanup(
+            self.store, detector, self.config.shards, self.clock, self.renewer
+        )
         self.budget = ByteBudget(budget_bytes, self.clock)
         self.runtime = Runtime(
             clock=self.clock,

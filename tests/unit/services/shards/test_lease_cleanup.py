@@ -54,6 +54,23 @@ async def test_a_finished_lease_goes_when_its_children_have_started():
     assert world.calls == []
 
 
+@simulated
+async def test_a_lease_that_we_hold_and_delete_is_not_lost(caplog):
+    world = await split()
+    world.change(shard_id(0), leaseOwner="me")
+    await world.renewer.adopt_own()
+    assert world.renewer.get(shard_id(0)) is not None
+    async with asyncio.TaskGroup() as group:
+        renewing = group.create_task(world.renewer.run())
+        await asyncio.sleep(300)
+        assert (await world.cleanup.clean_once()).completed == (shard_id(0),)
+        assert world.renewer.held() == ()
+        await asyncio.sleep(10)
+        renewing.cancel()
+    assert "Lost" not in caplog.text
+    assert world.metrics.total("RenewAllLeases", "LostLeases") == 0
+
+
 @pytest.mark.parametrize(
     ("checkpoint", "stays"),
     [("TRIM_HORIZON", True), ("AT_TIMESTAMP", True), ("LATEST", False), ("SHARD_END", False)],
