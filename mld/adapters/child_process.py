@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import resource
+import shutil
 import signal
 import subprocess
 from contextlib import ExitStack
@@ -202,7 +204,7 @@ class ProcessLauncher:
         env: Mapping[str, str],
         on_stderr: Callable[[bytes], None],
     ) -> ChildProcess:
-        """Start a program, found by PATH, without a shell.
+        """Start a program, found by PATH, without a shell; a file without ``#!`` runs in one.
 
         Args:
             argv: program and arguments.
@@ -219,14 +221,8 @@ class ProcessLauncher:
                 _pipe(undo) for _ in range(3)
             )
             try:
-                process = subprocess.Popen(  # noqa: S603, ASYNC220 - the user's own program
-                    list(argv),
-                    stdin=child_stdin,
-                    stdout=child_stdout,
-                    stderr=child_stderr,
-                    env=environment_of_child(os.environ, env, self._shim),
-                    start_new_session=True,
-                )
+                environment = environment_of_child(os.environ, env, self._shim)
+                process = _spawn(list(argv), (child_stdin, child_stdout, child_stderr), environment)
             except ValueError as error:  # a NUL byte in an argument, or no program at all
                 raise OSError(str(error)) from error
             undo.pop_all()
@@ -236,6 +232,31 @@ class ProcessLauncher:
             self._keeper.watch(process.pid)
         pipes = (PipeWriter(stdin), PipeReader(stdout), StderrDrain(stderr, on_stderr))
         return ChildProcess(process, pipes, self._keeper)
+
+
+def _spawn(
+    argv: list[str], pipes: tuple[int, int, int], environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a program, or what has no ``#!`` line by ``/bin/sh``, as the JDK does."""
+    stdin, stdout, stderr = pipes
+
+    def start(command: list[str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603 - the user's own program
+            command,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env=environment,
+            start_new_session=True,
+        )
+
+    try:
+        return start(argv)
+    except OSError as error:
+        script = shutil.which(argv[0], path=environment.get("PATH"))
+        if error.errno != errno.ENOEXEC or script is None:
+            raise
+        return start(["/bin/sh", script, *argv[1:]])
 
 
 def _pipe(undo: ExitStack) -> tuple[int, int]:

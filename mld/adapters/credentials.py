@@ -119,6 +119,15 @@ def require_credentials(session: Session, what: str) -> None:
     )
 
 
+def profiles() -> list[str]:
+    """Names of the profiles in the AWS configuration files of this machine.
+
+    Raises:
+        ConfigError: these files cannot be used.
+    """
+    return list(_new_session().available_profiles)
+
+
 class ChainResolver:
     """Tries the providers of a chain in order and keeps the first that answers, like Java's.
 

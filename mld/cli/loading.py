@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mld.adapters.logs import LogFormat, LogSettings, set_up
+from mld.cli.machine import on_this_machine
 from mld.errors import ConfigError
 from mld.model.config_build import Built, build_config
 from mld.model.findings import Severity
@@ -71,16 +72,17 @@ def build(path: str, *, worker_id: str) -> Built:
 
 
 def load_config(path: str, *, worker_id: str) -> Config:
-    """The configuration of a file; warnings and remarks are logged, once each.
+    """The configuration of a file for a daemon of this machine; what there is to say is logged.
 
     Args:
         path: as typed.
         worker_id: for a file that names no worker.
 
     Raises:
-        ConfigError: unreadable or wrong; lists every error with file, line and key.
+        ConfigError: unreadable or wrong, or its program cannot be started; lists every error with
+            file, line and key.
     """
-    built = build(path, worker_id=worker_id)
+    built = on_this_machine(build(path, worker_id=worker_id), path)
     for finding in built.findings:
         if finding.severity in _LEVELS:
             _log.log(_LEVELS[finding.severity], "%s", finding)

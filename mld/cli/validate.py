@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mld.cli.loading import build
+from mld.cli.machine import on_this_machine
 from mld.decide.addressing import stream_to_read
 from mld.errors import ConfigError
 from mld.model.config_keys import CREDENTIAL_KEYS, Effect
@@ -37,10 +38,16 @@ _COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cy
 @click.argument("file")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 @click.option("--all", "show_all", is_flag=True, help="Also properties not used yet.")
-def validate(file: str, *, as_json: bool, show_all: bool) -> int:
+@click.option(
+    "--file-only",
+    is_flag=True,
+    help="Don't look for the program and the profiles on this machine, as for a file of another.",
+)
+def validate(file: str, *, as_json: bool, show_all: bool, file_only: bool) -> int:
     """Check FILE and show what it means, with the origin of each value. Secrets are masked.
 
-    Exits with 2 when there is any error or warning, else with 0. AWS is not asked.
+    The program is looked for as the daemon would do it, from this working directory with this
+    PATH. Exits with 2 when there is any error or warning, else with 0. AWS is not asked.
     """
     try:
         built = build(file, worker_id="a fresh UUID at every start")
@@ -49,6 +56,8 @@ def validate(file: str, *, as_json: bool, show_all: bool) -> int:
             raise
         click.echo(json.dumps({"file": file, "valid": False, "error": mask(str(error))}))
         return error.exit_code
+    if not file_only:
+        built = on_this_machine(built, file)
     rows = [_row(setting, os.environ) for setting in built.settings]
     rows += [_spark_row(setting) for setting in built.spark]
     findings = [*built.findings, *_check_region(built, file, rows)]

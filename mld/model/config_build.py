@@ -7,10 +7,11 @@ file: the region of the environment and the credentials are found by the adapter
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from mld.errors import ConfigError
+from mld.model.child_command import command_problems, split_command
 from mld.model.config import (
     AwsConfig,
     ChildConfig,
@@ -27,6 +28,9 @@ from mld.model.properties import parse
 from mld.model.sequence import InitialPosition, Sentinel
 from mld.model.settings import Setting, Settings, read_settings
 from mld.model.spark_settings import SparkSetting, spark_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _NO_CHAIN = CredentialChain(())
 
@@ -46,6 +50,17 @@ class Built:
     settings: tuple[Setting, ...]
     findings: tuple[Finding, ...]
     spark: tuple[SparkSetting, ...] = ()
+
+    def setting(self, name: str) -> Setting:
+        """One property."""
+        return next(setting for setting in self.settings if setting.key.name == name)
+
+    def with_findings(self, more: Iterable[Finding]) -> Built:
+        """The same with more to say; without a configuration if an error is among it."""
+        findings = _in_order([*self.findings, *more])
+        return replace(
+            self, config=None if _has_error(findings) else self.config, findings=findings
+        )
 
     def require(self) -> Config:
         """The configuration.
@@ -72,11 +87,18 @@ def build_config(data: bytes, source: str, *, worker_id: str) -> Built:
     """
     settings = read_settings(parse(data, source), source)
     config = _assemble(settings, worker_id)
-    findings = sorted(settings.findings, key=lambda f: (f.line is None, f.line or 0))
-    failed = any(finding.severity is Severity.ERROR for finding in findings)
+    findings = _in_order(settings.findings)
     in_order = tuple(settings[name] for name in KEYS)
     spark = spark_settings(settings.spark)
-    return Built(None if failed else config, in_order, tuple(findings), spark)
+    return Built(None if _has_error(findings) else config, in_order, findings, spark)
+
+
+def _in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(findings, key=lambda f: (f.line is None, f.line or 0)))
+
+
+def _has_error(findings: Iterable[Finding]) -> bool:
+    return any(finding.severity is Severity.ERROR for finding in findings)
 
 
 def _assemble(settings: Settings, worker_id: str) -> Config:
@@ -104,27 +126,19 @@ def _assemble(settings: Settings, worker_id: str) -> Config:
 def _child(settings: Settings) -> ChildConfig:
     name = "executableName"
     command = settings.text(name)
-    argv = tuple(re.split(" +", command.rstrip(" "))) if command else ()
     if command is None:
         settings.error(
             name,
             "Must provide an executable name in the properties file, e.g."
             " executableName = sampleapp.py",
         )
-    elif not argv or not argv[0]:
-        settings.error(
-            name, "names no program: no child could be started", "name the program first"
-        )
-    elif "'" in command or '"' in command:
-        settings.warn(
-            name,
-            "quotes are passed to the program as they are: the text is split on spaces only",
-            "use a script for arguments with spaces",
-        )
+    else:
+        for problem in command_problems(command):
+            settings.report(name, problem)
     timeout = settings.value("timeoutInSeconds")
     warn_after = settings.value("logWarningForTaskAfterMillis")
     return ChildConfig(
-        argv=argv,
+        argv=split_command(command or ""),
         answer_timeout_s=float(timeout) if isinstance(timeout, int) else None,
         warn_after_s=warn_after / 1000 if isinstance(warn_after, int) else None,
         failure_policy=ChildFailurePolicy(str(settings.value("childFailurePolicy"))),

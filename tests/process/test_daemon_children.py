@@ -71,14 +71,18 @@ def test_a_child_that_fails_ends_the_daemon(
     assert app.owners() == {shard_id(0): None}
 
 
-@pytest.mark.parametrize(
-    "executable", [("no-such-program-anywhere",), ("/bin/true",)], ids=["absent", "ends at once"]
-)
-def test_a_program_that_cannot_serve_ends_the_daemon(
-    new_app: Callable[..., Application], executable: tuple[str, ...]
+def test_a_program_that_is_not_there_is_refused_before_a_lease_is_taken(
+    new_app: Callable[..., Application],
 ) -> None:
     app = new_app()
-    run = app.start(executable=executable)
+    run = app.start(executable=("no-such-program-anywhere",))
+    assert run.ends() == 2, run.output
+    assert "no-such-program-anywhere is not found in PATH" in run.output
+
+
+def test_a_program_that_ends_at_once_ends_the_daemon(new_app: Callable[..., Application]) -> None:
+    app = new_app()
+    run = app.start(executable=("/bin/true",))
     assert run.ends() == 1, run.output
     assert shard_id(0) in run.output
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 COMPLETE = StopOutcome(complete=True)
 CUT_SHORT = StopOutcome(complete=False, leases_left=2)
 FILE = """\
-executableName = python app.py
+executableName = sh app.py
 streamName = orders
 applicationName = app
 AwsCredentialsProvider = DefaultCredentialsProvider
@@ -128,6 +128,9 @@ def daemon(
 ) -> Iterator[Callable[..., tuple[int, Started]]]:
     """Runs the command with a scheduler of the test's; gives the exit code and what was started."""
 
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app.py").touch()
+
     def start(
         work: Callable[[FakeScheduler], Awaitable[StopOutcome]],
         text: str = FILE,
@@ -166,7 +169,7 @@ def test_a_complete_stop_is_a_success(daemon, capsys):
     assert started.metrics.closed == [2.0]
     assert started.worlds_left == 1
     said = capsys.readouterr().err
-    assert "Running app to process stream orders with executable python app.py" in said
+    assert "Running app to process stream orders with executable sh app.py" in said
     assert "every lease released" in said
 
 
@@ -191,6 +194,22 @@ def test_a_failed_child_decides_the_code_and_why_it_failed_is_not_said_again(dae
     said = capsys.readouterr().err
     assert "it ended" not in said
     assert "Ends with exit code 1: the child of shardId-0 failed at processRecords" in said
+
+
+def test_a_program_that_cannot_be_started_is_refused_before_anything_is_asked_for(daemon, capsys):
+    text = FILE.replace("sh app.py", "app.py")
+    code, started = daemon(ends_with(AssertionError("it ran")), text)
+    assert (code, started.worlds_left) == (2, 0)
+    err = capsys.readouterr().err
+    assert "app.properties:1: error: executableName: app.py is not found in PATH" in err
+    assert "write executableName = python3 app.py, or chmod +x it" in err
+
+
+def test_what_is_worth_knowing_of_the_program_is_logged_and_the_worker_runs(daemon, capsys):
+    text = FILE + "AwsCredentialsProviderDynamoDB = ProfileCredentialsProvider|no-such\n"
+    code, _ = daemon(ends_with(COMPLETE), text)
+    assert code == 0
+    assert "this machine has no profile 'no-such'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from mld.cli import dispatch
 
-GOOD = """executableName = app.py
+GOOD = """executableName = ./app.py
 applicationName = app
 streamName = str
 AwsCredentialsProvider = DefaultCredentialsProvider
@@ -31,6 +31,8 @@ def no_environment(monkeypatch):
 @pytest.fixture
 def validate(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    Path("app.py").write_text("#!/bin/sh\n")
+    Path("app.py").chmod(0o755)
 
     def run(text, *options):
         Path("f").write_text(text)
@@ -154,7 +156,7 @@ def test_control_characters_do_not_reach_the_terminal(validate):
 
 @pytest.mark.parametrize("name", ["sample.properties", "local.properties", "spark.properties"])
 def test_the_shipped_samples_are_good(capsys, name):
-    assert dispatch(["validate", str(PROPERTIES / name)]) == 0
+    assert dispatch(["validate", "--file-only", str(PROPERTIES / name)]) == 0
     assert ": warning:" not in capsys.readouterr().out
 
 
@@ -163,8 +165,62 @@ def test_every_commented_line_of_the_sample_is_good_too(validate):
     lines = [
         line.removeprefix("#") for line in text.splitlines() if not line.startswith(("# ", "#\n"))
     ]
-    code, out = validate("\n".join(lines))
+    code, out = validate("\n".join(lines), "--file-only")
     assert code == 0, out
+
+
+def test_the_program_is_looked_for_and_an_error_names_its_line(validate):
+    code, out = validate(GOOD.replace("./app.py", "app.py"))
+    assert code == 2
+    assert "f:1: error: executableName: app.py is not found in PATH\n" in out
+    assert "./app.py is here: write executableName = ./app.py" in out
+    code, out = validate(GOOD.replace("./app.py", "app.py"), "--json")
+    assert json.loads(out)["valid"] is False
+    assert validate(GOOD.replace("./app.py", "app.py"), "--file-only")[0] == 0
+    assert validate(GOOD.replace("./app.py", ""))[1].count("executableName: ") == 1
+
+
+def test_a_program_beside_the_properties_file_is_hinted_at(validate, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    validate(GOOD)
+    monkeypatch.chdir("elsewhere")
+    _, out = validate(GOOD)
+    assert "./app.py does not exist (relative to the working directory " in out
+    assert dispatch(["validate", "../f"]) == 2
+
+
+def test_a_working_directory_that_is_gone_is_no_reason_to_fail(tmp_path, monkeypatch, capsys):
+    (tmp_path / "f").write_text(GOOD)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert dispatch(["validate", str(tmp_path / "f")]) == 0
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def profiles(tmp_path, monkeypatch):
+    (tmp_path / "credentials").write_text("[dev]\naws_access_key_id = x\n")
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "credentials"))
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+
+
+def test_a_profile_is_looked_for(validate, profiles, monkeypatch):
+    name = "AwsCredentialsProvider = ProfileCredentialsProvider"
+    text = GOOD.replace("AwsCredentialsProvider = DefaultCredentialsProvider", f"{name}|%s")
+    assert validate(text % "dev")[0] == 0
+    code, out = validate(text % "prod")
+    assert code == 2
+    assert "f:4: warning: AwsCredentialsProvider: this machine has no profile 'prod'" in out
+    assert "known: dev" in out
+    assert validate(text % "prod", "--file-only")[0] == 0
+    monkeypatch.setenv("AWS_PROFILE", "other")
+    code, out = validate(text % "dev")
+    assert "f:4: error: AwsCredentialsProvider: the AWS configuration cannot be used" in out
+    monkeypatch.delenv("AWS_PROFILE")
+    Path("credentials").write_text("")
+    assert "the AWS files here name none" in validate(text % "dev")[1]
 
 
 def test_the_keys_of_spark_are_shown_with_masked_secrets(validate):
