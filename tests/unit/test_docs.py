@@ -13,8 +13,10 @@ import mld.errors
 from mld import spark
 from mld.cli import COMMANDS, cli
 from mld.cli.options import run_command
+from mld.decide.readiness import Reason
 from mld.model import spark_keys as keys
 from mld.model.config_names import resolve
+from mld.services.consuming.consumer_parts import ConsumerStatus
 from mld.spark import errors
 from mld.spark.model import BatchContext
 from tests import generated_docs
@@ -60,6 +62,12 @@ def test_every_exit_code_of_the_daemon_is_a_row_of_both_tables():
     assert short
     assert codes <= set(short)
     assert {code: long.get(code) for code in short} == short
+
+
+def test_every_reason_of_readyz_and_every_field_of_leases_is_a_row():
+    named = set(page("docs/operations.md").inline_code)
+    assert {reason.value for reason in Reason} <= named
+    assert {field.name for field in dataclasses.fields(ConsumerStatus)} <= named
 
 
 def test_every_sink_of_the_key_table_has_a_part_of_its_own():
