@@ -66,7 +66,7 @@ class BatchFeed:
             text = "%s: a batch cannot be delivered, reading it again: %s"
             log.error(text, context.shard_id, error)  # noqa: TRY400
             publisher.rewind(before)
-            await context.wakeup.wait(self._parts.config.retrieval.task_backoff_s)
+            await context.shutdown.pause(self._parts.config.retrieval.task_backoff_s)
             return Outcome.AGAIN
         finally:
             fetched.reservation.release()

@@ -29,7 +29,7 @@ class ConsumerContext:
     Attributes:
         held: the lease as it was when the hold began; :meth:`current` has the newest.
         shutdown: whether and why the consumer ends.
-        wakeup: woken by everything that a waiting consumer should look at.
+        parents_wakeup: ends the wait for parents: one may have finished, or there is a reason to end.
         lane: child and fetching; None while there is no child.
         restarts: of the child.
         last_error: the last failure, one sentence.
@@ -57,14 +57,14 @@ class ConsumerContext:
             self._note_progress,
             self.shutdown.lease_lost,
         )
-        self.wakeup = Wakeup()
+        self.parents_wakeup = Wakeup()
         self.lane: ChildPipeline | None = None
         self.restarts = RestartCount()
         self.last_error: str | None = None
 
     def _end_waits(self) -> None:
-        """There is a reason to end: whoever waits must look at it."""
-        self.wakeup.wake()
+        """There is a reason to end: whoever waits for parents or data must look at it."""
+        self.parents_wakeup.wake()
         if self.lane is not None:
             self.lane.publisher.interrupt()
 

@@ -5,6 +5,7 @@ Everybody else only reads the reason.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from mld.decide.lifecycle import ShutdownReason, stronger
@@ -25,11 +26,12 @@ class ConsumerShutdown:
         """No reason yet.
 
         Args:
-            on_request: called after every request, so that waits end.
+            on_request: called after every request, so that whoever waits for data or parents looks.
         """
         self._on_request = on_request
         self._reason: ShutdownReason | None = None
         self._is_stop_requested = False
+        self._is_leaving = asyncio.Event()
 
     @property
     def reason(self) -> ShutdownReason | None:
@@ -39,10 +41,12 @@ class ConsumerShutdown:
     def stop(self) -> None:
         """The worker stops: finish the batch in hand, tell the child, release the lease."""
         self._is_stop_requested = True
+        self._is_leaving.set()
         self._request(ShutdownReason.REQUESTED)
 
     def lease_lost(self) -> None:
         """The lease is not ours any more: finish the batch in hand, tell the child."""
+        self._is_leaving.set()
         self._request(ShutdownReason.LEASE_LOST)
 
     def shard_ended(self) -> None:
@@ -61,6 +65,14 @@ class ConsumerShutdown:
     def may_leave_shard_end(self) -> bool:
         """True when the worker stops, so that the next owner may settle the shard's end."""
         return self._is_stop_requested and self._reason is ShutdownReason.SHARD_END
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep before something is tried again; a stop or a lost lease ends it, nothing else."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._is_leaving.wait()
+        except TimeoutError:
+            pass
 
     def _request(self, reason: ShutdownReason) -> None:
         self._reason = stronger(self._reason, reason)

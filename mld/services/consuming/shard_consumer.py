@@ -66,7 +66,7 @@ class ShardConsumer:
 
     def parents_changed(self) -> None:
         """A parent may have finished: look again now."""
-        self._context.wakeup.wake()
+        self._context.parents_wakeup.wake()
 
     def status(self) -> ConsumerStatus:
         """A snapshot for people."""
@@ -167,7 +167,7 @@ class ShardConsumer:
             if self._blocked_by is None:
                 return Outcome.DONE
         if context.shutdown.reason is None:
-            await context.wakeup.wait(self._parts.config.shards.parent_poll_s)
+            await context.parents_wakeup.wait(self._parts.config.shards.parent_poll_s)
         return Outcome.AGAIN
 
     async def _initialize(self) -> Outcome:
@@ -214,7 +214,7 @@ class ShardConsumer:
             return False
         except AwsError as error:
             log.warning("%s: its checkpoint is not known: %s", self.shard_id, error)
-            await context.wakeup.wait(self._parts.config.retrieval.task_backoff_s)
+            await context.shutdown.pause(self._parts.config.retrieval.task_backoff_s)
             return False
         context.checkpointer.found(held.lease.checkpoint or context.checkpointer.last)
         return True
@@ -251,6 +251,6 @@ class ShardConsumer:
             log.info("%s: the shard is finished nevertheless", self.shard_id)
             return Outcome.AGAIN
         log.warning("%s: a new child starts in %.1f s", self.shard_id, pause_s)
-        await context.wakeup.wait(pause_s)
+        await context.shutdown.pause(pause_s)
         context.checkpointer.start_over()
         return Outcome.RESTART

@@ -265,6 +265,9 @@ class PollingPublisher:
 
     async def _get_records(self, iterator: str, rewinds: int) -> None:
         await self._credit.refill(_READING_FACTOR * self._expectation())
+        if self._rewinds != rewinds:
+            self._credit.give_back()
+            return
         reservation: Reservation | None = None
         began = self._clock.monotonic()
         succeeded = False

@@ -150,8 +150,10 @@ def fetching(test, *answers, **settings):
         async with asyncio.TaskGroup() as group:
             await world.publisher.start(world.position)
             running = group.create_task(world.publisher.run())
-            await test(world)
-            running.cancel()
+            try:
+                await test(world)
+            finally:
+                running.cancel()
             await asyncio.gather(running, return_exceptions=True)
             await world.publisher.close()
         assert world.budget.used_bytes == 0
@@ -301,8 +303,10 @@ def test_lasting_trouble_is_told_without_flooding_the_log(caplog, error, last_le
         async with asyncio.TaskGroup() as group:
             await world.publisher.start(world.position)
             running = group.create_task(world.publisher.run())
-            await test(world)
-            running.cancel()
+            try:
+                await test(world)
+            finally:
+                running.cancel()
             await asyncio.gather(running, return_exceptions=True)
             await world.publisher.close()
 
@@ -522,3 +526,30 @@ def test_far_behind_a_large_answer_is_expected():
         assert publisher._expectation() == 5_000_000
 
     fetching(test, answer(1), answer(2, behind=60_000))
+
+
+def test_an_end_that_meets_a_rewind_is_dropped_with_the_rest():
+    async def test(world):
+        before = world.publisher.delivered
+        hanging = world.budget.credit(is_awaited=lambda: True).spend(100 * 2**20)
+        gone = NotFound("GetShardIterator", "ResourceNotFoundException")
+        world.kinesis.iterator_errors.append(gone)
+        await asyncio.sleep(1)  # it is gone, as it seems, and there is no room for anything
+        world.publisher.rewind(before)
+        hanging.release()
+        assert await world.take_numbers(2) == ["1", "2"]
+
+    fetching(test, answer(1), answer(2))
+
+
+def test_a_rewind_while_there_is_no_room_asks_only_for_what_is_wanted_then():
+    async def test(world):
+        hanging = world.budget.credit(is_awaited=lambda: True).spend(100 * 2**20)
+        await asyncio.sleep(1)
+        assert world.kinesis.calls == []
+        world.publisher.rewind(world.publisher.delivered)
+        hanging.release()
+        assert (await world.take()).last_sequence_number == "1"
+        assert world.kinesis.calls[0][1] == "it2"
+
+    fetching(test, answer(1))
