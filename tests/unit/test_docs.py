@@ -16,6 +16,7 @@ from mld.cli.options import run_command
 from mld.decide.readiness import Reason
 from mld.model import spark_keys as keys
 from mld.model.config_names import resolve
+from mld.ports import aws
 from mld.services.consuming.consumer_parts import ConsumerStatus
 from mld.spark import errors
 from mld.spark.model import BatchContext
@@ -68,6 +69,14 @@ def test_every_reason_of_readyz_and_every_field_of_leases_is_a_row():
     named = set(page("docs/operations.md").inline_code)
     assert {reason.value for reason in Reason} <= named
     assert {field.name for field in dataclasses.fields(ConsumerStatus)} <= named
+
+
+def test_every_action_that_is_asked_of_aws_is_among_the_permissions():
+    ports = (aws.DynamoDb, aws.Kinesis, aws.CloudWatch)
+    actions = {name for port in ports for name in vars(port) if not name.startswith("_")}
+    named = set(page("docs/operations.md").inline_code)
+    assert actions
+    assert {name.title().replace("_", "") for name in actions} <= named
 
 
 def test_every_sink_of_the_key_table_has_a_part_of_its_own():
