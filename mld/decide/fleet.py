@@ -26,9 +26,9 @@ VERSION_ATTRIBUTE = "cv"
 
 _MULTI_STREAM_KEY = re.compile(r"[0-9]+:[^:]+:[0-9]+:[^:]+\Z")
 _WAYS_OUT = (
-    "kcl-mld of this version plays the part of a 2.x worker only. Ways out: keep the Java daemon "
-    "for this application; or give kcl-mld another applicationName; or, while the fleet is in "
-    "3X_WITH_ROLLBACK, roll it back with the KCL migration tool and start again"
+    "This version of kcl-mld works only as a KCL 2.x worker. Keep the Java daemon for this "
+    "application; or give kcl-mld another applicationName; or, while the fleet is in "
+    "CLIENT_VERSION_3X_WITH_ROLLBACK, roll it back with the KCL migration tool and start again"
 )
 
 
@@ -37,8 +37,8 @@ class FleetVersion(Enum):
 
     #: No sign of 3.x workers, or a fleet that was rolled back.
     V2 = auto()
-    #: 3.x workers that behave like 2.x and wait until every worker sends metrics. A worker that
-    #: sends none, like this one, keeps the fleet there; that is safe.
+    #: 3.x workers that behave like 2.x until every *owner of a lease* sends metrics. One of ours
+    #: sends none and so keeps the fleet there, but only while it holds a lease.
     UPGRADING = auto()
 
 
@@ -68,8 +68,8 @@ def fleet_version(items: Mapping[str, Mapping[str, Any] | None]) -> FleetVersion
             version = FleetVersion.UPGRADING
         elif stored != "CLIENT_VERSION_2X":
             raise UnservableFleet(
-                f"the item {MIGRATION_KEY} of table {table} has the version {stored!r}, which this "
-                "version of kcl-mld doesn't know. " + _WAYS_OUT
+                f"the item {MIGRATION_KEY} of table {table} has the version {stored!r}, which "
+                "kcl-mld does not know. " + _WAYS_OUT
             )
     return version
 

@@ -61,11 +61,19 @@ def judge_row(before: Lease, row: Lease | None) -> Judgement:
     owners = (before.lease_owner, before.checkpoint_owner)
     if (row.lease_owner, row.checkpoint_owner) == owners:
         if ahead in (0, 1):
-            return Judgement(Finding.AGAIN, f"its counter is {ahead} ahead by our own hand")
-        return Judgement(Finding.LOST, f"its counter is {row.lease_counter}, {ahead:+d} from ours")
+            was = "stored, but not answered" if ahead else "not stored"
+            return Judgement(Finding.AGAIN, f"the last write of this worker was {was}")
+        return Judgement(
+            Finding.LOST,
+            f"its leaseCounter is {row.lease_counter}, but this worker last wrote "
+            f"{before.lease_counter}; does another process use the same worker id?",
+        )
     if ahead == 0 and _is_hand_off(before, row):
         return Judgement(Finding.AGAIN, f"it is being handed over to {row.lease_owner}")
-    return Judgement(Finding.LOST, f"it belongs to {row.actual_owner or 'nobody'}")
+    return Judgement(
+        Finding.LOST,
+        f"worker {owner} has it now" if (owner := row.actual_owner) else "it has no owner any more",
+    )
 
 
 def judge_taking(before: Lease, row: Lease | None, worker_id: str, *, unanswered: bool) -> Finding:

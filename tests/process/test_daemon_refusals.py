@@ -56,7 +56,7 @@ def test_a_table_of_a_3x_fleet_is_refused_and_left_alone(
     run = app.start()
     assert run.ends() == 5, run.output
     assert version in run.output
-    assert "Ways out" in run.output
+    assert "Keep the Java daemon" in run.output
     assert list(app.items(table)) == ["Migration3.0"]
     assert set(app.items()) <= {"Migration3.0"}
     assert run.children() == []

@@ -86,7 +86,11 @@ class FleetWatch:
                 try:
                     await self._look_at_items()
                 except AwsError as error:
-                    log.warning("Could not look for 3.x workers: %s", error)
+                    log.warning(
+                        "Could not check whether the fleet uses KCL 3.x; next try in %.0f s: %s",
+                        LOOK_S,
+                        error,
+                    )
 
     def _look_at(self, scan: TableScan) -> None:
         check_stream_mode(scan.leases, self._store.stream.identifier)
@@ -110,7 +114,11 @@ class FleetWatch:
         except Denied as error:
             # Permissions written for a 2.x fleet don't cover this table, and such a fleet has none.
             if not self._is_denied:
-                log.warning("Can't see whether there are 3.0-3.4 workers: %s", error)
+                log.warning(
+                    "Cannot detect KCL 3.0-3.4 workers: allow dynamodb:GetItem on table %s (%s)",
+                    self._coordinator_table,
+                    error,
+                )
             self._is_denied = True
             return None
 
@@ -125,14 +133,15 @@ class FleetWatch:
         version = fleet_version(items)
         if version is FleetVersion.UPGRADING and self._version is not version:
             log.warning(
-                "3.x workers of this fleet are upgrading from 2.x. This worker goes on as 2.x and "
-                "sends no worker metrics, so the fleet stays in CLIENT_VERSION_UPGRADE_FROM_2X"
+                "This fleet is being upgraded from KCL 2.x to 3.x; kcl-mld goes on as a 2.x worker. "
+                "The fleet does not switch to 3.x while a kcl-mld worker holds a lease. If none "
+                "does, it may switch, and this worker then stops with exit code 5"
             )
             self._version = version
         elif self._version is None:
             if self._client_version_config is not None:
                 log.info(
-                    "Writing leases as a 2.x worker does; clientVersionConfig=%s has no effect yet",
+                    "Working as a KCL 2.x worker; clientVersionConfig=%s has no effect yet",
                     self._client_version_config,
                 )
             self._version = version

@@ -115,7 +115,7 @@ class HeldLeases:
         holding = Holding(lease, self._ids.new_id(), self._belief(requested_at), requested_at)
         self._holdings[lease.lease_key] = holding
         self.forget(lease.lease_key)
-        log.info("Holding %s from counter %d on", lease.lease_key, lease.lease_counter)
+        log.info("Acquired lease %s (leaseCounter %d)", lease.lease_key, lease.lease_counter)
         self.changed.wake()
         return holding.snapshot()
 
@@ -142,9 +142,13 @@ class HeldLeases:
         return min((holding.valid_until for holding in self._holdings.values()), default=None)
 
     def lose(self, holding: Holding, why: str) -> None:
-        """End a holding against our will."""
+        """End a holding against our will; that of a finished shard is missed by nobody."""
         if not holding.ended:
-            log.warning("Lost the lease %s: %s", holding.lease.lease_key, why)
+            if holding.lease.is_finished:
+                text = "No longer holding lease %s of a finished shard: %s"
+                log.info(text, holding.lease.lease_key, why)
+            else:
+                log.warning("Lost lease %s: %s", holding.lease.lease_key, why)
             self.lost += 1
             self.end(holding)
 

@@ -53,12 +53,19 @@ class LeaderElector:
         try:
             scan = self._fresh_scan() or await self._store.scan()
         except AwsError as error:
-            log.warning("No election: %s", error)
+            log.warning(
+                "Could not determine the leader of the fleet; next try in %.0f s: %s",
+                FIRST_ELECTION_S,
+                error,
+            )
             self._due_at = self._clock.monotonic() + FIRST_ELECTION_S
             return
         before, self.leader = self.leader, leader_of(lease.lease_owner for lease in scan.leases)
         if before != self.leader or self._elections == 0:
-            log.info("Leader of the fleet: %s", self.leader or "every worker")
+            log.info(
+                "Leader of the fleet (does the shard sync): %s",
+                self.leader or "every worker, because no lease has an owner",
+            )
         pause_s = ELECTION_INTERVAL_S if self._elections else FIRST_ELECTION_S
         self._elections += 1
         self._due_at = self._clock.monotonic() + pause_s

@@ -116,7 +116,7 @@ class LeaseRenewer:
             try:
                 renewed = await self._store.renew(lease)
             except (AwsError, LeaseLost) as error:
-                log.warning("Not going on with %s: %s", lease.lease_key, error)
+                log.warning("Could not resume lease %s: %s", lease.lease_key, error)
             else:
                 self.add(renewed, requested_at)
 
@@ -172,7 +172,7 @@ class LeaseRenewer:
             try:
                 return await self._store.evict(lease)
             except AwsError as error:
-                log.warning("Could not release %s: %s", lease.lease_key, error)
+                log.warning("Could not release lease %s: %s", lease.lease_key, error)
                 if attempt + 1 < RELEASE_TRIES:
                     first_s, cap_s = RETRY_FIRST_S, RETRY_CAP_S
                     pause_s = backoff_s(attempt, self._rng, first_s=first_s, cap_s=cap_s)

@@ -180,7 +180,7 @@ class LeaseStore:
             judgement = judge_row(lease, row)
             if judgement.finding is Finding.LOST or row is None:
                 raise LeaseLost(lease.lease_key, judgement.why)
-            log.info("Writing %s again: %s", lease.lease_key, judgement.why)
+            log.info("Writing to lease %s again: %s", lease.lease_key, judgement.why)
             lease = row
         raise UnknownOutcome("UpdateItem", "Unresolved", f"{lease.lease_key} after several tries")
 

@@ -85,7 +85,7 @@ class LeaseTable:
         except UnknownOutcome:
             if await self._describe() is None:
                 raise
-        log.info("Created the lease table %s", self._config.table_name)
+        log.info("Created lease table %s", self._config.table_name)
         return True
 
     async def _wait_until_usable(self) -> None:
@@ -98,7 +98,8 @@ class LeaseTable:
                 return
             if self._clock.monotonic() >= give_up_at:
                 raise ResourceMissing(
-                    f"table {self._config.table_name} is {status} after {ACTIVE_LIMIT_S:.0f} s"
+                    f"lease table {self._config.table_name} is still not usable after "
+                    f"{ACTIVE_LIMIT_S:.0f} s; its status: {status}"
                 )
             await asyncio.sleep(pause_s)
             pause_s = min(LAST_POLL_S, pause_s * 1.5)
@@ -113,7 +114,11 @@ class LeaseTable:
                 )
             except AwsError as error:
                 if attempt == _RECOVERY_TRIES:
-                    log.warning("No point-in-time recovery for the lease table: %s", error)
+                    log.warning(
+                        "Could not enable point-in-time recovery of table %s: %s",
+                        self._config.table_name,
+                        error,
+                    )
                 else:
                     await asyncio.sleep(attempt)
             else:

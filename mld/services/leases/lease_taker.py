@@ -125,8 +125,8 @@ class LeaseTaker:
                 outcome = await self.take_once(may_steal=is_due)
             except Exception:
                 # A defect in one cycle must not end the taking for good.
-                log.exception("A cycle of taking leases failed")
                 pause_s = self._config.taker_interval_s
+                log.exception("Taking leases failed unexpectedly; next try in %.0f s", pause_s)
             else:
                 pause_s = self._pause_after(outcome)
             next_at = self._clock.monotonic() + pause_s
@@ -171,7 +171,7 @@ class LeaseTaker:
                 success = await self._take(lease)
             except Exception:
                 # A defect in one take must not cut off the others, whose writes may have happened.
-                log.exception("Taking %s failed unexpectedly", lease.lease_key)
+                log.exception("Taking lease %s failed unexpectedly", lease.lease_key)
                 success = False
             (taken if success else missed).append(lease.lease_key)
 
@@ -218,7 +218,7 @@ class LeaseTaker:
         try:
             taken = await self._try_taking(lease)
         except AwsError as error:
-            log.warning("Could not take %s: %s", lease.lease_key, error)
+            log.warning("Could not take lease %s: %s", lease.lease_key, error)
             taken = None
         self._count("TakeLease.Success", int(taken is not None), Level.DETAILED)
         took_s = self._clock.monotonic() - requested_at
@@ -247,7 +247,9 @@ class LeaseTaker:
         try:
             await self._store.evict(lease)
         except AwsError as error:
-            log.warning("Could not give %s back: %s", lease.lease_key, error)
+            log.warning(
+                "Could not release lease %s, taken just before the stop: %s", lease.lease_key, error
+            )
             self._renewer.unreleased += 1
 
     def _pause_after(self, outcome: TakeOutcome) -> float:

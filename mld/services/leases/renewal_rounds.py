@@ -48,7 +48,7 @@ class _Try(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RenewalRound:
-    """What one round did; ``str()`` is a sentence for the log.
+    """What one round did; ``str()`` gives the figures for the log.
 
     Attributes:
         renewed: leases whose counter moved.
@@ -64,8 +64,8 @@ class RenewalRound:
 
     def __str__(self) -> str:
         return (
-            f"renewed {self.renewed}, lost {self.lost}, failed to renew {self.unsure} "
-            f"in {self.took_s:.2f} s"
+            f"renewed: {self.renewed}, lost: {self.lost}, not renewed: {self.unsure}, "
+            f"time: {self.took_s:.2f} s"
         )
 
 
@@ -107,7 +107,7 @@ class RenewalRounds:
                 await self.renew_once()
             except Exception:
                 # The heartbeat must outlive any defect: without it every lease is lost.
-                log.exception("A renewal round failed")
+                log.exception("Renewing leases failed unexpectedly")
             due = max(due + period_s, self._clock.monotonic())
             await asyncio.sleep(due - self._clock.monotonic())
 
@@ -143,7 +143,7 @@ class RenewalRounds:
                     outcomes[key] = await self._try(key)
                 except Exception:
                     # A defect in one lease's renewal must not take the others' time.
-                    log.exception("The renewal of %s failed unexpectedly", key)
+                    log.exception("Renewing lease %s failed unexpectedly", key)
                     outcomes[key] = _Try.HOPELESS
 
         await for_each(keys, self._config.renewal_threads, renew)
@@ -174,7 +174,7 @@ class RenewalRounds:
                 self._held.lose(holding, lost.why)
             return _Try.GONE
         except AwsError as error:
-            log.debug("Could not renew %s: %s", row.lease_key, error)
+            log.debug("Could not renew lease %s: %s", row.lease_key, error)
             self._last_failure = f"{row.lease_key}: {error}"
             return _Try.HOPELESS if isinstance(error, NotFound | Denied) else _Try.REPEAT
         if holding is not None:
@@ -200,9 +200,15 @@ class RenewalRounds:
         lost, self._reported_lost = self._held.lost - self._reported_lost, self._held.lost
         outcome = RenewalRound(renewed, lost, unsure, took_s)
         if unsure:
-            log.warning("Leases could not be renewed: %s; %s", outcome, self._last_failure)
+            log.warning(
+                "Could not renew %d leases (%s); the last one: %s",
+                unsure,
+                outcome,
+                self._last_failure,
+            )
         if took_s > self._config.failover_s / 2:
-            log.warning("A renewal round took more than half the failover time: %s", outcome)
+            text = "Renewing leases took more than half of failoverTimeMillis: %s"
+            log.warning(text, outcome)
             self._add_count("SlowRounds", 1, Level.SUMMARY)
         self._add_count("LostLeases", lost, Level.SUMMARY)
         self._add_count("CurrentLeases", len(self._held), Level.SUMMARY)

@@ -33,13 +33,13 @@ def test_fleets_without_an_assigning_leader_can_be_joined(items, version):
 def test_a_3x_fleet_is_refused_with_version_and_ways_out(table, version):
     with pytest.raises(UnservableFleet) as refused:
         fleet_version({"other": item("CLIENT_VERSION_2X"), table: item(version)})
-    for expected in (table, version, "Ways out", "applicationName"):
+    for expected in (table, version, "Keep the Java daemon", "applicationName"):
         assert expected in str(refused.value)
 
 
 @pytest.mark.parametrize("unreadable", [item("CLIENT_VERSION_4X"), {}, {"cv": {"N": "3"}}])
 def test_a_migration_item_that_cannot_be_understood_is_refused(unreadable):
-    with pytest.raises(UnservableFleet, match="doesn't know"):
+    with pytest.raises(UnservableFleet, match="does not know"):
         fleet_version({"app": unreadable})
 
 

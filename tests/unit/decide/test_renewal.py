@@ -52,9 +52,9 @@ def test_a_holder_learns_from_the_row_whether_the_lease_is_still_its_own(before,
 @pytest.mark.parametrize(
     ("stored", "why"),
     [
-        (row(9), "counter is 9, +2 from ours"),
-        (row(8, "other"), "belongs to other"),
-        (row(8, None), "belongs to nobody"),
+        (row(9), "leaseCounter is 9, but this worker last wrote 7"),
+        (row(8, "other"), "worker other has it now"),
+        (row(8, None), "it has no owner any more"),
         (None, "deleted"),
     ],
 )

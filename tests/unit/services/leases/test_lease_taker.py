@@ -323,7 +323,7 @@ def test_a_defect_in_a_cycle_does_not_end_the_taking(caplog):
         async with running(me):
             await asyncio.sleep(21)
             assert len(me.renewer.held()) == 1
-        assert "A cycle of taking leases failed" in caplog.text
+        assert "Taking leases failed unexpectedly; next try in 20 s" in caplog.text
 
     on_table(test, lease())
 
