@@ -89,7 +89,7 @@ def test_a_fleet_that_is_upgrading_is_served_as_2x(new_app: Callable[..., Applic
     run.wait_for_actions("processRecords")
     assert run.stop() == 0, run.output
     assert set(app.items()) == {"Migration3.0", shard_id(0)}
-    assert "upgrading from 2.x" in run.output
+    assert "upgraded from KCL 2.x to 3.x" in run.output
 
 
 def test_without_credentials_the_daemon_ends_with_3(
