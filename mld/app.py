@@ -22,7 +22,7 @@ from mld.adapters.dynamodb import BotocoreDynamoDb
 from mld.adapters.guardian import Guardian
 from mld.adapters.kinesis import BotocoreKinesis
 from mld.adapters.system_clock import RandomIds, SystemClock
-from mld.decide.readiness import Readiness, readiness
+from mld.decide.readiness import Readiness, WorkerSnapshot, readiness
 from mld.ports.metrics import Metrics, NoMetrics
 from mld.services.cloudwatch_metrics import CloudWatchMetrics
 from mld.services.conditions import Conditions
@@ -97,10 +97,22 @@ class Worker:
     watchdog: LoopWatchdog
     metrics: CloudWatchMetrics | None
     conditions: Conditions
+    clock: Clock
 
-    def readiness(self) -> Readiness:
-        """What ``/readyz`` answers."""
-        return readiness(self.scheduler.state, self.conditions.current())
+    def snapshot(self) -> WorkerSnapshot:
+        """This worker as it is now, for who judges it."""
+        scan = self.coordinator.store.last_scan
+        return WorkerSnapshot(
+            state=self.scheduler.state,
+            conditions=self.conditions.current(),
+            shards=tuple(one.status() for one in self.scheduler.consumers()),
+            scan_age_s=None if scan is None else self.clock.monotonic() - scan.finished_at,
+            scan_interval_s=self.config.leases.taker_interval_s,
+        )
+
+    def readiness(self, max_age_s: float | None = None) -> Readiness:
+        """What ``/readyz`` answers; see :func:`mld.decide.readiness.readiness`."""
+        return readiness(self.snapshot(), max_age_s)
 
     def status(self) -> dict[str, Any]:
         """What ``/leases`` shows: this worker, and per held lease its state, lag and age."""
@@ -203,7 +215,7 @@ def build(config: Config, ports: Ports, stream: Stream) -> Worker:
         ),
     )
     scheduler = Scheduler(config, parts, clock, metrics)
-    return Worker(config, scheduler, coordinator, watchdog, cloudwatch, conditions)
+    return Worker(config, scheduler, coordinator, watchdog, cloudwatch, conditions, clock)
 
 
 @dataclass(frozen=True, slots=True)

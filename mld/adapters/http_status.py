@@ -1,8 +1,9 @@
 """A tiny HTTP server for probes: ``/livez``, ``/readyz`` and ``/leases``, JSON, GET and HEAD only.
 
 It answers strangers, so it trusts nothing: a request head is bounded in size and time, a body is
-never read, each connection serves one request, and only so many are open at a time. It never
-delays the daemon: an answer is made from what the services say at that moment.
+never read, each connection serves one request, and only so many are open at a time: a further one
+takes the place of the oldest, so that half-open ones don't shut out a probe. It never delays the
+daemon: an answer is made from what the services say at that moment.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import json
 import logging
 from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import parse_qs
 
 from mld.errors import ConfigError
 
@@ -21,6 +23,8 @@ _log = logging.getLogger(__name__)
 
 #: Whether all is well (200, else 503), and the body.
 Status: TypeAlias = "tuple[bool, dict[str, Any]]"
+#: What follows ``?`` in a request: name -> values.
+Query: TypeAlias = "Mapping[str, list[str]]"
 
 MAX_HEAD_BYTES = 8192
 MAX_CONNECTIONS = 32
@@ -37,22 +41,33 @@ _REASONS = {
 }
 
 
+class BadQuery(ValueError):
+    """A page can't make sense of its query; the text says why, and is shown with code 400."""
+
+
 class HttpStatus:
     """Serves what the given functions say.
 
     Args:
         host: address to listen on, e.g. ``127.0.0.1``.
         port: 0 = any free one, see :attr:`port`.
-        pages: path -> function that gives (is well, body); called in the event loop, so it must
-            be quick.
+        pages: path -> function from the query to (is well, body); called in the event loop, so it
+            must be quick. It may raise :class:`BadQuery`.
     """
 
-    def __init__(self, host: str, port: int, pages: Mapping[str, Callable[[], Status]]) -> None:
+    def __init__(
+        self, host: str, port: int, pages: Mapping[str, Callable[[Query], Status]]
+    ) -> None:
         self._host = host
         self._port = port
         self._pages = dict(pages)
         self._server: asyncio.Server | None = None
-        self.connections = 0  #: open now
+        self._open: dict[asyncio.StreamWriter, None] = {}  # the oldest first
+
+    @property
+    def connections(self) -> int:
+        """Open now."""
+        return len(self._open)
 
     @property
     def port(self) -> int:
@@ -83,28 +98,29 @@ class HttpStatus:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.set_write_buffer_limits(high=0)  # drain() waits for the last byte
-        self.connections += 1
+        if len(self._open) >= MAX_CONNECTIONS:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.transport.abort()
+        self._open[writer] = None
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 await self._answer(reader, writer)
         except (TimeoutError, OSError):
             writer.transport.abort()  # slow or gone: close() would wait for it to read
         finally:
-            self.connections -= 1
+            self._open.pop(writer, None)
             writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.connections > MAX_CONNECTIONS:
-            code, body, method = 503, _error("too many connections"), ""
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError:
+            return
+        except asyncio.LimitOverrunError:
+            code, body, method = 431, _error("the request is too large"), ""
         else:
-            try:
-                head = await reader.readuntil(b"\r\n\r\n")
-            except asyncio.IncompleteReadError:
-                return
-            except asyncio.LimitOverrunError:
-                code, body, method = 431, _error("the request is too large"), ""
-            else:
-                code, body, method = self._page(head)
+            code, body, method = self._page(head)
         writer.write(_response(code, body, with_body=method != "HEAD"))
         await writer.drain()
 
@@ -116,11 +132,14 @@ class HttpStatus:
         method = words[0].decode("latin-1")
         if method not in {"GET", "HEAD"}:
             return 405, _error("only GET and HEAD"), method
-        page = self._pages.get(words[1].decode("latin-1").partition("?")[0])
+        path, _, query = words[1].decode("latin-1").partition("?")
+        page = self._pages.get(path)
         if page is None:
             return 404, {"pages": sorted(self._pages)}, method
         try:
-            is_well, body = page()
+            is_well, body = page(parse_qs(query, keep_blank_values=True))
+        except BadQuery as error:
+            return 400, _error(str(error)), method
         except Exception:  # noqa: BLE001 - the page of a probe must not end the daemon
             _log.exception("a status page failed")
             return 500, _error("the page failed; the log says why"), method

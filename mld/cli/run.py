@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import pathlib
 import sys
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from mld.errors import AwsError, ChildFailed, ConfigError, MldError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from mld.adapters.http_status import Query
     from mld.app import RealWorld, Worker
     from mld.cli.run_options import RunOptions
     from mld.model.config import Config
@@ -142,6 +144,27 @@ async def _stream(config: Config, world: RealWorld) -> Stream:
     return stream_to_read(config.stream, world.region, account)
 
 
+def _max_age_s(query: Query) -> float | None:
+    """``maxAge`` of a request.
+
+    Raises:
+        BadQuery: it is not a number of seconds, or given twice.
+    """
+    from mld.adapters.http_status import BadQuery
+
+    values = query.get("maxAge")
+    if values is None:
+        return None
+    try:
+        (text,) = values
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise BadQuery(f"maxAge={','.join(values)}: one positive number of seconds is needed")
+    return seconds
+
+
 @contextlib.asynccontextmanager
 async def _status_server(worker: Worker, options: RunOptions) -> AsyncIterator[None]:
     """Serve health where ``--http`` says; nothing without it.
@@ -154,16 +177,16 @@ async def _status_server(worker: Worker, options: RunOptions) -> AsyncIterator[N
         return
     from mld.adapters.http_status import HttpStatus
 
-    def live() -> tuple[bool, dict[str, Any]]:
+    def live(_query: Query) -> tuple[bool, dict[str, Any]]:
         return worker.watchdog.is_alive(), {"state": worker.scheduler.state}
 
-    def ready() -> tuple[bool, dict[str, Any]]:
-        answer = worker.readiness()
+    def ready(query: Query) -> tuple[bool, dict[str, Any]]:
+        answer = worker.readiness(_max_age_s(query))
         return answer.is_ready, answer.as_dict()
 
     host, port = options.http
     server = HttpStatus(
-        host, port, {"/livez": live, "/readyz": ready, "/leases": lambda: (True, worker.status())}
+        host, port, {"/livez": live, "/readyz": ready, "/leases": lambda _: (True, worker.status())}
     )
     await server.start()
     log.info("Serving /livez, /readyz and /leases on %s:%d", host, server.port)

@@ -92,6 +92,36 @@ def test_a_worker_is_ready_only_while_it_works(new_app: Callable[..., Applicatio
     assert run.ends() == 0, run.output
 
 
+def test_a_worker_whose_children_crash_or_that_lags_is_not_ready_and_says_why(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(shards=2)
+    app.put(20)
+    address = free_address()
+    run = app.start(
+        {"processRecords": [[["stderr", "no database"], ["exit", 7]]]},
+        arguments=("--http", address),
+        childFailurePolicy="restart",
+        childRestartBackoffMillis="100",
+    )
+    wait_until(lambda: get(address, "/readyz")[0] == 200, "it is ready at first")
+    wait_until(lambda: get(address, "/readyz")[0] == 503, "the crash loop is seen")
+    body = get(address, "/readyz")[1]
+    assert body["state"] == "running"
+    assert [one["reason"] for one in body["reasons"]] == ["all_shards_fail"]
+    assert [(one["shard_id"], one["health"]) for one in body["failing"]] == [
+        (shard_id(0), "child_fails"),
+        (shard_id(1), "child_fails"),
+    ]
+    assert "no database" in body["failing"][0]["message"]
+    status, body = get(address, "/readyz?maxAge=0.001")
+    assert status == 503
+    assert "too_old" in [one["reason"] for one in body["reasons"]]
+    assert get(address, "/readyz?maxAge=soon")[0] == 400
+    assert get(address, "/livez")[0] == 200
+    assert run.stop() == 0, run.output
+
+
 def test_a_standby_is_ready_and_holds_nothing(new_app: Callable[..., Application]) -> None:
     app = new_app(shards=1)
     app.put(1)

@@ -11,7 +11,14 @@ import pytest
 from mld import app
 from mld.adapters import aws
 from mld.adapters.cloudwatch import BotocoreCloudWatch
-from mld.errors import AwsError, ConfigError, CredentialsMissing
+from mld.decide.readiness import Reason
+from mld.errors import (
+    AwsError,
+    ConfigError,
+    CredentialsMissing,
+    InvalidArgument,
+    Unreachable,
+)
 from mld.local.kinesis.model import KinesisModel
 from mld.local.kinesis.port import FakeKinesis
 from mld.model.config_build import build_config
@@ -55,11 +62,13 @@ class World:
         clock = LoopClock()
         self.kinesis = KinesisModel(clock.wall, random.Random(1))
         self.kinesis.call("CreateStream", {"StreamName": "orders", "ShardCount": 1})
+        self.port = FakeKinesis(self.kinesis)
+        self.dynamodb = FakeDynamoDb(DynamoDbModel(clock.wall))
         self.cloudwatch = FakeCloudWatch()
         settings = config(**changes)
         ports = app.Ports(
-            dynamodb=FakeDynamoDb(DynamoDbModel(clock.wall)),
-            kinesis=FakeKinesis(self.kinesis),
+            dynamodb=self.dynamodb,
+            kinesis=self.port,
             cloudwatch=None if settings.metrics.level == "NONE" else self.cloudwatch,
             children=children,
             clock=clock,
@@ -103,7 +112,12 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
     assert status["state"] == "running"
     (lease,) = status["leases"]
     assert lease["counter"] >= 1
-    del lease["counter"], lease["last_batch_age_s"]
+    del lease["counter"]
+    ages = {name: lease.pop(name) for name in list(lease) if name.endswith("_s")}
+    assert 4 < ages["held_s"] <= 5
+    assert 0 <= ages["last_batch_age_s"] <= 1
+    assert 0 <= ages["last_processed_age_s"] <= 1
+    assert ages["reading_fails_s"] is ages["child_failure_age_s"] is None
     assert lease == {
         "lease_key": FIRST,
         "shard_id": FIRST,
@@ -114,6 +128,7 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
         "child_pid": 1000,
         "blocked_by": None,
         "restarts": 0,
+        "child_failures": 0,
         "last_error": None,
     }
     worker.scheduler.stop()
@@ -182,6 +197,102 @@ async def test_the_failure_of_a_child_is_shown_while_another_is_waited_for():
     assert "exit status 3" in shown["last_error"]
     assert shown["child_pid"] is None
     world.worker.scheduler.stop()
+    assert (await running).complete
+
+
+@simulated
+async def test_a_worker_is_not_ready_while_its_children_crash_and_again_when_they_live():
+    deaths = 4
+
+    async def dies_at_first(child: ScriptedChild) -> int:
+        nonlocal deaths
+        if deaths == 0:
+            return await polite(child)
+        deaths -= 1
+        await child.receive()
+        return 3
+
+    world = World(
+        ScriptedChildren(dies_at_first),
+        childFailurePolicy="restart",
+        childRestartBackoffMillis="1000",
+    )
+    worker = world.worker
+    running = asyncio.create_task(worker.scheduler.run())
+    await asyncio.sleep(1)
+    assert worker.readiness().is_ready  # two failures are no crash loop
+    await asyncio.sleep(6)
+    answer = worker.readiness()
+    assert [one.reason for one in answer.reasons] == [Reason.ALL_SHARDS_FAIL]
+    assert "exit status 3" in answer.reasons[0].message
+    await asyncio.sleep(60)
+    assert deaths == 0
+    world.put()
+    await asyncio.sleep(5)
+    assert worker.readiness(10.0).is_ready
+    worker.scheduler.stop()
+    assert (await running).complete
+
+
+@simulated
+async def test_a_worker_is_not_ready_while_iterators_are_refused_for_all_shards():
+    world = World(ScriptedChildren())
+    worker = world.worker
+    world.put()
+    running = asyncio.create_task(worker.scheduler.run())
+    await asyncio.sleep(5)
+    assert worker.readiness().is_ready
+
+    async def refuse(_service: str, operation: str, _request: Any) -> None:
+        if operation in {"GetShardIterator", "GetRecords"}:
+            raise InvalidArgument(operation, "InvalidArgumentException", "no such position")
+
+    world.port.before = refuse
+    await asyncio.sleep(20)
+    assert worker.readiness().is_ready
+    assert not worker.readiness(15.0).is_ready
+    await asyncio.sleep(15)
+    (reason,) = worker.readiness().reasons
+    assert reason.reason is Reason.ALL_SHARDS_FAIL
+    assert "can't be read for" in reason.message
+    world.port.before = None
+    await asyncio.sleep(5)
+    assert worker.readiness(10.0).is_ready
+    worker.scheduler.stop()
+    assert (await running).complete
+
+
+@simulated
+async def test_a_worker_is_not_ready_while_its_table_is_silent():
+    world = World(ScriptedChildren())
+    worker = world.worker
+    running = asyncio.create_task(worker.scheduler.run())
+    await asyncio.sleep(5)
+
+    async def refuse(_service: str, operation: str, _request: Any) -> None:
+        raise Unreachable(operation, "ConnectTimeoutError")
+
+    world.dynamodb.before = refuse
+    await asyncio.sleep(100)
+    assert Reason.TABLE_SILENT in {one.reason for one in worker.readiness().reasons}
+    world.dynamodb.before = None
+    await asyncio.sleep(60)
+    assert worker.readiness(10.0).is_ready
+    worker.scheduler.stop()
+    assert (await running).complete
+
+
+@simulated
+async def test_what_a_service_reports_makes_the_worker_unready_at_once():
+    world = World(ScriptedChildren())
+    worker = world.worker
+    running = asyncio.create_task(worker.scheduler.run())
+    await asyncio.sleep(5)
+    worker.conditions.report(Reason.STREAM_DELETED, "stream orders was deleted")
+    assert not worker.readiness().is_ready
+    worker.conditions.clear(Reason.STREAM_DELETED)
+    assert worker.readiness().is_ready
+    worker.scheduler.stop()
     assert (await running).complete
 
 

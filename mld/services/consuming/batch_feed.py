@@ -27,6 +27,7 @@ class BatchFeed:
     Attributes:
         behind_ms: of the last batch; None before the first.
         last_batch_at: reading of ``Clock.monotonic`` when it was fetched; None before the first.
+        last_processed_at: the same when a batch was done with: answered by the child, or empty.
     """
 
     def __init__(self, context: ConsumerContext, closing: ShardClosing) -> None:
@@ -42,6 +43,18 @@ class BatchFeed:
         self._clock = context.parts.runtime.clock
         self.behind_ms: int | None = None
         self.last_batch_at: float | None = None
+        self.last_processed_at: float | None = None
+        self._undecodable_since: float | None = None
+
+    @property
+    def failing_since(self) -> float | None:
+        """When the first call or batch failed of those that failed in a row; None if all is well.
+
+        A reading of ``Clock.monotonic``.
+        """
+        lane = self._context.lane
+        fetching = None if lane is None else lane.publisher.failing_since
+        return fetching if self._undecodable_since is None else self._undecodable_since
 
     async def process(self) -> Outcome:
         """Wait for one batch and deliver it, or for the moment at which the child wants a tick."""
@@ -62,6 +75,8 @@ class BatchFeed:
                 await self._deliver(fetched)
         except MalformedData as error:
             # Never drop what cannot be read: fetch it again, for ever if need be.
+            if self._undecodable_since is None:
+                self._undecodable_since = self._clock.monotonic()
             context.last_error = str(error)
             text = "%s: a batch cannot be delivered, reading it again: %s"
             log.error(text, context.shard_id, error)  # noqa: TRY400
@@ -70,6 +85,8 @@ class BatchFeed:
             return Outcome.AGAIN
         finally:
             fetched.reservation.release()
+        self._undecodable_since = None
+        self.last_processed_at = self._clock.monotonic()
         return Outcome.DONE
 
     async def _next_batch(self, publisher: RecordsPublisher) -> FetchedBatch | None:
@@ -120,6 +137,7 @@ class BatchFeed:
         if context.current() is None:
             return  # it lapsed while other shards were converted, or this process was frozen
         context.metrics.delivered(delivery.records, delivery.data_bytes)
+        self._parts.tally.records += delivery.records
         context.checkpointer.delivered(delivery.largest)
         line = delivery.take_line()
         if line is None or context.lane is None:

@@ -32,6 +32,8 @@ class ConsumerContext:
         parents_wakeup: ends the wait for parents: one may have finished, or there is a reason to end.
         lane: child and fetching; None while there is no child.
         restarts: of the child.
+        began_at: reading of the monotonic clock when the hold began.
+        child_failed_at: the same of the child's last failure; None without one.
         last_error: the last failure, one sentence.
     """
 
@@ -60,6 +62,8 @@ class ConsumerContext:
         self.parents_wakeup = Wakeup()
         self.lane: ChildPipeline | None = None
         self.restarts = RestartCount()
+        self.began_at = clock.monotonic()
+        self.child_failed_at: float | None = None
         self.last_error: str | None = None
 
     def _end_waits(self) -> None:

@@ -1,9 +1,9 @@
-"""What shard consumers are made of, what they show, and how their children can disappoint them."""
+"""What shard consumers are made of, and how their children can disappoint them."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from mld.errors import ChildFailed
 from mld.services.consuming.line_writer import LineWriter
@@ -26,6 +26,19 @@ class EndNotCheckpointed(ChildFailed):
     """
 
 
+@dataclass(slots=True)
+class Tally:
+    """Counts since the process began.
+
+    Attributes:
+        records: handed to children, a record that was handed twice counts twice.
+        restarts: of children.
+    """
+
+    records: int = 0
+    restarts: int = 0
+
+
 @dataclass(slots=True, kw_only=True)
 class ConsumerParts:
     """What all consumers of a process share; make it once.
@@ -39,6 +52,7 @@ class ConsumerParts:
             to read at LATEST (epoch seconds). A child that is started again, or a lapsed lease that
             is regained, before anything was checkpointed goes on there; a new LATEST would skip
             what came in between.
+        tally: what all of them have done so far.
     """
 
     config: Config
@@ -52,41 +66,9 @@ class ConsumerParts:
     pid: int
     lines: LineWriter = field(init=False)
     latest_starts: dict[str, tuple[int, float]] = field(default_factory=dict)
+    tally: Tally = field(default_factory=Tally)
 
     def __post_init__(self) -> None:
         self.lines = LineWriter(
             self.runtime.offload, even_if_empty=self.config.retrieval.call_even_if_empty
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerStatus:
-    """One shard for ``/leases``.
-
-    Attributes:
-        state: name of a :class:`~mld.decide.lifecycle.ConsumerState`.
-        reason: why it stops, None while it does not.
-        millis_behind_latest: of the last batch, None before the first.
-        last_batch_age_s: since the last answer of Kinesis that was taken up, None before the first.
-        child_pid: None while there is no child.
-        checkpoint: last stored position, as text.
-        blocked_by: shard id of the parent that is waited for.
-        restarts: of the child in this hold of the lease.
-        last_error: the last failure, one sentence.
-    """
-
-    lease_key: str
-    shard_id: str
-    state: str
-    reason: str | None
-    millis_behind_latest: int | None
-    last_batch_age_s: float | None
-    child_pid: int | None
-    checkpoint: str
-    blocked_by: str | None
-    restarts: int
-    last_error: str | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The same for JSON."""
-        return asdict(self)

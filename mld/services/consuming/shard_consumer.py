@@ -21,11 +21,12 @@ from mld.errors import (
     ChildTimedOut,
     LeaseLost,
 )
+from mld.model.consumer_status import ConsumerStatus
 from mld.model.intent import BrokenIntent
 from mld.services.consuming.batch_feed import BatchFeed
 from mld.services.consuming.child_pipeline import ChildPipeline
 from mld.services.consuming.consumer_context import ConsumerContext
-from mld.services.consuming.consumer_parts import ConsumerParts, ConsumerStatus, EndNotCheckpointed
+from mld.services.consuming.consumer_parts import ConsumerParts, EndNotCheckpointed
 from mld.services.consuming.shard_closing import ShardClosing
 
 if TYPE_CHECKING:
@@ -71,18 +72,27 @@ class ShardConsumer:
     def status(self) -> ConsumerStatus:
         """A snapshot for people."""
         context = self._context
-        last_at = self._feed.last_batch_at
+        now = self._clock.monotonic()
+
+        def age_s(at: float | None) -> float | None:
+            return None if at is None else now - at
+
         return ConsumerStatus(
             lease_key=self.lease_key,
             shard_id=self.shard_id,
             state=self._state.value,
             reason=None if context.shutdown.reason is None else context.shutdown.reason.name,
+            held_s=now - context.began_at,
             millis_behind_latest=self._feed.behind_ms,
-            last_batch_age_s=None if last_at is None else self._clock.monotonic() - last_at,
+            last_batch_age_s=age_s(self._feed.last_batch_at),
+            last_processed_age_s=age_s(self._feed.last_processed_at),
+            reading_fails_s=age_s(self._feed.failing_since),
             child_pid=None if context.lane is None else context.lane.processor.pid,
             checkpoint=str(context.checkpointer.last),
             blocked_by=self._blocked_by,
             restarts=context.restarts.total,
+            child_failures=context.restarts.failures,
+            child_failure_age_s=age_s(context.child_failed_at),
             last_error=context.last_error,
         )
 
@@ -225,6 +235,7 @@ class ShardConsumer:
         """Give the shard another child, or let the failure end the daemon."""
         context = self._context
         context.last_error = str(error)
+        context.child_failed_at = self._clock.monotonic()
         await context.stop_fetching()
         # Said here alone, and now, because seeing it off may take a while.
         log.error("%s", error, extra={"shard_id": self.shard_id})
@@ -253,4 +264,5 @@ class ShardConsumer:
         log.warning("%s: a new child starts in %.1f s", self.shard_id, pause_s)
         await context.shutdown.pause(pause_s)
         context.checkpointer.start_over()
+        self._parts.tally.restarts += 1
         return Outcome.RESTART

@@ -37,10 +37,12 @@ class FetchReport:
         self._metrics = metrics
         self._failures = 0
         self._logged_at = 0.0
+        self.failing_since: float | None = None  #: monotonic; None while calls succeed
 
     def succeeded(self) -> None:
         """An answer came: the trouble is over."""
         self._failures = 0
+        self.failing_since = None
 
     def failed(self, error: MldError) -> bool:
         """Log a failure.
@@ -48,7 +50,7 @@ class FetchReport:
         Returns:
             True when it is the iterator's fault: get a new one.
         """
-        self._failures += 1
+        self.count_failure()
         shard, count = self._shard_id, self._failures
         match error:
             case ExpiredIterator():
@@ -66,6 +68,12 @@ class FetchReport:
             case _:
                 self._log(logging.WARNING, f"cannot fetch records: {error}; trying again")
         return isinstance(error, ExpiredIterator | InvalidArgument)
+
+    def count_failure(self) -> None:
+        """A call failed, and whoever knows why says so."""
+        self._failures += 1
+        if self.failing_since is None:
+            self.failing_since = self._clock.monotonic()
 
     def _log(self, level: int, what: str) -> None:
         now = self._clock.monotonic()

@@ -174,6 +174,11 @@ class PollingPublisher:
         """Epoch seconds before the first LATEST iterator; None if there was none."""
         return None if self._delivered is None else self._delivered.latest_since_s
 
+    @property
+    def failing_since(self) -> float | None:
+        """Reading of the monotonic clock at the first failed call in a row; None while all is well."""
+        return self._report.failing_since
+
     async def close(self) -> None:
         """Give the memory of undelivered batches back; :meth:`run` must have been cancelled."""
         self._drop_queue()
@@ -237,6 +242,7 @@ class PollingPublisher:
             if self._report.failed(error) and self._rewinds == rewinds:
                 self._iterator = None
         except Exception:
+            self._report.count_failure()
             log.exception("%s: unexpected error while fetching; going on", self._shard_id)
 
     async def _new_iterator(self) -> None:

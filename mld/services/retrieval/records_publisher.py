@@ -55,6 +55,14 @@ class RecordsPublisher(Protocol):
         """Epoch seconds at which reading at LATEST began; None if it did not."""
         ...
 
+    @property
+    def failing_since(self) -> float | None:
+        """Reading of the monotonic clock when the first call failed of those that failed in a row.
+
+        None while all is well.
+        """
+        ...
+
     async def start(
         self, position: ExtendedSequenceNumber, latest_since_s: float | None = None
     ) -> None:

@@ -10,21 +10,28 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mld.adapters import http_status
-from mld.adapters.http_status import HttpStatus
+from mld.adapters.http_status import BadQuery, HttpStatus, Query
 from mld.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 
-def fail() -> tuple[bool, dict[str, Any]]:
+def fail(_query: Query) -> tuple[bool, dict[str, Any]]:
     raise KeyError("secret detail")
 
 
+def echo(query: Query) -> tuple[bool, dict[str, Any]]:
+    if "bad" in query:
+        raise BadQuery("bad is bad")
+    return True, dict(query)
+
+
 PAGES = {
-    "/livez": lambda: (True, {"alive": True}),
-    "/readyz": lambda: (False, {"why": "no leases yet"}),
-    "/leases": lambda: (True, {"leases": [{"shard": "s", "lag_s": 1.5}] * 5000}),
+    "/echo": echo,
+    "/livez": lambda _: (True, {"alive": True}),
+    "/readyz": lambda _: (False, {"why": "no leases yet"}),
+    "/leases": lambda _: (True, {"leases": [{"shard": "s", "lag_s": 1.5}] * 5000}),
     "/broken": fail,
 }
 
@@ -71,8 +78,10 @@ async def ask(server: HttpStatus, request: bytes) -> tuple[int, dict[str, str], 
         ("/livez", 200, {"alive": True}),
         ("/livez?verbose=1", 200, {"alive": True}),
         ("/readyz", 503, {"why": "no leases yet"}),
-        ("/", 404, {"pages": ["/broken", "/leases", "/livez", "/readyz"]}),
-        ("/../livez", 404, {"pages": ["/broken", "/leases", "/livez", "/readyz"]}),
+        ("/echo?a=1&b=%20x&a=2&c", 200, {"a": ["1", "2"], "b": [" x"], "c": [""]}),
+        ("/echo?bad=1", 400, {"error": "bad is bad"}),
+        ("/", 404, {"pages": ["/broken", "/echo", "/leases", "/livez", "/readyz"]}),
+        ("/../livez", 404, {"pages": ["/broken", "/echo", "/leases", "/livez", "/readyz"]}),
         ("/broken", 500, {"error": "the page failed; the log says why"}),
     ],
 )
@@ -171,7 +180,7 @@ def test_a_client_that_does_not_read_is_dropped_in_time(monkeypatch: pytest.Monk
     closed = asyncio.Event()
 
     async def scene(_: HttpStatus) -> None:
-        huge = HttpStatus("127.0.0.1", 0, {"/": lambda: (True, {"x": "y" * 30_000_000})})
+        huge = HttpStatus("127.0.0.1", 0, {"/": lambda _: (True, {"x": "y" * 30_000_000})})
         await huge.start()
         _, writer = await asyncio.open_connection("127.0.0.1", huge.port, limit=1000)
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
@@ -186,18 +195,19 @@ def test_a_client_that_does_not_read_is_dropped_in_time(monkeypatch: pytest.Monk
     assert closed.is_set()
 
 
-def test_too_many_connections_at_a_time_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_status, "MAX_CONNECTIONS", 2)
-
+def test_connections_that_stay_open_shut_out_nobody() -> None:
     async def scene(server: HttpStatus) -> None:
-        idle = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
-        await until(lambda: server.connections == 2)
-        code, _, body = await ask(server, b"")
-        assert (code, json.loads(body)) == (503, {"error": "too many connections"})
+        idle = []
+        for _ in range(200):
+            idle.append(await asyncio.open_connection("127.0.0.1", server.port))
+            idle[-1][1].write(b"GET /livez HTTP/1.1\r\n")
+        code, _, body = await ask(server, b"GET /livez HTTP/1.1\r\n\r\n")
+        assert (code, json.loads(body)) == (200, {"alive": True})
+        assert server.connections <= http_status.MAX_CONNECTIONS
+        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+            await idle[0][0].readexactly(1)  # the oldest was dropped
         for _, writer in idle:
             await hang_up(writer)
-        await until(lambda: server.connections == 0)
-        assert (await ask(server, b"GET /livez HTTP/1.1\r\n\r\n"))[0] == 200
 
     serve(scene)
 

@@ -19,7 +19,7 @@ import mld.app
 import protocol
 from mld.cli.run import check_protocol_package, run
 from mld.cli.run_options import RunOptions
-from mld.decide.readiness import readiness
+from mld.decide.readiness import WorkerSnapshot, readiness
 from mld.errors import (
     ChildFailed,
     ConfigError,
@@ -28,6 +28,7 @@ from mld.errors import (
     Unreachable,
     UnservableFleet,
 )
+from mld.model.consumer_status import ConsumerStatus
 from mld.services.scheduler import StopOutcome
 
 if TYPE_CHECKING:
@@ -84,6 +85,14 @@ class Watchdog:
         return True
 
 
+def snapshot(state: str) -> WorkerSnapshot:
+    """A worker with one shard that is 90 s behind."""
+    status = ConsumerStatus(
+        lease_key="shardId-0", shard_id="shardId-0", state="PROCESSING", millis_behind_latest=90_000
+    )
+    return WorkerSnapshot(state=state, shards=(status,))
+
+
 @dataclass
 class Started:
     """What ``run`` made of its input."""
@@ -104,7 +113,7 @@ class Started:
             scheduler=self.scheduler,
             metrics=self.metrics,
             watchdog=Watchdog(),
-            readiness=lambda: readiness(scheduler.state, ()),
+            readiness=lambda age_s=None: readiness(snapshot(scheduler.state), age_s),
             status=lambda: {"worker_id": config.worker_id},
         )
 
@@ -418,11 +427,38 @@ def test_health_is_served_while_the_worker_runs(daemon, capsys):
     assert code == 0
     assert seen == [
         (200, {"state": "running"}),
-        (200, readiness("running", ()).as_dict()),
-        (503, readiness("stopping", ()).as_dict()),
+        (200, readiness(snapshot("running")).as_dict()),
+        (503, readiness(snapshot("stopping")).as_dict()),
         (200, {"worker_id": started.config.worker_id}),
     ]
     assert f"on 127.0.0.1:{port}" in capsys.readouterr().err
+
+
+def test_readiness_may_be_asked_with_an_age_limit(daemon):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    seen: dict[str, tuple[int, Any]] = {}
+
+    async def work(_scheduler: FakeScheduler) -> StopOutcome:
+        for query in (
+            *("maxAge=100", "maxAge=90.5", "maxAge=60", "maxage=60", "x"),
+            *("maxAge=", "maxAge=x", "maxAge=-1", "maxAge=0", "maxAge=nan", "maxAge=inf"),
+            *("maxAge", "maxAge=60s", "maxAge=100&maxAge=60"),
+        ):
+            seen[query] = await get(port, f"/readyz?{query}")
+        return COMPLETE
+
+    assert daemon(work, http=("127.0.0.1", port))[0] == 0
+    codes = {query: code for query, (code, _) in seen.items()}
+    good = {"maxAge=100": 200, "maxAge=90.5": 200, "maxAge=60": 503, "maxage=60": 200, "x": 200}
+    assert codes == good | dict.fromkeys(codes.keys() - good.keys(), 400)
+    assert seen["maxAge=60"][1]["reasons"] == [
+        {"reason": "too_old", "message": "shardId-0 is 90 s behind, the limit is 60 s"}
+    ]
+    assert seen["maxAge=60s"][1] == {
+        "error": "maxAge=60s: one positive number of seconds is needed"
+    }
 
 
 def test_an_address_that_is_taken_ends_with_2_before_the_worker_runs(daemon, capsys):
