@@ -16,8 +16,8 @@ from mld.cli.options import run_command
 from mld.decide.readiness import Reason
 from mld.model import spark_keys as keys
 from mld.model.config_names import resolve
+from mld.model.consumer_status import ConsumerStatus
 from mld.ports import aws
-from mld.services.consuming.consumer_parts import ConsumerStatus
 from mld.spark import errors
 from mld.spark.model import BatchContext
 from tests import generated_docs
