@@ -262,7 +262,7 @@ class Stalling(logging.Handler):
 
 
 @pytest.fixture
-def logger() -> Iterator[logging.Logger]:
+def logger(restored_logging: None) -> Iterator[logging.Logger]:
     made = logging.getLogger("mld.test_background_output")
     made.propagate = False
     made.setLevel(logging.DEBUG)

@@ -64,7 +64,7 @@ def test_a_root_without_a_level_leaves_it_alone(tmp_path):
     assert read(tmp_path, "<configuration><root/></configuration>").level is None
 
 
-def test_a_python_configuration_is_handed_on_and_keeps_loggers(tmp_path):
+def test_a_python_configuration_is_handed_on_and_keeps_loggers(tmp_path, restored_logging):
     found = read(tmp_path, ' {"version": 1, "loggers": {"mld.probe": {"level": "ERROR"}}}')
     assert found.python["disable_existing_loggers"] is False
     apply_python(found.python)

@@ -22,18 +22,7 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture(autouse=True)
-def root_logger():
-    """Leave the root logger as it was."""
-    root = logging.getLogger()
-    names = [logging.getLogger(name) for name in ("botocore", "urllib3", "asyncio", "mld.x")]
-    levels = [(logger, logger.level) for logger in (root, *names)]
-    handlers, raising = list(root.handlers), logging.raiseExceptions
-    yield root
-    root.handlers[:] = handlers
-    logging.raiseExceptions = raising
-    for logger, level in levels:
-        logger.setLevel(level)
+pytestmark = pytest.mark.usefixtures("restored_logging")
 
 
 def record(text, *args, level=logging.INFO, **extra):
@@ -108,7 +97,7 @@ def test_lines_are_json_where_nobody_watches(stream, chosen, is_json):
     assert stream.getvalue().startswith("{") is is_json
 
 
-def test_levels_are_set_by_name_and_libraries_are_quiet(root_logger):
+def test_levels_are_set_by_name_and_libraries_are_quiet():
     stream = io.StringIO()
     set_up(LogSettings(level="DEBUG", levels=(("mld.x", "ERROR"), ("urllib3", "DEBUG"))), stream)
     logging.getLogger("mld.x").warning("no")
@@ -116,7 +105,7 @@ def test_levels_are_set_by_name_and_libraries_are_quiet(root_logger):
     logging.getLogger("urllib3").debug("yes")
     logging.getLogger("mld.y").debug("yes")
     assert [json.loads(line)["msg"] for line in stream.getvalue().splitlines()] == ["yes", "yes"]
-    assert root_logger.level == logging.DEBUG
+    assert logging.getLogger().level == logging.DEBUG
 
 
 def test_setting_up_twice_does_not_double_lines():

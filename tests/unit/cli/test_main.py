@@ -202,19 +202,6 @@ def test_a_wrong_file_is_explained_line_by_line(capsys, tmp_path, restored_loggi
     assert f"{path}: error: applicationName: Application name is required" in err
 
 
-@pytest.fixture
-def restored_logging():
-    root = logging.getLogger()
-    libraries = [logging.getLogger(name) for name in ("botocore", "urllib3", "asyncio", "mld")]
-    levels = [(logger, logger.level) for logger in (root, *libraries)]
-    handlers, raising = list(root.handlers), logging.raiseExceptions
-    yield
-    root.handlers[:] = handlers
-    logging.raiseExceptions = raising
-    for logger, level in levels:
-        logger.setLevel(level)
-
-
 def test_logging_follows_the_command_line_and_the_file(capsys, tmp_path, restored_logging):
     log = tmp_path / "log.xml"
     log.write_text(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 import os
 import signal
 import socket
@@ -34,6 +33,8 @@ from mld.services.scheduler import StopOutcome
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("restored_logging")
 
 COMPLETE = StopOutcome(complete=True)
 CUT_SHORT = StopOutcome(complete=False, leases_left=2)
@@ -132,9 +133,7 @@ class Started:
 
 
 @pytest.fixture
-def daemon(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., tuple[int, Started]]]:
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, Started]]:
     """Runs the command with a scheduler of the test's; gives the exit code and what was started."""
 
     monkeypatch.chdir(tmp_path)
@@ -153,11 +152,7 @@ def daemon(
         monkeypatch.setattr(mld.app, "real_ports", started.real_ports)
         return run(RunOptions(properties_file=str(file), http=http)), started
 
-    root = logging.getLogger()
-    kept = (root.level, list(root.handlers))
-    yield start
-    root.setLevel(kept[0])
-    root.handlers[:] = kept[1]
+    return start
 
 
 def ends_with(outcome: StopOutcome | Exception) -> Callable[[FakeScheduler], Any]:

@@ -1,0 +1,74 @@
+"""The plugin that keeps tests from changing the process that they run in."""
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.leftovers import Snapshot
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def changed_logger():
+    logging.getLogger("mld.of.a.test").setLevel(logging.ERROR)
+
+
+def changed_handlers():
+    logging.getLogger().addHandler(logging.StreamHandler())
+
+
+def changed_raising():
+    logging.raiseExceptions = False
+
+
+def changed_disabling():
+    logging.disable(logging.ERROR)
+
+
+def changed_directory():
+    os.chdir("/")
+
+
+def changed_environment():
+    os.environ["KCL_MLD_OF_A_TEST"] = "x"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (changed_logger, "the logger mld.of.a.test is (40, "),
+        (changed_handlers, "the logger root is ("),
+        (changed_raising, "logging.raiseExceptions is False"),
+        (changed_disabling, "logging.disable(40)"),
+        (changed_directory, "the working directory is /, was "),
+        (changed_environment, "the variable KCL_MLD_OF_A_TEST is changed"),
+    ],
+)
+def test_each_kind_of_change_is_told_and_put_back(change, said):
+    before = Snapshot.take()
+    change()
+    (difference,) = before.differences(Snapshot.take())
+    assert difference.startswith(said)
+    before.restore()
+    assert before.differences(Snapshot.take()) == []
+
+
+def test_a_test_that_leaves_something_behind_fails_and_the_next_one_does_not(tmp_path):
+    (tmp_path / "test_two.py").write_text(
+        "import logging, os\n"
+        "def test_leaky(): logging.getLogger('mld').setLevel('ERROR'); os.environ['LEFT'] = '1'\n"
+        "def test_next(): assert logging.getLogger('mld').level == 0 and 'LEFT' not in os.environ\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.leftovers", "-p", "no:randomly"]
+    command += ["-p", "no:cacheprovider", "test_two.py"]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(
+        command, check=False, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60
+    )
+    assert "2 passed, 1 error" in ended.stdout
+    assert "ERROR at teardown of test_leaky" in ended.stdout
+    assert "this test leaves behind: the variable LEFT is changed; the logger mld" in ended.stdout
