@@ -10,6 +10,7 @@ from mld import app
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.services.child.record_processor import RecordProcessor
 from mld.services.consuming.consumer_context import ConsumerContext
+from mld.services.consuming.consumer_shutdown import ConsumerShutdown
 from mld.services.shards.shard_end import ShardEnd
 from tests.sim.children import Manners
 from tests.sim.fleet import judge
@@ -178,7 +179,7 @@ def unbelieved(build=app.build):
 
 def test_a_worker_that_goes_on_delivering_when_it_wakes_up_is_noticed(monkeypatch):
     monkeypatch.setattr(ConsumerContext, "current", lambda hold: hold.held)
-    monkeypatch.setattr(ConsumerContext, "lease_lost", lambda _hold: None)
+    monkeypatch.setattr(ConsumerShutdown, "lease_lost", lambda _shutdown: None)
     assert any("processRecords" in text for text in unbelieved())
 
 
