@@ -5,9 +5,10 @@ Parts: throughput, startup, idle, renewals. Machines are shared and noisy: read 
 
 import sys
 
+from benchmarks.idle import idle_rows
 from benchmarks.measure import workspace
 from benchmarks.renewals import renewal_rows
-from benchmarks.resident import idle_rows, startup_rows
+from benchmarks.startup import startup_rows
 from benchmarks.throughput import rows as throughput_rows
 from mld.local.embedded import EmbeddedAws
 
