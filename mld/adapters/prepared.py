@@ -1,59 +1,49 @@
 """Requests that are built once by botocore and from then on only filled, signed and sent.
 
-An idle worker makes two calls again and again, GetRecords and UpdateItem, and two thirds of their
-CPU go into what is the same every time: resolving the endpoint, composing the user agent, walking
-the shapes of the request, asking hooks. Here the first call of a kind is botocore's, whole; what it
-put together (URL, headers, signing context) serves the following ones. Signing with whatever
-credentials are valid now, proxies, TLS and connections, and reading the answer stay botocore's.
+An idle worker makes two calls again and again, GetRecords and UpdateItem, and most of their CPU goes
+into what is the same every time: resolving the endpoint, composing the user agent, walking the
+shapes of the request, asking hooks, passing through the layers of an HTTP client. Here the first
+call of a kind is botocore's, whole; what it put together (URL, headers, what is signed) serves the
+following ones. Credentials, proxies, TLS, connecting, and reading any answer but an empty one stay
+botocore's.
 
 A template is dropped after every answer that is not a success, and is never older than a minute:
 whatever botocore would decide anew (an endpoint by account id, a feature in the user agent) it
-decides soon.
+decides soon. Our signature must equal botocore's on the request that the template is made of.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
 import uuid
-from dataclasses import dataclass
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 
-from botocore.awsrequest import AWSRequest
-from botocore.exceptions import ClientError, HTTPClientError
+from botocore.awsrequest import AWSPreparedRequest, HeadersDict
+from botocore.exceptions import (
+    ClientError,
+    ConnectionClosedError,
+    HTTPClientError,
+    ReadTimeoutError,
+)
 from botocore.parsers import create_parser
-from botocore.response import StreamingBody
-from urllib3.exceptions import HTTPError
+
+from mld.adapters.http_exchange import Answer, BrokenExchange, exchange
+from mld.adapters.kept_connections import KeptConnections
+from mld.adapters.request_template import RequestTemplate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Iterator
 
+    from botocore.awsrequest import AWSResponse
     from botocore.client import BaseClient
+    from urllib3.connection import HTTPConnection
 
 #: After so long the next call is botocore's own again.
 TEMPLATE_AGE_S = 60.0
-
-#: Twice the largest answer there is. What claims to be longer is read in pieces: one reading takes
-#: the memory first, whatever comes.
-_MOST_AT_ONCE_BYTES = 32 * 2**20
-
-_JSON = "application/x-amz-json-"
-
-
-@dataclass(frozen=True, slots=True)
-class _Template:
-    """What stays the same from call to call.
-
-    Attributes:
-        sign: botocore's signer of the client; it reads the credentials at every call.
-    """
-
-    url: str
-    headers: dict[str, str]
-    context: dict[str, Any]
-    sign: Callable[[str, AWSRequest], None]
-    made_at: float
 
 
 class PreparedOperation:
@@ -65,7 +55,7 @@ class PreparedOperation:
     def __init__(
         self, client: BaseClient, method: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Listen to what botocore signs; nothing is sent.
+        """Listen to what botocore signs and sends; nothing is sent.
 
         Args:
             client: its hooks ``before-parse`` see the answers as ever.
@@ -81,16 +71,20 @@ class PreparedOperation:
         self._service, self._shape = model, operation.output_shape
         self._parser = create_parser("json")
         self._clock = clock
-        self._templates: dict[Hashable, _Template] = {}
+        self._templates: dict[Hashable, tuple[RequestTemplate, float]] = {}
+        self._connections: dict[str, KeptConnections] = {}
+        self._ids = _request_ids()
         self._seen = threading.local()
-        # The only thing here that botocore does not promise; without it all calls are its own.
+        # Not promised by botocore; without it all calls are its own.
         endpoint = getattr(client, "_endpoint", None)
         session = getattr(endpoint, "http_session", None)
         self._send: Any = getattr(session, "send", None)
         # Members that may choose the endpoint: requests that differ in them share nothing.
         self._routing = [one.member_name for one in operation.context_parameters]
         if self._send is not None and not operation.operation_context_parameters:
-            client.meta.events.register_last(f"before-sign.{self._event}", self._remember)
+            client.meta.events.register_last(f"before-sign.{self._event}", self._see_signer)
+            client.meta.events.register_last(f"before-send.{self._event}", self._see_request)
+            client.meta.events.register_last(f"needs-retry.{self._event}", self._see_answer)
 
     def __call__(self, **request: Any) -> dict[str, Any]:
         """The answer.
@@ -100,99 +94,126 @@ class PreparedOperation:
             BotoCoreError: there was no answer.
         """
         key = tuple(map(request.get, self._routing))
-        template = self._templates.get(key)
-        if template is None or self._clock() - template.made_at > TEMPLATE_AGE_S:
+        template, made_at = self._templates.get(key, (None, 0.0))
+        if template is None or self._clock() - made_at > TEMPLATE_AGE_S:
             return self._by_botocore(key, request)
         try:
             body = json.dumps(request).encode()
         except TypeError:  # bytes or a datetime: botocore knows how to write them
             return self._by_botocore(key, request)
         try:
-            return self._by_template(template, body)
+            return self._read(self._ask(template, body))
         except BaseException:
             self._templates.pop(key, None)
             raise
 
     def _by_botocore(self, key: Hashable, request: dict[str, Any]) -> dict[str, Any]:
         self._templates.pop(key, None)
-        self._seen.template, self._seen.is_wanted = None, True
+        seen = self._seen
+        seen.signer, seen.template, seen.is_wanted = None, None, True
         try:
             answer: dict[str, Any] = getattr(self._client, self._method)(**request)
         finally:
-            self._seen.is_wanted = False
-        if self._seen.template is not None:
-            self._templates[key] = self._seen.template
+            seen.is_wanted = False
+        if seen.template is not None:
+            self._templates[key] = (seen.template, self._clock())
         return answer
 
-    def _remember(
-        self, request: AWSRequest, signature_version: Any, request_signer: Any, **_: Any
+    # -- hooks: what botocore does ------------------------------------------------------------------
+
+    def _see_signer(
+        self,
+        request_signer: Any,
+        signing_name: str,
+        region_name: str,
+        signature_version: Any,
+        **_: Any,
     ) -> None:
-        """The hook ``before-sign``: keep what is not about this call alone."""
-        if not getattr(self._seen, "is_wanted", False):
-            return
-        headers = {name: _text(value) for name, value in request.headers.items()}
-        is_json = headers.get("Content-Type", "").startswith(_JSON)
-        if request.method == "POST" and signature_version == "v4" and is_json:
-            context = {k: v for k, v in request.context.items() if k != "retries"}
-            self._seen.template = _Template(
-                request.url, headers, context, request_signer.sign, self._clock()
-            )
+        """The hook ``before-sign``."""
+        if getattr(self._seen, "is_wanted", False) and signature_version == "v4":
+            self._seen.signer = (request_signer, signing_name, region_name)
 
-    def _by_template(self, template: _Template, body: bytes) -> dict[str, Any]:
-        unsigned = AWSRequest(method="POST", url=template.url, headers=template.headers, data=body)
-        unsigned.context = dict(template.context)
-        template.sign(self._name, unsigned)
-        unsigned.headers["amz-sdk-invocation-id"] = str(uuid.uuid4())
-        unsigned.headers["amz-sdk-request"] = "attempt=1; max=1"
-        # Read here at once: botocore reads in pieces of 64 KiB, 1 ms for an answer of 3 MB.
-        unsigned.stream_output = True
-        response = self._send(unsigned.prepare())
-        return self._read(response, _body(response))
+    def _see_request(self, request: AWSPreparedRequest, **_: Any) -> None:
+        """The hook ``before-send``: keep what is not about this call alone."""
+        if getattr(self._seen, "is_wanted", False) and self._seen.signer is not None:
+            self._seen.template = RequestTemplate.of(request, *self._seen.signer)
 
-    def _read(self, response: Any, body: bytes) -> dict[str, Any]:
-        """As botocore reads an answer, hooks included."""
-        answer = {
-            "status_code": response.status_code,
-            "headers": response.headers,
-            "body": body,
+    def _see_answer(self, response: tuple[AWSResponse, Any] | None, **_: Any) -> None:
+        """The hook ``needs-retry``: keep the connections that botocore opens."""
+        if response is not None:
+            self._kept(response[0].url).learn(response[0].raw)
+
+    # -- one exchange -------------------------------------------------------------------------------
+
+    def _ask(self, template: RequestTemplate, body: bytes) -> Answer:
+        kept = self._kept(template.url)
+        changing = template.changing_headers(body, next(self._ids))
+        connection = kept.take()
+        if connection is not None:
+            return _exchange(kept, connection, template, template.text(changing, body))
+        headers = HeadersDict(template.fixed | changing)
+        response = self._send(AWSPreparedRequest("POST", template.url, headers, body, False))
+        lower = {name.lower(): value for name, value in response.headers.items()}
+        return Answer(response.status_code, lower, response.content, is_reusable=False)
+
+    def _kept(self, url: str) -> KeptConnections:
+        kept = self._connections.get(url)
+        return kept or self._connections.setdefault(url, KeptConnections())
+
+    def _read(self, answer: Answer) -> dict[str, Any]:
+        """As botocore reads an answer, hooks included; an empty one has no metadata either."""
+        response = {
+            "status_code": answer.status,
+            "headers": answer.headers,
+            "body": answer.body,
             "context": {"operation_name": self._name},
         }
         custom: dict[str, Any] = {}
         self._client.meta.events.emit(
             f"before-parse.{self._event}",
             operation_model=None,
-            response_dict=answer,
+            response_dict=response,
             customized_response_dict=custom,
         )
-        parsed: dict[str, Any] = self._parser.parse(answer, self._shape)
+        if answer.status == 200 and response["body"] == b"{}":
+            return custom
+        parsed: dict[str, Any] = self._parser.parse(response, self._shape)
         parsed.update(custom)
-        if response.status_code >= 300:
-            parsed.update(self._modeled_fields(answer, parsed))
+        if answer.status >= 300:
+            parsed.update(self._modeled_fields(response, parsed))
             raise ClientError(parsed, self._name)
         return parsed
 
-    def _modeled_fields(self, answer: dict[str, Any], parsed: dict[str, Any]) -> dict[str, Any]:
+    def _modeled_fields(self, response: dict[str, Any], parsed: dict[str, Any]) -> dict[str, Any]:
         """What an error carries besides its message, e.g. the item of a failed condition."""
         code = parsed.get("Error", {}).get("Code")
         shape = self._service.shape_for_error_code(code) if code else None
-        fields: dict[str, Any] = {} if shape is None else self._parser.parse(answer, shape)
+        fields: dict[str, Any] = {} if shape is None else self._parser.parse(response, shape)
         return fields
 
 
-def _body(response: Any) -> bytes:
-    """All of it; a good answer whose length may be true in one reading."""
-    length = str(response.headers.get("content-length", ""))
-    is_number = length.isascii() and length.isdigit() and len(length) < 12
-    is_possible = is_number and int(length) <= _MOST_AT_ONCE_BYTES
+def _exchange(
+    kept: KeptConnections, connection: HTTPConnection, template: RequestTemplate, text: bytes
+) -> Answer:
+    """One exchange with the errors that botocore would raise."""
+    answer: Answer | None = None
     try:
-        if response.status_code >= 300 or not is_possible:
-            content: bytes = response.content
-            return content
-        body: bytes = StreamingBody(response.raw, length).read()
-    except HTTPError as error:  # TLS: the body of a stream is not botocore's usual way
+        answer = exchange(connection.sock, text)
+    except TimeoutError as error:
+        raise ReadTimeoutError(endpoint_url=template.url, error=error) from error
+    except (ConnectionError, BrokenExchange) as error:
+        raise ConnectionClosedError(endpoint_url=template.url, error=error) from error
+    except (OSError, HTTPException) as error:
         raise HTTPClientError(error=error) from error
-    return body
+    finally:
+        if answer is not None and answer.is_reusable:
+            kept.keep(connection)
+        else:
+            connection.close()
+    return answer
 
 
-def _text(value: str | bytes) -> str:
-    return value.decode("latin-1") if isinstance(value, bytes) else value
+def _request_ids() -> Iterator[str]:
+    """An id a request, in the form of a UUID; only the first part is left to chance."""
+    start = str(uuid.uuid4())[:24]
+    return (f"{start}{number:012x}" for number in itertools.count())
