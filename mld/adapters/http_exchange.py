@@ -8,6 +8,7 @@ Source: RFC 9112.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from http.client import HTTPException, IncompleteRead
 from typing import TYPE_CHECKING
@@ -23,6 +24,9 @@ _LINES = 100
 #: takes the memory first, whatever comes.
 _AT_ONCE_BYTES = 32 * 2**20
 _PIECE_BYTES = 65_536
+
+_LENGTH = re.compile(r"[0-9]{1,18}")
+_CHUNK_SIZE = re.compile(rb"[0-9a-fA-F]{1,15}")
 
 
 class BrokenExchange(HTTPException):
@@ -73,7 +77,7 @@ def _read(reader: BufferedReader) -> Answer:
         body = _chunks(reader)
     elif status in {204, 304}:
         body = b""
-    elif length.isascii() and length.isdigit():
+    elif _LENGTH.fullmatch(length):
         body = _exactly(reader, int(length))
         if len(body) < int(length):
             is_reusable = False
@@ -123,14 +127,13 @@ def _exactly(reader: BufferedReader, length: int) -> bytes:
 
 
 def _chunks(reader: BufferedReader) -> bytes:
-    pieces = []
+    pieces: list[bytes] = []
     while True:
         line = reader.readline(_LINE_BYTES)
         size_text = line.partition(b";")[0].strip()
-        try:
-            size = int(size_text, 16)
-        except ValueError:
-            raise BrokenExchange(f"a chunk has no size: {line[:20]!r}") from None
+        if not _CHUNK_SIZE.fullmatch(size_text):
+            raise BrokenExchange(f"a chunk has no size: {line[:20]!r}")
+        size = int(size_text, 16)
         if size == 0:
             _headers(reader)
             return b"".join(pieces)

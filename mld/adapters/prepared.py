@@ -152,7 +152,8 @@ class PreparedOperation:
         if connection is not None:
             return _exchange(kept, connection, template, template.text(changing, body))
         headers = HeadersDict(template.fixed | changing)
-        response = self._send(AWSPreparedRequest("POST", template.url, headers, body, False))
+        request = AWSPreparedRequest("POST", template.url, headers, body, stream_output=False)
+        response = self._send(request)
         lower = {name.lower(): value for name, value in response.headers.items()}
         return Answer(response.status_code, lower, response.content, is_reusable=False)
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
+import socket
+import ssl
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -12,21 +16,28 @@ from urllib.parse import urlsplit
 import botocore.session
 import pytest
 from botocore.auth import SigV4Auth
-from botocore.awsrequest import AWSRequest, AWSResponse
+from botocore.awsrequest import AWSRequest
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
     ConnectionClosedError,
+    NoCredentialsError,
     ReadTimeoutError,
+    SSLError as BotoSslError,
 )
-from urllib3.exceptions import SSLError
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from mld.adapters.aws import ClientSettings, make_client
 from mld.adapters.aws_errors import BrokenAnswer
 from mld.adapters.prepared import TEMPLATE_AGE_S, PreparedOperation
+from mld.adapters.request_template import RequestTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from botocore.client import BaseClient
 
@@ -53,27 +64,53 @@ class Server:
         self.is_chunked = False
         self.may_go_on = threading.Event()
         self.connections = 0
+        self.sockets: list[socket.socket] = []
+        self.holds_until: threading.Barrier | None = None
         self.requests: list[tuple[dict[str, str], bytes]] = []
+        self.targets: list[str] = []
         self.url = ""
+
+    def connected(self, connection: socket.socket) -> None:
+        self.connections += 1
+        self.sockets.append(connection)
+
+    def received(self, target: str, headers: dict[str, str], body: bytes) -> None:
+        self.targets.append(target)
+        self.requests.append((headers, body))
+        if self.holds_until is not None:
+            self.holds_until.wait(10)
+
+    def close_idle(self) -> None:
+        """End all connections from this side, and wait until nobody serves them any more."""
+        for one in self.sockets:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
 
     def refuse(self, code: str, **more: Any) -> None:
         self.status = 400
         self.body = json.dumps({"__type": f"x#{code}", "message": "why", **more}).encode()
 
 
+class Listener(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: Any) -> None:
+        """A client that hangs up is no news."""
+
+
 @contextmanager
-def serving(server: Server) -> Iterator[None]:
+def serving(server: Server, tls: ssl.SSLContext | None = None) -> Iterator[None]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
 
         def setup(self) -> None:
-            server.connections += 1
+            server.connected(self.request)
             super().setup()
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            server.requests.append((dict(self.headers), body))
+            server.received(self.path, dict(self.headers), body)
             if server.hangs_up:
                 self.close_connection = True
                 return
@@ -99,11 +136,16 @@ def serving(server: Server) -> Iterator[None]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    listener.daemon_threads = True
+    listener = Listener(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        # The handshake is a handler's: a client that refuses it must not end the listener.
+        listener.socket = tls.wrap_socket(
+            listener.socket, server_side=True, do_handshake_on_connect=False
+        )
     thread = threading.Thread(target=listener.serve_forever, args=(0.01,))
     thread.start()
-    server.url = f"http://127.0.0.1:{listener.server_port}"
+    scheme = "http" if tls is None else "https"
+    server.url = f"{scheme}://127.0.0.1:{listener.server_port}"
     try:
         yield
     finally:
@@ -310,7 +352,7 @@ def test_a_refusal_that_breaks_off_is_told_as_ever(calls: Calls, server: Server)
     assert calls.by_botocore == 1
 
 
-@pytest.mark.parametrize("claims", [str(10**15), "38, 38", "many"])
+@pytest.mark.parametrize("claims", ["38, 38", "many"])
 def test_the_length_that_an_answer_claims_is_not_trusted(
     calls: Calls, server: Server, claims: str
 ) -> None:
@@ -318,6 +360,15 @@ def test_the_length_that_an_answer_claims_is_not_trusted(
     server.claims = claims
     server.may_go_on.set()
     with pytest.raises(BrokenAnswer, match=claims):
+        calls.call(**UPDATE)
+    assert calls.by_botocore == 1
+
+
+def test_an_answer_that_claims_to_be_huge_breaks_off(calls: Calls, server: Server) -> None:
+    calls.call(**UPDATE)
+    server.claims = str(10**15)
+    server.may_go_on.set()
+    with pytest.raises(BotoCoreError, match="more expected"):
         calls.call(**UPDATE)
     assert calls.by_botocore == 1
 
@@ -332,20 +383,73 @@ def test_an_answer_that_stops_coming_is_a_timeout_of_botocore(server: Server) ->
     calls.client.close()
 
 
-@pytest.mark.parametrize("headers", [{}, {"content-length": "9"}])
-def test_tls_that_breaks_within_an_answer_is_an_error_of_botocore(
-    calls: Calls, headers: dict[str, str]
-) -> None:
+def test_tls_that_breaks_within_an_answer_is_an_error_of_botocore(calls: Calls) -> None:
     class Broken:
-        def read(self, _size: int | None = None) -> bytes:
-            raise SSLError("bad record mac")
+        sock = property(lambda self: self)
+        is_connected = True
+        is_closed = False
 
-        stream = read
+        def sendall(self, _request: bytes) -> None:
+            raise ssl.SSLError("bad record mac")
+
+        def close(self) -> None:
+            self.is_closed = True
 
     calls.call(**UPDATE)
-    calls.call._send = lambda request: AWSResponse(request.url, 200, headers, Broken())
+    (kept,) = calls.call._connections.values()
+    broken: Any = Broken()
+    kept.keep(broken)
     with pytest.raises(BotoCoreError, match="bad record mac"):
         calls.call(**UPDATE)
+    assert broken.is_closed
+
+
+def test_a_connection_that_the_service_closed_meanwhile_is_replaced(
+    calls: Calls, server: Server
+) -> None:
+    for _ in range(3):
+        calls.call(**UPDATE)
+    assert server.connections == 1
+    (kept,) = calls.call._connections.values()
+    connection = kept.take()
+    assert connection is not None
+    connection.close()
+    connection.connect()  # to be closed by the other side
+    kept.keep(connection)
+    server.close_idle()
+    calls.call(**UPDATE)
+    calls.call(**UPDATE)
+    assert (calls.by_botocore, server.connections) == (1, 3)
+
+
+def test_a_connection_that_the_service_will_close_is_not_used_again(
+    calls: Calls, server: Server
+) -> None:
+    server.headers["Connection"] = "close"
+    for _ in range(3):
+        calls.call(**UPDATE)
+    assert (calls.by_botocore, server.connections) == (1, 3)
+
+
+def test_calls_at_the_same_time_have_connections_of_their_own(calls: Calls, server: Server) -> None:
+    for _ in range(2):
+        calls.call(**UPDATE)
+    threads = [threading.Thread(target=calls.call, kwargs=UPDATE) for _ in range(4)]
+    server.holds_until = threading.Barrier(4)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(server.requests), server.connections) == (6, 4)
+    assert len({headers["amz-sdk-invocation-id"] for headers, _ in server.requests}) == 6
+
+
+def test_without_credentials_nothing_is_sent_from_a_template(calls: Calls, server: Server) -> None:
+    calls.call(**UPDATE)
+    calls.client._request_signer._credentials = None
+    with pytest.raises(NoCredentialsError):
+        calls.call(**UPDATE)
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
@@ -434,3 +538,106 @@ def test_records_of_streams_by_arn_and_by_name_are_asked_for_apart(server: Serve
     assert json.loads(server.requests[2][1]) == {"ShardIterator": "i", "Limit": 5}
     assert json.loads(server.requests[3][1])["StreamARN"] == arn
     calls.client.close()
+
+
+def test_a_request_with_an_unknown_header_is_left_to_botocore(calls: Calls) -> None:
+    def add(request: AWSRequest, **_: Any) -> None:
+        request.headers["X-Amz-Checksum-Crc32"] = "of this body only"
+
+    calls.client.meta.events.register("before-sign.dynamodb.UpdateItem", add)
+    calls.call(**UPDATE)
+    calls.call(**UPDATE)
+    assert calls.by_botocore == 2
+
+
+def test_a_signature_that_is_not_ours_is_left_to_botocore(calls: Calls) -> None:
+    def elsewhere(request: AWSRequest, **_: Any) -> None:
+        request.context["signing"] = {"region": "us-east-1"}
+
+    calls.client.meta.events.register("before-sign.dynamodb.UpdateItem", elsewhere)
+    calls.call(**UPDATE)
+    calls.call(**UPDATE)
+    assert calls.by_botocore == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://kinesis.eu-west-1.amazonaws.com/", "kinesis.eu-west-1.amazonaws.com"),
+        ("https://h:443/", "h"),
+        ("http://h:443/", "h:443"),
+        ("http://[::1]:4567/", "[::1]:4567"),
+    ],
+)
+def test_the_host_is_written_as_botocore_signs_it(url: str, host: str) -> None:
+    headers = {"Content-Type": "application/x-amz-json-1.1", "X-Amz-Target": "Kinesis.Get"}
+    request = AWSRequest("POST", url, headers, b"{}")
+    session = botocore.session.Session()
+    session.set_credentials("AKIDEXAMPLE", "secret")
+    signer = session.create_client("kinesis", region_name="eu-west-1")._request_signer
+    SigV4Auth(session.get_credentials(), "kinesis", "eu-west-1").add_auth(request)
+    template = RequestTemplate.of(request.prepare(), signer, "kinesis", "eu-west-1")
+    assert template is not None
+    head = template.text({}, b"").decode()
+    assert f"\r\nHost: {host}\r\n" in head
+    assert RequestTemplate.of(request.prepare(), signer, "kinesis", "eu-west-2") is None
+    request.url = f"{url}path"
+    assert RequestTemplate.of(request.prepare(), signer, "kinesis", "eu-west-1") is None
+
+
+def test_tls_is_verified_as_botocore_does(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secure = Server()
+    with serving(secure, certificate(tmp_path)):
+        calls = Calls(secure)
+        with pytest.raises(BotoSslError):
+            calls.call(**UPDATE)
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "certificate.pem"))
+        calls = Calls(secure)
+        for _ in range(3):
+            calls.call(**UPDATE)
+        assert (calls.by_botocore, len(secure.requests)) == (1, 3)
+        secure.body = json.dumps({"Attributes": {"a": {"S": "x" * 300_000}}}).encode()
+        assert len(calls.call(**UPDATE)["Attributes"]["a"]["S"]) == 300_000
+        assert secure.connections == 2, "one refused, one kept"
+        calls.client.close()
+
+
+def test_through_a_proxy_each_request_is_sent_by_botocore(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", server.url)
+    monkeypatch.setenv("NO_PROXY", "")
+    monkeypatch.setenv("no_proxy", "")
+    behind = Server()
+    behind.url = "http://dynamodb.eu-west-1.test"
+    calls = Calls(behind)
+    for _ in range(3):
+        calls.call(**UPDATE)
+    assert [headers["Host"] for headers, _ in server.requests] == ["dynamodb.eu-west-1.test"] * 3
+    assert server.targets == ["http://dynamodb.eu-west-1.test/"] * 3
+    calls.client.close()
+
+
+def certificate(folder: Path) -> ssl.SSLContext:
+    """A server's side of TLS for 127.0.0.1, with a certificate that signs itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (folder / "certificate.pem").write_bytes(made.public_bytes(pem))
+    (folder / "key.pem").write_bytes(key.private_bytes(pem, *plain))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
+    return context
