@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
@@ -31,56 +30,98 @@ class PoolClosed(RuntimeError):
     """Work was handed to a pool after its end; nothing of it was started."""
 
 
+class _Outcomes:
+    """Outcomes on their way to one loop, which is woken once for all that wait."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._ready: deque[tuple[_Job, object, BaseException | None]] = deque()
+        self._is_woken = False
+
+    def tell(self, job: _Job, result: object, error: BaseException | None) -> None:
+        """From any thread: let the loop know how a job ended."""
+        self._ready.append((job, result, error))
+        if not self._is_woken:
+            self._is_woken = True
+            # The loop may be gone by then, and the result with it: nobody's loss.
+            with contextlib.suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self._hand_out)
+
+    def _hand_out(self) -> None:
+        # Before looking: what is added from now on wakes the loop again.
+        self._is_woken = False
+        for _ in range(len(self._ready)):
+            job, result, error = self._ready.popleft()
+            job.settle(result, error)
+
+
 class _Job:
     """One piece of work on its way through a pool."""
 
-    __slots__ = ("args", "future", "kwargs", "loop", "work")
+    __slots__ = ("args", "future", "kwargs", "outcomes", "work")
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        outcomes: _Outcomes,
         work: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
-        self.loop = loop
-        self.future: asyncio.Future[Any] = loop.create_future()
+        self.outcomes = outcomes
+        self.future: asyncio.Future[Any] = outcomes.loop.create_future()
         self.work = work
         self.args = args
         self.kwargs = kwargs
 
-    def execute(self) -> Callable[[], None]:
-        """Do it, unless nobody waits any more; returns what tells the loop of the outcome."""
+    def execute(self) -> tuple[object, BaseException | None]:
+        """Do it, unless nobody waits any more; returns the result or the error."""
         if self.future.cancelled():
-            return lambda: None
+            return None, None
         try:
-            result = self.work(*self.args, **self.kwargs)
+            return self.work(*self.args, **self.kwargs), None
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits the result
-            return partial(self._report, self._fail, error)
-        return partial(self._report, self._succeed, result)
+            return None, error
 
-    def _report(self, how: Callable[[Any], None], what: object) -> None:
-        # The loop may be gone by then, and the result with it: nobody's loss.
-        with contextlib.suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(how, what)
-
-    def _succeed(self, result: object) -> None:
-        if not self.future.done():
+    def settle(self, result: object, error: BaseException | None) -> None:
+        """In the loop: give the outcome to whoever awaits it."""
+        if self.future.done():
+            return
+        if error is None:
             self.future.set_result(result)
-
-    def _fail(self, error: BaseException) -> None:
-        if not self.future.done():
-            if isinstance(error, StopIteration):  # a future refuses it
-                error = RuntimeError(f"work raised {error!r}")
+        elif isinstance(error, StopIteration):  # a future refuses it
+            self.future.set_exception(RuntimeError(f"work raised {error!r}"))
+        else:
             self.future.set_exception(error)
+
+
+class _Worker:
+    """Where one thread of a pool waits for its next job."""
+
+    __slots__ = ("_job", "_wake")
+
+    def __init__(self, job: _Job) -> None:
+        self._wake = threading.Lock()
+        self._job: _Job | None = job
+
+    def give(self, job: _Job | None) -> None:
+        """Wake the thread; None tells it to end. Only when its last job was taken."""
+        self._job = job
+        self._wake.release()
+
+    def take(self) -> _Job | None:
+        """Wait for a job."""
+        self._wake.acquire()
+        job, self._job = self._job, None
+        return job
 
 
 class CallPool:
     """At most ``threads`` blocking calls at a time; further ones wait in order of arrival.
 
     Threads start when they are needed, are called ``<name>-<n>`` and are daemon threads: neither
-    :meth:`close` nor the exit of the interpreter waits for a call that hangs. Satisfies the port
-    :class:`mld.ports.offload.Offload`.
+    :meth:`close` nor the exit of the interpreter waits for a call that hangs. Of several idle
+    threads the one that worked last is woken: its memory is warm, and the others sleep on.
+    Satisfies the port :class:`mld.ports.offload.Offload`.
 
     Args:
         name: shown in thread names and in /proc.
@@ -92,10 +133,11 @@ class CallPool:
             raise ValueError(f"pool {name}: needs at least one thread, not {threads}")
         self.name = name
         self.threads = threads
-        self._changed = threading.Condition(threading.Lock())  # guards everything below
+        self._outcomes: _Outcomes | None = None
+        self._lock = threading.Lock()  # guards everything below
         self._jobs: deque[_Job] = deque()
+        self._idle: list[_Worker] = []
         self._started = 0
-        self._idle = 0
         self._closed = False
 
     async def run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -109,28 +151,33 @@ class CallPool:
         and keeps its place until it returns; its result is dropped. Whoever must know the outcome
         (a write) shields this call and awaits it.
         """
-        job = _Job(asyncio.get_running_loop(), work, args, kwargs)
-        with self._changed:
+        loop = asyncio.get_running_loop()
+        if self._outcomes is None or self._outcomes.loop is not loop:
+            self._outcomes = _Outcomes(loop)
+        job = _Job(self._outcomes, work, args, kwargs)
+        with self._lock:
             if self._closed:
                 raise PoolClosed(f"pool {self.name} is closed")
-            self._jobs.append(job)
-            if len(self._jobs) > self._idle and self._started < self.threads:
-                self._start_thread()
+            if self._idle:
+                self._idle.pop().give(job)
+            elif self._started < self.threads:
+                self._start_thread(job)
             else:
-                self._changed.notify()
+                self._jobs.append(job)
         result: R = await job.future
         return result
 
     def close(self) -> None:
         """Refuse further work; queued work is still done, calls under way are not waited for."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            while self._idle:
+                self._idle.pop().give(None)
 
-    def _start_thread(self) -> None:
-        thread = threading.Thread(
-            target=self._serve, name=f"{self.name}-{self._started}", daemon=True
-        )
+    def _start_thread(self, job: _Job) -> None:
+        name = f"{self.name}-{self._started}"
+        worker = _Worker(job)
+        thread = threading.Thread(target=self._serve, args=(worker,), name=name, daemon=True)
         with _starting:  # the stack size is a setting of the whole process
             before = threading.stack_size(STACK_BYTES)
             try:
@@ -138,20 +185,17 @@ class CallPool:
             finally:
                 threading.stack_size(before)
         self._started += 1
-        self._idle += 1
 
-    def _serve(self) -> None:
-        while (job := self._take()) is not None:
-            report = job.execute()
-            with self._changed:  # first, so that who hears of the result finds this thread idle
-                self._idle += 1
-            report()
-            del job, report  # an idle thread must not keep the last answer alive
-
-    def _take(self) -> _Job | None:
-        """Wait for a job; None = the pool is closed and nothing is left to do."""
-        with self._changed:
-            while not self._jobs and not self._closed:
-                self._changed.wait()
-            self._idle -= 1
-            return self._jobs.popleft() if self._jobs else None
+    def _serve(self, worker: _Worker) -> None:
+        while (job := worker.take()) is not None:
+            result, error = job.execute()
+            # First, so that who hears of the result finds this thread idle.
+            with self._lock:
+                if self._jobs:
+                    worker.give(self._jobs.popleft())
+                elif self._closed:
+                    worker.give(None)
+                else:
+                    self._idle.append(worker)
+            job.outcomes.tell(job, result, error)
+            del job, result, error  # an idle thread must not keep the last answer alive

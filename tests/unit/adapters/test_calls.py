@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -79,6 +80,50 @@ def test_threads_start_by_need_and_never_more_than_allowed() -> None:
         probe.close()
 
     bounded(scene())
+
+
+def test_an_idle_thread_keeps_neither_its_last_answer_nor_its_first() -> None:
+    class Answer:
+        pass
+
+    async def scene() -> None:
+        pool = CallPool("forgetful", 1)
+        for _ in range(2):
+            answer = weakref.ref(await pool.run(Answer))
+            for _ in range(100):
+                if answer() is None:
+                    break
+                await asyncio.sleep(0.01)
+            assert answer() is None
+        pool.close()
+
+    bounded(scene())
+
+
+def test_the_thread_that_worked_last_is_woken_first() -> None:
+    async def scene() -> None:
+        pool, gate = CallPool("warm", 3), Gate()
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(3):
+                tasks.create_task(pool.run(gate.pass_through))
+            await asyncio.sleep(0)
+            gate.end.set()
+        used = {await pool.run(threading.current_thread) for _ in range(10)}
+        assert len(used) == 1
+        pool.close()
+
+    bounded(scene())
+
+
+def test_one_pool_may_serve_one_loop_after_the_other() -> None:
+    pool = CallPool("loops", 2)
+
+    async def scene() -> None:
+        assert await asyncio.gather(*(pool.run(abs, -n) for n in range(5))) == [0, 1, 2, 3, 4]
+
+    bounded(scene())
+    bounded(scene())
+    pool.close()
 
 
 def names(prefix: str) -> list[str]:
