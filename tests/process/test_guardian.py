@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -167,6 +168,106 @@ def test_an_ended_guardian_is_started_again_and_knows_the_sessions_from_before()
         guardian.close()
         assert guardian.wait(PROMISE_S) == 0
         assert (first.wait(1), second.wait(1)) == (-signal.SIGTERM, -signal.SIGTERM)
+
+
+def test_an_ended_guardian_is_replaced_at_once_while_a_loop_runs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    guardian = Guardian()
+
+    async def until_replaced(before: int) -> int:
+        os.kill(before, signal.SIGKILL)
+        async with asyncio.timeout(20):
+            while guardian.pid == before:  # noqa: ASYNC110 - the reader of the loop works
+                await asyncio.sleep(0.01)
+        assert guardian.pid is not None
+        return guardian.pid
+
+    async def scene(session: int) -> None:
+        guardian.watch(session)
+        assert guardian.pid is not None
+        first = guardian.pid
+        second = await until_replaced(first)
+        third = await until_replaced(second)
+        said = [record.getMessage() for record in caplog.records]
+        text = "The guardian process {} ended (status -9); process {} takes its place"
+        assert said == [text.format(first, second), text.format(second, third)]
+
+    with sleeper() as child:
+        asyncio.run(scene(child.pid))
+        guardian.close()
+        assert guardian.wait(PROMISE_S) == 0
+        assert child.wait(1) == -signal.SIGTERM
+
+
+def test_a_guardian_that_ends_all_the_time_is_not_started_all_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mld.adapters.guardian._SHORT_LIFE_S", 1.0)
+    guardian = Guardian()
+    seen: list[int] = []
+
+    async def scene(session: int) -> None:
+        guardian.watch(session)
+        began = time.monotonic()
+        while len(seen) < 6:
+            assert time.monotonic() - began < 30
+            if guardian.pid is not None and guardian.pid not in seen:
+                seen.append(guardian.pid)
+                os.kill(guardian.pid, signal.SIGKILL)
+            guardian.watch(session)  # another child does not start it earlier
+            await asyncio.sleep(0.01)
+        assert time.monotonic() - began > 1.5
+
+    with sleeper() as child:
+        asyncio.run(scene(child.pid))
+        guardian.close()
+        guardian.wait(PROMISE_S)
+        child.kill()
+
+
+def test_what_a_reaped_leader_left_behind_is_known_to_the_next_guardian() -> None:
+    code = (
+        "import os, time\n"
+        "if os.fork(): os._exit(0)\n"
+        "os.setpgid(0, 0); print(os.getpid(), flush=True); time.sleep(60)"
+    )
+    guardian = Guardian()
+    with sleeper() as unrelated:
+        leader = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True
+        )
+        guardian.watch(leader.pid)
+        guardian.watch(unrelated.pid)
+        guardian.forget(unrelated.pid)  # as if its number was given to a new leader
+        assert leader.stdout is not None
+        left = int(leader.stdout.readline())
+        leader.wait()
+        leader.stdout.close()
+        guardian.forget(leader.pid)
+        assert guardian.pid is not None
+        os.kill(guardian.pid, signal.SIGKILL)
+        guardian.wait(5)
+        with sleeper() as other:
+            guardian.watch(other.pid)
+            guardian.close()
+            assert guardian.wait(PROMISE_S) == 0
+            assert within(PROMISE_S, lambda: not alive(left))
+            assert unrelated.poll() is None
+            unrelated.kill()
+
+
+def test_the_memory_of_reaped_leaders_is_bounded() -> None:
+    guardian = Guardian()
+    with sleeper() as child:
+        guardian.watch(child.pid)
+        for number in range(4_000_000, 4_000_100):
+            guardian._sessions[number] = None  # never signalled: no such session
+            guardian.forget(number)
+        assert list(guardian._forgotten) == list(range(4_000_036, 4_000_100))
+        guardian.close()
+        guardian.wait(PROMISE_S)
+        child.kill()
 
 
 def test_a_stopped_guardian_does_not_hold_up_the_daemon() -> None:
