@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from protocol.errors import RemoteProtocolError
-from protocol.messages import Intent
+from protocol.messages import BatchIntent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ CAPABILITIES: Final = frozenset({"intent", "tick"})
 TICK_RANGE_S: Final = (0.1, 3600.0)
 #: Longest text of an intent, in characters.
 MAX_INTENT_TEXT: Final = 256
-#: Keys of ``Initialize.extras`` for the stored intent, in the order of the fields of Intent.
+#: Keys of ``Initialize.extras`` for the stored intent, in the order of the fields of BatchIntent.
 INTENT_KEYS: Final = ("intentNumber", "intentAfter", "intentTo", "intentAppId")
 
 
@@ -42,14 +42,14 @@ def capabilities(environ: Mapping[str, str]) -> frozenset[str]:
     return CAPABILITIES & {name.strip() for name in text.split(",")}
 
 
-def intent_extras(intent: Intent) -> dict[str, Scalar]:
+def intent_extras(intent: BatchIntent) -> dict[str, Scalar]:
     """The keys of ``initialize`` that tell a child of a stored intent."""
     return dict(
         zip(INTENT_KEYS, (intent.number, intent.after, intent.to, intent.app_id), strict=True)
     )
 
 
-def intent_in(extras: Mapping[str, Scalar]) -> Intent | None:
+def intent_in(extras: Mapping[str, Scalar]) -> BatchIntent | None:
     """The stored intent that ``initialize`` told of; None when there is none.
 
     Raises:
@@ -65,11 +65,11 @@ def intent_in(extras: Mapping[str, Scalar]) -> Intent | None:
         and isinstance(to, str)
         and isinstance(app_id, str)
     ):
-        return Intent(number, after, to, app_id)
+        return BatchIntent(number, after, to, app_id)
     raise RemoteProtocolError(f"initialize tells of an intent that cannot be read: {number!r:.40}")
 
 
-def intent_fault(intent: Intent) -> str | None:
+def intent_fault(intent: BatchIntent) -> str | None:
     """Why an intent can never be stored; None when it can."""
     if intent.number < 1:
         return f"number {intent.number} is less than 1"

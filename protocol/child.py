@@ -24,11 +24,11 @@ from protocol.additions import capabilities, intent_in
 from protocol.child_connection import ChildConnection
 from protocol.events import NEED_DATA, ChildEvent, EndOfStream
 from protocol.messages import (
+    BatchIntent,
     CheckpointRequest,
     CheckpointResult,
     ChildMessage,
     Initialize,
-    Intent,
     IntentResult,
     LeaseLost,
     ProcessRecords,
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
+    "BatchIntent",
     "CheckpointError",
     "Checkpointer",
     "InitializeInput",
-    "Intent",
     "LeaseLostInput",
     "ProcessRecordsInput",
     "Record",
@@ -105,7 +105,7 @@ class _Wire:
         self._stdout.write(self._connection.send(message))
         self._stdout.flush()
 
-    def ask(self, request: CheckpointRequest | Intent) -> CheckpointResult | IntentResult:
+    def ask(self, request: CheckpointRequest | BatchIntent) -> CheckpointResult | IntentResult:
         """Write a request and block until its result is there."""
         self.say(request)
         result = self.next_message()

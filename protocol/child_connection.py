@@ -18,9 +18,9 @@ from protocol.jackson import Junk
 from protocol.linebuffer import LineBuffer
 from protocol.messages import (
     Action,
+    BatchIntent,
     ChildMessage,
     DaemonMessage,
-    Intent,
     LeaseLost,
     Shutdown,
     Status,
@@ -70,7 +70,7 @@ class ChildConnection:
         signal = SENT_BY_CHILD.get(type(message))
         if signal is None:
             raise LocalProtocolError(f"a child never sends {type(message).__name__}")
-        if isinstance(message, Tick | Intent) and message.action not in self._announced:
+        if isinstance(message, Tick | BatchIntent) and message.action not in self._announced:
             raise LocalProtocolError(f"the daemon has not announced {message.action}")
         state = next_state(Role.CHILD, self._state, signal)
         if isinstance(message, Status) and message.response_for != self.handling:

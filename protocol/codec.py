@@ -19,10 +19,10 @@ from protocol.errors import LocalProtocolError
 from protocol.jackson import Junk, decode_from_child
 from protocol.messages import (
     Action,
+    BatchIntent,
     CheckpointRequest,
     CheckpointResult,
     Initialize,
-    Intent,
     IntentResult,
     LeaseLost,
     Message,
@@ -95,7 +95,7 @@ def _fields(message: Message) -> str:
             return f'{_position(message)},"error":{json_string(message.error)}'
         case IntentResult():
             return f',"number":{message.number},"error":{json_string(message.error)}'
-        case CheckpointRequest() | Status() | Tick() | Intent():
+        case CheckpointRequest() | Status() | Tick() | BatchIntent():
             return _child_fields(message)
         case LeaseLost() | ShardEnded() | ShutdownRequested():
             return ""
@@ -113,7 +113,7 @@ def _child_fields(message: ChildMessage) -> str:
             return f',"responseFor":{json_string(message.response_for)}'
         case Tick():
             return f',"seconds":{_scalar(message.seconds)}'
-        case Intent():
+        case BatchIntent():
             return (
                 f',"number":{message.number},"after":{json_string(message.after)}'
                 f',"to":{json_string(message.to)},"appId":{json_string(message.app_id)}'

@@ -34,9 +34,9 @@ from protocol.linebuffer import LineBuffer
 from protocol.messages import (
     REQUESTS,
     Action,
+    BatchIntent,
     CheckpointRequest,
     DaemonMessage,
-    Intent,
     Status,
     Tick,
 )
@@ -187,7 +187,7 @@ class DaemonConnection:
             case CheckpointRequest() as request:
                 self._move(Signal.CHECKPOINT_REQUEST)
                 return CheckpointRequested(request, action)
-            case Intent() as request:
+            case BatchIntent() as request:
                 self._move(Signal.INTENT_REQUEST)
                 return IntentRequested(request, action)
             case Tick(seconds=seconds):

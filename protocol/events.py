@@ -8,11 +8,11 @@ from typing import Final, TypeAlias
 
 from protocol.messages import (
     Action,
+    BatchIntent,
     CheckpointRequest,
     CheckpointResult,
     DaemonMessage,
     Initialize,
-    Intent,
     IntentResult,
     LeaseLost,
     ProcessRecords,
@@ -69,7 +69,7 @@ class IntentRequested:
             answer ``InvalidStateException``.
     """
 
-    request: Intent
+    request: BatchIntent
     during: Action
 
 
@@ -132,6 +132,6 @@ SENT_BY_DAEMON: Final[dict[type, Signal]] = {
 SENT_BY_CHILD: Final[dict[type, Signal]] = {
     CheckpointRequest: Signal.CHECKPOINT_REQUEST,
     Status: Signal.STATUS,
-    Intent: Signal.INTENT_REQUEST,
+    BatchIntent: Signal.INTENT_REQUEST,
     Tick: Signal.TICK,
 }

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from protocol.messages import Action, CheckpointRequest, Intent, Status, Tick
+from protocol.messages import Action, BatchIntent, CheckpointRequest, Status, Tick
 
 _LONG_MIN: Final = -(2**63)
 _LONG_MAX: Final = 2**63 - 1
@@ -247,7 +247,7 @@ def _is_glued(text: str) -> bool:
 
 def decode_from_child(
     line: bytes, announced: Collection[str] = ()
-) -> Status | CheckpointRequest | Tick | Intent | Foreign | Junk:
+) -> Status | CheckpointRequest | Tick | BatchIntent | Foreign | Junk:
     """What the Java daemon would make of a line on a child's stdout.
 
     Args:
@@ -272,7 +272,7 @@ def decode_from_child(
 
 def _message(
     value: object, announced: Collection[str]
-) -> Status | CheckpointRequest | Tick | Intent | Foreign:
+) -> Status | CheckpointRequest | Tick | BatchIntent | Foreign:
     if value is None:
         raise _Refused("a bare null")
     action, pairs = _split_action(value)
@@ -289,8 +289,8 @@ def _message(
     return Foreign(Action(str(action)))
 
 
-def _addition(action: str, fields: dict[str, Any]) -> Tick | Intent:
+def _addition(action: str, fields: dict[str, Any]) -> Tick | BatchIntent:
     if action == Action.TICK:
         return Tick(fields.get("seconds"))
     texts = (fields.get(name) or "" for name in ("after", "to", "appId"))
-    return Intent(fields.get("number") or 0, *texts)  # 0 is refused with an answer
+    return BatchIntent(fields.get("number") or 0, *texts)  # 0 is refused with an answer

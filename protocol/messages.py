@@ -3,8 +3,8 @@
 One class per JSON object; field order is the order on the wire. The values are what travels:
 ``data`` stays base64 text and sequence numbers stay strings.
 
-Source: ``software.amazon.kinesis.multilang.messages`` of KCL 3.5.1. :class:`Tick`, :class:`Intent` and
-:class:`IntentResult` are additions of kcl-mld, see ``protocol.additions``.
+Source: ``software.amazon.kinesis.multilang.messages`` of KCL 3.5.1. :class:`Tick`,
+:class:`BatchIntent` and :class:`IntentResult` are additions of kcl-mld, see ``protocol.additions``.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Intent:
+class BatchIntent:
     """A child is about to write a batch, and asks the daemon to remember which.
 
     The daemon stores it in the lease's row and understands nothing of it but the number: it never
@@ -229,7 +229,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class IntentResult:
-    """The daemon's answer to an :class:`Intent`.
+    """The daemon's answer to a :class:`BatchIntent`.
 
     Attributes:
         number: echo of the request.
@@ -258,5 +258,5 @@ DaemonMessage: TypeAlias = (
     | CheckpointResult
     | IntentResult
 )
-ChildMessage: TypeAlias = Status | CheckpointRequest | Tick | Intent
+ChildMessage: TypeAlias = Status | CheckpointRequest | Tick | BatchIntent
 Message: TypeAlias = DaemonMessage | ChildMessage | Shutdown

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from protocol.messages import CheckpointRequest, CheckpointResult, Intent, IntentResult
+from protocol.messages import BatchIntent, CheckpointRequest, CheckpointResult, IntentResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,7 @@ class CheckpointError(Exception):
 class Asking(Protocol):
     """Says a request to the daemon and waits for its result."""
 
-    def ask(self, request: CheckpointRequest | Intent) -> CheckpointResult | IntentResult:
+    def ask(self, request: CheckpointRequest | BatchIntent) -> CheckpointResult | IntentResult:
         """Block until the result is there."""
 
 
@@ -74,9 +74,9 @@ class Checkpointer:
             LocalProtocolError: the daemon has not announced it, or called outside the callback.
             RemoteProtocolError: the daemon has ended or answered with something else.
         """
-        self._ask(Intent(number, after, to, app_id))
+        self._ask(BatchIntent(number, after, to, app_id))
 
-    def _ask(self, request: CheckpointRequest | Intent) -> None:
+    def _ask(self, request: CheckpointRequest | BatchIntent) -> None:
         result = self._wire.ask(request)
         if result.error is not None:
             raise CheckpointError(result.error)
@@ -98,7 +98,7 @@ class InitializeInput:
     sequence_number: str | None
     sub_sequence_number: int | None
     extras: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
-    intent: Intent | None = None
+    intent: BatchIntent | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ class Delivery:
     largest: ExtendedSequenceNumber | None = None
     problems: tuple[str, ...] = ()
 
-    def take_line(self) -> bytes | None:
+    def pop_line(self) -> bytes | None:
         """The line, handed over so that it can be freed as soon as it is written."""
         line, self.line = self.line, None
         return line

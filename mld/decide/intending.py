@@ -12,13 +12,13 @@ from mld.errors import CheckpointRefused
 from mld.model.intent import BrokenIntent
 
 if TYPE_CHECKING:
-    from mld.model.intent import Intent
+    from mld.model.intent import LeaseIntent
 
 ILLEGAL_ARGUMENT = "IllegalArgumentException"
 INVALID_STATE = "InvalidStateException"
 
 
-def check_intent(stored: Intent | BrokenIntent | None, asked: Intent) -> None:
+def check_intent(stored: LeaseIntent | BrokenIntent | None, asked: LeaseIntent) -> None:
     """Return when ``asked`` may be stored; the very intent that is stored may be stored again.
 
     Raises:

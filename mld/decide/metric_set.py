@@ -120,7 +120,7 @@ class MetricQueue:
         values.add(value)
         return True
 
-    def take(self, max_data: int, max_bytes: int) -> list[dict[str, object]]:
+    def pop_data(self, max_data: int, max_bytes: int) -> list[dict[str, object]]:
         """Remove and return the oldest data, as many as fit one request; empty when none is left.
 
         Args:

@@ -19,7 +19,7 @@ _TEXTS = ("after", "to", "appId")
 
 
 @dataclass(frozen=True, slots=True)
-class Intent:
+class LeaseIntent:
     """One batch that a child wanted to write; only the number means something to the daemon.
 
     Attributes:
@@ -46,7 +46,7 @@ class BrokenIntent:
     why: str
 
 
-def intent_attribute(intent: Intent) -> dict[str, Any]:
+def intent_attribute(intent: LeaseIntent) -> dict[str, Any]:
     """The value of the attribute."""
     return {
         "M": {
@@ -58,7 +58,7 @@ def intent_attribute(intent: Intent) -> dict[str, Any]:
     }
 
 
-def intent_from(attribute: Mapping[str, Any] | None) -> Intent | BrokenIntent | None:
+def intent_from(attribute: Mapping[str, Any] | None) -> LeaseIntent | BrokenIntent | None:
     """The intent of a row; a broken one must not hide the rest of the lease."""
     if attribute is None:
         return None
@@ -72,4 +72,4 @@ def intent_from(attribute: Mapping[str, Any] | None) -> Intent | BrokenIntent | 
     for name, text in zip(_TEXTS, texts, strict=True):
         if not isinstance(text, str):
             return BrokenIntent(f"{INTENT}.{name} is not a text")
-    return Intent(int(number), *texts)
+    return LeaseIntent(int(number), *texts)

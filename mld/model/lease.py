@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mld.model.intent import BrokenIntent, Intent
+    from mld.model.intent import BrokenIntent, LeaseIntent
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.shard import HashRange
 
@@ -44,7 +44,7 @@ class Lease:
     child_shard_ids: tuple[str, ...] = ()
     hash_range: HashRange | None = None
     checkpoint_owner: str | None = None
-    intent: Intent | BrokenIntent | None = None
+    intent: LeaseIntent | BrokenIntent | None = None
 
     @property
     def is_finished(self) -> bool:

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mld.errors import MalformedData
-from mld.model.intent import INTENT, Intent, intent_attribute, intent_from
+from mld.model.intent import INTENT, LeaseIntent, intent_attribute, intent_from
 from mld.model.lease import Lease
 from mld.model.sequence import ExtendedSequenceNumber
 from mld.model.shard import HashRange
@@ -97,7 +97,7 @@ def lease_to_item(lease: Lease) -> dict[str, dict[str, Any]]:
         item["parentShardId"] = {"SS": list(lease.parent_shard_ids)}
     if lease.child_shard_ids:
         item["childShardIds"] = {"SS": list(lease.child_shard_ids)}
-    if isinstance(lease.intent, Intent):
+    if isinstance(lease.intent, LeaseIntent):
         item[INTENT] = intent_attribute(lease.intent)
     return item | hash_range_attributes(lease.hash_range) | stream_attributes(lease)
 

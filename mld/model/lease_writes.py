@@ -21,7 +21,7 @@ from mld.model.lease_item import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.model.intent import Intent
+    from mld.model.intent import LeaseIntent
     from mld.model.lease import Lease
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.shard import HashRange
@@ -112,7 +112,7 @@ def checkpointing(
     return _own_write(lease, after, attributes, removed)
 
 
-def intending(lease: Lease, intent: Intent) -> LeaseWrite:
+def intending(lease: Lease, intent: LeaseIntent) -> LeaseWrite:
     """Storing what a child is about to write; a heartbeat as well. Java has no such thing.
 
     Args:

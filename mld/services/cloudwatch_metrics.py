@@ -123,7 +123,7 @@ class CloudWatchMetrics:
     async def _flush(self) -> None:
         """Send all that waits now, one request after the other."""
         for _ in range(1 + len(self._queue) // MAX_DATA * 2):
-            data = self._queue.take(MAX_DATA, MAX_BYTES)
+            data = self._queue.pop_data(MAX_DATA, MAX_BYTES)
             if not data:
                 return
             await self._put(data)

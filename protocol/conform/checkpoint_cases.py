@@ -106,7 +106,9 @@ def a_lost_lease(kit: DaemonKit) -> Iterator[Finding]:
     script: Script = {"processRecords": [[["gate"], ["checkpoint", None, None], ["status"]]]}
     with kit.start(name, None, script) as run:
         run.wait_for_action("processRecords", kit.limits.start_s)
-        kit.cloud.change_lease(name, SHARD, {"leaseOwner": "thief", "leaseCounter": 1_000_000})
+        kit.cloud.change_lease(
+            name, SHARD, {"leaseOwner": "another-worker", "leaseCounter": 1_000_000}
+        )
         run.open_gate()
         run.wait_for(lambda found: found.results(), kit.limits.step_s)
         result = (run.results() or [{}])[0]

@@ -55,7 +55,7 @@ class Writer(child.RecordProcessor):
         after = self.last.to if self.last else "TRIM_HORIZON"
         to = f"{records[-1].sequence_number}:{records[-1].sub_sequence_number}"
         process_records_input.checkpointer.intend(number, after, to, f"app/{self.shard_id}")
-        self.last = child.Intent(number, after, to, f"app/{self.shard_id}")
+        self.last = child.BatchIntent(number, after, to, f"app/{self.shard_id}")
         process_records_input.checkpointer.checkpoint()
 
 

@@ -9,11 +9,11 @@ import jsonschema
 from protocol import (
     CAPABILITIES,
     NEED_DATA,
+    BatchIntent,
     ChildConnection,
     DaemonConnection,
     EndOfStream,
     Initialize,
-    Intent,
     IntentRequested,
     IntentResult,
     Junk,
@@ -32,6 +32,7 @@ from protocol.transcripts import ADDITIONS, Direction
 
 ENTRIES = transcripts.load(ADDITIONS)
 SCHEMAS = {
+    "BatchIntent": "intent",
     "CheckpointRequest": "checkpointRequest",
     "CheckpointResult": "checkpointResult",
     "IntentResult": "intentResult",
@@ -51,7 +52,7 @@ def test_the_recording_shows_what_java_has_not():
     assert isinstance(told[0], Initialize)
     first = intent_in(told[0].extras)
     (tick,) = [one for one in said if isinstance(one, Tick)]
-    (second,) = [one for one in said if isinstance(one, Intent)]
+    (second,) = [one for one in said if isinstance(one, BatchIntent)]
     assert (second.number, second.after) == (first.number + 1, first.to)
     assert IntentResult(second.number) in told
     assert sum(isinstance(one, ProcessRecords) and not one.records for one in told) >= 2

@@ -279,7 +279,7 @@ def test_a_lease_that_was_overwritten_is_given_up(new_app: Callable[..., Applica
     run.wait_for_actions("checkpoint")
     app.put(1)
     run.wait_for_actions("processRecords", 2)
-    app.change(shard_id(0), leaseOwner="thief", leaseCounter=1000)
+    app.change(shard_id(0), leaseOwner="another-worker", leaseCounter=1000)
     run.wait_for_actions("leaseLost")
     (child, *_) = run.children()
     assert heard(child)[:6] == [

@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 from protocol import (
     CAPABILITIES,
     NEED_DATA,
+    BatchIntent,
     CheckpointRequest,
     CheckpointRequested,
     CheckpointResult,
@@ -18,7 +19,6 @@ from protocol import (
     EndOfStream,
     Foreign,
     Initialize,
-    Intent,
     IntentRequested,
     IntentResult,
     Junk,
@@ -64,7 +64,7 @@ CHILD_MESSAGES = st.one_of(
     st.builds(Status, MAYBE_TEXTS),
     st.builds(CheckpointRequest, MAYBE_TEXTS, MAYBE_LONGS),
     st.builds(Tick, st.none() | st.floats(allow_nan=False, allow_infinity=False)),
-    st.builds(Intent, LONGS, TEXTS, TEXTS, TEXTS),
+    st.builds(BatchIntent, LONGS, TEXTS, TEXTS, TEXTS),
 )
 #: Bytes that come close to being a message.
 FRAGMENTS = st.lists(
@@ -129,7 +129,7 @@ def test_no_bytes_make_a_decoder_raise(line):
     assert isinstance(decode_from_child(line), Status | CheckpointRequest | Foreign | Junk)
     assert isinstance(
         decode_from_child(line, CAPABILITIES),
-        Status | CheckpointRequest | Tick | Intent | Foreign | Junk,
+        Status | CheckpointRequest | Tick | BatchIntent | Foreign | Junk,
     )
     decode_from_daemon(line)
 
@@ -232,7 +232,7 @@ def test_two_ends_agree_on_every_conversation(script):
             if isinstance(request, CheckpointRequest):
                 assert answer(request) == CheckpointRequested(request, action.action)
                 tell(CheckpointResult(request.sequence_number, request.sub_sequence_number))
-            elif isinstance(request, Intent):
+            elif isinstance(request, BatchIntent):
                 assert answer(request) == IntentRequested(request, action.action)
                 tell(IntentResult(request.number))
             elif isinstance(request, Tick):

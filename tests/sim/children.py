@@ -12,10 +12,10 @@ from protocol.connection import NEED_DATA
 from protocol.errors import RemoteProtocolError
 from protocol.messages import (
     Action,
+    BatchIntent,
     CheckpointRequest,
     CheckpointResult,
     Initialize,
-    Intent,
     IntentResult,
     LeaseLost,
     ProcessRecords,
@@ -141,7 +141,7 @@ class SimChild:
         self._batches = 0
         #: It has asked for ticks.
         self.asked_for_ticks = False
-        self._intent = Intent(0, "", "", "")
+        self._intent = BatchIntent(0, "", "", "")
         self.exit_code: int | None = None
         self._rng = rng
         self._judges = judges
@@ -298,13 +298,13 @@ class SimChild:
             await self._ask_to_remember(self._rng.choice(wrong))
         if last.number and self._lucky(0.1):
             await self._ask_to_remember(last)
-        self._intent = Intent(last.number + 1, last.to, to, "app")
+        self._intent = BatchIntent(last.number + 1, last.to, to, "app")
         for _attempt in range(5):
             if await self._ask_to_remember(self._intent) in {None, "ShutdownException"}:
                 return
             await asyncio.sleep(1.0)
 
-    async def _ask_to_remember(self, intent: Intent) -> str | None:
+    async def _ask_to_remember(self, intent: BatchIntent) -> str | None:
         await self._say(intent)
         result = await self._next()
         if not isinstance(result, IntentResult):

@@ -17,12 +17,12 @@ from mld.errors import ChildFailed, ChildTimedOut
 from protocol import (
     NEED_DATA,
     Action,
+    BatchIntent,
     CheckpointRequest,
     CheckpointRequested,
     CheckpointResult,
     DaemonConnection,
     DaemonEvent,
-    Intent,
     IntentRequested,
     IntentResult,
     JunkLine,
@@ -227,7 +227,7 @@ class ChildExchange:
         result = CheckpointResult(request.sequence_number, request.sub_sequence_number, error)
         await self._reply(action, result)
 
-    async def _answer_intent(self, action: Action, intent: Intent) -> None:
+    async def _answer_intent(self, action: Action, intent: BatchIntent) -> None:
         """Store an intent and write the result, echoing its number."""
         if action in _CARRY_CHECKPOINTER:
             error = await self._checkpointer.intend(intent)

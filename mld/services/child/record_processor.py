@@ -21,9 +21,9 @@ from mld.services.child.child_log import ChildLog
 from protocol import (
     CAPABILITIES,
     Action,
+    BatchIntent,
     DaemonConnection,
     Initialize,
-    Intent as ToldIntent,
     LeaseLost,
     ProcessRecords,
     ShardEnded,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from mld.model.config import ChildConfig
-    from mld.model.intent import Intent
+    from mld.model.intent import LeaseIntent
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.ports.children import Child, ChildLauncher
     from mld.ports.clock import Clock
@@ -135,7 +135,7 @@ class RecordProcessor:
     # -- actions -------------------------------------------------------------------------------
 
     async def initialize(
-        self, position: ExtendedSequenceNumber, intent: Intent | None = None
+        self, position: ExtendedSequenceNumber, intent: LeaseIntent | None = None
     ) -> None:
         """Start the child and tell it shard, position and what was intended last."""
         try:
@@ -239,5 +239,5 @@ class RecordProcessor:
             self._child.kill()
 
 
-def _extras(intent: Intent) -> dict[str, Scalar]:
-    return intent_extras(ToldIntent(intent.number, intent.after, intent.to, intent.app_id))
+def _extras(intent: LeaseIntent) -> dict[str, Scalar]:
+    return intent_extras(BatchIntent(intent.number, intent.after, intent.to, intent.app_id))

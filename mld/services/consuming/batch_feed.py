@@ -139,7 +139,7 @@ class BatchFeed:
         context.metrics.delivered(delivery.records, delivery.data_bytes)
         self._parts.tally.records += delivery.records
         context.checkpointer.delivered(delivery.largest)
-        line = delivery.take_line()
+        line = delivery.pop_line()
         if line is None or context.lane is None:
             return
         outgoing = OutgoingLine(line, fetched.reservation.release)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from mld.decide.backoff import backoff_s
 from mld.decide.checkpointing import CheckpointState, position_to_store
 from mld.errors import CheckpointRefused, LeaseLost, MldError, NotFound, Throttled, UnknownOutcome
-from mld.model.intent import Intent
+from mld.model.intent import LeaseIntent
 from mld.ports.metrics import Level, Unit
 from protocol.additions import intent_fault
 from protocol.errors import DEPENDENCY, ILLEGAL_ARGUMENT, INVALID_STATE, SHUTDOWN, THROTTLING
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
     from mld.services.leases.lease_renewer import LeaseRenewer
-    from protocol import Intent as AskedIntent
+    from protocol import BatchIntent
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class Checkpointer:
                 return None
             return await self._store(position)
 
-    async def intend(self, asked: AskedIntent) -> str | None:
+    async def intend(self, asked: BatchIntent) -> str | None:
         """Store what the child is about to write.
 
         Returns:
@@ -147,7 +147,7 @@ class Checkpointer:
             if (fault := intent_fault(asked)) is not None:
                 log.info("%s: intent refused: %s", self._shard_id, fault)
                 return ILLEGAL_ARGUMENT
-            intent = Intent(asked.number, asked.after, asked.to, asked.app_id)
+            intent = LeaseIntent(asked.number, asked.after, asked.to, asked.app_id)
             return await self._attempt(
                 lambda: self._renewer.intend(self._key, self._token, intent),
                 f"intent {intent.number}",

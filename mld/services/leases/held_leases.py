@@ -107,7 +107,7 @@ class HeldLeases:
         """Somebody else has a lapsed lease."""
         self._lapsed.pop(lease_key, None)
 
-    def add(self, lease: Lease, requested_at: float) -> HeldLease:
+    def hold(self, lease: Lease, requested_at: float) -> HeldLease:
         """Begin a holding; one that there was ends."""
         previous = self._holdings.get(lease.lease_key)
         if previous is not None:

@@ -99,7 +99,7 @@ class LeaseCoordinator:
     def stop_taking(self) -> None:
         """From now on the number of held leases only falls; renewals go on."""
         self.acquisition.stop()
-        self.renewer.stop_adding()
+        self.renewer.stop_regaining()
 
     async def settled(self) -> None:
         """After :meth:`stop_taking`: wait until it is known what is held."""

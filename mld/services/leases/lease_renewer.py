@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from mld.model.config import LeaseConfig
-    from mld.model.intent import Intent
+    from mld.model.intent import LeaseIntent
     from mld.model.lease import HeldLease, Lease
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.ports.clock import Clock, IdSource
@@ -80,14 +80,14 @@ class LeaseRenewer:
         """The lock that orders all writes of this worker to one lease."""
         return self._held.lock(lease_key)
 
-    def add(self, lease: Lease, requested_at: float) -> HeldLease:
+    def hold(self, lease: Lease, requested_at: float) -> HeldLease:
         """Hold a lease from now on, under a new token.
 
         Args:
             lease: the row as we have just written it.
             requested_at: reading of ``Clock.monotonic`` *before* that write was sent.
         """
-        return self._held.add(lease, requested_at)
+        return self._held.hold(lease, requested_at)
 
     async def adopt_own(self, leases: Iterable[Lease] | None = None) -> None:
         """At start: renew and hold the rows that name this worker, however old.
@@ -118,7 +118,7 @@ class LeaseRenewer:
             except (AwsError, LeaseLost) as error:
                 log.warning("Could not resume lease %s: %s", lease.lease_key, error)
             else:
-                self.add(renewed, requested_at)
+                self.hold(renewed, requested_at)
 
     # -- letting go -------------------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ class LeaseRenewer:
         self.unreleased += 1
         return False
 
-    def stop_adding(self) -> None:
+    def stop_regaining(self) -> None:
         """From now on a lease that lapsed is not picked up again (the worker is stopping)."""
         self._held.close()
 
@@ -214,7 +214,7 @@ class LeaseRenewer:
             lambda lease: self._store.checkpoint(lease, position, child_shard_ids=child_shard_ids),
         )
 
-    async def intend(self, lease_key: str, token: str, intent: Intent) -> None:
+    async def intend(self, lease_key: str, token: str, intent: LeaseIntent) -> None:
         """Store what a child is about to write; otherwise like :meth:`checkpoint`.
 
         Raises:

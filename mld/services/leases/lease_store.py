@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from mld.model.config import LeaseConfig
-    from mld.model.intent import Intent
+    from mld.model.intent import LeaseIntent
     from mld.model.lease import Lease
     from mld.model.lease_writes import LeaseWrite
     from mld.model.sequence import ExtendedSequenceNumber
@@ -135,7 +135,7 @@ class LeaseStore:
             lease, lambda row: checkpointing(row, position, child_shard_ids)
         )
 
-    async def intend(self, lease: Lease, intent: Intent) -> Lease:
+    async def intend(self, lease: Lease, intent: LeaseIntent) -> Lease:
         """Store what a child is about to write; otherwise like :meth:`checkpoint`.
 
         Raises:

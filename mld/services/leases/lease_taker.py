@@ -229,7 +229,7 @@ class LeaseTaker:
             await self._give_back(taken)
             return False
         self._seen[taken.lease_key] = Sighting(taken.lease_counter, requested_at + took_s)
-        self._renewer.add(taken, requested_at)
+        self._renewer.hold(taken, requested_at)
         return True
 
     def _may_hold(self) -> bool:

@@ -102,7 +102,7 @@ class RenewalRounds:
         due = self._clock.monotonic()
         while True:
             late_s = self._clock.monotonic() - due
-            self._add_time("Lateness", max(0.0, late_s), Level.DETAILED)
+            self._time("Lateness", max(0.0, late_s), Level.DETAILED)
             try:
                 await self.renew_once()
             except Exception:
@@ -160,9 +160,9 @@ class RenewalRounds:
         requested_at = self._clock.monotonic()
         outcome = await self._renew(row, holding, requested_at)
         success = outcome in (_Try.RENEWED, _Try.GONE)
-        self._add_count("RenewLease.Success", int(success), Level.DETAILED)
+        self._count("RenewLease.Success", int(success), Level.DETAILED)
         took_s = self._clock.monotonic() - requested_at
-        self._add_time("RenewLease.Time", took_s, Level.DETAILED)
+        self._time("RenewLease.Time", took_s, Level.DETAILED)
         return outcome
 
     async def _renew(self, row: Lease, holding: Holding | None, requested_at: float) -> _Try:
@@ -180,7 +180,7 @@ class RenewalRounds:
         if holding is not None:
             self._held.succeed(holding, lease, requested_at)
         elif self._held.lapsed_row(row.lease_key) is not None:
-            self._held.add(lease, requested_at)
+            self._held.hold(lease, requested_at)
         return _Try.RENEWED
 
     # -- details ----------------------------------------------------------------------------------
@@ -209,17 +209,17 @@ class RenewalRounds:
         if took_s > self._config.failover_s / 2:
             text = "Renewing leases took more than half of failoverTimeMillis: %s"
             log.warning(text, outcome)
-            self._add_count("SlowRounds", 1, Level.SUMMARY)
-        self._add_count("LostLeases", lost, Level.SUMMARY)
-        self._add_count("CurrentLeases", len(self._held), Level.SUMMARY)
-        self._add_count("Success", int(unsure == 0), Level.SUMMARY)
-        self._add_time("Time", took_s, Level.SUMMARY)
+            self._count("SlowRounds", 1, Level.SUMMARY)
+        self._count("LostLeases", lost, Level.SUMMARY)
+        self._count("CurrentLeases", len(self._held), Level.SUMMARY)
+        self._count("Success", int(unsure == 0), Level.SUMMARY)
+        self._time("Time", took_s, Level.SUMMARY)
         return outcome
 
-    def _add_count(self, name: str, value: int, level: Level) -> None:
+    def _count(self, name: str, value: int, level: Level) -> None:
         self._metrics.add(_OPERATION, name, value, level=level, worker=True)
 
-    def _add_time(self, name: str, seconds: float, level: Level) -> None:
+    def _time(self, name: str, seconds: float, level: Level) -> None:
         self._metrics.add(
             _OPERATION, name, seconds * 1000, unit=Unit.MILLISECONDS, level=level, worker=True
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed
 from mld.spark.model import position_text
-from protocol import CheckpointRequest, Intent as IntentRequest
+from protocol import BatchIntent, CheckpointRequest
 from protocol.errors import DEPENDENCY, SHUTDOWN, THROTTLING, UNREACHABLE
 
 if TYPE_CHECKING:
@@ -71,10 +71,10 @@ class LeaseStorage:
     def intend(self, name: str, intent: WriteIntent) -> bool:
         """Store which batch is about to be written; as :meth:`checkpoint`."""
         after, to = position_text(intent.after), str(intent.to)
-        request = IntentRequest(intent.number, after, to, intent.app_id)
+        request = BatchIntent(intent.number, after, to, intent.app_id)
         return self._store(name, request, f"the intent of batch {intent.number}")
 
-    def _store(self, name: str, request: CheckpointRequest | IntentRequest, what: str) -> bool:
+    def _store(self, name: str, request: CheckpointRequest | BatchIntent, what: str) -> bool:
         error = self._wire.ask(request)
         for attempt in range(_ATTEMPTS - 1):
             if error not in _PASSING or not self._pause(self._pause_s * 2**attempt):

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 from mld.spark.rows.records import read_delivery, rows_of
 from protocol import (
     NEED_DATA,
+    BatchIntent,
     CheckpointRequest,
     CheckpointResult,
     ChildConnection,
-    Intent,
     IntentResult,
     ProcessRecords,
 )
@@ -86,7 +86,7 @@ class ChildWire:
         """Start the daemon's time-out for the outstanding message again."""
         self._write(self._connection.keep_alive())
 
-    def ask(self, request: CheckpointRequest | Intent) -> str | None:
+    def ask(self, request: CheckpointRequest | BatchIntent) -> str | None:
         """Write a request and block until its result is there; the error's name or None."""
         self.say(request)
         result = self.next_message()

@@ -220,8 +220,8 @@ def test_records_can_be_taken_once():
 
 def test_a_line_is_handed_over_once():
     delivery = delivered(record(1))
-    assert delivery.take_line() is not None
-    assert delivery.take_line() is None
+    assert delivery.pop_line() is not None
+    assert delivery.pop_line() is None
 
 
 def test_bounds_of_a_batch_hold_without_counting():

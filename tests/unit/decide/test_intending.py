@@ -4,19 +4,19 @@ import pytest
 
 from mld.decide.intending import check_intent
 from mld.errors import CheckpointRefused
-from mld.model.intent import BrokenIntent, Intent
+from mld.model.intent import BrokenIntent, LeaseIntent
 
-STORED = Intent(3, "a", "b", "c")
+STORED = LeaseIntent(3, "a", "b", "c")
 
 
 @pytest.mark.parametrize(
     ("stored", "asked"),
     [
         (None, STORED),
-        (None, Intent(900, "a", "b", "c")),
+        (None, LeaseIntent(900, "a", "b", "c")),
         (STORED, STORED),
-        (STORED, Intent(4, "b", "d", "c")),
-        (STORED, Intent(9, "b", "d", "c")),
+        (STORED, LeaseIntent(4, "b", "d", "c")),
+        (STORED, LeaseIntent(9, "b", "d", "c")),
     ],
 )
 def test_an_intent_may_be_the_first_the_same_or_a_later_one(stored, asked):
@@ -26,8 +26,13 @@ def test_an_intent_may_be_the_first_the_same_or_a_later_one(stored, asked):
 @pytest.mark.parametrize(
     ("stored", "asked", "name", "why"),
     [
-        (STORED, Intent(2, "a", "b", "c"), "IllegalArgumentException", "2 comes after intent 3"),
-        (STORED, Intent(3, "a", "b", "d"), "IllegalArgumentException", "other contents"),
+        (
+            STORED,
+            LeaseIntent(2, "a", "b", "c"),
+            "IllegalArgumentException",
+            "2 comes after intent 3",
+        ),
+        (STORED, LeaseIntent(3, "a", "b", "d"), "IllegalArgumentException", "other contents"),
         (BrokenIntent("kaputt"), STORED, "InvalidStateException", "kaputt"),
     ],
 )

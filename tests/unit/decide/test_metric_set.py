@@ -48,9 +48,9 @@ def test_the_same_key_accumulates_in_place():
     queue = MetricQueue(10)
     assert queue.add(key("Time"), 1, "Milliseconds")
     assert queue.add(key("Time"), 3, "Milliseconds")
-    (datum,) = queue.take(10, 10_000)
+    (datum,) = queue.pop_data(10, 10_000)
     assert datum["StatisticValues"]["Sum"] == 4.0
-    assert queue.take(10, 10_000) == []
+    assert queue.pop_data(10, 10_000) == []
 
 
 def test_a_full_queue_refuses_new_keys_only():
@@ -71,8 +71,8 @@ def test_a_request_is_bounded_in_data_and_bytes():
     queue = MetricQueue(100)
     for number in range(5):
         queue.add(key("Time", f"s{number}"), 1, "Count")
-    assert len(queue.take(2, 1_000_000)) == 2
+    assert len(queue.pop_data(2, 1_000_000)) == 2
     size = key("Time", "s2").size_bytes()
-    assert len(queue.take(10, size)) == 1
-    assert len(queue.take(10, 1)) == 1
+    assert len(queue.pop_data(10, size)) == 1
+    assert len(queue.pop_data(10, 1)) == 1
     assert len(queue) == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.model.intent import INTENT, BrokenIntent, Intent, intent_attribute, intent_from
+from mld.model.intent import INTENT, BrokenIntent, LeaseIntent, intent_attribute, intent_from
 from mld.model.lease_item import lease_from_item, lease_to_item
 from mld.model.lease_writes import (
     checkpointing,
@@ -19,7 +19,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.lease_world import TABLE, World, lease
 
 KEY = "shardId-000000000000"
-THIRD = Intent(3, "40:0", "49:2", "app/x")
+THIRD = LeaseIntent(3, "40:0", "49:2", "app/x")
 ATTRIBUTE = {
     "M": {
         "n": {"N": "3"},
@@ -109,7 +109,7 @@ def test_the_rows_that_writes_promise_keep_the_intent():
 
 def test_an_intent_replaces_the_one_before_and_beats_the_heart(world):
     world.put(MINE, somethingNew={"S": "kept"}, pendingCheckpoint={"S": "9"})
-    write = intending(MINE, Intent(4, "49:2", "60:0", "app/x"))
+    write = intending(MINE, LeaseIntent(4, "49:2", "60:0", "app/x"))
     apply(world, write.request)
     item = world.row(KEY)
     assert item[INTENT]["M"]["n"] == {"N": "4"}

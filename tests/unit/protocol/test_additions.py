@@ -10,11 +10,11 @@ from protocol import (
     CAPABILITIES,
     NEED_DATA,
     Action,
+    BatchIntent,
     ChildConnection,
     DaemonConnection,
     IgnoredMessage,
     Initialize,
-    Intent,
     IntentRequested,
     IntentResult,
     Junk,
@@ -38,7 +38,7 @@ from protocol import (
 from protocol.additions import intent_fault, is_tick
 
 ANNOUNCED = {"KCL_MLD_CAPABILITIES": "intent,tick"}
-INTENT = Intent(3, "40:0", "49:2", "app/shardId-0")
+INTENT = BatchIntent(3, "40:0", "49:2", "app/shardId-0")
 INTENT_LINE = b'{"action":"intent","number":3,"after":"40:0","to":"49:2","appId":"app/shardId-0"}'
 START = Initialize("shardId-0", "40", 0)
 BATCH = ProcessRecords((), 5)
@@ -106,9 +106,9 @@ def test_a_line_that_was_not_announced_is_junk_as_in_java(line):
         (b'{"action":"tick","seconds":true}', Tick(None)),
         (b'{"action":"tick"}', Tick(None)),
         (b'{"action":"tick","seconds":1e999}', Tick(float("inf"))),
-        (b'{"action":"intent","number":"7","after":8,"to":null}', Intent(7, "8", "", "")),
-        (b'{"action":"intent"}', Intent(0, "", "", "")),
-        (b'["intent",{"number":1}]', Intent(1, "", "", "")),
+        (b'{"action":"intent","number":"7","after":8,"to":null}', BatchIntent(7, "8", "", "")),
+        (b'{"action":"intent"}', BatchIntent(0, "", "", "")),
+        (b'["intent",{"number":1}]', BatchIntent(1, "", "", "")),
     ],
 )
 def test_an_announced_line_is_read_as_kindly_as_the_others(line, message):
@@ -139,10 +139,10 @@ def test_a_result_without_a_whole_number_is_junk(number):
 
 def test_an_intent_has_a_number_from_one_on_and_short_texts():
     assert intent_fault(INTENT) is None
-    assert intent_fault(Intent(1, "x" * 256, "", "")) is None
-    assert "less than 1" in intent_fault(Intent(0, "", "", ""))
-    assert intent_fault(Intent(1, "x" * 257, "", "")).startswith("after has 257")
-    assert intent_fault(Intent(1, "", "", "x" * 300)).startswith("appId has 300")
+    assert intent_fault(BatchIntent(1, "x" * 256, "", "")) is None
+    assert "less than 1" in intent_fault(BatchIntent(0, "", "", ""))
+    assert intent_fault(BatchIntent(1, "x" * 257, "", "")).startswith("after has 257")
+    assert intent_fault(BatchIntent(1, "", "", "x" * 300)).startswith("appId has 300")
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import jsonschema
 import pytest
 
 from protocol import (
+    BatchIntent,
     CheckpointRequest,
     CheckpointResult,
     Initialize,
-    Intent,
     IntentResult,
     LeaseLost,
     ProcessRecords,
@@ -36,7 +36,7 @@ EXAMPLES = {
     "status": Status("shardEnded"),
     "checkpointRequest": CheckpointRequest(),
     "tick": Tick(0.5),
-    "intent": Intent(1, "a", "b", "c"),
+    "intent": BatchIntent(1, "a", "b", "c"),
     "intentResult": IntentResult(1, "ShutdownException"),
 }
 

@@ -168,7 +168,7 @@ class World:
         assert row is not None
         taken = await self.store.take(row, "w1")
         assert taken is not None
-        return self.renewer.add(taken, now)
+        return self.renewer.hold(taken, now)
 
     def consumer(self, held: HeldLease) -> ShardConsumer:
         return ShardConsumer(held, self.parts)

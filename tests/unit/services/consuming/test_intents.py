@@ -11,9 +11,9 @@ import pytest
 from mld.decide.lifecycle import ShutdownReason
 from mld.errors import ChildFailed, LeaseLost, Throttled, UnknownOutcome
 from mld.model.config import ChildFailurePolicy
-from mld.model.intent import INTENT, Intent
+from mld.model.intent import INTENT, LeaseIntent
 from mld.model.sequence import TRIM_HORIZON
-from protocol import Intent as Asked
+from protocol import BatchIntent
 from tests.fakes.children import ScriptedChildren
 from tests.unit.services.child.test_record_processor import answering, talking
 from tests.unit.services.consumer_world import FIRST, World
@@ -21,8 +21,8 @@ from tests.unit.services.consuming.test_checkpointer import THROTTLED, asking
 from tests.unit.services.consuming.test_shard_consumer import in_world
 from tests.unit.services.leases.test_lease_renewer import KEY, only, stored, with_held
 
-FIRST_INTENT = Intent(1, "TRIM_HORIZON", "40:0", "app/0")
-SECOND_INTENT = Intent(2, "40:0", "49:2", "app/0")
+FIRST_INTENT = LeaseIntent(1, "TRIM_HORIZON", "40:0", "app/0")
+SECOND_INTENT = LeaseIntent(2, "40:0", "49:2", "app/0")
 RESTART = {"failure_policy": ChildFailurePolicy.RESTART}
 
 
@@ -120,7 +120,7 @@ def intending(test, *troubles):
     asking(with_renewer, *troubles)
 
 
-ASKED = Asked(1, "TRIM_HORIZON", "40:0", "app/0")
+ASKED = BatchIntent(1, "TRIM_HORIZON", "40:0", "app/0")
 
 
 def test_a_stored_intent_has_no_error():
@@ -136,8 +136,8 @@ def test_a_stored_intent_has_no_error():
 def test_an_impossible_intent_is_not_written():
     async def test(world):
         refused = "IllegalArgumentException"
-        assert await world.checkpointer.intend(Asked(0, "", "", "")) == refused
-        assert await world.checkpointer.intend(Asked(1, "x" * 257, "", "")) == refused
+        assert await world.checkpointer.intend(BatchIntent(0, "", "", "")) == refused
+        assert await world.checkpointer.intend(BatchIntent(1, "x" * 257, "", "")) == refused
         assert world.renewer.written == []
 
     intending(test)
@@ -397,7 +397,7 @@ def test_no_child_is_started_for_a_row_whose_intent_cannot_be_read(caplog):
             UpdateExpression=f"SET {INTENT} = :broken",
             ExpressionAttributeValues={":broken": {"S": "3"}},
         )
-        held = world.renewer.add(await world.row(), world.clock.monotonic())
+        held = world.renewer.hold(await world.row(), world.clock.monotonic())
         consumer = world.consumer(held)
         with pytest.raises(ChildFailed, match=f"{INTENT} is of type S.*repair or remove"):
             await consumer.run()

@@ -530,7 +530,7 @@ def test_a_lapsed_lease_at_latest_goes_on_where_it_began_unless_others_had_it(ot
             world.put(b"one")
             await asyncio.sleep(20)
             lease = replace(await world.row(), owner_switches_since_checkpoint=int(others))
-            consumer = world.consumer(world.renewer.add(lease, world.clock.monotonic()))
+            consumer = world.consumer(world.renewer.hold(lease, world.clock.monotonic()))
             running = group.create_task(consumer.run())
             await asyncio.sleep(20)
             consumer.request_shutdown()

@@ -56,7 +56,7 @@ class Assigned:
     async def run(self):
         self.heard.append("run")
         for row in (await self._store.scan()).leases:
-            self._renewer.add(await self._store.take(row, "me"), 0.0)
+            self._renewer.hold(await self._store.take(row, "me"), 0.0)
 
     def wake(self):
         self.heard.append("wake")

@@ -27,7 +27,7 @@ def with_held(test, count=1):
         for number in range(count):
             world.put(lease(number))
             row = await renewer._store.take(lease(number), "me")
-            renewer.add(row, world.clock.monotonic())
+            renewer.hold(row, world.clock.monotonic())
         await test(world, renewer)
 
     run(main())
@@ -91,7 +91,7 @@ def test_the_end_of_belief_is_told_although_every_request_hangs():
 def test_every_acquisition_has_a_token_of_its_own():
     async def test(world, renewer):
         first = only(renewer)
-        second = renewer.add(first.lease, world.clock.monotonic())
+        second = renewer.hold(first.lease, world.clock.monotonic())
         assert first.token != second.token
         with pytest.raises(LeaseLost):
             await renewer.checkpoint(KEY, first.token, POSITION)
@@ -372,7 +372,7 @@ def test_a_stopping_worker_does_not_pick_a_lapsed_lease_up_again(close_at):
         world.fault("slow answer", seconds=1)
         async with running(renewer):
             await asyncio.sleep(close_at)
-            renewer.stop_adding()
+            renewer.stop_regaining()
             await asyncio.sleep(9)
             assert renewer.held() == ()
 
@@ -386,7 +386,7 @@ def test_a_regain_that_is_answered_while_stopping_is_not_held():
         async with asyncio.TaskGroup() as group:
             group.create_task(renewer.renew_once())
             await asyncio.sleep(0.5)
-            renewer.stop_adding()
+            renewer.stop_regaining()
         assert renewer.held() == ()
 
     with_held(test)
@@ -580,7 +580,7 @@ def test_a_release_is_tried_a_few_times_and_then_left_to_lapse():
         token = only(renewer).token
         world.fault("throttle", times=2)
         assert await renewer.release(KEY, token)
-        again = renewer.add(await renewer._store.take(stored(world), "me"), 0.0)
+        again = renewer.hold(await renewer._store.take(stored(world), "me"), 0.0)
         world.fault("throttle", times=3)
         assert not await renewer.release(KEY, again.token)
         assert renewer.unreleased == 1
