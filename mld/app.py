@@ -38,6 +38,7 @@ from mld.services.shards.lease_cleanup import LeaseCleanup
 from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd
 from mld.services.shards.shard_syncer import ShardSyncer
+from mld.services.shards.stream_presence import StreamPresence
 from mld.services.watchdog import LoopWatchdog
 
 if TYPE_CHECKING:
@@ -161,16 +162,19 @@ def build(config: Config, ports: Ports, stream: Stream) -> Worker:
         )
         metrics = cloudwatch
     coordinator = LeaseCoordinator.wire(
-        ports.dynamodb, config, stream, clock, rng, ports.ids, metrics
+        ports.dynamodb, config, stream, clock, rng, ports.ids, metrics, conditions
     )
     store, renewer = coordinator.store, coordinator.renewer
     detector = ShardDetector(ports.kinesis, stream, config.shards, clock, rng)
-    cleanup = LeaseCleanup(store, detector, config.shards, clock, renewer)
+    presence = StreamPresence(
+        ports.kinesis, stream, detector, config.leases.table_name, conditions, clock, rng
+    )
+    cleanup = LeaseCleanup(store, detector, presence, config.shards, clock, renewer)
     syncer = ShardSyncer(
         store,
         detector,
-        coordinator.elector,
-        stream,
+        presence,
+        coordinator,
         config,
         clock,
         metrics,
@@ -181,6 +185,7 @@ def build(config: Config, ports: Ports, stream: Stream) -> Worker:
     polling = PollingParts(
         kinesis=ports.kinesis,
         stream=stream,
+        presence=presence,
         config=config.retrieval,
         budget=budget,
         runtime=runtime,
@@ -209,6 +214,8 @@ def build(config: Config, ports: Ports, stream: Stream) -> Worker:
         new_consumer=new_consumer,
         loops=(
             ("fleet-watch", coordinator.fleet.run),
+            ("table-watch", coordinator.table_watch.run),
+            ("stream-watch", presence.run),
             ("loop-watchdog", watchdog.run),
             ("memory-return", MemoryReturn(budget, ports.release_memory).run),
             *((("cloudwatch", cloudwatch.run),) if cloudwatch else ()),

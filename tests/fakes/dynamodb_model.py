@@ -76,6 +76,12 @@ class DynamoDbModel:
         self.observers: list[Callable[[Write], None]] = []
         self.now = clock
         self.rng = rng or random.Random(0)
+        self._created = 0
+
+    def new_table_id(self) -> str:
+        """Tells a table from an earlier one of the same name."""
+        self._created += 1
+        return f"table-{self._created}"
 
     def call(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Answer an operation.

@@ -40,6 +40,7 @@ def create_table(model: DynamoDbModel, request: dict[str, Any]) -> dict[str, Any
         capacity=capacity or {"ReadCapacityUnits": 0, "WriteCapacityUnits": 0},
         is_protected=request.get("DeletionProtectionEnabled", False),
         tags=list(request.get("Tags", ())),
+        table_id=model.new_table_id(),
     )
     for index in request.get("GlobalSecondaryIndexes", ()):
         table.add_index(index, table.active_s)

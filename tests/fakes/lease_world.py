@@ -16,9 +16,10 @@ from mld.model.sequence import TRIM_HORIZON
 from mld.model.shard import HashRange
 from mld.model.stream import Stream
 from mld.ports.metrics import Level, Unit
+from mld.services.conditions import Conditions
 from mld.services.leases.fleet_watch import FleetWatch
 from mld.services.leases.leader_elector import LeaderElector
-from mld.services.leases.lease_coordinator import LeaseCoordinator
+from mld.services.leases.lease_coordinator import LeaseCoordinator, watch_table
 from mld.services.leases.lease_renewer import LeaseRenewer
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.leases.lease_taker import LeaseTaker
@@ -90,6 +91,7 @@ class World:
     def __post_init__(self) -> None:
         self.model = DynamoDbModel(self.clock.wall)
         self.metrics = CountingMetrics()
+        self.conditions = Conditions()
         self.faults: list[Fault] = []
         self.requests: list[tuple[str, str, Mapping[str, Any]]] = []
 
@@ -164,6 +166,7 @@ class World:
             LeaseTaker(store, renewer, self.config, worker, self.clock, rng, self.metrics),
             LeaderElector(store, worker, self.clock),
             FleetWatch(dynamodb, store, TABLE, self.clock, "CLIENT_VERSION_CONFIG_3X"),
+            watch_table(store, renewer, self.conditions, self.clock, rng),
         )
 
     def fault(self, kind: str, operation: str = "UpdateItem", **details: Any) -> None:

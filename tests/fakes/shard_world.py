@@ -23,6 +23,7 @@ from mld.services.shards.lease_cleanup import LeaseCleanup
 from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd
 from mld.services.shards.shard_syncer import ShardSyncer
+from mld.services.shards.stream_presence import StreamPresence
 from tests.fakes.lease_world import TABLE, World
 from tests.sim.loop import run
 
@@ -89,8 +90,21 @@ class ShardWorld(World):
         self.detector = ShardDetector(
             self.kinesis, self.stream, self.config_tree.shards, self.clock, self.rng
         )
+        self.presence = StreamPresence(
+            self.kinesis,
+            self.stream,
+            self.detector,
+            TABLE,
+            self.conditions,
+            self.clock,
+            self.rng,
+        )
         self.cleanup = LeaseCleanup(
+<<<<<<< HEAD
             self.lease_store, self.detector, self.config_tree.shards, self.clock, self.renewer
+=======
+            self.lease_store, self.detector, self.presence, self.config_tree.shards, self.clock
+>>>>>>> aa641cf (A deleted or recreated stream or lease table: told, /readyz 503, exit code 4; no shard is finished because of it)
         )
         self.syncer = self.new_syncer()
 
@@ -99,8 +113,8 @@ class ShardWorld(World):
         return ShardSyncer(
             self.lease_store,
             self.detector,
+            self.presence,
             self.leader,
-            self.stream,
             self.config_tree,
             self.clock,
             self.metrics,
@@ -136,6 +150,14 @@ class ShardWorld(World):
 
     def split(self, number: int, at: int = HALF) -> None:
         self.kinesis_call("SplitShard", ShardToSplit=shard_id(number), NewStartingHashKey=str(at))
+
+    def trim(self, number: int) -> None:
+        """Let retention pass for one closed shard."""
+        del self.kinesis_model.stream("s").shards[shard_id(number)]
+
+    def recreate_stream(self, shards: int = 1) -> None:
+        self.delete_stream()
+        self.create_stream(shards)
 
     def merge(self, first: int, second: int) -> None:
         self.kinesis_call(

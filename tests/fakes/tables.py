@@ -39,6 +39,7 @@ class Table:
     has_backups: bool = False
     tags: list[dict[str, str]] = field(default_factory=list)
     indexes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    table_id: str = ""
     items: dict[Key, Item] = field(default_factory=dict)
     history: dict[Key, list[tuple[float, Item | None]]] = field(default_factory=dict)
     _order: list[Key] | None = None
@@ -93,6 +94,7 @@ class Table:
         shown: dict[str, Any] = {
             "TableName": self.name,
             "TableArn": self.arn,
+            "TableId": self.table_id,
             "TableStatus": "ACTIVE" if now_s >= self.active_s else "CREATING",
             "CreationDateTime": self.created_s,
             "KeySchema": self.key_schema,

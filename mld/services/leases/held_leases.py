@@ -152,6 +152,15 @@ class HeldLeases:
             self.lost += 1
             self.end(holding)
 
+    def lose_all(self, why: str) -> None:
+        """End every holding; nothing is picked up again."""
+        if self._holdings:
+            log.warning("Lost all %d leases: %s", len(self._holdings), why)
+        self.lost += len(self._holdings)
+        self._lapsed.clear()
+        for holding in tuple(self._holdings.values()):
+            self.end(holding)
+
     def end(self, holding: Holding) -> None:
         """End a holding; nothing when it has ended."""
         if not holding.ended:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from mld.decide.readiness import Reason
 from mld.services.leases.fleet_watch import FleetWatch
 from mld.services.leases.leader_elector import LeaderElector
 from mld.services.leases.lease_renewer import LeaseRenewer
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.leases.lease_taker import LeaseTaker
+from mld.services.presence_watch import PresenceWatch
 
 if TYPE_CHECKING:
     import random
@@ -19,14 +21,17 @@ if TYPE_CHECKING:
     from mld.ports.aws import DynamoDb
     from mld.ports.clock import Clock, IdSource
     from mld.ports.metrics import Metrics
+    from mld.services.conditions import Conditions
     from mld.services.leases.lease_acquisition import LeaseAcquisition
 
 
 class LeaseCoordinator:
-    """Store, renewer, elector and fleet watch of one worker, and how it gets its leases.
+    """Store, renewer, elector and the two watches of one worker, and how it gets its leases.
 
     The Scheduler runs :meth:`run` to the very end, because draining shards need heartbeats, and
-    ``fleet.run()`` beside it, whose :class:`~mld.errors.UnservableFleet` begins a graceful stop.
+    ``fleet.run()`` and ``table_watch.run()`` beside it: what they raise
+    (:class:`~mld.errors.UnservableFleet`, :class:`~mld.errors.ResourceMissing`) begins a graceful
+    stop.
     """
 
     def __init__(
@@ -36,6 +41,7 @@ class LeaseCoordinator:
         acquisition: LeaseAcquisition,
         elector: LeaderElector,
         fleet: FleetWatch,
+        table_watch: PresenceWatch,
     ) -> None:
         """Join the parts; see :meth:`wire`."""
         self.store = store
@@ -43,6 +49,7 @@ class LeaseCoordinator:
         self.acquisition = acquisition
         self.elector = elector
         self.fleet = fleet
+        self.table_watch = table_watch
 
     @classmethod
     def wire(
@@ -54,6 +61,7 @@ class LeaseCoordinator:
         rng: random.Random,
         ids: IdSource,
         metrics: Metrics,
+        conditions: Conditions,
     ) -> LeaseCoordinator:
         """Build all parts for a worker that takes its share of the leases, as 2.x workers do."""
         worker, leases = config.worker_id, config.leases
@@ -67,6 +75,7 @@ class LeaseCoordinator:
             FleetWatch(
                 dynamodb, store, config.application_name, clock, config.client_version_config
             ),
+            watch_table(store, renewer, conditions, clock, rng),
         )
 
     async def start(self) -> bool:
@@ -86,6 +95,18 @@ class LeaseCoordinator:
         await self.renewer.adopt_own(scan.leases)
         return created
 
+    async def is_leader(self) -> bool:
+        """Whether this worker does the fleet's common chores; see :class:`LeaderElector`.
+
+        Raises:
+            ResourceMissing: the table is not the one of the start: nothing may be created in it.
+            AwsError: it is not known whether it is.
+        """
+        if not await self.elector.is_leader():
+            return False
+        await self.table_watch.check()
+        return True
+
     async def run(self) -> None:
         """Renew and get leases until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -104,3 +125,22 @@ class LeaseCoordinator:
     async def settled(self) -> None:
         """After :meth:`stop_taking`: wait until it is known what is held."""
         await self.acquisition.settled()
+
+
+def watch_table(
+    store: LeaseStore,
+    renewer: LeaseRenewer,
+    conditions: Conditions,
+    clock: Clock,
+    rng: random.Random,
+) -> PresenceWatch:
+    """The watch over the lease table: without it nothing is held, and every child is told so."""
+    return PresenceWatch(
+        store.look_at_table,
+        store.table_doubted,
+        Reason.TABLE_DELETED,
+        conditions,
+        clock,
+        rng,
+        on_gone=renewer.lose_all,
+    )

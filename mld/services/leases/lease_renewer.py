@@ -128,6 +128,10 @@ class LeaseRenewer:
         if holding is not None:
             self._held.end(holding)
 
+    def lose_all(self, why: str) -> None:
+        """Hold nothing any more: there is no table in which a lease could be ours."""
+        self._held.lose_all(why)
+
     async def release(self, lease_key: str, token: str) -> bool:
         """Give a lease up in the table, so that another worker can take it at once; then drop it.
 

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from mld.decide.intending import check_intent
 from mld.decide.renewal import Finding, judge_row, judge_taking
-from mld.errors import AwsError, ConditionFailed, LeaseLost, MalformedData, UnknownOutcome
+from mld.errors import (
+    AwsError,
+    ConditionFailed,
+    LeaseLost,
+    MalformedData,
+    NotFound,
+    UnknownOutcome,
+)
 from mld.model.lease_item import (
     LEASE_KEY,
     hash_range_attributes,
@@ -74,16 +81,26 @@ class LeaseStore:
         self.last_scan: TableScan | None = None
         #: Woken after every scan; waited for by the fleet watch.
         self.scanned = Wakeup()
+        #: Woken when the table, or the row of a lease that we hold, was not found.
+        self.table_doubted = Wakeup()
 
     async def ensure_table(self) -> bool:
         """Create the table if need be and wait until it can be used; see :class:`LeaseTable`."""
         return await self._table.ensure()
 
+    async def look_at_table(self) -> str | None:
+        """What is wrong with the table itself, for people; None = it is the one of the start."""
+        return await self._table.look()
+
     # -- reading ----------------------------------------------------------------------------------
 
     async def scan(self) -> TableScan:
         """Read the whole table, eventually consistent; also kept as :attr:`last_scan`."""
-        self.last_scan = await self._scanner.scan(self._table.size_bytes)
+        try:
+            self.last_scan = await self._scanner.scan(self._table.size_bytes)
+        except NotFound:
+            self.table_doubted.wake()
+            raise
         self.scanned.wake()
         return self.last_scan
 
@@ -173,8 +190,13 @@ class LeaseStore:
             except UnknownOutcome as error:
                 unanswered = error
                 row = await self._stored(lease.lease_key, error)
+            except NotFound:
+                self.table_doubted.wake()
+                raise
             else:
                 return write.after
+            if row is None:
+                self.table_doubted.wake()
             if unanswered and row is not None and _has_released(write, row):
                 return row
             judgement = judge_row(lease, row)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from mld.decide.presence import missing_table, table_identity
 from mld.errors import AwsError, InUse, NotFound, ResourceMissing, UnknownOutcome, UnservableFleet
 from mld.model.lease_item import LEASE_KEY
 
@@ -36,6 +37,7 @@ class LeaseTable:
         self._clock = clock
         #: Size by the last DescribeTable, in bytes; DynamoDB refreshes it every six hours.
         self.size_bytes = 0
+        self._identity: object = None
 
     async def ensure(self) -> bool:
         """Create the table unless it exists, and wait until it can be used.
@@ -56,12 +58,27 @@ class LeaseTable:
             await self._enable_recovery()
         return created
 
-    async def _describe(self) -> dict[str, Any] | None:
+    async def look(self) -> str | None:
+        """What is wrong with the table, for people; None = it is the one that was made usable.
+
+        Raises:
+            AwsError: from DescribeTable; nothing is known.
+        """
+        return missing_table(self._config.table_name, await self._ask(), self._identity)
+
+    async def _ask(self) -> dict[str, Any] | None:
+        """DescribeTable; None = there is no such table."""
         try:
             answer = await self._dynamodb.describe_table(TableName=self._config.table_name)
         except NotFound:
             return None
         table: dict[str, Any] = answer["Table"]
+        return table
+
+    async def _describe(self) -> dict[str, Any] | None:
+        table = await self._ask()
+        if table is None:
+            return None
         key = [(part["AttributeName"], part["KeyType"]) for part in table.get("KeySchema", ())]
         if key and key != [(LEASE_KEY, "HASH")]:
             raise UnservableFleet(
@@ -94,7 +111,8 @@ class LeaseTable:
         while True:
             table = await self._describe()
             status = "absent" if table is None else str(table.get("TableStatus"))
-            if status in USABLE:
+            if table is not None and status in USABLE:
+                self._identity = table_identity(table)
                 return
             if self._clock.monotonic() >= give_up_at:
                 raise ResourceMissing(

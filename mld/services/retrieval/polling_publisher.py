@@ -24,7 +24,7 @@ from mld.decide.polling import (
     may_prefetch,
     pause_s,
 )
-from mld.errors import MldError, NotFound
+from mld.errors import MldError, NotFound, ResourceMissing
 from mld.model.record import vanished
 from mld.model.sequence import Sentinel
 from mld.model.wire import read_batch
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from mld.services.retrieval.byte_budget import ByteBudget, Reservation
     from mld.services.retrieval.records_publisher import PublisherFactory
     from mld.services.runtime import Runtime
+    from mld.services.shards.stream_presence import StreamPresence
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,8 @@ _GROWTH = 2
 _READING_FACTOR = 2
 #: A shard that is less than this behind has no large answer in store.
 _NEAR_TIP_S = 10.0
+#: Pause of a shard whose stream is gone.
+_ABSENT_PAUSE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +62,13 @@ class PollingParts:
     """What all publishers of a stream share.
 
     Attributes:
+        presence: says whether a shard that was not found has ended, or its stream is gone.
         initial_timestamp_s: of an AT_TIMESTAMP start, else None.
     """
 
     kinesis: Kinesis
     stream: Stream
+    presence: StreamPresence
     config: RetrievalConfig
     budget: ByteBudget
     runtime: Runtime
@@ -235,15 +240,42 @@ class PollingPublisher:
             if self._rewinds == rewinds and self._iterator is not None:
                 await self._get_records(self._iterator, rewinds)
         except NotFound as error:
-            log.info("%s: the shard or its stream is gone: %s", self._shard_id, error)
-            if self._rewinds == rewinds:
-                self._enqueue(vanished(), self._credit.spend(1))
+            await self._end_if_trimmed(error, rewinds)
         except MldError as error:
             if self._report.failed(error) and self._rewinds == rewinds:
                 self._iterator = None
+                self._parts.presence.doubt(self._shard_id, self._last_known())
         except Exception:
             self._report.count_failure()
             log.exception("%s: unexpected error while fetching; going on", self._shard_id)
+
+    async def _end_if_trimmed(self, error: NotFound, rewinds: int) -> None:
+        """End a shard that is past retention; while its stream is gone, only wait."""
+        self._iterator = None
+        try:
+            is_trimmed = await self._parts.presence.is_trimmed(self._shard_id, self._last_known())
+        except ResourceMissing:
+            await asyncio.sleep(_ABSENT_PAUSE_S)  # the watch says so, and ends the worker
+            return
+        except MldError as unknown:
+            self._report.failed(unknown)
+            return
+        if self._rewinds != rewinds:
+            return
+        if is_trimmed:
+            log.info("%s: past the retention of its stream: %s", self._shard_id, error)
+            self._enqueue(vanished(), self._credit.spend(1))
+        else:
+            self._report.failed(error)
+
+    def _last_known(self) -> str | None:
+        """Sequence number of the last record that this shard is known to have had."""
+        position = self._position
+        if position is None:
+            return None
+        checkpoint = position.checkpoint
+        stored = checkpoint.sequence_number if checkpoint.sentinel is None else None
+        return position.last_received or stored
 
     async def _new_iterator(self) -> None:
         position = self._position

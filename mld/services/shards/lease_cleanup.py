@@ -2,7 +2,8 @@
 
 Source: LeaseCleanupManager.java (KCL 3.5.1): 120-400. Different on purpose: the queue is keyed by
 lease key (Java compares whole leases and queues one twice), rows are deleted only while they are at
-SHARD_END, and a row whose children are unknown waits until the listed ones have leases.
+SHARD_END, a row whose children are unknown waits until the listed ones have leases, and the leases
+of a deleted or recreated stream stay (Java takes them for those of trimmed shards).
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from mld.errors import MldError, NotFound
 if TYPE_CHECKING:
     from mld.model.config import ShardConfig
     from mld.model.lease import Lease
-    from mld.model.shard import Shard
     from mld.ports.clock import Clock
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.shard_detector import ShardDetector
+    from mld.services.shards.stream_presence import StreamPresence
 
 log = logging.getLogger(__name__)
 
@@ -50,13 +51,24 @@ class LeaseCleanup:
         self,
         store: LeaseStore,
         detector: ShardDetector,
+        presence: StreamPresence,
         config: ShardConfig,
         clock: Clock,
         renewer: LeaseRenewer,
     ) -> None:
-        """Clean up the leases of one stream."""
+        """Clean up the leases of one stream.
+
+        Args:
+            store: the lease table.
+            detector: of the stream.
+            presence: of the stream; nothing is deleted while it is gone.
+            config: the intervals.
+            clock: measures them.
+            renewer: deletes, so that a row of ours is not taken for a lost lease.
+        """
         self._store = store
         self._renewer = renewer
+        self._presence = presence
         self._detector = detector
         self._config = config
         self._clock = clock
@@ -90,6 +102,11 @@ class LeaseCleanup:
         now = self._clock.monotonic()
         times = self._times = self._times or CleanupTimes(now, now)
         if not self._queue or not (self._completed_is_due(times) or self._garbage_is_due(times)):
+            return CleanupOutcome(waiting=self.queued)
+        try:
+            await self._presence.check()
+        except MldError as error:
+            log.warning("No lease is cleaned up yet: %s", error)
             return CleanupOutcome(waiting=self.queued)
         results: dict[_Result, list[str]] = {result: [] for result in _Result}
         for key in tuple(self._queue):
@@ -156,7 +173,9 @@ class LeaseCleanup:
         return replace(lease, child_shard_ids=shard_ids)
 
     async def _delete_completed(self, lease: Lease) -> bool:
-        child_ids = lease.child_shard_ids or listed_children(lease.shard_id, await self._listed())
+        child_ids = lease.child_shard_ids or listed_children(
+            lease.shard_id, await self._detector.list_shards()
+        )
         children = {key: await self._row(lease, key) for key in child_ids}
         parents = {key: await self._row(lease, key) for key in lease.parent_shard_ids}
         why = obstacle(lease, children, parents)
@@ -165,12 +184,19 @@ class LeaseCleanup:
             log.log(level, "Lease %s stays: %s", lease.lease_key, why)
             return False
         if not child_ids:
+            await self._presence.check()
             log.error("Deleting lease %s although it has no children", lease.lease_key)
         return await self._renewer.delete_finished(lease.lease_key)
 
     async def _delete_garbage(self, lease: Lease) -> _Result:
-        """Delete the row of a shard that Kinesis has forgotten, unless its children need it."""
-        shards = await self._listed()
+        """Delete the row of a shard that Kinesis has forgotten, unless its children need it.
+
+        Raises:
+            ResourceMissing: it was the whole stream: its leases stay.
+        """
+        if not await self._presence.is_trimmed(lease.shard_id):
+            return _Result.WAITS
+        shards = await self._detector.list_shards()
         known = {shard.shard_id for shard in shards}
         for child in lease.child_shard_ids or listed_children(lease.shard_id, shards):
             if child in known and await self._row(lease, child) is None:
@@ -185,13 +211,6 @@ class LeaseCleanup:
         log.info("Deleting lease %s: its shard no longer exists", lease.lease_key)
         deleted = await self._renewer.delete_finished(lease.lease_key)
         return _Result.GARBAGE if deleted else _Result.WAITS
-
-    async def _listed(self) -> tuple[Shard, ...]:
-        """Every shard that Kinesis still lists; none when the stream is gone."""
-        try:
-            return await self._detector.list_shards()
-        except NotFound:
-            return ()
 
     async def _row(self, lease: Lease, shard_id: str) -> Lease | None:
         return await self._store.get(lease.key_of(shard_id), consistent=True)

@@ -82,7 +82,7 @@ class ShardDetector:
     ) -> None:
         """Detect the shards of a stream; no call is made yet."""
         self._kinesis = kinesis
-        self._stream = stream
+        self.stream = stream
         self._config = config
         self._clock = clock
         self._rng = rng
@@ -127,7 +127,7 @@ class ShardDetector:
                 log.warning("Shard %s cannot be looked up: %s", shard_id, error)
                 return None
             if shard_id not in self._cache:
-                log.warning("Shard %s of %s is not listed", shard_id, self._stream.name)
+                log.warning("Shard %s of %s is not listed", shard_id, self.stream.name)
             return self._cache.get(shard_id)
 
     async def children_of(self, shard_id: str) -> tuple[ChildShard, ...]:
@@ -139,12 +139,12 @@ class ShardDetector:
             MalformedData: the answer contradicts itself.
         """
         answer = await self._kinesis.get_shard_iterator(
-            **self._stream.request(), ShardId=shard_id, ShardIteratorType="LATEST"
+            **self.stream.request(), ShardId=shard_id, ShardIteratorType="LATEST"
         )
         iterator = answer.get("ShardIterator")
         if not iterator:
             raise MalformedData(f"{shard_id}: GetShardIterator answered without an iterator")
-        arn = {"StreamARN": self._stream.arn} if self._stream.arn else {}
+        arn = {"StreamARN": self.stream.arn} if self.stream.arn else {}
         body = await self._kinesis.get_records(ShardIterator=iterator, **arn)
         return read_batch(body).child_shards
 
@@ -179,7 +179,7 @@ class ShardDetector:
 
     async def _pages(self, shard_filter: dict[str, Any] | None) -> tuple[Shard, ...]:
         # Only the first page names the stream and the filter; the token carries both after it.
-        request: dict[str, Any] = dict(self._stream.request())
+        request: dict[str, Any] = dict(self.stream.request())
         if shard_filter is not None:
             request["ShardFilter"] = shard_filter
         shards: list[Shard] = []
@@ -207,7 +207,7 @@ class ShardDetector:
                 raise StreamNotReady(
                     error.operation,
                     error.code,
-                    f"stream {self._stream.name} is not in ACTIVE or UPDATING state",
+                    f"stream {self.stream.name} is not in ACTIVE or UPDATING state",
                 ) from error
 
     def _remember(self, shards: tuple[Shard, ...]) -> None:

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from mld.model.config import Config
     from mld.model.lease import Lease
-    from mld.model.stream import Stream
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.shard_detector import ShardDetector
+    from mld.services.shards.stream_presence import StreamPresence
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,12 @@ class Leadership(Protocol):
     """Says whether this worker does the fleet's common chores."""
 
     async def is_leader(self) -> bool:
-        """True on at most one live worker, as far as the table shows."""
+        """True on at most one live worker, as far as the table shows.
+
+        Raises:
+            ResourceMissing: the lease table is not the one of the start any more.
+            AwsError: nothing is known.
+        """
         ...
 
 
@@ -53,8 +58,8 @@ class ShardSyncer:
         self,
         store: LeaseStore,
         detector: ShardDetector,
+        presence: StreamPresence,
         elector: Leadership,
-        stream: Stream,
         config: Config,
         clock: Clock,
         metrics: Metrics,
@@ -66,8 +71,8 @@ class ShardSyncer:
         Args:
             store: the lease table.
             detector: lists the stream's shards.
+            presence: of the stream; a new one under its name gets no leases among the old ones.
             elector: only the leader audits.
-            stream: names the lease keys.
             config: sections ``stream``, ``shards`` and ``leases``.
             clock: for ages and durations.
             metrics: gets Java's data of ``ShardSyncTask`` and ``PeriodicShardSyncManager``.
@@ -75,8 +80,9 @@ class ShardSyncer:
         """
         self._store = store
         self._detector = detector
+        self._presence = presence
         self._elector = elector
-        self._stream = stream
+        stream = self._stream = detector.stream
         self._config = config.shards
         self._sync = StreamSync(store, detector, stream, config, clock, metrics)
         self._auditor = LeaseAuditor(
@@ -103,6 +109,7 @@ class ShardSyncer:
             AwsError: the shards or the table could not be read or written; start again later.
                 Rows written before stay, and are a good beginning.
         """
+        await self._presence.learn()
         if self._is_filling or await self._table_is_unused():
             self._is_filling = True
             outcome = await self._measured(self._sync.fill_empty_table)
@@ -181,6 +188,7 @@ class ShardSyncer:
 
         Raises:
             AwsError: a read or the sync failed; the next audit tries again.
+            ResourceMissing: the stream or the table is gone; its watch ends the worker.
         """
         if not await self._elector.is_leader():
             self._auditor.forget()
@@ -197,6 +205,7 @@ class ShardSyncer:
         return outcome
 
     async def _audit(self) -> SyncOutcome:
+        await self._presence.check()
         reason = await self._auditor.look(await self._sync.own_leases())
         is_too_soon = (
             self._synced_at is not None

@@ -22,6 +22,7 @@ from mld.model.credentials import CredentialChain
 from mld.model.lease import HeldLease, Lease
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.stream import Stream
+from mld.services.conditions import Conditions
 from mld.services.consuming.consumer_parts import ConsumerParts
 from mld.services.consuming.shard_consumer import ShardConsumer
 from mld.services.leases.lease_renewer import LeaseRenewer
@@ -32,6 +33,7 @@ from mld.services.runtime import Runtime
 from mld.services.shards.lease_cleanup import LeaseCleanup
 from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd
+from mld.services.shards.stream_presence import StreamPresence
 from tests.fakes.children import ScriptedChildren
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
@@ -114,8 +116,17 @@ class World:
         detector = ShardDetector(
             self.kinesis, STREAM, self.config.shards, self.clock, random.Random(3)
         )
+<<<<<<< HEAD
         self.cleanup = LeaseCleanup(
             self.store, detector, self.config.shards, self.clock, self.renewer
+=======
+        self.conditions = Conditions()
+        self.presence = StreamPresence(
+            self.kinesis, STREAM, detector, "app", self.conditions, self.clock, random.Random(4)
+        )
+        self.cleanup = LeaseCleanup(
+            self.store, detector, self.presence, self.config.shards, self.clock
+>>>>>>> aa641cf (A deleted or recreated stream or lease table: told, /readyz 503, exit code 4; no shard is finished because of it)
         )
         self.budget = ByteBudget(budget_bytes, self.clock)
         self.runtime = Runtime(
@@ -128,6 +139,7 @@ class World:
         self.polling = PollingParts(
             kinesis=self.kinesis,
             stream=STREAM,
+            presence=self.presence,
             config=self.config.retrieval,
             budget=self.budget,
             runtime=self.runtime,

@@ -16,6 +16,7 @@ from mld.errors import (
     ChildTimedOut,
     InvalidShardEnd,
     LeaseLost,
+    ResourceMissing,
     Throttled,
     UnknownOutcome,
     Unreachable,
@@ -193,12 +194,61 @@ def test_a_finished_lease_needs_no_child():
     in_world(test)
 
 
-def test_a_shard_that_vanished_ends_without_children():
+def test_a_trimmed_shard_of_a_living_stream_ends_without_children():
     async def test(world):
-        consumer = world.consumer(await world.hold("shardId-000000000077"))
+        split(world)
+        await asyncio.sleep(49 * 3600)
+        consumer = world.consumer(await world.hold())
         assert await consumer.run() is ShutdownReason.SHARD_END
         assert world.children.heard() == ["initialize", "shardEnded"]
-        assert (await world.row("shardId-000000000077")).checkpoint == SHARD_END
+        assert (await world.row()).checkpoint == SHARD_END
+
+    in_world(test)
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+@pytest.mark.parametrize("was_read", [False, True])
+def test_a_shard_whose_stream_was_deleted_never_ends(*, was_read, comes_back):
+    async def test(world):
+        await world.presence.learn()
+        if was_read:
+            world.put(b"one")
+        consumer = world.consumer(await world.hold())
+        task = asyncio.create_task(consumer.run())
+        await asyncio.sleep(30)
+        world.model.call("DeleteStream", {"StreamName": STREAM.name})
+        if comes_back:
+            world.model.call("CreateStream", {"StreamName": STREAM.name, "ShardCount": 1})
+        with pytest.raises(ResourceMissing, match="created again" if comes_back else "was deleted"):
+            await world.presence.run()
+        (condition,) = world.conditions.current()
+        assert condition.reason == "stream_deleted"
+        consumer.request_shutdown()
+        assert await task is ShutdownReason.REQUESTED
+        assert world.children.heard()[-2:] == ["shutdownRequested", "leaseLost"]
+        assert "shardEnded" not in world.children.heard()
+        assert not (await world.row()).is_finished
+        assert world.cleanup.queued == ()
+
+    in_world(test)
+
+
+def test_a_position_that_a_recreated_stream_refuses_ends_the_worker():
+    """Without an iterator that tells: a worker that starts after the stream was created again."""
+
+    async def test(world):
+        (number,) = world.put(b"one")
+        world.model.call("DeleteStream", {"StreamName": STREAM.name})
+        await asyncio.sleep(60)
+        world.model.call("CreateStream", {"StreamName": STREAM.name, "ShardCount": 1})
+        await world.presence.learn()
+        consumer = world.consumer(await world.hold(checkpoint=At(number)))
+        task = asyncio.create_task(consumer.run())
+        with pytest.raises(ResourceMissing, match=f"never had the record {number}"):
+            await world.presence.run()
+        consumer.request_shutdown()
+        assert await task is ShutdownReason.REQUESTED
+        assert (await world.row()).checkpoint == At(number)
 
     in_world(test)
 

@@ -7,6 +7,7 @@ from mld.model.config import AwsConfig, ChildConfig, Config, LeaseConfig, Stream
 from mld.model.credentials import CredentialChain
 from mld.model.stream import Stream
 from mld.ports.metrics import NoMetrics
+from mld.services.conditions import Conditions
 from mld.services.leases.lease_coordinator import LeaseCoordinator
 from mld.services.leases.lease_taker import LeaseTaker
 from tests.fakes.clock import CountingIds
@@ -33,6 +34,7 @@ def test_a_worker_is_wired_from_its_configuration():
             random.Random(1),
             CountingIds(),
             NoMetrics(),
+            Conditions(),
         )
         assert await me.start()
         assert not await me.start()

@@ -98,6 +98,30 @@ class ScriptedKinesis:
         return result
 
 
+class ScriptedPresence:
+    """Says what became of a shard that was not found.
+
+    Attributes:
+        fates: one per question, an exception is raised; at its end every shard is trimmed.
+        doubted: what the publisher asked to look into, shard and sequence number.
+    """
+
+    def __init__(self):
+        self.fates = deque()
+        self.asked = []
+        self.doubted = []
+
+    async def is_trimmed(self, shard_id, sequence_number):
+        self.asked.append((shard_id, sequence_number))
+        fate = self.fates.popleft() if self.fates else True
+        if isinstance(fate, Exception):
+            raise fate
+        return fate
+
+    def doubt(self, shard_id, sequence_number):
+        self.doubted.append((shard_id, sequence_number))
+
+
 class Fetching:
     """A publisher with everything around it."""
 
@@ -108,9 +132,11 @@ class Fetching:
         self.budget = ByteBudget(48 * 2**20, self.clock)
         self.offload = Inline()
         self.position = position
+        self.presence = ScriptedPresence()
         parts = PollingParts(
             kinesis=self.kinesis,
             stream=stream or Stream(name="orders"),
+            presence=self.presence,
             config=RetrievalConfig(**config),
             budget=self.budget,
             runtime=Runtime(

@@ -51,7 +51,7 @@ async def test_a_finished_lease_goes_when_its_children_have_started():
     assert outcome.completed == (shard_id(0),)
     assert world.checkpoints() == {"1": MOVING, "2": MOVING}
     assert world.cleanup.queued == ()
-    assert world.calls == []
+    assert [operation for operation, _request in world.calls] == ["DescribeStreamSummary"]
 
 
 @simulated
@@ -141,7 +141,7 @@ async def test_a_lease_without_any_child_goes_with_an_error(caplog):
 async def test_a_vanished_shard_is_garbage():
     world = await split()
     without_children(world)
-    world.fail("GetShardIterator", GONE)
+    world.trim(0)
     await asyncio.sleep(300)
     outcome = await world.cleanup.clean_once()
     assert outcome.garbage == (shard_id(0),)
@@ -153,29 +153,44 @@ async def test_garbage_waits_for_the_leases_of_listed_children(caplog):
     world = await split(position=Sentinel.LATEST)
     world.delete(2)
     without_children(world)
-    world.fail("GetShardIterator", GONE)
+    world.trim(0)
     await asyncio.sleep(300)
     assert (await world.cleanup.clean_once()).garbage == ()
     assert f"its child {shard_id(2)} has a lease" in caplog.text
     for _ in range(3):
         await world.syncer.audit()
     assert world.checkpoints()["2"] == "TRIM_HORIZON"
-    world.fail("GetShardIterator", GONE)
     assert (await world.cleanup.clean_once()).garbage == (shard_id(0),)
 
 
+@pytest.mark.parametrize("comes_back", [False, True])
+@pytest.mark.parametrize("knows_children", [False, True])
 @simulated
-async def test_a_deleted_stream_leaves_no_finished_leases():
+async def test_the_leases_of_a_deleted_stream_stay(*, knows_children, comes_back):
     world = await split()
-    world.at(1, "SHARD_END")
-    world.at(2, "SHARD_END")
-    world.cleanup.enqueue(await world.read(1))
-    world.cleanup.enqueue(await world.read(2))
-    world.delete_stream()
+    for number in (1, 2):
+        world.at(number, "SHARD_END")
+        world.cleanup.enqueue(await world.read(number))
+    if not knows_children:
+        without_children(world)
+    await asyncio.sleep(1)
+    if comes_back:
+        world.recreate_stream()
+    else:
+        world.delete_stream()
     task = asyncio.get_running_loop().create_task(world.cleanup.run())
     await asyncio.sleep(4000)
     task.cancel()
-    assert world.checkpoints() == {}
+    assert world.checkpoints() == dict.fromkeys("012", "SHARD_END")
+
+
+@simulated
+async def test_a_shard_that_is_listed_is_no_garbage():
+    world = await split()
+    without_children(world)
+    world.fail("GetShardIterator", GONE)
+    await asyncio.sleep(300)
+    assert (await world.cleanup.clean_once()).garbage == ()
 
 
 @simulated
@@ -187,7 +202,7 @@ async def test_without_completed_cleanup_only_garbage_goes():
     await asyncio.sleep(1)
     assert (await world.cleanup.clean_once()).waiting == (shard_id(0),)
     assert world.count("GetRecords") == 1
-    world.fail("GetShardIterator", GONE)
+    world.trim(0)
     assert (await world.cleanup.clean_once()).garbage == (shard_id(0),)
 
 
@@ -216,7 +231,7 @@ async def test_a_row_that_is_reset_meanwhile_is_not_deleted(is_garbage):
     world = await split()
     if is_garbage:
         without_children(world)
-        world.fail("GetShardIterator", GONE)
+        world.trim(0)
     delete = world.lease_store.delete
 
     async def after_a_reset(key, *, only_finished):

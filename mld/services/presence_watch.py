@@ -1,0 +1,162 @@
+"""Watches over something that must not disappear while the worker runs: a stream, the lease table.
+
+A look asks the service. When the resource is gone, that is an ERROR at once and ``/readyz`` answers
+503. It is looked for again every ``REPEAT_S``, and said each time; after ``GIVE_UP_S``
+:meth:`PresenceWatch.run` raises, so that the worker drains and ends with exit code 4. A resource
+that is there again by then was never gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from mld.errors import AwsError, ResourceMissing
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Awaitable, Callable
+
+    from mld.decide.readiness import Reason
+    from mld.ports.clock import Clock
+    from mld.services.conditions import Conditions
+    from mld.services.wakeup import Wakeup
+
+log = logging.getLogger(__name__)
+
+#: Mean distance of two looks while nothing is wrong; half to one and a half times as long.
+LOOK_S = 60.0
+#: Looks that nobody waits for are at least so far apart, however often the resource is doubted.
+DOUBT_S = 10.0
+#: No two looks of a worker are nearer: DescribeStreamSummary allows 20 a second and account.
+DISTANCE_S = 1.0
+#: Distance of two looks, and of two lines in the log, while the resource is gone.
+REPEAT_S = 10.0
+#: A resource that is gone for so long ends the worker.
+GIVE_UP_S = 30.0
+
+
+class PresenceWatch:
+    """Knows whether one resource is there; a worker has one for its stream and one for its table."""
+
+    def __init__(
+        self,
+        look: Callable[[], Awaitable[str | None]],
+        doubted: Wakeup,
+        reason: Reason,
+        conditions: Conditions,
+        clock: Clock,
+        rng: random.Random,
+        *,
+        on_gone: Callable[[str], None] | None = None,
+    ) -> None:
+        """Nothing is asked before :meth:`check` or :meth:`run`.
+
+        Args:
+            look: asks the service once: a sentence that says what is gone and what to do, or None
+                when the resource is the one that it was. Raises AwsError when that is not known.
+            doubted: woken by whoever met a sign that it is gone; waited for by :meth:`run`.
+            reason: of the condition.
+            conditions: for ``/readyz``.
+            clock: measures the distances.
+            rng: spreads the looks of many workers.
+            on_gone: told once with the sentence when the resource is found gone.
+        """
+        self._look = look
+        self._doubted = doubted
+        self._reason = reason
+        self._conditions = conditions
+        self._clock = clock
+        self._rng = rng
+        self._on_gone = on_gone
+        self._turn = asyncio.Lock()
+        self._began_at: float | None = None
+        self._unknown: AwsError | None = None
+        self._why: str | None = None
+        self._gone_at = 0.0
+        self._said_at = 0.0
+
+    async def check(self) -> None:
+        """Return when the resource is there, by a look that began after this call.
+
+        Callers that come together share a look.
+
+        Raises:
+            ResourceMissing: it is gone; the message says what and what to do.
+            AwsError: it is not known; ask again later.
+        """
+        asked_at = self._clock.monotonic()
+        async with self._turn:
+            if self._began_at is None or self._began_at <= asked_at:
+                await self._look_once()
+        if self._unknown is not None:
+            raise self._unknown
+        if self._why is not None:
+            raise ResourceMissing(self._why)
+
+    async def run(self) -> None:
+        """Look from time to time, at once when in doubt, until cancelled.
+
+        Raises:
+            ResourceMissing: it has been gone for ``GIVE_UP_S``.
+        """
+        while True:
+            await self._pause()
+            try:
+                await self.check()
+            except ResourceMissing:
+                if self._left_s() <= 0:
+                    raise
+            except AwsError as error:
+                log.debug("Not known whether it is there: %s", error)
+
+    async def _pause(self) -> None:
+        """Until the next look is due."""
+        if self._why is None:
+            is_doubted = await self._doubted.wait(LOOK_S * (0.5 + self._rng.random()))
+            if self._why is None:
+                if is_doubted and self._began_at is not None:
+                    due_at = self._began_at + DOUBT_S
+                    await asyncio.sleep(max(0.0, due_at - self._clock.monotonic()))
+                return
+        await asyncio.sleep(min(REPEAT_S, max(self._left_s(), DISTANCE_S)))
+
+    def _left_s(self) -> float:
+        """Seconds until a resource that is gone ends the worker."""
+        return self._gone_at + GIVE_UP_S - self._clock.monotonic()
+
+    async def _look_once(self) -> None:
+        if self._began_at is not None:
+            await asyncio.sleep(max(0.0, self._began_at + DISTANCE_S - self._clock.monotonic()))
+        self._began_at = self._clock.monotonic()
+        try:
+            why = await self._look()
+        except AwsError as error:
+            self._unknown = error
+            return
+        self._unknown = None
+        if why is None:
+            self._found()
+        else:
+            self._missed(why)
+
+    def _found(self) -> None:
+        if self._why is not None:
+            log.warning("It is there again, so the worker goes on. Before: %s", self._why)
+            self._why = None
+            self._conditions.clear(self._reason)
+
+    def _missed(self, why: str) -> None:
+        now = self._clock.monotonic()
+        is_news, self._why = self._why is None, why
+        self._conditions.report(self._reason, why)
+        if is_news:
+            self._gone_at = now
+            self._doubted.wake()
+        if is_news or now - self._said_at >= REPEAT_S:
+            self._said_at = now
+            left_s = max(0.0, self._left_s())
+            log.error("The worker ends with exit code 4 in %.0f s: %s", left_s, why)
+        if is_news and self._on_gone is not None:
+            self._on_gone(why)

@@ -1,0 +1,218 @@
+"""Whether the stream is still the one that this worker began with, and what became of a shard.
+
+A shard that the service does not know has ended only if its stream lives on. So a missing shard, an
+expired iterator or a refused position is a reason to ask for the stream itself: by
+DescribeStreamSummary and its creation time, or, where the policy does not allow that call, by
+ListShards and the sequence numbers at which the shards begin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from mld.decide.presence import (
+    ShardFate,
+    beginnings,
+    fate_of,
+    is_another_stream,
+    missing_stream,
+    recreated_stream,
+)
+from mld.decide.readiness import Reason
+from mld.errors import AwsError, Denied, NotFound, StreamNotReady
+from mld.services.presence_watch import PresenceWatch
+from mld.services.wakeup import Wakeup
+
+if TYPE_CHECKING:
+    import random
+
+    from mld.model.shard import Shard
+    from mld.model.stream import Stream
+    from mld.ports.aws import Kinesis
+    from mld.ports.clock import Clock
+    from mld.services.conditions import Conditions
+    from mld.services.shards.shard_detector import ShardDetector
+
+log = logging.getLogger(__name__)
+
+#: The start of the worker waits no longer than this for the stream's creation time.
+LEARN_S = 2.0
+#: A shard that was not listed so long ago is not listed now either: shards are never added below.
+LISTED_FOR_S = 10.0
+#: Refusals that end when the credentials are renewed.
+_PASSING = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
+
+
+class StreamPresence:
+    """One per stream and worker; asked before a shard or a lease is finished for being gone."""
+
+    def __init__(
+        self,
+        kinesis: Kinesis,
+        stream: Stream,
+        detector: ShardDetector,
+        table_name: str,
+        conditions: Conditions,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        """Know nothing of the stream yet.
+
+        Args:
+            kinesis: asked for the stream.
+            stream: which one.
+            detector: lists its shards.
+            table_name: of the lease table, for messages.
+            conditions: for ``/readyz``.
+            clock: for ages.
+            rng: spreads the looks of many workers.
+        """
+        self._kinesis = kinesis
+        self._stream = stream
+        self._detector = detector
+        self._table_name = table_name
+        self._clock = clock
+        self._doubted = Wakeup()
+        self._watch = PresenceWatch(
+            self._look, self._doubted, Reason.STREAM_DELETED, conditions, clock, rng
+        )
+        self._created: object = None
+        self._is_denied = False
+        self._beginnings: dict[str, str] = {}
+        self._doubts: dict[str, str | None] = {}
+        self._listing = asyncio.Lock()
+        self._shards: tuple[Shard, ...] = ()
+        self._listed_at = 0.0
+
+    # -- for others ------------------------------------------------------------------------------
+
+    async def learn(self) -> None:
+        """At start: remember which stream this is. A failure is made up for by :meth:`run`."""
+        try:
+            async with asyncio.timeout(LEARN_S):
+                await self._look()
+        except (AwsError, TimeoutError) as error:
+            log.debug("Creation time of %s not known yet: %s", self._stream.name, error)
+            self._doubted.wake()
+
+    async def check(self) -> None:
+        """Return when the stream is the one that it was; see :meth:`PresenceWatch.check`.
+
+        Raises:
+            ResourceMissing: it was deleted, or deleted and created again.
+            AwsError: it is not known; ask again later.
+        """
+        await self._watch.check()
+
+    async def run(self) -> None:
+        """Look from time to time, until cancelled.
+
+        Raises:
+            ResourceMissing: the stream has been gone for ``presence_watch.GIVE_UP_S``.
+        """
+        await self._watch.run()
+
+    def doubt(self, shard_id: str, sequence_number: str | None) -> None:
+        """Look soon: an iterator expired, or the service refused a position.
+
+        Args:
+            shard_id: where.
+            sequence_number: of the last record that is known of it; None without one.
+        """
+        self._doubts[shard_id] = sequence_number
+        self._doubted.wake()
+
+    async def is_trimmed(self, shard_id: str, sequence_number: str | None = None) -> bool:
+        """Whether a shard that was not found has ended: its stream lives on without it.
+
+        Args:
+            shard_id: which one.
+            sequence_number: as for :meth:`doubt`.
+
+        Returns:
+            False when the shard is listed nevertheless: ask for it again.
+
+        Raises:
+            ResourceMissing: the stream is gone, so nothing is known of the shard.
+            AwsError: it is not known; ask again later.
+        """
+        await self._watch.check()
+        fate = fate_of(shard_id, sequence_number, await self._list_shards())
+        if fate is ShardFate.FOREIGN:
+            self._doubts[shard_id] = sequence_number
+            await self._watch.check()
+        return fate is ShardFate.TRIMMED
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    async def _look(self) -> str | None:
+        why = await self._look_at_shards() if self._is_denied else await self._look_at_summary()
+        return why or await self._look_at_doubts()
+
+    async def _look_at_summary(self) -> str | None:
+        try:
+            summary = await self._summary()
+        except Denied as error:
+            if error.code in _PASSING:
+                raise
+            log.warning(
+                "Allow kinesis:DescribeStreamSummary for stream %s: its creation time is not known "
+                "without it. Whether the stream is still the same is told from ListShards (%s)",
+                self._stream.name,
+                error,
+            )
+            self._is_denied = True
+            return await self._look_at_shards()
+        why = missing_stream(self._stream.name, self._table_name, summary, self._created)
+        if why is not None or summary is None:
+            return why
+        self._created = self._created or summary.get("StreamCreationTimestamp")
+        return None if self._created is not None else await self._look_at_shards()
+
+    async def _summary(self) -> dict[str, Any] | None:
+        try:
+            answer = await self._kinesis.describe_stream_summary(**self._stream.request())
+        except NotFound:
+            return None
+        summary: dict[str, Any] = answer["StreamDescriptionSummary"]
+        return summary
+
+    async def _look_at_shards(self) -> str | None:
+        name, table = self._stream.name, self._table_name
+        self._shards = ()
+        try:
+            shards = await self._list_shards()
+        except NotFound:
+            return missing_stream(name, table, None, None)
+        if is_another_stream(self._beginnings, shards):
+            return recreated_stream(name, table, "its shards begin at other sequence numbers")
+        self._beginnings = beginnings(shards)
+        return None
+
+    async def _look_at_doubts(self) -> str | None:
+        """Shards that the service refused: do their leases belong to this stream?"""
+        if not self._doubts:
+            return None
+        self._shards = ()
+        shards = await self._list_shards()
+        for shard_id, sequence_number in sorted(self._doubts.items()):
+            if fate_of(shard_id, sequence_number, shards) is ShardFate.FOREIGN:
+                why = f"it never had the shard {shard_id} of a lease"
+                if sequence_number is not None:
+                    why = f"it never had the record {sequence_number} of shard {shard_id}"
+                return recreated_stream(self._stream.name, self._table_name, why)
+            del self._doubts[shard_id]
+        return None
+
+    async def _list_shards(self) -> tuple[Shard, ...]:
+        """The unfiltered list, not empty; an answer serves for a while."""
+        async with self._listing:
+            now = self._clock.monotonic()
+            if not self._shards or now - self._listed_at > LISTED_FOR_S:
+                shards = await self._detector.list_shards()
+                if not shards:
+                    raise StreamNotReady("ListShards", "NoShards", "the answer held no shard")
+                self._shards, self._listed_at = shards, now
+            return self._shards

@@ -1,0 +1,207 @@
+"""A stream is deleted, created again, or only hard to ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from mld.errors import Denied, LimitExceeded, NotFound, ResourceMissing, StreamNotReady
+from mld.local.kinesis import KinesisSettings
+from mld.services.presence_watch import GIVE_UP_S
+from mld.services.shards import stream_presence
+from tests.fakes.shard_world import HALF, ShardWorld, shard_id, simulated
+
+DENIED = Denied("DescribeStreamSummary", "AccessDeniedException", "no policy allows it")
+NOT_FOUND = NotFound("GetShardIterator", "ResourceNotFoundException")
+
+
+async def learned(*, may_describe: bool = True, **options: Any) -> ShardWorld:
+    """A worker that knows its stream, of two shards."""
+    world = ShardWorld(2, **options)
+    if not may_describe:
+        world.fail("DescribeStreamSummary", DENIED)
+    await world.presence.learn()
+    await asyncio.sleep(1)
+    return world
+
+
+@pytest.mark.parametrize("may_describe", [True, False])
+@simulated
+async def test_a_trimmed_shard_of_a_living_stream_has_ended(*, may_describe):
+    world = await learned(may_describe=may_describe)
+    world.split(0, HALF // 2)
+    await asyncio.sleep(1)
+    await world.presence.check()
+    assert not await world.presence.is_trimmed(shard_id(0))
+    world.trim(0)
+    await asyncio.sleep(60)
+    assert await world.presence.is_trimmed(shard_id(0))
+
+
+@pytest.mark.parametrize("may_describe", [True, False])
+@pytest.mark.parametrize("comes_back", [True, False])
+@simulated
+async def test_a_shard_of_a_deleted_stream_has_not_ended(*, comes_back, may_describe):
+    world = await learned(may_describe=may_describe)
+    if comes_back:
+        world.recreate_stream(1)
+    else:
+        world.delete_stream()
+    says = "deleted and created again" if comes_back else "stream s was deleted"
+    with pytest.raises(ResourceMissing, match=says):
+        await world.presence.is_trimmed(shard_id(0))
+    with pytest.raises(ResourceMissing, match=says):
+        await world.presence.run()
+    assert world.clock.monotonic() < 10 + GIVE_UP_S
+
+
+@simulated
+async def test_a_stream_that_is_being_deleted_is_gone():
+    world = await learned()
+    world.kinesis_model.settings = KinesisSettings(delete_s=1000)
+    world.delete_stream()
+    with pytest.raises(ResourceMissing, match="is being deleted"):
+        await world.presence.check()
+
+
+@simulated
+async def test_what_the_policy_does_not_allow_is_said_once(caplog):
+    world = await learned(may_describe=False)
+    for _ in range(5):
+        await world.presence.check()
+    warnings = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert "Allow kinesis:DescribeStreamSummary for stream s" in warnings[0]
+    assert world.count("DescribeStreamSummary") == 1
+
+
+@simulated
+async def test_expired_credentials_are_no_missing_permission():
+    world = ShardWorld(1)
+    world.fail("DescribeStreamSummary", Denied("DescribeStreamSummary", "ExpiredTokenException"))
+    with pytest.raises(Denied):
+        await world.presence.check()
+    await world.presence.check()
+    assert world.count("DescribeStreamSummary") == 2
+    assert world.count("ListShards") == 0
+
+
+@simulated
+async def test_a_server_that_tells_no_creation_time_is_asked_for_its_shards():
+    world = ShardWorld(1)
+    ask = world.kinesis.describe_stream_summary
+
+    async def without_time(**request: Any) -> dict[str, Any]:
+        summary = (await ask(**request))["StreamDescriptionSummary"]
+        del summary["StreamCreationTimestamp"]
+        return {"StreamDescriptionSummary": summary}
+
+    world.kinesis.describe_stream_summary = without_time  # type: ignore[method-assign]
+    await world.presence.learn()
+    await asyncio.sleep(1)
+    world.recreate_stream(1)
+    with pytest.raises(ResourceMissing, match="begin at other sequence numbers"):
+        await world.presence.check()
+
+
+@simulated
+async def test_a_stream_that_cannot_be_asked_for_at_the_start_is_asked_for_soon():
+    world = ShardWorld(1)
+    world.fail("DescribeStreamSummary", LimitExceeded("DescribeStreamSummary", "LimitExceeded"))
+    await world.presence.learn()
+    task = asyncio.get_running_loop().create_task(world.presence.run())
+    await asyncio.sleep(1)
+    assert world.count("DescribeStreamSummary") == 2
+    world.recreate_stream(1)
+    with pytest.raises(ResourceMissing):
+        await task
+
+
+@simulated
+async def test_a_start_waits_two_seconds_for_the_creation_time():
+    world = ShardWorld(1)
+
+    async def hang(**_request: Any) -> dict[str, Any]:
+        await asyncio.sleep(1000)
+        return {}
+
+    world.kinesis.describe_stream_summary = hang  # type: ignore[method-assign]
+    await world.presence.learn()
+    assert world.clock.monotonic() == pytest.approx(stream_presence.LEARN_S)
+
+
+@simulated
+async def test_a_start_without_a_stream_leaves_that_to_the_first_sync():
+    world = ShardWorld(0)
+    await world.presence.learn()
+    assert world.conditions.current() == ()
+    world.create_stream(1)
+    await world.presence.learn()
+    await world.presence.check()
+
+
+@simulated
+async def test_a_shard_above_all_others_belongs_to_an_earlier_stream():
+    """A worker that starts after the stream was created again, with fewer shards."""
+    world = await learned()
+    with pytest.raises(ResourceMissing, match=f"it never had the shard {shard_id(7)} of a lease"):
+        await world.presence.is_trimmed(shard_id(7))
+
+
+@simulated
+async def test_a_new_shard_that_is_not_listed_yet_is_no_sign_for_long():
+    world = await learned()
+    task = asyncio.get_running_loop().create_task(world.presence.run())
+    with pytest.raises(ResourceMissing):
+        await world.presence.is_trimmed(shard_id(3))
+    world.split(0, HALF // 2)
+    await asyncio.sleep(2 * GIVE_UP_S)
+    assert world.conditions.current() == ()
+    assert not await world.presence.is_trimmed(shard_id(3))
+    task.cancel()
+
+
+@simulated
+async def test_a_position_before_the_first_record_belongs_to_an_earlier_stream():
+    world = await learned()
+    world.presence.doubt(shard_id(0), "1")
+    with pytest.raises(ResourceMissing, match=f"never had the record 1 of shard {shard_id(0)}"):
+        await world.presence.run()
+
+
+@simulated
+async def test_a_doubt_without_ground_is_forgotten():
+    world = await learned()
+    listed = await world.detector.list_shards()
+    world.presence.doubt(shard_id(0), listed[0].starting_sequence_number)
+    world.presence.doubt(shard_id(1), None)
+    before = world.count("ListShards")
+    await world.presence.check()
+    await world.presence.check()
+    assert world.count("ListShards") == before + 1
+
+
+@simulated
+async def test_many_missing_shards_share_a_list():
+    world = await learned()
+    world.split(0, HALF // 2)
+    world.trim(0)
+    before = world.count("ListShards")
+    fates = await asyncio.gather(*(world.presence.is_trimmed(shard_id(0)) for _ in range(100)))
+    assert set(fates) == {True}
+    assert world.count("ListShards") == before + 1
+
+
+@simulated
+async def test_an_empty_list_tells_nothing():
+    world = await learned()
+
+    async def nothing(**_request: Any) -> dict[str, Any]:
+        return {"Shards": []}
+
+    world.kinesis.list_shards = nothing  # type: ignore[method-assign]
+    with pytest.raises(StreamNotReady):
+        await world.presence.is_trimmed(shard_id(0))
