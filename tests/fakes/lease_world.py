@@ -108,6 +108,9 @@ class World:
             },
         )
 
+    def delete_table(self) -> None:
+        self.model.call("DeleteTable", {"TableName": TABLE})
+
     def put(self, *leases: Lease, **extra: Any) -> None:
         for lease in leases:
             self.put_item({**lease_to_item(lease), **extra})

@@ -3,6 +3,9 @@
 import asyncio
 import random
 
+import pytest
+
+from mld.errors import ResourceMissing
 from mld.model.config import AwsConfig, ChildConfig, Config, LeaseConfig, StreamConfig
 from mld.model.credentials import CredentialChain
 from mld.model.stream import Stream
@@ -10,6 +13,7 @@ from mld.ports.metrics import NoMetrics
 from mld.services.conditions import Conditions
 from mld.services.leases.lease_coordinator import LeaseCoordinator
 from mld.services.leases.lease_taker import LeaseTaker
+from mld.services.presence_watch import DOUBT_S, GIVE_UP_S
 from tests.fakes.clock import CountingIds
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run
@@ -75,7 +79,14 @@ def test_how_a_worker_gets_its_leases_is_given_to_it():
         world = World()
         taking = world.worker("me")
         assigned = Assigned(taking.renewer, taking.store)
-        me = LeaseCoordinator(taking.store, taking.renewer, assigned, taking.elector, taking.fleet)
+        me = LeaseCoordinator(
+            taking.store,
+            taking.renewer,
+            assigned,
+            taking.elector,
+            taking.fleet,
+            taking.table_watch,
+        )
         await me.start()
         world.put(lease())
         async with asyncio.TaskGroup() as group:
@@ -187,5 +198,75 @@ def test_of_three_workers_no_two_ever_believe_in_the_same_lease_outside_a_steal(
                 task.cancel()
         assert sum(held_by) == 9
         assert min(held_by) >= 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_without_the_table_nothing_is_held_and_the_worker_ends(caplog, *, comes_back):
+    async def main():
+        world = World()
+        me = world.worker("me")
+        await me.start()
+        world.put(*(lease(number) for number in range(3)))
+        async with asyncio.TaskGroup() as group:
+            working = group.create_task(me.run())
+            await asyncio.sleep(30)
+            assert len(me.renewer.held()) == 3
+            lost_at = []
+            world.delete_table()
+            if comes_back:
+                world.create_table()
+            watching = group.create_task(_ends(me))
+            while me.renewer.held():
+                await me.renewer.changed.wait()
+            lost_at.append(world.clock.monotonic() - 30)
+            (condition,) = world.conditions.current() or (None,)
+            says = await watching
+            took_s = world.clock.monotonic() - 30
+            working.cancel()
+        assert lost_at[0] < world.config.renewal_interval_s + 1
+        assert condition is None or condition.reason == "table_deleted"
+        (condition,) = world.conditions.current()
+        assert condition.message == says
+        assert ("created again" in says) is comes_back
+        assert took_s < GIVE_UP_S + 2 * DOUBT_S
+
+    run(main())
+    errors = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
+    assert len(errors) <= 4
+    assert all("exit code 4" in error for error in errors)
+
+
+async def _ends(me):
+    with pytest.raises(ResourceMissing) as caught:
+        await me.table_watch.run()
+    return str(caught.value)
+
+
+def test_in_a_table_that_was_created_again_nobody_creates_leases():
+    async def main():
+        world = World()
+        me = world.worker("me")
+        await me.start()
+        assert await me.is_leader()
+        world.delete_table()
+        world.create_table()
+        with pytest.raises(ResourceMissing, match="created again"):
+            await me.is_leader()
+
+    run(main())
+
+
+def test_a_worker_that_does_not_lead_asks_for_no_table():
+    async def main():
+        world = World()
+        world.create_table()
+        world.put(lease(lease_owner="other"))
+        me = world.worker("me")
+        await me.start()
+        asked = len(world.requests)
+        assert not await me.is_leader()
+        assert "DescribeTable" not in [one[1] for one in world.requests[asked:]]
 
     run(main())

@@ -15,6 +15,7 @@ from mld.errors import (
     ExpiredIterator,
     InvalidArgument,
     NotFound,
+    ResourceMissing,
     ServiceError,
     Throttled,
     UnknownOutcome,
@@ -392,6 +393,48 @@ def test_a_shard_that_is_gone_ends_without_children(where):
         assert batch.is_shard_end
         assert batch.child_shards == ()
         assert batch.millis_behind_latest is None
+
+    fetching(test)
+
+
+@pytest.mark.parametrize("fate", [ResourceMissing("gone"), Throttled("x", "LimitExceeded"), False])
+def test_a_shard_that_is_gone_does_not_end_while_its_stream_is_in_doubt(fate):
+    async def test(world):
+        world.kinesis.answers.extend([answer(7), NotFound("x", "ResourceNotFoundException")])
+        world.presence.fates.append(fate)
+        assert await world.take_numbers(1) == ["7"]
+        batch = await world.take()
+        assert not batch.is_shard_end
+        assert world.presence.asked == [("shard-1", "7")]
+        assert world.kinesis.iterators[-1]["ShardIteratorType"] == "AFTER_SEQUENCE_NUMBER"
+
+    fetching(test)
+
+
+@pytest.mark.parametrize(
+    ("position", "known"), [(TRIM_HORIZON, None), (At("5"), "5")], ids=["horizon", "number"]
+)
+@pytest.mark.parametrize("error", [ExpiredIterator, InvalidArgument])
+def test_an_iterator_that_does_not_serve_is_a_reason_to_doubt_the_stream(error, position, known):
+    async def test(world):
+        world.kinesis.answers.append(error("GetRecords", "x"))
+        await world.take()
+        assert world.presence.doubted == [("shard-1", known)]
+
+    fetching(test, position=position)
+
+
+def test_a_rewind_while_the_stream_is_asked_for_leaves_no_end():
+    async def test(world):
+        world.kinesis.answers.append(NotFound("x", "ResourceNotFoundException"))
+        before = world.publisher.delivered
+
+        async def slowly(_shard_id, _number):
+            world.publisher.rewind(before)
+            return True
+
+        world.presence.is_trimmed = slowly
+        assert not (await world.take()).is_shard_end
 
     fetching(test)
 
