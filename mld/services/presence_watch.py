@@ -77,6 +77,11 @@ class PresenceWatch:
         self._gone_at = 0.0
         self._said_at = 0.0
 
+    @property
+    def is_gone(self) -> bool:
+        """True when the last look that was answered did not find it."""
+        return self._why is not None
+
     async def check(self) -> None:
         """Return when the resource is there, by a look that began after this call.
 

@@ -201,6 +201,9 @@ class PollingPublisher:
             if not self._is_first_call:
                 await asyncio.sleep(self._pause())
             self._is_first_call = False
+            if self._parts.presence.is_gone:
+                await asyncio.sleep(_ABSENT_PAUSE_S)  # the watch says so, and ends the worker
+                continue
             self._success_at = self._behind_s = None
             await self._fetch_once()
 
@@ -255,7 +258,6 @@ class PollingPublisher:
         try:
             is_trimmed = await self._parts.presence.is_trimmed(self._shard_id, self._last_known())
         except ResourceMissing:
-            await asyncio.sleep(_ABSENT_PAUSE_S)  # the watch says so, and ends the worker
             return
         except MldError as unknown:
             self._report.failed(unknown)

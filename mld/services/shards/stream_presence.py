@@ -97,6 +97,11 @@ class StreamPresence:
             log.debug("Creation time of %s not known yet: %s", self._stream.name, error)
             self._doubted.wake()
 
+    @property
+    def is_gone(self) -> bool:
+        """True while nothing should be read: it is another stream, or none."""
+        return self._watch.is_gone
+
     async def check(self) -> None:
         """Return when the stream is the one that it was; see :meth:`PresenceWatch.check`.
 

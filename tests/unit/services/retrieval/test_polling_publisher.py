@@ -105,9 +105,11 @@ class ScriptedPresence:
     Attributes:
         fates: one per question, an exception is raised; at its end every shard is trimmed.
         doubted: what the publisher asked to look into, shard and sequence number.
+        is_gone: the stream was not found.
     """
 
     def __init__(self):
+        self.is_gone = False
         self.fates = deque()
         self.asked = []
         self.doubted = []
@@ -422,6 +424,22 @@ def test_an_iterator_that_does_not_serve_is_a_reason_to_doubt_the_stream(error, 
         assert world.presence.doubted == [("shard-1", known)]
 
     fetching(test, position=position)
+
+
+def test_nothing_is_read_while_the_stream_is_gone():
+    """A recreated stream would serve an iterator at TRIM_HORIZON."""
+
+    async def test(world):
+        assert await world.take_numbers(1) == ["7"]
+        world.presence.is_gone = True
+        await asyncio.sleep(5)
+        calls = len(world.kinesis.calls)
+        await asyncio.sleep(300)
+        assert len(world.kinesis.calls) == calls
+        world.presence.is_gone = False
+        assert await world.take_numbers(1) == ["8"]
+
+    fetching(test, answer(7), answer(), answer(), answer(), answer(8))
 
 
 def test_a_rewind_while_the_stream_is_asked_for_leaves_no_end():
