@@ -100,11 +100,12 @@ class ShardWorld(World):
             self.rng,
         )
         self.cleanup = LeaseCleanup(
-<<<<<<< HEAD
-            self.lease_store, self.detector, self.config_tree.shards, self.clock, self.renewer
-=======
-            self.lease_store, self.detector, self.presence, self.config_tree.shards, self.clock
->>>>>>> aa641cf (A deleted or recreated stream or lease table: told, /readyz 503, exit code 4; no shard is finished because of it)
+            self.lease_store,
+            self.detector,
+            self.presence,
+            self.config_tree.shards,
+            self.clock,
+            self.renewer,
         )
         self.syncer = self.new_syncer()
 

@@ -116,17 +116,12 @@ class World:
         detector = ShardDetector(
             self.kinesis, STREAM, self.config.shards, self.clock, random.Random(3)
         )
-<<<<<<< HEAD
-        self.cleanup = LeaseCleanup(
-            self.store, detector, self.config.shards, self.clock, self.renewer
-=======
         self.conditions = Conditions()
         self.presence = StreamPresence(
             self.kinesis, STREAM, detector, "app", self.conditions, self.clock, random.Random(4)
         )
         self.cleanup = LeaseCleanup(
-            self.store, detector, self.presence, self.config.shards, self.clock
->>>>>>> aa641cf (A deleted or recreated stream or lease table: told, /readyz 503, exit code 4; no shard is finished because of it)
+            self.store, detector, self.presence, self.config.shards, self.clock, self.renewer
         )
         self.budget = ByteBudget(budget_bytes, self.clock)
         self.runtime = Runtime(
