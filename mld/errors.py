@@ -173,19 +173,24 @@ class ChildFailed(MldError):
 
     Attributes:
         shard_id: the shard that it served.
-        action: the message that it had to answer, e.g. ``processRecords``.
+        action: the message that it had to answer, e.g. ``processRecords``; None = it had none.
         child_exit_code: its exit status where known; negative = signal number.
     """
 
     def __init__(
-        self, shard_id: str, action: str, why: str, child_exit_code: int | None = None
+        self, shard_id: str, action: str | None, why: str, child_exit_code: int | None = None
     ) -> None:
         self.shard_id = shard_id
         self.action = action
         self.why = why
         self.child_exit_code = child_exit_code
         ended = "" if child_exit_code is None else f" (exit status {child_exit_code})"
-        super().__init__(f"{shard_id}: child failed at {action}: {why}{ended}")
+        super().__init__(f"{shard_id}: child failed {self.when}: {why}{ended}")
+
+    @property
+    def when(self) -> str:
+        """In words: at which message, or between two of them."""
+        return "while idle" if self.action is None else f"at {self.action}"
 
 
 class ChildTimedOut(ChildFailed):

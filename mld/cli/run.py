@@ -115,8 +115,8 @@ async def _work(worker: Worker, options: RunOptions, received: Sequence[int]) ->
         async with _status_server(worker, options):
             outcome = await worker.scheduler.run()
     except ChildFailed as error:  # its ERROR is in the log since it happened
-        text = "Ends with exit code %d: the child of %s failed at %s"
-        log.warning(text, error.exit_code, error.shard_id, error.action)
+        text = "Ends with exit code %d: the child of %s failed %s"
+        log.warning(text, error.exit_code, error.shard_id, error.when)
         return error.exit_code
     except MldError as error:
         log.error("%s", error)  # noqa: TRY400 - the message says what, where and what to do

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -232,3 +233,24 @@ def test_a_slow_child_does_not_keep_other_shards_from_reading(
         lambda: all(row["checkpoint"].isdecimal() for row in app.items().values()), "checkpoints"
     )
     assert run.stop() == 0, run.output
+
+
+@pytest.mark.parametrize(("policy", "code"), [("exit", 1), ("restart", 0)])
+def test_a_child_that_ends_on_an_idle_shard_is_noticed_at_once(
+    new_app: Callable[..., Application], policy: str, code: int
+) -> None:
+    # The shard stays idle: nothing is said to the child that could fail.
+    app = new_app(childFailurePolicy=policy, childRestartBackoffMillis="100")
+    app.put(1)
+    run = app.start({"processRecords": [[CHECKPOINT, STATUS, EXIT_7]]})
+    run.wait_for_actions("checkpoint")
+    answered_at = time.monotonic()
+    run.wait_for_log("child failed while idle: it exited without being told to")
+    assert time.monotonic() - answered_at < 3.0  # about 0.5 s on a machine with nothing else to do
+    assert "(exit status 7)" in run.output
+    if policy == "restart":
+        run.wait_for_actions("initialize", 2)
+        assert run.stop() == code, run.output
+    else:
+        assert run.ends() == code, run.output
+    assert app.owners() == {shard_id(0): None}

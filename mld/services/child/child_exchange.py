@@ -4,6 +4,10 @@ The line is written while stdout is read already, and the exchange ends with the
 very action or fails the child. The pipes are bytes here; what may be said when is decided by
 ``protocol``.
 
+Stdout is read all the time, so that the end of a child is noticed at once. What it prints while it
+has nothing to answer is kept, unread, for its next message, as in Java, which notices the end of an
+idle child only then.
+
 Source: MultiLangProtocol.java:154-298 (KCL 3.5.1).
 """
 
@@ -11,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from mld.errors import ChildFailed, ChildTimedOut
@@ -34,7 +39,7 @@ from protocol.additions import TICK_RANGE_S, is_tick
 from protocol.errors import INVALID_STATE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from mld.model.config import ChildConfig
     from mld.ports.children import Child
@@ -47,6 +52,8 @@ log = logging.getLogger(__name__)
 #: How long a child whose stdout ended or whose stdin broke may take to end, so that its exit
 #: status can be told.
 _EXIT_STATUS_S = 0.5
+#: Bytes of stdout that are kept while nobody waits for an answer; the rest stays in the pipe.
+_UNASKED_BYTES = 65_536
 #: A time-out that is noticed so much too late tells of us, not of the child.
 _FROZEN_S = 1.0
 #: Actions whose checkpoint requests can be served, as in Java, and intents likewise.
@@ -87,17 +94,84 @@ class ChildExchange:
         self._write_error: OSError | None = None
         self._answer_limit: asyncio.Timeout | None = None
         self._has_complained = False
+        self._arrived = asyncio.Event()
+        self._is_ending = asyncio.Event()
+        self._is_wanted = asyncio.Event()
+        self._idle_limit: asyncio.Timeout | None = None
+        self._idle_failure: ChildFailed | None = None
         #: How often it wants to hear from us while there is nothing to tell; None = never.
         self.tick_s: float | None = None
         #: Reading of ``Clock.monotonic`` at the end of the last exchange.
         self.idle_since = clock.monotonic()
-        #: Of a child that ended in the middle of an exchange.
+        #: Of a child that ended before it was seen off.
         self.exit_status: int | None = None
 
     @property
     def is_cut_off(self) -> bool:
         """True when it closed a pipe to us, so that it can never answer again."""
         return self._connection.stream_ended or self._write_error is not None
+
+    # -- reading -------------------------------------------------------------------------------
+
+    async def listen(self) -> None:
+        """Read its stdout for its whole life, and notice its end; a task of its own.
+
+        Cancellation: what was read stays; whoever sees the child off reads the rest.
+        """
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._read())
+            group.create_task(self._notice_exit())
+            await self._is_ending.wait()
+            await self._learn_exit_status()
+            has_exited = self.exit_status is not None
+            why = "it exited without being told to" if has_exited else "it closed its stdout"
+            self._idle_failure = self._failure(None, self._with_last_words(why))
+            if self._idle_limit is not None and not self._idle_limit.expired():
+                self._idle_limit.reschedule(asyncio.get_running_loop().time())
+
+    async def _read(self) -> None:
+        while not self._connection.stream_ended:
+            if self._connection.buffered_bytes >= _UNASKED_BYTES:
+                await self._is_wanted.wait()
+            self._connection.receive_data(await self._child.read())
+            self._arrived.set()
+            # A child that floods its stdout has always something to read: let the others live, too.
+            await asyncio.sleep(0)
+        self._is_ending.set()
+
+    async def _notice_exit(self) -> None:
+        await self._child.wait()
+        self._is_ending.set()
+
+    async def _learn_exit_status(self) -> None:
+        """Of a child that ends; it may take a moment longer than its pipes."""
+        try:
+            async with asyncio.timeout(_EXIT_STATUS_S):
+                self.exit_status = await self._child.wait()
+        except TimeoutError:
+            pass
+
+    @asynccontextmanager
+    async def unless_it_ends(self) -> AsyncIterator[None]:
+        """Whatever waits inside, while the child is idle, ends when the child does.
+
+        Raises:
+            ChildFailed: it exited or closed its stdout.
+        """
+        if self._idle_failure is not None:
+            raise self._idle_failure
+        self._idle_limit = limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                yield
+        except TimeoutError:
+            if limit.expired() and self._idle_failure is not None:
+                raise self._idle_failure from None
+            raise
+        finally:
+            self._idle_limit = None
+
+    # -- exchanges -----------------------------------------------------------------------------
 
     async def run(
         self,
@@ -202,13 +276,17 @@ class ChildExchange:
             if isinstance(event, JunkLine):
                 self._log.stdout(event.line, event.reason)
             else:
-                await self._read_more()
+                await self._next_data()
         return event
 
-    async def _read_more(self) -> None:
-        self._connection.receive_data(await self._child.read())
-        # A child that floods its stdout has always something to read: let the others live, too.
-        await asyncio.sleep(0)
+    async def _next_data(self) -> None:
+        """Until :meth:`listen` has read something that was not looked at."""
+        self._arrived.clear()
+        self._is_wanted.set()
+        try:
+            await self._arrived.wait()
+        finally:
+            self._is_wanted.clear()
 
     async def _answer(self, action: Action, request: CheckpointRequest) -> None:
         """Perform a checkpoint request and write its result, echoing what was asked."""
@@ -274,8 +352,9 @@ class ChildExchange:
 
     # -- failures ------------------------------------------------------------------------------
 
-    def _failure(self, action: Action, why: str) -> ChildFailed:
-        return ChildFailed(self._shard_id, str(action), why, self.exit_status)
+    def _failure(self, action: Action | None, why: str) -> ChildFailed:
+        name = None if action is None else str(action)
+        return ChildFailed(self._shard_id, name, why, self.exit_status)
 
     def _unwritable(self, action: Action, error: OSError) -> ChildFailed:
         return self._failure(action, f"its stdin cannot be written: {error}")
@@ -288,11 +367,12 @@ class ChildExchange:
         """The failure with the exit status and the last words, if the child ended."""
         why = str(error)
         if self._connection.stream_ended:
-            try:
-                async with asyncio.timeout(_EXIT_STATUS_S):
-                    self.exit_status = await self._child.wait()
-            except TimeoutError:
-                pass
-            if (self.exit_status or 0) > 0 and (said := self._log.last_words):
-                why = f"{why}; its last words: {said}"
+            await self._learn_exit_status()
+            why = self._with_last_words(why)
         return self._failure(action, why)
+
+    def _with_last_words(self, why: str) -> str:
+        """The reason, and what a child that ended with an error wrote to stderr last."""
+        if (self.exit_status or 0) > 0 and (said := self._log.last_words):
+            return f"{why}; its last words: {said}"
+        return why

@@ -10,7 +10,9 @@ Source: MultiLangShardRecordProcessor.java (KCL 3.5.1).
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,7 +35,7 @@ from protocol import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from mld.model.config import ChildConfig
     from mld.model.intent import LeaseIntent
@@ -102,6 +104,7 @@ class RecordProcessor:
         self._log = ChildLog(shard_id, clock)
         self._child: Child | None = None
         self._exchanges: ChildExchange | None = None
+        self._listening: asyncio.Task[None] | None = None
         self._has_ended = False
 
     @property
@@ -135,9 +138,18 @@ class RecordProcessor:
     # -- actions -------------------------------------------------------------------------------
 
     async def initialize(
-        self, position: ExtendedSequenceNumber, intent: LeaseIntent | None = None
+        self,
+        group: asyncio.TaskGroup,
+        position: ExtendedSequenceNumber,
+        intent: LeaseIntent | None = None,
     ) -> None:
-        """Start the child and tell it shard, position and what was intended last."""
+        """Start the child and tell it shard, position and what was intended last.
+
+        Args:
+            group: its stdout is read in a task of this group, until :meth:`stop` or :meth:`kill`.
+            position: where its records begin.
+            intent: the last one that was stored.
+        """
         try:
             self._child = await self._launcher.start(self._config.argv, self._env, self._log.stderr)
         except OSError as error:
@@ -152,6 +164,9 @@ class RecordProcessor:
             self._checkpointer,
             self._log,
             self._clock,
+        )
+        self._listening = group.create_task(
+            self._exchanges.listen(), name=f"stdout of child {self._child.pid}"
         )
         log.info(
             "%s: started child %d at %s",
@@ -179,6 +194,16 @@ class RecordProcessor:
         """Deliver an empty batch to a child that has waited for so long."""
         line = self._connection.send(ProcessRecords((), millis_behind_latest))
         await self._exchange(Action.PROCESS_RECORDS, line)
+
+    @asynccontextmanager
+    async def unless_it_ends(self) -> AsyncIterator[None]:
+        """Wait inside for whatever there is to wait for while the child has nothing to answer.
+
+        Raises:
+            ChildFailed: it exited or closed its stdout.
+        """
+        async with self._running().unless_it_ends():
+            yield
 
     async def lease_lost(self) -> None:
         """Tell it that the shard belongs to another worker now."""
@@ -220,6 +245,7 @@ class RecordProcessor:
         if child is None:
             return
         try:
+            await self._stop_listening()
             await end_child(child, self._connection, self._log, self._config)
             self._has_ended = True
         except BaseException:
@@ -228,6 +254,13 @@ class RecordProcessor:
         finally:
             self._log.close()
 
+    async def _stop_listening(self) -> None:
+        """Leave stdout to whoever sees the child off."""
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+
     def terminate(self) -> None:
         """SIGTERM, for a child that hangs; :meth:`stop` must follow."""
         if self._child is not None:
@@ -235,6 +268,8 @@ class RecordProcessor:
 
     def kill(self) -> None:
         """End it now, without a word."""
+        if self._listening is not None:
+            self._listening.cancel()
         if self._child is not None:
             self._child.kill()
 

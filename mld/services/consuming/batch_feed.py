@@ -14,9 +14,10 @@ from mld.errors import MalformedData
 from mld.services.child.record_processor import OutgoingLine
 
 if TYPE_CHECKING:
+    from mld.services.consuming.child_pipeline import ChildPipeline
     from mld.services.consuming.consumer_context import ConsumerContext
     from mld.services.consuming.shard_closing import ShardClosing
-    from mld.services.retrieval.records_publisher import FetchedBatch, RecordsPublisher
+    from mld.services.retrieval.records_publisher import FetchedBatch
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class BatchFeed:
         publisher = context.lane.publisher
         before = publisher.delivered
         try:
-            fetched = await self._next_batch(publisher)
+            fetched = await self._next_batch(context.lane)
         except TimeoutError:
             await self._tick()
             return Outcome.AGAIN
@@ -81,7 +82,7 @@ class BatchFeed:
             text = "%s: a batch cannot be delivered, reading it again: %s"
             log.error(text, context.shard_id, error)  # noqa: TRY400
             publisher.rewind(before)
-            await context.shutdown.pause(self._parts.config.retrieval.task_backoff_s)
+            await context.pause(self._parts.config.retrieval.task_backoff_s)
             return Outcome.AGAIN
         finally:
             fetched.reservation.release()
@@ -89,14 +90,15 @@ class BatchFeed:
         self.last_processed_at = self._clock.monotonic()
         return Outcome.DONE
 
-    async def _next_batch(self, publisher: RecordsPublisher) -> FetchedBatch | None:
+    async def _next_batch(self, lane: ChildPipeline) -> FetchedBatch | None:
         """The next batch; one that is there is taken even when a tick is overdue.
 
         Raises:
             TimeoutError: the child has waited long enough; no batch is lost.
+            ChildFailed: the child ended meanwhile.
         """
-        async with asyncio.timeout(self._until_tick_s()):
-            return await publisher.next_batch()
+        async with asyncio.timeout(self._until_tick_s()), lane.processor.unless_it_ends():
+            return await lane.publisher.next_batch()
 
     def _until_tick_s(self) -> float | None:
         """Seconds until the child wants to be told something; None = it never does."""

@@ -91,6 +91,18 @@ class ConsumerContext:
 
     # -- child and fetching --------------------------------------------------------------------
 
+    async def pause(self, seconds: float) -> None:
+        """Sleep before something is tried again; a stop or a lost lease ends it.
+
+        Raises:
+            ChildFailed: there was an idle child, and it ended meanwhile.
+        """
+        if self.lane is None:
+            await self.shutdown.pause(seconds)
+            return
+        async with self.lane.processor.unless_it_ends():
+            await self.shutdown.pause(seconds)
+
     def listener(self) -> RecordProcessor | None:
         """The child, if it waits for a message."""
         if self.lane is None or not self.lane.processor.may_talk:

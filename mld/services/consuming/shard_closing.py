@@ -101,7 +101,7 @@ class ShardClosing:
             context.shutdown.withdraw_shard_end()
             await self.announce()
             return Outcome.AGAIN
-        await context.shutdown.pause(context.parts.config.retrieval.task_backoff_s)
+        await context.pause(context.parts.config.retrieval.task_backoff_s)
         return Outcome.AGAIN
 
     async def _tell_end(self) -> None:

@@ -199,7 +199,7 @@ class ShardConsumer:
             raise self._unreadable(intent)
         await lane.start_fetching(self._group, position, context.latest_since_s())
         with context.metrics.timed("InitializeTask", "RecordProcessor.initialize.Time"):
-            await lane.processor.initialize(position, intent)
+            await lane.processor.initialize(self._group, position, intent)
         return Outcome.DONE
 
     def _unreadable(self, intent: BrokenIntent) -> ChildFailed:

@@ -63,8 +63,9 @@ class Talking:
 def talking(test, script=polite, *names, **config):
     async def main():
         world = Talking(script, *names, **config)
-        await test(world)
-        await world.processor.stop()
+        async with asyncio.TaskGroup() as world.group:
+            await test(world)
+            await world.processor.stop()
         if world.children.children:
             assert world.child.status is not None
         return world
@@ -88,7 +89,7 @@ def answering(**extras):
 
 def test_a_whole_life():
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         assert world.processor.pid == 1000
         assert world.processor.may_talk
         await world.process()
@@ -112,7 +113,7 @@ def test_checkpoint_results_echo_what_was_asked():
             await child.receive()
 
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         await world.process()
         results = [one for one in world.child.heard if one["action"] == "checkpoint"]
         assert [
@@ -136,7 +137,7 @@ def test_actions_without_a_checkpointer_say_so(action):
         errors.append(await child.checkpoint("1"))
 
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         await world.processor.lease_lost()
         assert errors == ["InvalidStateException"]
         assert world.checkpointer.asked == []
@@ -165,7 +166,7 @@ def test_what_a_failing_child_said_last_is_in_the_error(said, status, told):
 
     async def test(world):
         with pytest.raises(ChildFailed) as caught:
-            await world.processor.initialize(TRIM_HORIZON)
+            await world.processor.initialize(world.group, TRIM_HORIZON)
         words = f"before it answered initialize; its last words: {told} (exit status {status})"
         assert str(caught.value).endswith(words)
 
@@ -180,7 +181,7 @@ def test_a_child_that_was_killed_or_ended_well_had_no_last_words(status):
 
     async def test(world):
         with pytest.raises(ChildFailed) as caught:
-            await world.processor.initialize(TRIM_HORIZON)
+            await world.processor.initialize(world.group, TRIM_HORIZON)
         assert "fine" not in str(caught.value)
 
     talking(test, dies)
@@ -196,7 +197,7 @@ def test_what_is_no_message_goes_to_the_log(caplog):
         child.stderr(b"oops")
 
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
 
     talking(test, answering(initialize=chatters))
     text = "\n".join(record.getMessage() for record in caplog.records)
@@ -217,7 +218,7 @@ def test_long_lines_are_cut_and_floods_are_counted(caplog):
         child.stderr(b"after")
 
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
 
     talking(test, answering(initialize=floods))
     messages = [record.getMessage() for record in caplog.records]
@@ -238,7 +239,7 @@ def test_a_large_line_and_a_chatty_child_do_not_block_each_other():
         return 0
 
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         line = json.dumps({"action": "processRecords", "x": "y" * 1_000_000}).encode() + b"\n"
         await world.process(line)
         assert world.written == 1
@@ -251,7 +252,7 @@ def test_the_wrong_status_fails_the_action():
         await child.say(action="status", responseFor="initialize")
 
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         with pytest.raises(ChildFailed, match="instead of processRecords"):
             await world.process()
 
@@ -263,7 +264,7 @@ def test_a_child_that_ends_fails_the_action_with_its_status():
         return 4
 
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         with pytest.raises(ChildFailed) as failed:
             await world.process()
         assert failed.value.child_exit_code == 4
@@ -278,7 +279,7 @@ def test_a_child_that_closes_its_stdout_and_lives_fails_too():
         await asyncio.sleep(1000)
 
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         with pytest.raises(ChildFailed) as failed:
             await world.process()
         assert failed.value.child_exit_code is None
@@ -296,7 +297,7 @@ def test_a_surplus_status_answers_the_next_action_as_in_java():
         await asyncio.sleep(1000)
 
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         await world.process()
 
     talking(test, answering(initialize=twice))
@@ -310,7 +311,7 @@ def test_a_correct_status_does_not_make_up_for_a_closed_stdin():
         await asyncio.sleep(1000)
 
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         with pytest.raises(ChildFailed, match="stdin cannot be written"):
             await world.process()
         assert world.written == 1
@@ -333,7 +334,7 @@ def test_a_child_that_closed_its_stdin_and_lives_on_fails_although_nothing_limit
         await asyncio.Event().wait()
 
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         began = asyncio.get_running_loop().time()
         with pytest.raises(ChildFailed, match="cannot be written"):
             await world.process(BATCH[:-1] + b" " * 200_000 + b"\n")
@@ -349,7 +350,7 @@ def test_a_checkpoint_result_that_cannot_be_written_fails_the_action():
         await asyncio.sleep(1000)
 
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         with pytest.raises(ChildFailed, match="result cannot be written"):
             await world.process()
 
@@ -368,7 +369,7 @@ def test_junk_does_not_extend_the_time_to_answer_but_messages_do():
             await child.print(b"working on it")
 
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         await world.process()
         began = asyncio.get_running_loop().time()
         with pytest.raises(ChildTimedOut, match="no answer within 5"):
@@ -384,7 +385,7 @@ def test_a_daemon_that_stood_still_does_not_blame_the_child(caplog):
         await asyncio.sleep(0.01)
 
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         await world.process()
         assert "stood still for 90 s" in caplog.text
 
@@ -399,7 +400,7 @@ def test_a_line_that_nobody_reads_times_out_even_if_it_was_answered():
         await asyncio.sleep(1000)
 
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         with pytest.raises(ChildTimedOut):
             await world.process(b"x" * 1_000_000 + b"\n")
         assert world.written == 1
@@ -412,7 +413,7 @@ def test_a_slow_child_is_warned_about_again_and_again(caplog):
         await asyncio.sleep(10)
 
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
 
     talking(test, answering(initialize=slow), warn_after_s=3.0)
     warnings = [one.getMessage() for one in caplog.records if "has been busy" in one.getMessage()]
@@ -427,7 +428,7 @@ def test_a_failed_shutdown_notice_is_survived():
         await child.say(action="status", responseFor="leaseLost")
 
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         assert not await world.processor.shutdown_requested()
         assert world.processor.may_talk
         await world.processor.lease_lost()
@@ -440,7 +441,7 @@ def test_a_hanging_shutdown_notice_is_not():
         await asyncio.sleep(1000)
 
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         with pytest.raises(ChildTimedOut):
             await world.processor.shutdown_requested()
 
@@ -451,7 +452,7 @@ def test_a_program_that_cannot_be_started_is_named():
     async def test(world):
         world.children.refuses = FileNotFoundError(2, "No such file or directory")
         with pytest.raises(ChildFailed, match="cannot start 'app --x'"):
-            await world.processor.initialize(TRIM_HORIZON)
+            await world.processor.initialize(world.group, TRIM_HORIZON)
         assert world.processor.pid is None
         world.processor.kill()
 
@@ -472,7 +473,7 @@ def test_a_processor_without_a_child_has_nobody_to_talk_to():
 )
 def test_a_child_that_ignores_the_end_of_its_input_is_ended(ignores_term, signals, seconds, status):
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         world.child.ignores_eof = True
         world.child.ignores_term = ignores_term
         began = asyncio.get_running_loop().time()
@@ -486,7 +487,7 @@ def test_a_child_that_ignores_the_end_of_its_input_is_ended(ignores_term, signal
 
 def test_what_a_child_leaves_behind_does_not_block_the_stop():
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         world.child.holds_stdout = True
         await world.processor.stop()
         assert world.child.status == 0
@@ -505,7 +506,7 @@ def test_the_rest_of_stdout_is_logged(caplog):
         return 0
 
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
 
     talking(test, last_words)
     assert any("stdout: goodbye" in record.getMessage() for record in caplog.records)
@@ -513,7 +514,7 @@ def test_the_rest_of_stdout_is_logged(caplog):
 
 def test_a_cancelled_stop_kills():
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         world.child.ignores_eof = True
         async with asyncio.TaskGroup() as group:
             stopping = group.create_task(world.processor.stop())

@@ -193,7 +193,7 @@ def test_an_intent_is_answered_in_the_three_actions_that_may_write(caplog):
 
     async def test(world):
         world.processor._checkpointer = Intents()
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         await world.process()
         await world.processor.shutdown_requested()
         await world.processor.lease_lost()
@@ -218,7 +218,7 @@ def test_an_intent_whose_result_cannot_be_written_fails_the_child():
 
     async def test(world):
         world.processor._checkpointer = Intents()
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         with pytest.raises(ChildFailed, match="processRecords: the intent result cannot"):
             await world.process()
 
@@ -227,7 +227,7 @@ def test_an_intent_whose_result_cannot_be_written_fails_the_child():
 
 def test_a_child_is_told_the_last_intent():
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON, SECOND_INTENT)
+        await world.processor.initialize(world.group, TRIM_HORIZON, SECOND_INTENT)
         assert world.child.heard[0] == {
             "action": "initialize",
             "shardId": "shard-1",
@@ -252,7 +252,7 @@ def test_keep_alives_start_the_time_out_again(during, caplog):
             await child.say(action="leaseLost")
 
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         began = asyncio.get_running_loop().time()
         if during == "processRecords":
             await world.process()

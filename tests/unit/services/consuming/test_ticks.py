@@ -257,7 +257,7 @@ def test_a_period_that_cannot_be_kept_is_ignored_with_one_error(seconds, caplog)
         await child.say(action="tick", seconds=seconds)
 
     async def test(world):
-        await world.processor.initialize(TRIM_HORIZON)
+        await world.processor.initialize(world.group, TRIM_HORIZON)
         await world.process()
         assert world.processor.tick_due_at is None
         errors = [r for r in caplog.records if r.levelno == logging.ERROR]
