@@ -39,6 +39,7 @@ from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd
 from mld.services.shards.shard_syncer import ShardSyncer
 from mld.services.shards.stream_presence import StreamPresence
+from mld.services.summary_log import SummaryLog
 from mld.services.watchdog import LoopWatchdog
 
 if TYPE_CHECKING:
@@ -207,6 +208,9 @@ def build(config: Config, ports: Ports, stream: Stream) -> Worker:
     def new_consumer(held: HeldLease) -> ShardConsumer:
         return ShardConsumer(held, consuming)
 
+    def snapshot() -> WorkerSnapshot:
+        return worker.snapshot()
+
     parts = SchedulerParts(
         coordinator=coordinator,
         syncer=syncer,
@@ -217,12 +221,14 @@ def build(config: Config, ports: Ports, stream: Stream) -> Worker:
             ("table-watch", coordinator.table_watch.run),
             ("stream-watch", presence.run),
             ("loop-watchdog", watchdog.run),
+            ("summary", SummaryLog(clock, consuming.tally, snapshot).run),
             ("memory-return", MemoryReturn(budget, ports.release_memory).run),
             *((("cloudwatch", cloudwatch.run),) if cloudwatch else ()),
         ),
     )
     scheduler = Scheduler(config, parts, clock, metrics)
-    return Worker(config, scheduler, coordinator, watchdog, cloudwatch, conditions, clock)
+    worker = Worker(config, scheduler, coordinator, watchdog, cloudwatch, conditions, clock)
+    return worker
 
 
 @dataclass(frozen=True, slots=True)

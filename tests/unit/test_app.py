@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -294,6 +295,40 @@ async def test_what_a_service_reports_makes_the_worker_unready_at_once():
     assert worker.readiness().is_ready
     worker.scheduler.stop()
     assert (await running).complete
+
+
+@simulated
+async def test_one_line_a_minute_says_what_goes_on_until_the_worker_stops(caplog):
+    caplog.set_level(logging.INFO)
+
+    async def dies_at_first(child: ScriptedChild) -> int:
+        await child.receive()
+        return 3
+
+    async def slow_to_stop(child: ScriptedChild) -> int:
+        while (message := await child.receive()) is not None:
+            if message["action"] == "shutdownRequested":
+                await asyncio.sleep(200)
+            await child.answer(message)
+        return 0
+
+    world = World(
+        ScriptedChildren(dies_at_first, slow_to_stop),
+        childFailurePolicy="restart",
+        childRestartBackoffMillis="1000",
+        shutdownGraceMillis="250000",
+    )
+    for _ in range(30):
+        world.put()
+    running = asyncio.create_task(world.worker.scheduler.run())
+    await asyncio.sleep(125)
+    world.worker.scheduler.stop()
+    await running
+    said = [r.getMessage() for r in caplog.records if r.name == "mld.services.summary_log"]
+    assert said == [
+        f"1 shard held: 1 being read; 0.5 records/s; greatest lag 0.0 s ({FIRST}); 1 child restart",
+        f"1 shard held: 1 being read; 0 records/s; greatest lag 0.0 s ({FIRST}); 0 child restarts",
+    ]
 
 
 # --- the real world

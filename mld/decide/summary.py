@@ -1,0 +1,70 @@
+"""One line that says what a worker is doing, for its log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mld.decide.readiness import ShardHealth, readiness
+
+if TYPE_CHECKING:
+    from mld.decide.readiness import WorkerSnapshot
+
+_WORDS = {
+    ShardHealth.READ: "being read",
+    ShardHealth.STARTING: "starting",
+    ShardHealth.WAITING: "waiting for parents",
+    ShardHealth.ENDING: "ending",
+    ShardHealth.CHILD_FAILS: "with a failing child",
+    ShardHealth.READING_FAILS: "that can't be read",
+}
+
+
+def summary(worker: WorkerSnapshot, *, records: int, restarts: int, interval_s: float) -> str:
+    """What is going on, e.g. ``2 shards held: 2 being read; 12 records/s; greatest lag 0.3 s ...``.
+
+    Args:
+        worker: as it is now.
+        records: handed to children in the interval.
+        restarts: of children in the interval.
+        interval_s: since the last line, > 0.
+    """
+    judged = readiness(worker)
+    parts = [
+        _shards(len(worker.shards), judged.shards),
+        f"{_rate(records / interval_s)} records/s",
+        *_lag(worker),
+        f"{restarts} child restart{'s' * (restarts != 1)}",
+    ]
+    if not judged.is_ready:
+        reasons = dict.fromkeys(str(one.reason) for one in judged.reasons)
+        parts.append(f"not ready: {', '.join(reasons)}")
+    return "; ".join(parts)
+
+
+def _shards(held: int, counts: tuple[tuple[ShardHealth, int], ...]) -> str:
+    if not held:
+        return "No shards held"
+    states = ", ".join(f"{count} {_WORDS[health]}" for health, count in counts)
+    return f"{held} shard{'s' * (held != 1)} held: {states}"
+
+
+def _rate(per_s: float) -> str:
+    return f"{per_s:.1f}" if 0 < per_s < 10 else f"{per_s:.0f}"
+
+
+def _lag(worker: WorkerSnapshot) -> list[str]:
+    lags = [
+        (shard.millis_behind_latest, shard.shard_id)
+        for shard in worker.shards
+        if shard.millis_behind_latest is not None
+    ]
+    if not lags:
+        return []
+    lag_ms, shard_id = max(lags)
+    return [f"greatest lag {_duration(lag_ms / 1000)} ({shard_id})"]
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

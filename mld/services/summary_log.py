@@ -1,0 +1,52 @@
+"""Says once a minute what the worker is doing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from mld.decide.summary import summary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mld.decide.readiness import WorkerSnapshot
+    from mld.ports.clock import Clock
+    from mld.services.consuming.consumer_parts import Tally
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S = 60.0
+
+
+class SummaryLog:
+    """One INFO line in a minute while the worker runs.
+
+    Args:
+        clock: measures the interval.
+        tally: what all consumers have done so far.
+        snapshot: the worker as it is now.
+    """
+
+    def __init__(self, clock: Clock, tally: Tally, snapshot: Callable[[], WorkerSnapshot]) -> None:
+        self._clock = clock
+        self._tally = tally
+        self._snapshot = snapshot
+
+    async def run(self) -> None:
+        """Write until cancelled; nothing once the worker stops."""
+        while True:
+            began = self._clock.monotonic()
+            records, restarts = self._tally.records, self._tally.restarts
+            await asyncio.sleep(INTERVAL_S)
+            worker = self._snapshot()
+            if worker.state != "running":
+                return
+            text = summary(
+                worker,
+                records=self._tally.records - records,
+                restarts=self._tally.restarts - restarts,
+                interval_s=self._clock.monotonic() - began,
+            )
+            log.info("%s", text)

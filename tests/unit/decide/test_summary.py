@@ -1,0 +1,64 @@
+"""The line that says what a worker is doing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mld.decide.readiness import Condition, Reason, WorkerSnapshot
+from mld.decide.summary import summary
+from mld.model.consumer_status import ConsumerStatus
+
+
+def shard(number: int, state: str = "PROCESSING", **facts: Any) -> ConsumerStatus:
+    name = f"shardId-{number}"
+    return ConsumerStatus(lease_key=name, shard_id=name, state=state, **facts)
+
+
+def line(*shards: ConsumerStatus, records: int = 0, restarts: int = 0, **facts: Any) -> str:
+    worker = WorkerSnapshot(**{"state": "running", "shards": shards, **facts})
+    return summary(worker, records=records, restarts=restarts, interval_s=60.0)
+
+
+def test_a_worker_that_reads_all_its_shards():
+    shards = shard(0, millis_behind_latest=300), shard(1, millis_behind_latest=0)
+    assert line(*shards, records=75_000) == (
+        "2 shards held: 2 being read; 1250 records/s; greatest lag 0.3 s (shardId-0);"
+        " 0 child restarts"
+    )
+
+
+def test_a_standby():
+    assert line() == "No shards held; 0 records/s; 0 child restarts"
+
+
+def test_a_worker_in_trouble():
+    failing = {"child_failures": 3, "child_failure_age_s": 1.0}
+    assert line(
+        shard(0, **failing),
+        shard(1, state="WAITING_ON_PARENT_SHARDS"),
+        records=90,
+        restarts=1,
+        conditions=(Condition(Reason.UNREADABLE_ROWS, "a"), Condition(Reason.TABLE_DELETED, "b")),
+    ) == (
+        "2 shards held: 1 waiting for parents, 1 with a failing child; 1.5 records/s;"
+        " 1 child restart; not ready: all_shards_fail, unreadable_rows, table_deleted"
+    )
+
+
+def test_every_health_has_its_words():
+    assert line(
+        shard(0),
+        shard(1, state="INITIALIZING"),
+        shard(2, state="SHUTTING_DOWN", reason="LEASE_LOST"),
+        shard(3, reading_fails_s=31.0),
+    ).startswith("4 shards held: 1 being read, 1 starting, 1 ending, 1 that can't be read; 0 rec")
+
+
+@pytest.mark.parametrize(
+    ("lag_ms", "shown"),
+    [(0, "0.0 s"), (119_900, "119.9 s"), (120_000, "2.0 min"), (7_200_000, "2.0 h")],
+)
+def test_a_lag_is_shown_in_a_fitting_unit(lag_ms, shown):
+    assert f"greatest lag {shown} (shardId-0)" in line(shard(0, millis_behind_latest=lag_ms))
