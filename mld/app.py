@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mld.adapters import aws
@@ -238,11 +238,19 @@ class RealWorld:
     Attributes:
         region: region of the Kinesis client.
         account: asks STS who we are; called only where the file names a stream by ARN.
+        kinesis_endpoint: URL that the Kinesis client uses.
     """
 
     ports: Ports
     region: str
     account: Callable[[], Awaitable[str]]
+    kinesis_endpoint: str | None = None
+
+    def effective(self, config: Config) -> Config:
+        """The configuration with what the environment decided."""
+        endpoint = self.kinesis_endpoint or config.aws.kinesis_endpoint
+        found = replace(config.aws, kinesis_region=self.region, kinesis_endpoint=endpoint)
+        return replace(config, aws=found)
 
 
 @contextmanager
@@ -304,4 +312,4 @@ def real_ports(config: Config) -> Iterator[RealWorld]:
             pid=os.getpid(),
             release_memory=return_free_memory,
         )
-        yield RealWorld(ports, region, account)
+        yield RealWorld(ports, region, account, str(kinesis.meta.endpoint_url))

@@ -130,7 +130,7 @@ def _what_was_meant(argv: Sequence[str], around: Surroundings) -> str:
         beside = (around.beside / name).resolve()
         return f"write {beside}, which is beside the properties file"
     close = _similar(name, around)
-    return f"did you mean {close}?" if close else "correct the name, or install the program"
+    return f"did you mean {close}?" if close else "correct the name, or put the file there"
 
 
 def _here(name: str, path: Path) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -17,6 +18,7 @@ import click
 
 from mld import __version__
 from mld.cli.options import RepeatedOptionError, run_command
+from mld.cli.suggesting import nearest
 from mld.errors import MldError
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ COMMANDS = {
     "conform": ("mld.cli.conform", "test an implementation of the multilang protocol"),
 }
 _MORE = "For more information, run: kcl-mld --help"
+#: What a command looks like, and a properties file seldom does.
+_WORD = re.compile(r"[A-Za-z][A-Za-z_-]*")
 _GROUP_OPTIONS = {"--help", "-h", "--version"}
 
 
@@ -94,16 +98,15 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 def dispatch(args: list[str]) -> int:
     """Run one command line and return its exit code."""
     open_standard_streams()
-    if not args or (args[0] not in COMMANDS and args[0] not in _GROUP_OPTIONS):
-        args = ["run", *args]
     try:
-        result = cli.main(args, prog_name="kcl-mld", standalone_mode=False)
+        result = cli.main(_with_command(args), prog_name="kcl-mld", standalone_mode=False)
     except click.UsageError as error:
         return _fail_usage(error)
     except click.Abort:
         return 130
     except MldError as error:
-        _fail(str(error))
+        # Help on usage would not help here.
+        click.echo(str(error), err=True)
         return error.exit_code
     except BrokenPipeError:
         # Whoever read our output is gone; keep the interpreter from complaining at exit.
@@ -113,6 +116,23 @@ def dispatch(args: list[str]) -> int:
         # Commands turn what they expect of files and sockets into errors of their own.
         return _fail_os(error)
     return result if isinstance(result, int) else 0
+
+
+def _with_command(args: list[str]) -> list[str]:
+    """The arguments with the command that they mean first.
+
+    Raises:
+        click.UsageError: the first word is no file, and resembles a command.
+    """
+    word = args[0] if args else ""
+    if word in COMMANDS or word in _GROUP_OPTIONS:
+        return args
+    close = nearest(word, COMMANDS) if _WORD.fullmatch(word) else None
+    if close is not None and not os.path.lexists(word):
+        raise click.UsageError(
+            f"{word!r} is neither a command nor a file. Did you mean kcl-mld {close}?"
+        )
+    return ["run", *args]
 
 
 def open_standard_streams() -> None:

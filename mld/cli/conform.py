@@ -17,6 +17,7 @@ import botocore.session
 import click
 
 from mld.adapters.child_process import SHIM
+from mld.cli.suggesting import SuggestingGroup
 from mld.decide.child_environment import ChildFacts, environment_of_child
 from protocol.conform import baselines, daemon_cases
 from protocol.conform.__main__ import show_stderr
@@ -149,7 +150,7 @@ def _typed(value: str | int) -> dict[str, str]:
     return {"S": value} if isinstance(value, str) else {"N": str(value)}
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def conform() -> None:
     """Test an implementation of the multilang protocol, item by item."""
 

@@ -15,6 +15,7 @@ from mld.adapters.credentials import make_session, require_credentials, resolve_
 from mld.adapters.dynamodb import BotocoreDynamoDb
 from mld.adapters.system_clock import SystemClock
 from mld.cli.loading import build
+from mld.cli.suggesting import SuggestingGroup
 from mld.decide.lease_report import Grouping, group_leases, state_of
 from mld.errors import NotFound, ResourceMissing
 from mld.model.masking import printable
@@ -33,7 +34,7 @@ _HEADINGS = ("lease", "owner", "counter", "checkpoint", "switches", "parents", "
 _NUMBERS = {"counter", "switches"}
 
 
-@click.group("leases")
+@click.group("leases", cls=SuggestingGroup)
 def leases() -> None:
     """Look at the lease table of an application."""
 

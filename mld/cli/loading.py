@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mld.adapters.logs import LogFormat, LogSettings, set_up
 from mld.cli.machine import on_this_machine
+from mld.cli.suggesting import nearest
 from mld.errors import ConfigError
 from mld.model.config_build import Built, build_config
 from mld.model.findings import Severity
@@ -56,10 +57,22 @@ def read_properties(path: str) -> bytes:
     except FileNotFoundError:
         raise ConfigError(
             f"{prefix}Unable to find property file in classpath, or file system: '{path}'"
+            f"{_similar_file(path)}"
         ) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{prefix}'{path}': {reason}") from None
+
+
+def _similar_file(path: str) -> str:
+    """A question that names a file beside the missing one, or nothing."""
+    wanted = Path(path)
+    try:
+        there = [entry.name for entry in wanted.parent.iterdir() if entry.is_file()]
+    except OSError:
+        return ""
+    close = nearest(wanted.name, there)
+    return "" if close is None else f". Did you mean '{wanted.with_name(close)}'?"
 
 
 def build(path: str, *, worker_id: str) -> Built:

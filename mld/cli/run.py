@@ -47,8 +47,6 @@ def run(options: RunOptions) -> int:
             return _run(options)
         except MldError as error:
             print(error, file=sys.stderr)
-            if isinstance(error, ConfigError):
-                print("For more information, run: kcl-mld --help", file=sys.stderr)
             return error.exit_code
         except Exception:
             log.exception("An unexpected error ends the worker")
@@ -97,7 +95,7 @@ async def _main(config: Config, options: RunOptions, world: RealWorld) -> int:
     from mld.cli.signals import handled_signals
 
     stream = await _stream(config, world)
-    worker = build(config, world.ports, stream)
+    worker = build(world.effective(config), world.ports, stream)
     log.info(
         "Running %s to process stream %s with executable %s as worker %s",
         config.application_name,
@@ -114,12 +112,10 @@ async def _work(worker: Worker, options: RunOptions, received: Sequence[int]) ->
     try:
         async with _status_server(worker, options):
             outcome = await worker.scheduler.run()
-    except ChildFailed as error:  # its ERROR is in the log since it happened
-        text = "Ends with exit code %d: the child of %s failed %s"
-        log.warning(text, error.exit_code, error.shard_id, error.when)
-        return error.exit_code
     except MldError as error:
-        log.error("%s", error)  # noqa: TRY400 - the message says what, where and what to do
+        # The last line says all; the ERROR of a failed child is in the log since it happened.
+        level = logging.WARNING if isinstance(error, ChildFailed) else logging.ERROR
+        log.log(level, "Ends with exit code %d: %s", error.exit_code, error)
         return error.exit_code
     finally:
         if worker.metrics is not None:

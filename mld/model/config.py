@@ -142,6 +142,9 @@ class ShardConfig:
         audit_confidence: equal holes in a row before a sync.
         initialization_attempts: tries to start before giving up.
         initialization_backoff_s: between them.
+        missing_stream_attempts: tries while the stream does not exist. Java looks for it as often
+            as for anything else, 20 s; a new stream is seen at once, so here it is 5 s, unless the
+            file sets the pause.
     """
 
     sync_interval_s: float = 60.0
@@ -159,6 +162,7 @@ class ShardConfig:
     audit_confidence: int = 3
     initialization_attempts: int = 20
     initialization_backoff_s: float = 1.0
+    missing_stream_attempts: int = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,8 @@ def leases_of(settings: Settings, application: str) -> LeaseConfig:
 
 def shards_of(settings: Settings) -> ShardConfig:
     """Shard sync, audit and cleanup."""
+    defaults = ShardConfig()
+    pause = settings["schedulerInitializationBackoffTimeMillis"]
     return ShardConfig(
         sync_interval_s=settings.seconds("shardSyncIntervalMillis"),
         ignore_unexpected_children=settings.flag("ignoreUnexpectedChildShards"),
@@ -50,7 +52,10 @@ def shards_of(settings: Settings) -> ShardConfig:
         cleanup_interval_s=settings.seconds("leaseCleanupIntervalMillis"),
         completed_cleanup_s=settings.seconds("completedLeaseCleanupIntervalMillis"),
         garbage_cleanup_s=settings.seconds("garbageLeaseCleanupIntervalMillis"),
-        initialization_backoff_s=settings.seconds("schedulerInitializationBackoffTimeMillis"),
+        initialization_backoff_s=settings.seconds(pause.key.name),
+        missing_stream_attempts=(
+            defaults.initialization_attempts if pause.is_set else defaults.missing_stream_attempts
+        ),
     )
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: What the start asks of Kinesis; a missing table is reported by operations of DynamoDB.
+_STREAM_OPERATIONS = frozenset({"DescribeStreamSummary", "ListShards"})
+
 
 class WorkerStart:
     """One start. Use: ``started = await WorkerStart(...).run_unless(stop_requested)``."""
@@ -69,7 +72,6 @@ class WorkerStart:
     async def _initialize(self) -> None:
         """All steps, up to the configured attempts."""
         shards = self._config.shards
-        attempts = max(1, shards.initialization_attempts)
         attempt = 0
         while True:
             attempt += 1
@@ -78,22 +80,53 @@ class WorkerStart:
                 await self._syncer.sync_if_empty()
             except AwsError as error:
                 self._metrics.add("Scheduler:Initialize", "Initialize.Success", 0)
-                log.warning("Start attempt %d of %d failed: %s", attempt, attempts, error)
-                if attempt == attempts:
-                    raise self._gave_up(error, attempts) from error
+                attempts = self._attempts(error)
+                if attempt >= attempts:
+                    raise self._gave_up(error, attempt) from error
+                if attempt == 1 and _is_about_stream(error):
+                    wait_s = (attempts - 1) * shards.initialization_backoff_s
+                    log.warning("%s; waiting %.3g s for it", self._missing_stream(error), wait_s)
+                else:
+                    log.warning("Start attempt %d of %d failed: %s", attempt, attempts, error)
                 await asyncio.sleep(shards.initialization_backoff_s)
             else:
                 self._metrics.add("Scheduler:Initialize", "Initialize.Success", 1)
                 log.info("Initialized as worker %s", self._config.worker_id)
                 return
 
+    def _attempts(self, error: AwsError) -> int:
+        shards = self._config.shards
+        attempts = max(1, shards.initialization_attempts)
+        return (
+            min(attempts, shards.missing_stream_attempts) if _is_about_stream(error) else attempts
+        )
+
     def _gave_up(self, error: AwsError, attempts: int) -> MldError:
+        if _is_about_stream(error):
+            return ResourceMissing(f"{self._missing_stream(error)} ({attempts} attempts)")
         if isinstance(error, NotFound):
+            table = self._config.leases.table_name
             return ResourceMissing(
-                f"stream {self._config.stream.name} or table {self._config.leases.table_name} "
-                f"does not exist after {attempts} attempts ({error}); create it or correct the name"
+                f"the lease table {table} does not exist after {attempts} attempts ({error});"
+                " create it or correct the name"
             )
         return MldError(f"unable to initialize after {attempts} attempts: {error}")
+
+    def _missing_stream(self, error: AwsError) -> str:
+        config = self._config
+        region = config.aws.kinesis_region or config.stream.region
+        endpoint = config.aws.kinesis_endpoint
+        place = f" in {region}" if region else ""
+        place += f" at {endpoint}" if endpoint else ""
+        key = "streamName" if config.stream.arn is None else "streamArn"
+        return (
+            f"the stream {config.stream.name} does not exist{place} ({error});"
+            f" create it or correct the name: check {key}, regionName and whose credentials are used"
+        )
+
+
+def _is_about_stream(error: AwsError) -> bool:
+    return isinstance(error, NotFound) and error.operation in _STREAM_OPERATIONS
 
 
 async def _cancel_on(stop_requested: asyncio.Event, task: asyncio.Task[None]) -> None:

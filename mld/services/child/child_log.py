@@ -1,7 +1,7 @@
 """What a child prints besides messages goes to the log, as much of it as a log can bear.
 
 A child that floods its stderr must neither fill the disk nor stop the daemon: lines are cut, and
-beyond a rate they are counted instead of written.
+beyond a rate they are counted instead of written. What was left out is told afterwards, seldom.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ MAX_LINE_BYTES = 8192
 #: Lines a child may print at once, and per second in the long run.
 BURST_LINES = 1000
 LINES_PER_S = 200.0
+#: Seconds from the first line that is left out to the warning about it and all others until then.
+NOTICE_S = 10.0
 #: Most characters of a line in the error of a child that failed.
 _LAST_WORDS = 500
 
@@ -35,6 +37,7 @@ class ChildLog:
         self._allowance = float(BURST_LINES)
         self._refilled_at = clock.monotonic()
         self._suppressed = 0
+        self._suppressed_since = 0.0
         self._last_line = b""
         self.pid = 0
 
@@ -60,11 +63,15 @@ class ChildLog:
             self._say_suppressed()
 
     def _write(self, level: int, stream: str, line: bytes, note: str) -> None:
-        if not self._may_write():
+        now = self._clock.monotonic()
+        may_write = self._may_write(now)
+        if not may_write:
+            self._suppressed_since = self._suppressed_since if self._suppressed else now
             self._suppressed += 1
-            return
-        if self._suppressed:
+        if self._suppressed and now - self._suppressed_since >= NOTICE_S:
             self._say_suppressed()
+        if not may_write:
+            return
         text = line[:MAX_LINE_BYTES].decode("utf-8", "replace")
         cut = f" [{len(line) - MAX_LINE_BYTES} bytes more]" if len(line) > MAX_LINE_BYTES else ""
         log.log(
@@ -78,8 +85,7 @@ class ChildLog:
             extra={"shard_id": self._shard_id, "pid_of_child": self.pid},
         )
 
-    def _may_write(self) -> bool:
-        now = self._clock.monotonic()
+    def _may_write(self, now: float) -> bool:
         earned = (now - self._refilled_at) * LINES_PER_S
         self._allowance = min(float(BURST_LINES), self._allowance + earned)
         self._refilled_at = now
@@ -91,8 +97,11 @@ class ChildLog:
     def _say_suppressed(self) -> None:
         suppressed, self._suppressed = self._suppressed, 0
         log.warning(
-            "%s: %d lines of the child (pid %d) were left out: it prints too fast",
+            "%s: the child (pid %d) prints more than %.0f lines a second: in %.0f s, %d were left out",
             self._shard_id,
-            suppressed,
             self.pid,
+            LINES_PER_S,
+            self._clock.monotonic() - self._suppressed_since,
+            suppressed,
+            extra={"shard_id": self._shard_id, "pid_of_child": self.pid},
         )

@@ -99,6 +99,41 @@ def test_two_files_are_too_many(capsys, args):
     )
 
 
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (
+            ["valdate", "x"],
+            "'valdate' is neither a command nor a file. Did you mean kcl-mld validate?",
+        ),
+        (["VALIDATE"], "Did you mean kcl-mld validate?"),
+        (["lease", "list", "x"], "Did you mean kcl-mld leases?"),
+        (["print_command"], "Did you mean kcl-mld print-command?"),
+        (["leases", "lst"], "No such command 'lst'. Did you mean list?"),
+        (["conform", "foo"], "No such command 'foo'. Commands: child, daemon."),
+    ],
+)
+def test_a_mistyped_command_is_answered_with_the_nearest(capsys, args, words):
+    code, _, err = invoke(capsys, *args)
+    assert code == 2
+    assert words in err
+    assert err.endswith(MORE)
+
+
+def test_a_file_that_is_named_nearly_like_a_command_is_a_file(started, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "valdate").touch()
+    assert dispatch(["valdate"]) == 0
+    assert started[0].properties_file == "valdate"
+
+
+def test_a_mistyped_file_is_answered_with_the_nearest(capsys, tmp_path):
+    (tmp_path / "app.properties").touch()
+    code, _, err = invoke(capsys, str(tmp_path / "ap.properties"))
+    assert code == 2
+    assert err.endswith(f"ap.properties'. Did you mean '{tmp_path}/app.properties'?\n")
+
+
 def test_an_option_wins_over_a_plain_file(started):
     assert dispatch(["-p", "one", "other"]) == 0
     assert started[0].properties_file == "one"
@@ -173,7 +208,7 @@ def test_a_missing_properties_file_is_an_error_in_javas_words(capsys, restored_l
     assert code == 2
     assert err == (
         "Error while reading properties file: Unable to find property file in classpath, or file"
-        " system: 'nofile.properties'\n" + MORE
+        " system: 'nofile.properties'\n"
     )
 
 
@@ -275,7 +310,7 @@ def test_an_error_decides_the_exit_code(capsys, monkeypatch, error, code):
         raise error
 
     monkeypatch.setattr(mld.cli.run, "run", run)
-    assert invoke(capsys, "x") == (code, "", "x\n" + MORE)
+    assert invoke(capsys, "x") == (code, "", "x\n")
 
 
 def test_main_exits_with_the_code(started):

@@ -128,7 +128,12 @@ class Started:
                 raise self.account
             return self.account
 
-        yield mld.app.RealWorld(types.SimpleNamespace(), "us-east-1", account)  # type: ignore[arg-type]
+        yield mld.app.RealWorld(
+            types.SimpleNamespace(),  # type: ignore[arg-type]
+            "us-east-1",
+            account,
+            "https://kinesis",
+        )
         self.worlds_left += 1
 
 
@@ -191,13 +196,15 @@ def test_an_error_of_the_worker_decides_the_code_and_is_said_once(daemon, capsys
     assert started.metrics.closed == [2.0]
 
 
-def test_a_failed_child_decides_the_code_and_why_it_failed_is_not_said_again(daemon, capsys):
+def test_the_last_line_says_why_a_failed_child_ended_the_worker(daemon, capsys):
     error = ChildFailed("shardId-0", "processRecords", "it ended", 7)
     found, _ = daemon(ends_with(error), metrics=FakeMetrics())
     assert found == 1
-    said = capsys.readouterr().err
-    assert "it ended" not in said
-    assert "Ends with exit code 1: the child of shardId-0 failed at processRecords" in said
+    last = json.loads(capsys.readouterr().err.splitlines()[-1])
+    assert last["level"] == "WARNING"
+    assert last["msg"] == (
+        "Ends with exit code 1: shardId-0: child failed at processRecords: it ended (exit status 7)"
+    )
 
 
 def test_a_program_that_cannot_be_started_is_refused_before_anything_is_asked_for(daemon, capsys):
@@ -217,19 +224,19 @@ def test_what_is_worth_knowing_of_the_program_is_logged_and_the_worker_runs(daem
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "hint"),
+    ("error", "code"),
     [
-        (CredentialsMissing("AwsCredentialsProvider: no credentials"), 3, False),
-        (ConfigError("no region is known", key="regionName"), 2, True),
+        (CredentialsMissing("AwsCredentialsProvider: no credentials"), 3),
+        (ConfigError("no region is known", key="regionName"), 2),
     ],
 )
-def test_an_error_before_the_start_is_said_on_stderr(daemon, capsys, error, code, hint):
+def test_an_error_before_the_start_is_said_on_stderr(daemon, capsys, error, code):
     found, started = daemon(ends_with(COMPLETE), refused=error)
     assert found == code
     assert started.scheduler is None
     said = capsys.readouterr().err
     assert f"{error}\n" in said
-    assert ("kcl-mld --help" in said) is hint
+    assert "kcl-mld --help" not in said
 
 
 def test_a_wrong_file_ends_with_2(daemon, capsys):
@@ -237,6 +244,13 @@ def test_a_wrong_file_ends_with_2(daemon, capsys):
     assert code == 2
     assert started.scheduler is None
     assert "streamName" in capsys.readouterr().err
+
+
+def test_the_worker_knows_region_and_endpoint_that_were_found(daemon):
+    _, started = daemon(ends_with(COMPLETE), text=FILE.replace("regionName", "#regionName"))
+    assert started.config.stream.region is None
+    assert started.config.aws.kinesis_region == "us-east-1"
+    assert started.config.aws.kinesis_endpoint == "https://kinesis"
 
 
 def test_a_file_that_is_not_there_ends_with_2(capsys):

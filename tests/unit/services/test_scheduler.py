@@ -153,7 +153,11 @@ class World:
             application_name="app",
             worker_id="me",
             stream=StreamConfig(name="s"),
-            aws=AwsConfig(kinesis_credentials=CredentialChain(())),
+            aws=AwsConfig(
+                kinesis_credentials=CredentialChain(()),
+                kinesis_endpoint="http://k",
+                kinesis_region="eu-west-1",
+            ),
             leases=LeaseConfig(table_name="app"),
             child=ChildConfig(argv=("x",)),
             shards=ShardConfig(initialization_attempts=attempts, initialization_backoff_s=2.0),
@@ -251,6 +255,7 @@ async def test_a_start_that_fails_is_repeated_until_it_works():
     ("error", "kind", "words"),
     [
         (NotFound("ListShards", "ResourceNotFoundException"), ResourceMissing, "correct the name"),
+        (NotFound("Scan", "ResourceNotFoundException"), ResourceMissing, "the lease table "),
         (ServiceError("Scan", "InternalServerError"), MldError, "after 3 attempts"),
     ],
 )
@@ -265,6 +270,31 @@ def test_a_start_that_never_works_is_given_up(error, kind, words):
         assert raised.value.exit_code == (4 if kind is ResourceMissing else 1)
         assert world.start_count == 3
         assert asyncio.get_running_loop().time() == pytest.approx(4, abs=0.1)
+
+    main()
+
+
+def test_a_stream_that_does_not_exist_is_told_at_once_and_waited_for_shortly(caplog):
+    @simulated
+    async def main():
+        world = World()
+        why = "Stream orders under account 123456789012 not found."
+        world.syncs = [NotFound("ListShards", "ResourceNotFoundException", why)] * 20
+        task = await world.working()
+        (told,) = caplog.records
+        assert told.levelname == "WARNING"
+        for part in (
+            "the stream s does not exist in eu-west-1 at http://k (",
+            why,
+            "check streamName",
+        ):
+            assert part in told.getMessage()
+        assert told.getMessage().endswith("; waiting 10 s for it")
+        with pytest.raises(ResourceMissing, match="the stream s does not exist") as raised:
+            await task
+        assert raised.value.exit_code == 4
+        assert world.start_count == 6
+        assert asyncio.get_running_loop().time() == pytest.approx(10, abs=0.1)
 
     main()
 
