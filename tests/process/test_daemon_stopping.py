@@ -125,7 +125,7 @@ def test_a_grace_that_is_too_short_cuts_the_stop_and_leaves_no_child(
 def test_a_stop_during_start_is_a_clean_one(new_app: Callable[..., Application]) -> None:
     app = new_app(shards=0)  # no stream: the start is repeated
     run = app.start()
-    run.wait_for_log("attempt 1 of")
+    run.wait_for_log("waiting 5 s for it")
     assert run.stop() == 0, run.output
     assert run.children() == []
 

@@ -78,7 +78,7 @@ def test_a_worker_is_ready_only_while_it_works(new_app: Callable[..., Applicatio
         {"processRecords": [[CHECKPOINT, STATUS]], "shutdownRequested": [[["sleep", 3], STATUS]]},
         arguments=("--http", address),
     )
-    run.wait_for_log("attempt 1 of")
+    run.wait_for_log("waiting 5 s for it")
     assert ready(address) == (503, "starting")
     assert get(address, "/livez")[0] == 200
     app.create_stream(1)
