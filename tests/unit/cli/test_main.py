@@ -127,7 +127,7 @@ def test_a_file_that_is_named_nearly_like_a_command_is_a_file(started, tmp_path,
     assert started[0].properties_file == "valdate"
 
 
-def test_a_mistyped_file_is_answered_with_the_nearest(capsys, tmp_path):
+def test_a_mistyped_file_is_answered_with_the_nearest(capsys, tmp_path, restored_logging):
     (tmp_path / "app.properties").touch()
     code, _, err = invoke(capsys, str(tmp_path / "ap.properties"))
     assert code == 2
