@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mld.adapters import aws
 from mld.adapters.allocator import return_free_memory
+from mld.adapters.background_output import dropped_messages
 from mld.adapters.calls import CallPool
 from mld.adapters.child_process import ProcessLauncher
 from mld.adapters.cloudwatch import BotocoreCloudWatch
@@ -67,6 +68,7 @@ class Ports:
         cloudwatch: None with ``metricsLevel=NONE``: then no client exists at all.
         pid: process id of the daemon.
         release_memory: gives free memory back to the system, if there is a way.
+        dropped_messages: log messages since the start that nobody took.
     """
 
     dynamodb: DynamoDb
@@ -79,6 +81,7 @@ class Ports:
     offload: Offload
     pid: int
     release_memory: Callable[[], object] = _keep_memory
+    dropped_messages: Callable[[], int] = int
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +214,7 @@ def build(config: Config, ports: Ports, stream: Stream) -> Worker:
     def snapshot() -> WorkerSnapshot:
         return worker.snapshot()
 
+    summary_log = SummaryLog(clock, metrics, consuming.tally, snapshot, ports.dropped_messages)
     parts = SchedulerParts(
         coordinator=coordinator,
         syncer=syncer,
@@ -221,7 +225,7 @@ def build(config: Config, ports: Ports, stream: Stream) -> Worker:
             ("table-watch", coordinator.table_watch.run),
             ("stream-watch", presence.run),
             ("loop-watchdog", watchdog.run),
-            ("summary", SummaryLog(clock, consuming.tally, snapshot).run),
+            ("summary", summary_log.run),
             ("memory-return", MemoryReturn(budget, ports.release_memory).run),
             *((("cloudwatch", cloudwatch.run),) if cloudwatch else ()),
         ),
@@ -311,5 +315,6 @@ def real_ports(config: Config) -> Iterator[RealWorld]:
             offload=pool("convert", 1),
             pid=os.getpid(),
             release_memory=return_free_memory,
+            dropped_messages=dropped_messages,
         )
         yield RealWorld(ports, region, account, str(kinesis.meta.endpoint_url))

@@ -209,6 +209,18 @@ def _loggers() -> Iterator[logging.Logger]:
             yield logger
 
 
+def dropped_messages() -> int:
+    """How many log messages found no room since the start, in all streams and handlers."""
+    streams = [one for one in (sys.stderr, sys.stdout) if isinstance(one, BackgroundOutput)]
+    handlers = _background_handlers()
+    return sum(one.dropped for one in streams) + sum(one.waiting.dropped for one in handlers)
+
+
+def _background_handlers() -> set[BackgroundHandler]:
+    found = (handler for logger in _loggers() for handler in logger.handlers)
+    return {handler for handler in found if isinstance(handler, BackgroundHandler)}
+
+
 @contextlib.contextmanager
 def background_output() -> Iterator[None]:
     """Replace ``sys.stderr`` and ``sys.stdout`` inside the block.
@@ -224,10 +236,7 @@ def background_output() -> Iterator[None]:
         yield
     finally:
         until = time.monotonic() + DRAIN_S
-        handlers = {
-            h for one in _loggers() for h in one.handlers if isinstance(h, BackgroundHandler)
-        }
-        for handler in handlers:
+        for handler in _background_handlers():
             if not handler.waiting.end(max(0.0, until - time.monotonic())):
                 atexit.unregister(logging.shutdown)
         if errors.end(max(0.0, until - time.monotonic())):

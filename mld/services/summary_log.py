@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from mld.decide.readiness import WorkerSnapshot
     from mld.ports.clock import Clock
+    from mld.ports.metrics import Metrics
     from mld.services.consuming.consumer_parts import Tally
 
 log = logging.getLogger(__name__)
@@ -25,12 +26,23 @@ class SummaryLog:
 
     Args:
         clock: measures the interval.
+        metrics: told of log messages that nobody took: the log can't be, while nobody reads it.
         tally: what all consumers have done so far.
         snapshot: the worker as it is now.
+        dropped_messages: since the start.
     """
 
-    def __init__(self, clock: Clock, tally: Tally, snapshot: Callable[[], WorkerSnapshot]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        metrics: Metrics,
+        tally: Tally,
+        snapshot: Callable[[], WorkerSnapshot],
+        dropped_messages: Callable[[], int],
+    ) -> None:
         self._clock = clock
+        self._metrics = metrics
+        self._dropped_messages = dropped_messages
         self._tally = tally
         self._snapshot = snapshot
 
@@ -39,6 +51,7 @@ class SummaryLog:
         while True:
             began = self._clock.monotonic()
             records, restarts = self._tally.records, self._tally.restarts
+            dropped = self._dropped_messages()
             await asyncio.sleep(INTERVAL_S)
             worker = self._snapshot()
             if worker.state != "running":
@@ -50,3 +63,5 @@ class SummaryLog:
                 interval_s=self._clock.monotonic() - began,
             )
             log.info("%s", text)
+            if lost := self._dropped_messages() - dropped:
+                self._metrics.add("Worker", "LogMessagesDropped", lost, worker=True)

@@ -66,6 +66,7 @@ class World:
         self.port = FakeKinesis(self.kinesis)
         self.dynamodb = FakeDynamoDb(DynamoDbModel(clock.wall))
         self.cloudwatch = FakeCloudWatch()
+        self.dropped_messages = 0
         settings = config(**changes)
         ports = app.Ports(
             dynamodb=self.dynamodb,
@@ -78,6 +79,7 @@ class World:
             offload=Inline(),
             pid=4711,
             release_memory=lambda: None,
+            dropped_messages=lambda: self.dropped_messages,
         )
         self.worker = app.build(settings, ports, Stream("orders"))
 
@@ -172,6 +174,8 @@ async def test_metrics_are_published_where_a_cloudwatch_is_given():
     world.put()
     running = asyncio.create_task(world.worker.scheduler.run())
     await asyncio.sleep(30)
+    world.dropped_messages = 7
+    await asyncio.sleep(100)
     world.worker.scheduler.stop()
     await running
     assert world.worker.metrics is not None
@@ -180,6 +184,8 @@ async def test_metrics_are_published_where_a_cloudwatch_is_given():
     assert {"RecordsProcessed", "CurrentLeases"} <= {
         datum["MetricName"] for datum in world.cloudwatch.data
     }
+    (dropped,) = [d for d in world.cloudwatch.data if d["MetricName"] == "LogMessagesDropped"]
+    assert dropped["StatisticValues"]["Sum"] == 7
 
 
 @simulated

@@ -239,6 +239,14 @@ def test_an_error_before_the_start_is_said_on_stderr(daemon, capsys, error, code
     assert "kcl-mld --help" not in said
 
 
+def test_an_unexpected_error_ends_with_1_and_its_traceback(daemon, capsys):
+    code, _ = daemon(ends_with(COMPLETE), refused=KeyError("a defect"))
+    assert code == 1
+    said = capsys.readouterr().err
+    assert "An unexpected error ends the worker" in said
+    assert "KeyError: 'a defect'" in said
+
+
 def test_a_wrong_file_ends_with_2(daemon, capsys):
     code, started = daemon(ends_with(COMPLETE), text=FILE.replace("streamName", "streamNam"))
     assert code == 2

@@ -19,7 +19,7 @@ from mld.errors import ConfigError
 from mld.model.properties import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 PROPERTIES = """executableName = app.py
 applicationName = app
@@ -161,7 +161,16 @@ def test_a_name_that_no_stream_can_have_is_refused(name: str) -> None:
     assert name in str(result.exception)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.fixture
+def hangup() -> Iterator[None]:
+    """SIGHUP has its default action, also where the tests were started by nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangup")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_server_alone_runs_until_it_is_stopped(number: int) -> None:
     command = [sys.executable, "-m", "mld", "local", "--stream", "mine", "--shards", "5"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
