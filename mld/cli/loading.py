@@ -75,27 +75,34 @@ def _similar_file(path: str) -> str:
     return "" if close is None else f". Did you mean '{wanted.with_name(close)}'?"
 
 
-def build(path: str, *, worker_id: str) -> Built:
+def build(path: str, *, worker_id: str, shown_as: str | None = None) -> Built:
     """Read and check a properties file without logging anything.
+
+    Args:
+        path: as typed.
+        worker_id: for a file that names no worker.
+        shown_as: what findings call the file; None = its path.
 
     Raises:
         ConfigError: unreadable, or its syntax is broken.
     """
-    return build_config(read_properties(path), path, worker_id=worker_id)
+    return build_config(read_properties(path), shown_as or path, worker_id=worker_id)
 
 
-def load_config(path: str, *, worker_id: str) -> Config:
+def load_config(path: str, *, worker_id: str, shown_as: str | None = None) -> Config:
     """The configuration of a file for a daemon of this machine; what there is to say is logged.
 
     Args:
         path: as typed.
         worker_id: for a file that names no worker.
+        shown_as: what findings call the file; None = its path.
 
     Raises:
         ConfigError: unreadable or wrong, or its program cannot be started; lists every error with
             file, line and key.
     """
-    built = on_this_machine(build(path, worker_id=worker_id), path)
+    built = build(path, worker_id=worker_id, shown_as=shown_as)
+    built = on_this_machine(built, shown_as or path)
     for finding in built.findings:
         if finding.severity in _LEVELS:
             _log.log(_LEVELS[finding.severity], "%s", finding)

@@ -74,9 +74,9 @@ def local(
 ) -> int:
     """Run Kinesis, DynamoDB, CloudWatch and STS on loopback, and the daemon of FILE against them.
 
-    The stream of FILE is created, endpoints, region and credentials in FILE are replaced. Without
-    --properties only the servers run, for tests of your own. Ctrl-C stops everything; nothing is
-    kept.
+    The stream of FILE is created, endpoints, region and credentials in FILE are replaced; where the
+    servers are is printed for other programs. Without --properties only the servers run, for tests
+    of your own. Ctrl-C stops everything; nothing is kept.
     """
     data, region, account = None, "us-east-1", "123456789012"
     if properties is not None:
@@ -97,14 +97,15 @@ def local(
         if stream is not None:
             prepare_stream(aws, stream, shards, put)
         if data is None or properties is None:
-            print_endpoints(aws)
+            print_endpoints(aws, err=False)
             stopped.wait()
             return 0
         text = overridden(data, properties, replacements(aws, data, properties, puts=bool(put)))
         with tempfile.TemporaryDirectory(prefix="kcl-mld-") as folder:
             copy = Path(folder, Path(properties).name)
             copy.write_bytes(text)
-            argv = ["--properties", str(copy), *daemon_arguments]
+            argv = ["--properties", str(copy), "--shown-as", properties, *daemon_arguments]
+            print_endpoints(aws, err=True)
             return stopped.run(run_daemon(argv, aws.environment_for_child()))
 
 
@@ -130,7 +131,7 @@ def replacements(aws: EmbeddedAws, data: bytes, source: str, *, puts: bool) -> d
         "regionName": aws.region,
         "kinesisEndpoint": aws.kinesis_url,
         "dynamoDBEndpoint": aws.moto_url,
-        "cloudWatchEndpoint": aws.moto_url,
+        "cloudWatchClient.endpointOverride": aws.moto_url,
     }
     if puts and starts_at_latest(data, source):
         click.echo("initialPositionInStream is LATEST: TRIM_HORIZON is used to see --put", err=True)
@@ -216,9 +217,14 @@ def put_file(kinesis: Any, stream: str, file: Path) -> None:
     click.echo(f"{count} records put into {stream}", err=True)
 
 
-def print_endpoints(aws: EmbeddedAws) -> None:
-    """Print what a shell or a test needs to use the servers."""
+def print_endpoints(aws: EmbeddedAws, *, err: bool) -> None:
+    """Print what a shell or a test needs to use the servers.
+
+    Args:
+        aws: they are its.
+        err: beside the log on stderr; else on stdout, to be evaluated by a shell.
+    """
     for name, value in aws.environment.items():
-        click.echo(f"export {name}={shlex.quote(value)}")
+        click.echo(f"export {name}={shlex.quote(value)}", err=err)
     click.echo(f"# pid {aws.pid}; Ctrl-C (or SIGTERM to {os.getpid()}) stops it", err=True)
     sys.stdout.flush()

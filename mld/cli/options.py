@@ -100,6 +100,7 @@ def _run(
     log_level: str | None,
     log_format: str | None,
     http: tuple[str, int] | None,
+    shown_as: str | None,
 ) -> int:
     file, warnings = choose_properties_file(properties, files)
     options = RunOptions(
@@ -108,6 +109,7 @@ def _run(
         log_level=log_level,
         log_format=log_format,
         http=http,
+        shown_as=shown_as,
         warnings=warnings,
     )
     from mld.cli.run import run
@@ -146,6 +148,7 @@ run_command = RunCommand(
             callback=parse_address,
             help="Serve /livez, /readyz and /leases there.",
         ),
+        click.Option(["--shown-as"], metavar="FILE", hidden=True),
         click.Argument(["files"], nargs=-1, metavar="[FILE]"),
     ],
 )

@@ -59,7 +59,9 @@ def _run(options: RunOptions) -> int:
 
     check_protocol_package()
     start_logging(options)
-    config = load_config(options.properties_file, worker_id=RandomIds().new_id())
+    config = load_config(
+        options.properties_file, worker_id=RandomIds().new_id(), shown_as=options.shown_as
+    )
     return _serve(config, options)
 
 

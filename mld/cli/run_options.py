@@ -17,6 +17,7 @@ class RunOptions:
         log_level: of :data:`LEVELS`, or None.
         log_format: ``text``, ``json``, or None = text on a terminal.
         http: host and port to serve health on, or None.
+        shown_as: what findings call the file: ``kcl-mld local`` runs a copy; None = its path.
         warnings: to be logged once logging is set up.
     """
 
@@ -25,4 +26,5 @@ class RunOptions:
     log_level: str | None = None
     log_format: str | None = None
     http: tuple[str, int] | None = None
+    shown_as: str | None = None
     warnings: tuple[str, ...] = ()

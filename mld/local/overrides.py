@@ -76,21 +76,26 @@ def starts_at_latest(data: bytes, source: str) -> bool:
 def overridden(data: bytes, source: str, replacements: Mapping[str, str]) -> bytes:
     """The file's entries without endpoints, region and credentials, then ``replacements``.
 
+    What is kept stays in its line, so that findings about the copy are right for the file.
+
     Args:
         data: the file.
         source: its path as typed, for errors.
         replacements: key to value; each also replaces the file's own entry of that key.
     """
     dropped = _REPLACED | {key.lower() for key in replacements}
-    kept = [
-        (entry.key, entry.value)
-        for entry in last_of_each(parse(data, source)).values()
-        if entry.key.lower() not in dropped and not entry.key.lower().startswith(_REPLACED_PREFIXES)
-    ]
-    lines = (
-        f"{_escaped(key)}={_escaped(value)}\n" for key, value in (*kept, *replacements.items())
-    )
-    return "".join(lines).encode("ascii")
+    lines: list[str] = []
+    for entry in parse(data, source):
+        key = entry.key.lower()
+        if key not in dropped and not key.startswith(_REPLACED_PREFIXES):
+            lines += [""] * (entry.line - 1 - len(lines))
+            lines.append(_line(entry.key, entry.value))
+    lines += [_line(key, value) for key, value in replacements.items()]
+    return "".join(f"{line}\n" for line in lines).encode("ascii")
+
+
+def _line(key: str, value: str) -> str:
+    return f"{_escaped(key)}={_escaped(value)}"
 
 
 def _values(data: bytes, source: str) -> dict[str, str]:

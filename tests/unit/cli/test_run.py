@@ -261,6 +261,15 @@ def test_the_worker_knows_region_and_endpoint_that_were_found(daemon):
     assert started.config.aws.kinesis_endpoint == "https://kinesis"
 
 
+def test_a_copy_is_called_by_the_name_of_its_file(tmp_path, capsys, restored_logging):
+    (tmp_path / "copy").write_text("applicationName = app\n")
+    options = RunOptions(properties_file=str(tmp_path / "copy"), shown_as="mine.properties")
+    assert run(options) == 2
+    err = capsys.readouterr().err
+    assert "mine.properties: error: executableName: Must provide an executable name" in err
+    assert "/copy" not in err
+
+
 def test_a_file_that_is_not_there_ends_with_2(capsys):
     assert run(RunOptions(properties_file="/nowhere/app.properties")) == 2
     assert "/nowhere/app.properties" in capsys.readouterr().err

@@ -60,7 +60,8 @@ class Daemon:
         assert argv[0] == "--properties"
         data = Path(argv[1]).read_bytes()
         self.properties = {entry.key: entry.value for entry in parse(data)}
-        self.arguments = list(argv[2:])
+        self.shown_as = argv[argv.index("--shown-as") + 1]
+        self.arguments = list(argv[4:])
         client = botocore.session.Session().create_client(
             "kinesis",
             region_name=self.properties["regionName"],
@@ -101,11 +102,16 @@ def test_the_daemon_runs_against_the_embedded_stream(
     assert daemon.properties["AwsCredentialsProvider"] == "DefaultCredentialsProvider"
     assert daemon.properties["regionName"] == "eu-west-1"
     assert daemon.properties["executableName"] == "app.py"
-    for endpoint in ("kinesisEndpoint", "dynamoDBEndpoint", "cloudWatchEndpoint"):
+    assert daemon.shown_as == str(properties)
+    for endpoint in ("kinesisEndpoint", "dynamoDBEndpoint", "cloudWatchClient.endpointOverride"):
         assert daemon.properties[endpoint].startswith("http://127.0.0.1:")
     assert daemon.properties["initialPositionInStream"] == "TRIM_HORIZON"
     assert "TRIM_HORIZON is used" in result.stderr
     assert "700 records put" in result.stderr
+    assert (
+        f"export AWS_ENDPOINT_URL_KINESIS={daemon.properties['kinesisEndpoint']}" in result.stderr
+    )
+    assert result.stdout == ""
 
 
 @pytest.mark.parametrize(("ended", "shown"), [(0, 0), (4, 4), (-15, 143)])

@@ -34,6 +34,17 @@ def test_where_requests_go_is_replaced_and_the_rest_kept() -> None:
     }
 
 
+def test_what_is_kept_stays_in_its_line() -> None:
+    data = b"# one\nregionName=x\n\nexecutableName=a \\\n  b\nmaxRecords=1\nmaxRecords=2\n"
+    copy = overridden(data, "f", {"regionName": "r"})
+    assert [(entry.key, entry.value, entry.line) for entry in parse(copy)] == [
+        ("executableName", "a b", 4),
+        ("maxRecords", "1", 6),
+        ("maxRecords", "2", 7),
+        ("regionName", "r", 8),
+    ]
+
+
 def test_odd_texts_survive_the_copy() -> None:
     odd = {"a b:c=": " lead\t\\ # ! é\n"}
     source = b"a\\ b\\:c\\= = \\u0020lead\\t\\\\ # ! \xe9\\n\n"
