@@ -64,7 +64,7 @@ class UserRecord(NamedTuple):
     sub_sequence_number: int
 
 
-class Outcome(Enum):
+class AggregateOutcome(Enum):
     """What a Kinesis record turned out to be."""
 
     RAW = "no aggregate: deliver it unchanged"
@@ -77,18 +77,18 @@ class Deaggregated:
     """The result for one Kinesis record.
 
     Attributes:
-        outcome: see :class:`Outcome`.
+        outcome: see :class:`AggregateOutcome`.
         records: what to deliver, in order; the record itself when RAW, nothing when DROPPED.
         error: why user records at the end of an aggregate are missing, else None.
     """
 
-    outcome: Outcome
+    outcome: AggregateOutcome
     records: Sequence[UserRecord]
     error: str | None = None
 
 
 _WHOLE = HashRange(MIN_HASH_KEY, MAX_HASH_KEY)
-_DROPPED = Deaggregated(Outcome.DROPPED, ())
+_DROPPED = Deaggregated(AggregateOutcome.DROPPED, ())
 _new_record = tuple.__new__
 
 
@@ -111,7 +111,7 @@ def deaggregate(
     """
     aggregate = _aggregate_in(data)
     if aggregate is None:
-        return Deaggregated(Outcome.RAW, (UserRecord(partition_key, None, data, 0),))
+        return Deaggregated(AggregateOutcome.RAW, (UserRecord(partition_key, None, data, 0),))
     keys = [text(key) for key in aggregate.partition_keys]
     hash_keys = [text(key) for key in aggregate.explicit_hash_keys]
     is_filtered = hash_range is not None and not hash_range.is_whole
@@ -129,11 +129,11 @@ def deaggregate(
                 is_inside = hash_keys_inside[hash_key]
         except (IndexError, ValueError) as error:
             why = f"user record {len(records)} and all after it are unreadable: {error}"
-            return Deaggregated(Outcome.EXPANDED, records, why)
+            return Deaggregated(AggregateOutcome.EXPANDED, records, why)
         if not is_inside:
             return _DROPPED
         records.append(_new_record(UserRecord, (key, hash_key, payload, len(records))))
-    return Deaggregated(Outcome.EXPANDED, records)
+    return Deaggregated(AggregateOutcome.EXPANDED, records)
 
 
 def _aggregate_in(data: bytes) -> Aggregate | None:

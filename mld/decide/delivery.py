@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mld.decide.deaggregate import Outcome, deaggregate, is_aggregated_base64
+from mld.decide.deaggregate import AggregateOutcome, deaggregate, is_aggregated_base64
 from mld.model.sequence import ExtendedSequenceNumber
 from mld.model.wire import MS_PER_S, arrival_ms, decode_records
 
@@ -203,7 +203,7 @@ def _expand(
     result = deaggregate(data, record.partition_key or "", hash_range)
     if result.error is not None:
         problems.append(f"aggregate {record.sequence_number}: {result.error}")
-    if result.outcome is Outcome.RAW:
+    if result.outcome is AggregateOutcome.RAW:
         return [plain]
     return [
         _LineRecord(

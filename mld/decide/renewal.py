@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CLOCK_TOLERANCE = 0.02
 
 
-class Finding(Enum):
+class RowVerdict(Enum):
     """What the stored row means to the worker whose write was refused or got no answer."""
 
     #: The lease is ours in the state found: write again on top of it.
@@ -31,9 +31,9 @@ class Finding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A finding and its reason, in words for the log."""
+    """A verdict and its reason, in words for the log."""
 
-    finding: Finding
+    verdict: RowVerdict
     why: str
 
 
@@ -56,27 +56,29 @@ def judge_row(before: Lease, row: Lease | None) -> Judgement:
     Source: DynamoDBLeaseRefresher.renewLease (3.5.1), with the fix named above.
     """
     if row is None:
-        return Judgement(Finding.LOST, "its row was deleted")
+        return Judgement(RowVerdict.LOST, "its row was deleted")
     ahead = row.lease_counter - before.lease_counter
     owners = (before.lease_owner, before.checkpoint_owner)
     if (row.lease_owner, row.checkpoint_owner) == owners:
         if ahead in (0, 1):
             was = "stored, but not answered" if ahead else "not stored"
-            return Judgement(Finding.AGAIN, f"the last write of this worker was {was}")
+            return Judgement(RowVerdict.AGAIN, f"the last write of this worker was {was}")
         return Judgement(
-            Finding.LOST,
+            RowVerdict.LOST,
             f"its leaseCounter is {row.lease_counter}, but this worker last wrote "
             f"{before.lease_counter}; does another process use the same worker id?",
         )
     if ahead == 0 and _is_hand_off(before, row):
-        return Judgement(Finding.AGAIN, f"it is being handed over to {row.lease_owner}")
+        return Judgement(RowVerdict.AGAIN, f"it is being handed over to {row.lease_owner}")
     return Judgement(
-        Finding.LOST,
+        RowVerdict.LOST,
         f"worker {owner} has it now" if (owner := row.actual_owner) else "it has no owner any more",
     )
 
 
-def judge_taking(before: Lease, row: Lease | None, worker_id: str, *, unanswered: bool) -> Finding:
+def judge_taking(
+    before: Lease, row: Lease | None, worker_id: str, *, unanswered: bool
+) -> RowVerdict:
     """Decide from the stored row whether to go on taking a lease.
 
     Args:
@@ -86,13 +88,13 @@ def judge_taking(before: Lease, row: Lease | None, worker_id: str, *, unanswered
         unanswered: a take by this worker was sent on ``before`` and got no answer.
     """
     if row is None:
-        return Finding.LOST
+        return RowVerdict.LOST
     owners = (row.lease_owner, row.checkpoint_owner)
     ahead = row.lease_counter - before.lease_counter
     if ahead == 0 and owners == (before.lease_owner, before.checkpoint_owner):
-        return Finding.AGAIN
+        return RowVerdict.AGAIN
     ours = unanswered and ahead == 1 and owners == (worker_id, None)
-    return Finding.AGAIN if ours else Finding.LOST
+    return RowVerdict.AGAIN if ours else RowVerdict.LOST
 
 
 def _is_hand_off(before: Lease, row: Lease) -> bool:

@@ -286,7 +286,7 @@ class Scheduler:
                     await coordinator.settled()
                     await self._release_held()
             except TimeoutError:
-                log.warning("No more grace with %d shards unfinished", len(self._consuming))
+                log.warning("Grace period expired; %d shards unfinished", len(self._consuming))
             finally:
                 self._grace = None
         left = len(coordinator.renewer.held()) + coordinator.renewer.unreleased

@@ -7,7 +7,7 @@ from hashlib import md5
 
 from hypothesis import given, settings, strategies as st
 
-from mld.decide.deaggregate import MAGIC, Outcome, deaggregate, is_aggregated_base64
+from mld.decide.deaggregate import MAGIC, AggregateOutcome, deaggregate, is_aggregated_base64
 from mld.model.shard import MAX_HASH_KEY, HashRange
 
 RANGES = st.none() | st.tuples(st.integers(0, MAX_HASH_KEY), st.integers(0, MAX_HASH_KEY)).map(
@@ -41,11 +41,11 @@ def field(number: int, payload: bytes) -> bytes:
 def test_no_message_makes_it_raise(message, hash_range):
     data = frame(message)
     result = deaggregate(data, "outer", hash_range)
-    if result.outcome is Outcome.RAW:
+    if result.outcome is AggregateOutcome.RAW:
         ((partition_key, hash_key, payload, sub),) = result.records
         assert (partition_key, hash_key, sub) == ("outer", None, 0)
         assert payload is data
-    elif result.outcome is Outcome.DROPPED:
+    elif result.outcome is AggregateOutcome.DROPPED:
         assert result.records == ()
     else:
         subs = [record.sub_sequence_number for record in result.records]
@@ -56,7 +56,7 @@ def test_no_message_makes_it_raise(message, hash_range):
 @given(st.binary(max_size=100), RANGES)
 def test_other_bytes_stay_as_they_are(data, hash_range):
     for candidate in (data, MAGIC + data):
-        assert deaggregate(candidate, "outer", hash_range).outcome is Outcome.RAW
+        assert deaggregate(candidate, "outer", hash_range).outcome is AggregateOutcome.RAW
 
 
 @settings(max_examples=300, deadline=None)
@@ -100,7 +100,7 @@ def test_one_foreign_key_drops_the_whole_aggregate(names, hash_range):
         int.from_bytes(md5(name.encode(), usedforsecurity=False).digest(), "big") for name in names
     ]
     inside = all(key in (hash_range or HashRange(0, MAX_HASH_KEY)) for key in hashes)
-    assert (result.outcome is Outcome.EXPANDED) == inside
+    assert (result.outcome is AggregateOutcome.EXPANDED) == inside
 
 
 @given(st.binary(max_size=40))

@@ -1,9 +1,10 @@
 """A worker as Java's 2.x library is one, scripted: what our workers share a table with.
 
-It follows ``leases.md`` sections 2 to 4 in what matters to others: legacy requests, takes by count,
-one victim a cycle, stamps taken after the answer, nothing released at a stop. It leads when it is
-elected (:mod:`tests.sim.java_leader`). Its record processor is the test's own: it checkpoints after
-each batch.
+It does what matters to others: legacy requests, takes by count, one victim a cycle, stamps taken
+after the answer, nothing released at a stop. Half of them are of the kind before 2.6.0, which goes
+by the time since a counter moved and never by a missing owner. It leads when it is elected
+(:mod:`tests.sim.java_leader`). Its record processor is the test's own: it checkpoints after each
+batch.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
+import random
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,7 +29,6 @@ from tests.sim.rows import text_of
 from tests.sim.stream import STREAM
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Mapping
 
     from tests.sim.fleet import Fleet
@@ -76,6 +77,8 @@ class JavaPeer(TaskOwner):
         self.gate = Gate(rng)
         self.alive = True
         self._rng = rng
+        #: DynamoDBLeaseTaker.getExpiredLeases of 2.5.8; getAvailableLeases since 2.6.0.
+        self._is_before_2_6 = random.Random(f"{worker_id} {fleet.plan.seed} version").random() < 0.5
         self._held: dict[str, Held] = {}
         self._seen: dict[str, Seen] = {}
         leases = fleet.leases
@@ -302,17 +305,19 @@ class JavaPeer(TaskOwner):
             await self._take_one(seen[key])
 
     def _choose(self, now: float) -> list[str]:
-        """Section 4, B to G."""
+        """The keys to take now, by count."""
         seen, rng = self._seen, self._rng
         available = sorted(
             key
             for key, lease in seen.items()
-            if lease.owner is None or now - lease.stamp_s > self._failover_s
+            if now - lease.stamp_s > self._failover_s
+            or (lease.owner is None and not self._is_before_2_6)
         )
-        counts: dict[str, int] = {self.worker_id: 0}
+        # Before 2.6.0 nobody is a worker like any other, as long as a lease without owner is fresh.
+        counts: dict[str | None, int] = {self.worker_id: 0}
         for key in sorted(seen):
             owner = seen[key].owner
-            if key not in available and owner is not None:
+            if key not in available:
                 counts[owner] = counts.get(owner, 0) + 1
         if not seen:
             return []
@@ -327,7 +332,9 @@ class JavaPeer(TaskOwner):
         if available:
             rng.shuffle(available)
             return available[:need]
-        victim = max(sorted(counts), key=lambda worker: counts[worker])
+        victim = max(sorted(counts, key=str), key=lambda worker: counts[worker])
+        if victim is None:
+            return []  # a NullPointerException ends the cycle
         surplus = counts[victim] - target
         steal = min(need, surplus) if surplus >= 0 else 0
         if surplus >= 0 and steal == 0 and need > 1:

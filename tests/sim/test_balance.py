@@ -37,9 +37,10 @@ def test_workers_that_come_later_get_their_share_without_anybody_waiting_for_a_f
     assert verdict.counts.get("failover", 0) == 0
 
 
-def scripted_choice(owners, seed=1):
+def scripted_choice(owners, *, seed=1, is_before_2_6=False, free_since=float("-inf")):
     """What the scripted Java-like worker "me" would take; leases by owner, all seen before."""
     peer = object.__new__(JavaPeer)
+    peer._is_before_2_6 = is_before_2_6
     peer.worker_id, peer._rng, peer._failover_s = "me", random.Random(seed), 10.0
     peer.fleet = SimpleNamespace()
     peer._seen = {}
@@ -48,7 +49,7 @@ def scripted_choice(owners, seed=1):
             item = {"leaseCounter": {"N": "1"}}
             if owner != "nobody":
                 item["leaseOwner"] = {"S": owner}
-            stamp_s = 100.0 if owner != "nobody" else float("-inf")
+            stamp_s = 100.0 if owner != "nobody" else free_since
             peer._seen[f"{owner}{number}"] = Seen(item, stamp_s)
     return peer._choose(100.0)
 
@@ -68,3 +69,20 @@ def test_the_scripted_worker_takes_as_java_does(owners, count):
     chosen = scripted_choice(owners)
     assert len(chosen) == count
     assert not any(key.startswith("me") for key in chosen)
+
+
+@pytest.mark.parametrize(
+    ("owners", "free_since", "before", "since"),
+    [
+        ({"nobody": 2, "me": 2}, 100.0, 0, 2),  # just released: the counter has moved
+        ({"nobody": 2, "me": 2}, 85.0, 2, 2),  # at the second look
+        ({"nobody": 4, "bar": 1, "me": 1}, 100.0, 0, 2),  # "nobody" is the fullest worker
+        ({"nobody": 3, "bar": 1}, float("-inf"), 3, 3),  # new to this worker
+    ],
+)
+def test_before_2_6_java_goes_by_the_counter_and_not_by_the_missing_owner(
+    owners, free_since, before, since
+):
+    for is_before_2_6, count in ((True, before), (False, since)):
+        chosen = scripted_choice(owners, is_before_2_6=is_before_2_6, free_since=free_since)
+        assert len(chosen) == count

@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.intending import check_intent
-from mld.decide.renewal import Finding, judge_row, judge_taking
+from mld.decide.renewal import RowVerdict, judge_row, judge_taking
 from mld.errors import (
     AwsError,
     ConditionFailed,
@@ -200,7 +200,7 @@ class LeaseStore:
             if unanswered and row is not None and _has_released(write, row):
                 return row
             judgement = judge_row(lease, row)
-            if judgement.finding is Finding.LOST or row is None:
+            if judgement.verdict is RowVerdict.LOST or row is None:
                 raise LeaseLost(lease.lease_key, judgement.why)
             log.info("Writing to lease %s again: %s", lease.lease_key, judgement.why)
             lease = row
@@ -226,8 +226,8 @@ class LeaseStore:
                 unanswered = True
             else:
                 return write.after
-            finding = judge_taking(lease, row, worker_id, unanswered=unanswered)
-            if finding is Finding.LOST or row is None:
+            verdict = judge_taking(lease, row, worker_id, unanswered=unanswered)
+            if verdict is RowVerdict.LOST or row is None:
                 return None
             lease = row
         raise UnknownOutcome("UpdateItem", "Unresolved", f"{lease.lease_key} after several tries")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mld.decide.deaggregate import MAGIC, Outcome, deaggregate, is_aggregated_base64
+from mld.decide.deaggregate import MAGIC, AggregateOutcome, deaggregate, is_aggregated_base64
 from mld.model.shard import HashRange
 
 VECTORS = json.loads((Path(__file__).parents[2] / "data" / "kpl.json").read_text())["deaggregation"]
@@ -55,11 +55,11 @@ def test_records_are_expanded_as_java_does(vector):
                 "partitionKey": user_record.partition_key,
                 "explicitHashKey": user_record.explicit_hash_key,
                 "dataBase64": b64encode(user_record.data).decode(),
-                "aggregated": result.outcome is Outcome.EXPANDED,
+                "aggregated": result.outcome is AggregateOutcome.EXPANDED,
             }
             for user_record in result.records
         ]
-        if result.outcome is not Outcome.RAW:
+        if result.outcome is not AggregateOutcome.RAW:
             assert is_aggregated_base64(record["dataBase64"])
     assert found == vector["expected"]
 
@@ -68,7 +68,7 @@ def payloads(message: bytes) -> list[bytes] | None:
     """Data of the user records, or None when the record stays raw."""
     data = frame(message)
     result = deaggregate(data, "outer")
-    if result.outcome is Outcome.RAW:
+    if result.outcome is AggregateOutcome.RAW:
         assert result.records[0].data is data
         return None
     return [record.data for record in result.records]
@@ -149,7 +149,7 @@ def test_groups_in_a_record_count_its_own_depth():
 def test_an_unreadable_record_ends_the_aggregate_and_is_told():
     result = deaggregate(frame(A + user(b"x") + user(b"y", 3) + user(b"z")), "outer")
     assert [record.data for record in result.records] == [b"x"]
-    assert result.outcome is Outcome.EXPANDED
+    assert result.outcome is AggregateOutcome.EXPANDED
     assert "user record 1" in result.error
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from mld.decide.renewal import (
-    Finding,
+    RowVerdict,
     believed_until,
     judge_row,
     judge_taking,
@@ -17,35 +17,35 @@ def row(counter=7, owner="me", holder=None):
 
 
 @pytest.mark.parametrize(
-    ("before", "stored", "finding"),
+    ("before", "stored", "verdict"),
     [
         # our own write, whose answer was lost, has or has not happened
-        (row(7), row(7), Finding.AGAIN),
-        (row(7), row(8), Finding.AGAIN),
-        (row(7, "next", "me"), row(8, "next", "me"), Finding.AGAIN),
+        (row(7), row(7), RowVerdict.AGAIN),
+        (row(7), row(8), RowVerdict.AGAIN),
+        (row(7, "next", "me"), row(8, "next", "me"), RowVerdict.AGAIN),
         # somebody else wrote
-        (row(7), row(9), Finding.LOST),
-        (row(7), row(6), Finding.LOST),
-        (row(7), row(8, "other"), Finding.LOST),
-        (row(7), row(7, "other"), Finding.LOST),
-        (row(7), row(8, None), Finding.LOST),
-        (row(7), None, Finding.LOST),
+        (row(7), row(9), RowVerdict.LOST),
+        (row(7), row(6), RowVerdict.LOST),
+        (row(7), row(8, "other"), RowVerdict.LOST),
+        (row(7), row(7, "other"), RowVerdict.LOST),
+        (row(7), row(8, None), RowVerdict.LOST),
+        (row(7), None, RowVerdict.LOST),
         # a 3.x leader begins a hand-off: the one write that keeps the counter
-        (row(7), row(7, "next", "me"), Finding.AGAIN),
-        (row(7), row(8, "next", "me"), Finding.LOST),
-        (row(7), row(7, "me", "me"), Finding.LOST),
-        (row(7), row(7, None, "me"), Finding.LOST),
-        (row(7), row(7, "next", "other"), Finding.LOST),
+        (row(7), row(7, "next", "me"), RowVerdict.AGAIN),
+        (row(7), row(8, "next", "me"), RowVerdict.LOST),
+        (row(7), row(7, "me", "me"), RowVerdict.LOST),
+        (row(7), row(7, None, "me"), RowVerdict.LOST),
+        (row(7), row(7, "next", "other"), RowVerdict.LOST),
         # during a hand-off
-        (row(7, "next", "me"), row(7, "third", "me"), Finding.LOST),
-        (row(7, "next", "me"), row(8, "next", None), Finding.LOST),
+        (row(7, "next", "me"), row(7, "third", "me"), RowVerdict.LOST),
+        (row(7, "next", "me"), row(8, "next", None), RowVerdict.LOST),
         # a 2.x worker took it during the hand-off and left our name behind
-        (row(7, "next", "me"), row(8, "java2", "me"), Finding.LOST),
+        (row(7, "next", "me"), row(8, "java2", "me"), RowVerdict.LOST),
     ],
 )
-def test_a_holder_learns_from_the_row_whether_the_lease_is_still_its_own(before, stored, finding):
+def test_a_holder_learns_from_the_row_whether_the_lease_is_still_its_own(before, stored, verdict):
     judgement = judge_row(before, stored)
-    assert judgement.finding is finding
+    assert judgement.verdict is verdict
     assert judgement.why
 
 
@@ -63,21 +63,21 @@ def test_the_reason_for_a_loss_is_said(stored, why):
 
 
 @pytest.mark.parametrize(
-    ("stored", "unanswered", "finding"),
+    ("stored", "unanswered", "verdict"),
     [
-        (row(7, "old"), True, Finding.AGAIN),
-        (row(7, "old"), False, Finding.AGAIN),
-        (row(8, "me"), True, Finding.AGAIN),
-        (row(8, "me"), False, Finding.LOST),
-        (row(8, "other"), True, Finding.LOST),
-        (row(9, "me"), True, Finding.LOST),
-        (row(8, "me", "old"), True, Finding.LOST),
-        (row(7, None), True, Finding.LOST),
-        (None, True, Finding.LOST),
+        (row(7, "old"), True, RowVerdict.AGAIN),
+        (row(7, "old"), False, RowVerdict.AGAIN),
+        (row(8, "me"), True, RowVerdict.AGAIN),
+        (row(8, "me"), False, RowVerdict.LOST),
+        (row(8, "other"), True, RowVerdict.LOST),
+        (row(9, "me"), True, RowVerdict.LOST),
+        (row(8, "me", "old"), True, RowVerdict.LOST),
+        (row(7, None), True, RowVerdict.LOST),
+        (None, True, RowVerdict.LOST),
     ],
 )
-def test_a_taker_learns_from_the_row_whether_to_go_on(stored, unanswered, finding):
-    assert judge_taking(row(7, "old"), stored, "me", unanswered=unanswered) is finding
+def test_a_taker_learns_from_the_row_whether_to_go_on(stored, unanswered, verdict):
+    assert judge_taking(row(7, "old"), stored, "me", unanswered=unanswered) is verdict
 
 
 def test_belief_ends_before_an_observer_with_a_slower_clock_could_take_over():
