@@ -120,7 +120,7 @@ class BackgroundOutput(io.TextIOBase):
         self._queue.put(data, len(data))
 
     def _tell_dropped(self, count: int, seconds: float) -> None:
-        name = getattr(self._target, "name", "this stream")
+        name = str(getattr(self._target, "name", "the stream")).strip("<>")
         _log.warning(_DROPPED, count, seconds, name, extra={"count": count})
 
 
