@@ -21,6 +21,7 @@ from mld.model.config import (
 )
 from mld.model.config_checks import check_stream
 from mld.model.config_keys import KEYS
+from mld.model.config_plausible import check_plausible
 from mld.model.config_sections import leases_of, metrics_of, retrieval_of, shards_of
 from mld.model.credentials import CredentialChain, parse_chain, supported_names
 from mld.model.findings import Finding, Severity
@@ -87,6 +88,7 @@ def build_config(data: bytes, source: str, *, worker_id: str) -> Built:
     """
     settings = read_settings(parse(data, source), source)
     config = _assemble(settings, worker_id)
+    check_plausible(settings, config)
     findings = _in_order(settings.findings)
     in_order = tuple(settings[name] for name in KEYS)
     spark = spark_settings(settings.spark)

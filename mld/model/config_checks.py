@@ -49,7 +49,9 @@ def check_stream(settings: Settings, *, by_arn: bool) -> tuple[str, StreamArn | 
         )
     elif name and not _STREAM_NAME.match(name):
         text = f"{mask(name)!r} is not a valid stream name: the Java daemon would retry for ever"
-        settings.error("streamName", text, "letters, digits, _ . - and no blanks")
+        is_arn = name.startswith("arn:")
+        advice = "write streamArn = …" if is_arn else "letters, digits, _ . - and no blanks"
+        settings.error("streamName", text, advice)
     return name, arn
 
 
@@ -60,6 +62,8 @@ def _stream_arn(settings: Settings) -> StreamArn | None:
     lacking = ("AWS partition", "service", "AWS region", "AWS account")
     parts = text.split(":", 5)
     form = "write arn:aws:kinesis:<region>:<12 digits>:stream/<name>"
+    if _STREAM_NAME.match(text):
+        form = f"write streamName = {text}"
     if parts[0] != "arn" or len(parts) == 1:
         settings.error("streamArn", "Malformed ARN - doesn't start with 'arn:'", form)
         return None

@@ -22,6 +22,7 @@ class Kind(StrEnum):
     B0 = "boolean, false = unset"
     B1 = "boolean"
     TEXT = "text"
+    COMMAND = "command line"
     ENUM = "one of several words"
     DURATION = "ISO-8601 duration"
     TAGS = "list of name=value"
@@ -123,7 +124,7 @@ def _own(
 # fmt: off
 _EFFECTIVE = (
     # Daemon, identity, application.
-    Key("executableName", Kind.TEXT, None, "command line of the child, split on spaces; required"),
+    Key("executableName", Kind.COMMAND, None, "command line of the child, split on spaces; required"),
     Key("applicationName", Kind.TEXT, None, "names the lease table, the metrics namespace and the fleet; required"),
     Key("streamName", Kind.TEXT, None, "stream to read; required unless streamArn is given"),
     Key("streamArn", Kind.TEXT, None, "wins over streamName; Java takes only the stream's name from it"),

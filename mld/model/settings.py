@@ -6,6 +6,7 @@ reported, defaults filled in. What several settings mean together is ``mld.model
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -153,6 +154,7 @@ def _read_entry(settings: Settings, entry: Entry) -> None:
     if key is None:
         return
     _report_mojibake(settings, entry)
+    _report_comment(settings, entry)
     earlier = settings.by_name.get(key.name)
     if earlier is not None:
         _report_second_name(settings, earlier, entry)
@@ -201,6 +203,14 @@ def _report_mojibake(settings: Settings, entry: Entry) -> None:
         escaped = meant.encode("ascii", "backslashreplace").decode()
         text = "the file is read as ISO-8859-1, as in Java, so these UTF-8 characters change"
         advice = f"write {mask_value(entry.key, escaped)}"
+        settings.report(entry.key, Problem(Severity.WARNING, text, advice), entry.line)
+
+
+def _report_comment(settings: Settings, entry: Entry) -> None:
+    """Comments have lines of their own; this one is a part of the value."""
+    if re.search(r"\s#", entry.value):
+        text = "what follows # is part of the value, not a comment, as in Java"
+        advice = "put the comment in a line of its own"
         settings.report(entry.key, Problem(Severity.WARNING, text, advice), entry.line)
 
 

@@ -173,7 +173,14 @@ def _text(key: Key, text: str) -> Converted:
     if text and text != text.strip() and text.strip():
         shown = mask_value(key.name, text)
         return _noted(text, f"blanks around {shown!r} are part of the value", "remove them")
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
+        shown = mask_value(key.name, text)
+        return _noted(text, f"the quotes around {shown} are part of the value", "remove them")
     return Converted(text)
+
+
+def _verbatim(_key: Key, text: str) -> Converted:
+    return Converted(text)  # mld.model.child_verbatim knows what may be wrong with it
 
 
 def _choice(key: Key, text: str) -> Converted:
@@ -239,12 +246,20 @@ def _region(_key: Key, text: str) -> Converted:
     if text != text.strip():
         return _wrong(f"{text!r} has blanks, which break every endpoint", f"write {text.strip()}")
     if not REGION.match(text):
-        return _noted(text, f"{text!r} does not look like a region", "such as us-east-1")
+        meant = _region_meant(text)
+        advice = f"did you mean {meant}?" if meant else "such as us-east-1"
+        if not re.fullmatch(r"[A-Za-z0-9-]+", text):
+            return _wrong(f"{text!r} cannot be a region: it breaks every endpoint", advice)
+        return _noted(text, f"{text!r} does not look like a region", advice)
     return Converted(text)
 
 
-def _credentials(_key: Key, text: str) -> Converted:
-    return Converted(text)
+def _region_meant(text: str) -> str | None:
+    """The region in another spelling, or in the name of an availability zone."""
+    words = re.sub(r"[\s_-]+", "-", text.strip("\"'").lower())
+    words = re.sub(r"(?<=[a-z])(\d+)[a-z]?\Z", r"-\1", words)
+    words = re.sub(r"(-\d+)[a-z]\Z", r"\1", words)
+    return words if REGION.match(words) else None
 
 
 def _refused(key: Key, _text: str) -> Converted:
@@ -272,6 +287,7 @@ _CONVERSIONS: dict[Kind, Callable[[Key, str], Converted]] = {
     Kind.B0: _unset_if_false,
     Kind.B1: _boolean,
     Kind.TEXT: _text,
+    Kind.COMMAND: _verbatim,
     Kind.ENUM: _choice,
     Kind.DURATION: _duration,
     Kind.TAGS: _tags,
@@ -279,7 +295,7 @@ _CONVERSIONS: dict[Kind, Callable[[Key, str], Converted]] = {
     Kind.STRICT_INT: _strict_number,
     Kind.STRICT_LONG: _strict_number,
     Kind.GRACE: _grace,
-    Kind.CREDENTIALS: _credentials,
+    Kind.CREDENTIALS: _verbatim,
     Kind.URL: _url,
     Kind.REGION: _region,
     Kind.REFUSED: _refused,

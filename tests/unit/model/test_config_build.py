@@ -334,7 +334,7 @@ def test_a_file_of_a_2x_fleet_is_served_with_a_warning_at_its_line(key):
 applicationName = app
 streamName = str
 {key} = DefaultAWSCredentialsProviderChain
-{key}DynamoDB = KclSTSAssumeRoleSessionCredentialsProvider|arn:aws:iam::1:role/r|sess
+{key}DynamoDB = KclSTSAssumeRoleSessionCredentialsProvider|arn:aws:iam::123456789012:role/r|sess
 regionName = us-east-1
 retrievalMode = POLLING
 """

@@ -1,0 +1,173 @@
+"""Values that every daemon accepts and that hardly anybody means, or that AWS would refuse later.
+
+Each is a slip that people make: milliseconds for seconds, an endpoint of another region, a role of
+another account. Nothing is corrected; what surely fails is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from mld.model.credentials import CredentialSource
+from mld.model.findings import Problem, Severity
+from mld.model.masking import mask
+from mld.model.stream import StreamArn
+
+if TYPE_CHECKING:
+    from mld.model.config import Config
+    from mld.model.credentials import CredentialChain
+    from mld.model.settings import Settings
+
+#: A key of DynamoDB, as worker metrics of 3.x have it, and a dimension of CloudWatch.
+_MOST_KEY_BYTES = 2048
+_MOST_DIMENSION = 1024
+_MOST_NAMESPACE = 255
+#: 1e11 s is the year 5138; 1e11 ms was in 1973.
+_LARGEST_EPOCH_S = 10**11
+_LONG_TIMEOUT_S = 10_000
+_ROLE = re.compile(r"arn:aws[^:]*:iam::(\d{12}):role/\S+")
+_SESSION = re.compile(r"[\w+=,.@-]{2,64}", re.ASCII)
+_CONSUMER = re.compile(r"(arn:aws[^:]*:kinesis:.+:stream/[^/]+)/consumer/.+")
+_AWS_HOST = re.compile(
+    r"(?:.+\.)?(?P<service>kinesis|dynamodb|monitoring|sts)(?:-fips)?\.(?P<region>[a-z]+(?:-[a-z]+)+-\d+)"
+    r"\.(?:vpce\.)?(?:amazonaws\.com(?:\.cn)?|api\.aws)"
+)
+#: Endpoint -> service in its host name, and the client whose region it must have.
+_ENDPOINTS = {
+    "kinesisEndpoint": ("kinesis", "kinesisClient.region"),
+    "dynamoDBEndpoint": ("dynamodb", "dynamoDbClient.region"),
+    "cloudWatchEndpoint": ("monitoring", "cloudWatchClient.region"),
+}
+_PARTITIONS = (("cn-", "aws-cn"), ("us-gov-", "aws-us-gov"))
+
+
+def check_plausible(settings: Settings, config: Config) -> None:
+    """Report what is probably not meant.
+
+    Args:
+        settings: reported to.
+        config: assembled of them; incomplete where there were errors.
+    """
+    _check_worker_id(settings, config)
+    _check_units(settings)
+    _check_endpoints(settings)
+    _check_roles(settings, config)
+    if config.stream.arn is not None:
+        _check_arn(settings, StreamArn.parse(config.stream.arn), config)
+
+
+def _check_worker_id(settings: Settings, config: Config) -> None:
+    name = "workerId"
+    if settings[name].text is not None:
+        size = len(config.worker_id.encode("utf-8", "surrogatepass"))
+        if size > _MOST_KEY_BYTES:
+            settings.error(
+                name,
+                f"has {size} bytes; DynamoDB keeps names of workers up to {_MOST_KEY_BYTES} bytes",
+                "remove the line for a fresh UUID",
+            )
+        elif config.worker_id.strip():
+            _check_dimension(settings, config)
+            text = "every live worker needs one of its own: two with the same share their leases"
+            advice = "remove the line where this file is used more than once"
+            settings.report(name, Problem(Severity.INFO, text, advice))
+    if len(config.application_name) > _MOST_NAMESPACE and config.metrics.level != "NONE":
+        text = f"is longer than {_MOST_NAMESPACE} characters: CloudWatch refuses it as a namespace"
+        settings.warn("applicationName", text, "shorten it, or write metricsLevel = NONE")
+
+
+def _check_dimension(settings: Settings, config: Config) -> None:
+    fits = config.worker_id.isascii() and len(config.worker_id) <= _MOST_DIMENSION
+    if not fits and config.metrics.level != "NONE":
+        settings.warn(
+            "workerId",
+            f"CloudWatch refuses it as a dimension: at most {_MOST_DIMENSION} ASCII characters",
+            "shorten it, or write metricsLevel = NONE",
+        )
+
+
+def _check_units(settings: Settings) -> None:
+    for name in ("failoverTimeMillis", "shutdownGraceMillis"):
+        value = settings.number(name)
+        if settings[name].is_set and 0 < value < 1000:
+            settings.warn(name, f"{value} ms are little", f"{value} s are {name} = {value * 1000}")
+    timeout = settings.value("timeoutInSeconds")
+    if isinstance(timeout, int) and timeout >= _LONG_TIMEOUT_S:
+        text = f"{timeout} s are {timeout / 3600:.1f} hours"
+        settings.warn("timeoutInSeconds", text, "the value is in seconds")
+    name = "initialPositionInStreamExtended"
+    start = settings.value(name)
+    if isinstance(start, int) and start >= _LARGEST_EPOCH_S:
+        settings.error(
+            name,
+            f"{start} s since 1970 are in the far future, which Kinesis refuses",
+            f"the value is in seconds: write {start // 1000}",
+        )
+
+
+def _check_endpoints(settings: Settings) -> None:
+    for name, (service, client_region) in _ENDPOINTS.items():
+        match = _AWS_HOST.fullmatch(urlsplit(settings.text(name) or "").hostname or "")
+        if match is None:
+            continue
+        if match["service"] != service:
+            text = f"is an endpoint of {match['service']}, not of {service}"
+            settings.error(name, text, "correct the URL")
+            continue
+        key = client_region if settings.text(client_region) else "regionName"
+        region = settings.text(key)
+        if region is not None and region != match["region"]:
+            settings.error(
+                name,
+                f"is in {match['region']}, but {key} is {region}: AWS refuses such signatures",
+                f"write {key} = {match['region']}, or correct the URL",
+            )
+
+
+def _check_roles(settings: Settings, config: Config) -> None:
+    chains = {
+        "AwsCredentialsProvider": config.aws.kinesis_credentials,
+        "AwsCredentialsProviderDynamoDB": config.aws.dynamodb_credentials,
+        "AwsCredentialsProviderCloudWatch": config.aws.cloudwatch_credentials,
+    }
+    for name, chain in chains.items():
+        for step in chain.steps if chain else ():
+            if step.role is None:
+                continue
+            if not _ROLE.fullmatch(step.role.arn):
+                text = f"{mask(step.role.arn)!r} is not the ARN of a role, which STS would refuse"
+                settings.warn(name, text, "arn:aws:iam::<12 digits>:role/<name>, without blanks")
+            if not _SESSION.fullmatch(step.role.session_name):
+                text = f"{mask(step.role.session_name)!r} is not a session name that STS accepts"
+                settings.warn(name, text, "2 to 64 letters, digits or _+=,.@- without blanks")
+
+
+def _check_arn(settings: Settings, arn: StreamArn, config: Config) -> None:
+    partition = next((p for start, p in _PARTITIONS if arn.region.startswith(start)), "aws")
+    if arn.partition != partition and not arn.partition.startswith("aws-iso"):
+        text = f"{arn.region} is of the partition {partition}, not of {arn.partition}"
+        settings.warn("streamArn", text, f"write arn:{partition}:kinesis:…")
+    account = _account_of(config.aws.kinesis_credentials)
+    if account not in {None, arn.account} and not config.stream.arn_addressing:
+        settings.error(
+            "streamArn",
+            f"is of account {arn.account}, but AwsCredentialsProvider assumes a role of account"
+            f" {account}: the Java daemon would read the stream {arn.name} of that account",
+            "correct one of the two, or write streamArnAddressing = arn",
+        )
+    consumer = settings.text("fanoutConfig.consumerArn") or ""
+    match = _CONSUMER.fullmatch(consumer)
+    if consumer and (match is None or match[1] != str(arn)):
+        text = f"is not the ARN of a consumer of {arn}"
+        settings.warn("fanoutConfig.consumerArn", text, f"it begins with {arn}/consumer/")
+
+
+def _account_of(chain: CredentialChain) -> str | None:
+    """The account of a chain that can only assume roles, if it is one."""
+    if any(step.source is not CredentialSource.ASSUME_ROLE for step in chain.steps):
+        return None
+    roles = (_ROLE.fullmatch(step.role.arn) for step in chain.steps if step.role is not None)
+    accounts = {match[1] for match in roles if match}
+    return accounts.pop() if len(accounts) == 1 else None

@@ -1,0 +1,238 @@
+"""Values that every daemon accepts and hardly anybody means: each has its finding."""
+
+import pytest
+
+from mld.model.config_build import build_config
+
+BASE = {
+    "executableName": "app.py",
+    "applicationName": "app",
+    "streamName": "str",
+    "AwsCredentialsProvider": "DefaultCredentialsProvider",
+    "regionName": "us-east-1",
+    "retrievalMode": "POLLING",
+}
+ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/abc"
+ROLE = "StsAssumeRoleCredentialsProvider|arn:aws:iam::%s:role/reader|session"
+
+
+def findings(**more):
+    lines = [f"{name} = {value}" for name, value in (BASE | more).items() if value is not None]
+    return build_config("\n".join(lines).encode(), "f", worker_id="fresh").findings
+
+
+def only(key, **more):
+    """The one finding, which must be about that key and name its line."""
+    (finding,) = findings(**more)
+    assert finding.key == key
+    written = [name for name, value in (BASE | more).items() if value is not None]
+    assert finding.line == written.index(key) + 1
+    return finding
+
+
+def test_a_usual_file_gives_no_finding():
+    assert findings() == ()
+
+
+# --- workerId
+
+
+def test_a_worker_id_is_worth_a_remark():
+    finding = only("workerId", workerId="w1")
+    assert finding.severity == "info"
+    assert "every live worker needs one of its own" in finding.text
+
+
+@pytest.mark.parametrize("text", ["w" * 2049, "é" * 1025, "w" * 1_000_000])
+def test_a_worker_id_that_no_table_keeps_is_an_error(text):
+    finding = next(f for f in findings(workerId=text) if f.severity == "error")
+    assert finding.key == "workerId"
+    assert "bytes; DynamoDB keeps names of workers up to 2048 bytes" in finding.text
+    assert len(str(finding)) < 500
+
+
+@pytest.mark.parametrize("text", ["w" * 1025, "caf\\u00e9"])
+def test_a_worker_id_that_no_metric_bears_is_a_warning_where_metrics_are_sent(text):
+    found = [f for f in findings(workerId=text) if f.severity == "warning"]
+    assert [f.text.partition(":")[0] for f in found] == ["CloudWatch refuses it as a dimension"]
+    quiet = findings(workerId=text, metricsLevel="NONE")
+    assert [f.severity for f in quiet] == ["info"]
+
+
+def test_an_application_name_that_is_no_namespace_is_a_warning_where_metrics_are_sent():
+    long = {"applicationName": "a" * 256, "tableName": "table"}
+    assert "CloudWatch refuses it as a namespace" in only("applicationName", **long).text
+    assert findings(**long, metricsLevel="NONE") == ()
+
+
+# --- units
+
+
+@pytest.mark.parametrize("key", ["failoverTimeMillis", "shutdownGraceMillis"])
+def test_seconds_in_a_key_of_milliseconds(key):
+    finding = only(key, **{key: "300"})
+    assert (finding.severity, finding.text) == ("warning", "300 ms are little")
+    assert finding.suggestion == f"300 s are {key} = 300000"
+    assert findings(**{key: "1000"}) == ()
+
+
+def test_no_grace_is_no_slip():
+    assert findings(shutdownGraceMillis="0") == ()
+
+
+def test_milliseconds_in_a_key_of_seconds():
+    finding = only("timeoutInSeconds", timeoutInSeconds="60000")
+    assert (finding.severity, finding.text) == ("warning", "60000 s are 16.7 hours")
+    assert findings(timeoutInSeconds="600") == ()
+    finding = only(
+        "initialPositionInStreamExtended", initialPositionInStreamExtended="1636609142000"
+    )
+    assert finding.severity == "error"
+    assert finding.suggestion.endswith("write 1636609142")
+    assert findings(initialPositionInStreamExtended="1636609142") == ()
+
+
+# --- endpoints
+
+
+@pytest.mark.parametrize(
+    ("key", "host"),
+    [
+        ("kinesisEndpoint", "kinesis.eu-west-1.amazonaws.com"),
+        ("kinesisEndpoint", "vpce-1-2.kinesis.eu-west-1.vpce.amazonaws.com"),
+        ("dynamoDBEndpoint", "dynamodb-fips.eu-west-1.api.aws"),
+        ("cloudWatchEndpoint", "monitoring.cn-north-1.amazonaws.com.cn"),
+    ],
+)
+def test_an_endpoint_of_another_region(key, host):
+    found = [f for f in findings(**{key: f"https://{host}"}) if f.severity == "error"]
+    assert [(f.key, "but regionName is us-east-1" in f.text) for f in found] == [(key, True)]
+
+
+def test_an_endpoint_of_the_clients_own_region_or_of_nobodys_is_right():
+    endpoint = "https://kinesis.eu-west-1.amazonaws.com"
+    assert findings(kinesisEndpoint=endpoint, **{"kinesisClient.region": "eu-west-1"}) == ()
+    assert findings(kinesisEndpoint=endpoint, regionName=None) == ()
+    assert findings(kinesisEndpoint="http://localhost:4566") == ()
+
+
+def test_an_endpoint_of_another_service():
+    finding = only("kinesisEndpoint", kinesisEndpoint="https://dynamodb.us-east-1.amazonaws.com")
+    assert (finding.severity, finding.text) == (
+        "error",
+        "is an endpoint of dynamodb, not of kinesis",
+    )
+
+
+# --- roles and ARNs
+
+
+def test_a_role_and_a_session_that_sts_refuses():
+    finding = only(
+        "AwsCredentialsProviderDynamoDB",
+        AwsCredentialsProviderDynamoDB="StsAssumeRoleCredentialsProvider| arn:aws:iam::1:role/r|session",
+    )
+    assert "is not the ARN of a role" in finding.text
+    value = (ROLE % "123456789012").replace("session", "my session")
+    finding = only("AwsCredentialsProvider", AwsCredentialsProvider=value)
+    assert (finding.severity, "not a session name" in finding.text) == ("warning", True)
+
+
+def test_a_role_of_another_account_than_the_stream():
+    other = {"AwsCredentialsProvider": ROLE % "999999999999", "streamName": "abc"}
+    finding = only("streamArn", streamArn=ARN, **other)
+    assert finding.severity == "error"
+    assert "assumes a role of account 999999999999" in finding.text
+    own = other | {"AwsCredentialsProvider": ROLE % "123456789012"}
+    assert findings(streamArn=ARN, **own) == ()
+    # Whose credentials a chain will have is not known.
+    mixed = {
+        "AwsCredentialsProvider": other["AwsCredentialsProvider"] + ",DefaultCredentialsProvider"
+    }
+    assert findings(streamArn=ARN, **(other | mixed)) == ()
+    meant = findings(streamArn=ARN, **other, streamArnAddressing="arn")
+    assert {f.severity for f in meant} == {"info"}
+
+
+def test_a_partition_that_the_region_is_not_of():
+    arn = ARN.replace("us-east-1", "cn-north-1")
+    finding = only("streamArn", streamArn=arn, streamName="abc", regionName="cn-north-1")
+    assert finding.text == "cn-north-1 is of the partition aws-cn, not of aws"
+    for partition, region in (("aws-us-gov", "us-gov-west-1"), ("aws-iso", "us-iso-east-1")):
+        arn = f"arn:{partition}:kinesis:{region}:123456789012:stream/abc"
+        assert findings(streamArn=arn, streamName="abc", regionName=region) == ()
+
+
+def test_a_consumer_of_another_stream():
+    def about_consumer(arn):
+        found = findings(streamArn=ARN, streamName="abc", **{"fanoutConfig.consumerArn": arn})
+        return [f.text for f in found if "not used by kcl-mld" not in f.text]
+
+    assert about_consumer(f"{ARN}/consumer/me:1") == []
+    wrong = [f"is not the ARN of a consumer of {ARN}"]
+    assert about_consumer(f"{ARN}d/consumer/me:1") == about_consumer("x") == wrong
+
+
+def test_a_name_where_an_arn_belongs_and_an_arn_where_a_name_belongs():
+    finding = only("streamArn", streamName=None, streamArn="my-stream")
+    assert finding.suggestion == "write streamName = my-stream"
+    finding = only("streamName", streamName=ARN)
+    assert finding.suggestion == "write streamArn = …"
+
+
+# --- blanks, quotes, comments
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("us_east_1", "us-east-1"),
+        ('"us-east-1"', "us-east-1"),
+        ("US-EAST-1", "us-east-1"),
+        ("us-east1", "us-east-1"),
+        ("us-east-1a", "us-east-1"),
+        ("us east 1", "us-east-1"),
+        ("europe", None),
+        ("eu/west", None),
+    ],
+)
+def test_a_region_in_another_spelling(text, meant):
+    finding = only("regionName", regionName=text)
+    assert finding.suggestion == (f"did you mean {meant}?" if meant else "such as us-east-1")
+    assert (finding.severity == "error") is any(char in text for char in '_" /')
+
+
+def test_quotes_are_part_of_a_value():
+    found = findings(workerId='"workerId"')
+    assert [f.text for f in found if f.severity == "warning"] == [
+        'the quotes around "workerId" are part of the value'
+    ]
+
+
+def test_a_comment_behind_a_value_is_part_of_it():
+    finding = only("processingLanguage", processingLanguage="python # the best")
+    assert finding.text == "what follows # is part of the value, not a comment, as in Java"
+    assert findings(processingLanguage="c#") == ()
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("python\tapp.py", "contains a blank that is no space"),
+        ("python app.py \t", "contains a blank that is no space"),
+        ("python app.py && true", "'&&' is passed to the program as it is"),
+        ("python app.py 2>&1", "'2>&1' is passed"),
+        ("python $HOME/app.py", "'$HOME/app.py' is passed"),
+        ("python ~/app.py", "'~/app.py' is passed"),
+        ("python 'app.py'", "quotes are passed to the program"),
+        ("\\u0020python", "names no program"),
+    ],
+)
+def test_a_command_that_only_a_shell_would_read_so(command, text):
+    finding = only("executableName", executableName=command)
+    assert finding.text.startswith(text)
+
+
+@pytest.mark.parametrize("command", ["app.py  ", "python  app.py --a=b&c", "app ;x $"])
+def test_a_command_that_is_read_as_it_looks(command):
+    assert findings(executableName=command) == ()
