@@ -40,6 +40,9 @@ from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd
 from mld.services.shards.shard_syncer import ShardSyncer
 from mld.services.shards.stream_presence import StreamPresence
+from mld.services.shards.stream_source import StreamSource
+from mld.services.stream_context import StreamContext, StreamRegistry
+from mld.services.stream_metrics import metrics_of
 from mld.services.summary_log import SummaryLog
 from mld.services.watchdog import LoopWatchdog
 
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from mld.model.config import Config
     from mld.model.credentials import CredentialChain
     from mld.model.lease import HeldLease
+    from mld.model.sequence import InitialPosition
     from mld.model.stream import Stream
     from mld.ports.aws import CloudWatch, DynamoDb, Kinesis
     from mld.ports.children import ChildLauncher
@@ -119,6 +123,11 @@ class Worker:
         """What ``/readyz`` answers; see :func:`mld.decide.readiness.readiness`."""
         return readiness(self.snapshot(), max_age_s)
 
+    def unreadable(self) -> tuple[tuple[str, str], ...]:
+        """(lease key, why) of the rows that the last scan of the lease table could not read."""
+        scan = self.coordinator.store.last_scan
+        return () if scan is None else scan.broken
+
     def status(self) -> dict[str, Any]:
         """What ``/leases`` shows: this worker, and per held lease its state, lag and age."""
         consumers = {one.lease_key: one.status() for one in self.scheduler.consumers()}
@@ -127,9 +136,11 @@ class Worker:
             "application": self.config.application_name,
             "stream": self.config.stream.name,
             "state": self.scheduler.state,
+            "unreadable": [{"lease_key": key, "why": why} for key, why in self.unreadable()],
             "leases": [
                 {
                     "lease_key": held.lease.lease_key,
+                    "stream": held.lease.stream_identifier or self.config.stream.name,
                     "shard_id": held.lease.shard_id,
                     "checkpoint": str(held.lease.checkpoint),
                     "counter": held.lease.lease_counter,
@@ -165,41 +176,60 @@ def build(config: Config, ports: Ports, stream: Stream) -> Worker:
             clock=clock,
         )
         metrics = cloudwatch
+    runtime = Runtime(clock=clock, rng=rng, ids=ports.ids, metrics=metrics, offload=ports.offload)
     coordinator = LeaseCoordinator.wire(
-        ports.dynamodb, config, stream, clock, rng, ports.ids, metrics, conditions
+        ports.dynamodb,
+        config,
+        runtime,
+        conditions,
+        is_multi_stream=stream.identifier is not None,
     )
     store, renewer = coordinator.store, coordinator.renewer
-    detector = ShardDetector(ports.kinesis, stream, config.shards, clock, rng)
-    presence = StreamPresence(
-        ports.kinesis, stream, detector, config.leases.table_name, conditions, clock, rng
-    )
-    cleanup = LeaseCleanup(store, detector, presence, config.shards, clock, renewer)
-    syncer = ShardSyncer(
-        store,
-        detector,
-        presence,
-        coordinator,
-        config,
-        clock,
-        metrics,
-        on_abandoned=cleanup.enqueue,
-    )
     budget = ByteBudget(config.retrieval.memory_budget_bytes, clock)
-    runtime = Runtime(clock=clock, rng=rng, ids=ports.ids, metrics=metrics, offload=ports.offload)
-    polling = PollingParts(
-        kinesis=ports.kinesis,
-        stream=stream,
-        presence=presence,
-        config=config.retrieval,
-        budget=budget,
-        runtime=runtime,
-        initial_timestamp_s=config.stream.initial_position.timestamp_s,
-    )
+    streams = StreamRegistry()
+    cleanup = LeaseCleanup(store, streams, config.shards, clock, renewer)
+
+    def add_stream(stream: Stream, position: InitialPosition) -> None:
+        """Wire what one stream has of its own."""
+        own = replace(runtime, metrics=metrics_of(stream, metrics))
+        detector = ShardDetector(ports.kinesis, stream, config.shards, rng)
+        presence = StreamPresence(
+            ports.kinesis, stream, detector, config.leases.table_name, conditions, clock, rng
+        )
+        source = StreamSource(
+            stream=stream, position=position, detector=detector, presence=presence
+        )
+        polling = PollingParts(
+            kinesis=ports.kinesis,
+            stream=stream,
+            presence=presence,
+            config=config.retrieval,
+            budget=budget,
+            runtime=own,
+            initial_timestamp_s=position.timestamp_s,
+        )
+        streams.add(
+            StreamContext(
+                source=source,
+                syncer=ShardSyncer(
+                    store,
+                    source,
+                    coordinator,
+                    config,
+                    clock,
+                    own.metrics,
+                    on_abandoned=cleanup.enqueue,
+                ),
+                publishers=polling_publishers(polling),
+                metrics=own.metrics,
+            )
+        )
+
+    add_stream(stream, config.stream.initial_position)
     consuming = ConsumerParts(
         config=config,
         runtime=runtime,
-        stream=stream,
-        publishers=polling_publishers(polling),
+        streams=streams,
         renewer=renewer,
         shard_end=ShardEnd(store, clock, rng, metrics),
         cleanup=cleanup,
@@ -217,13 +247,12 @@ def build(config: Config, ports: Ports, stream: Stream) -> Worker:
     summary_log = SummaryLog(clock, metrics, consuming.tally, snapshot, ports.dropped_messages)
     parts = SchedulerParts(
         coordinator=coordinator,
-        syncer=syncer,
+        streams=streams,
         cleanup=cleanup,
         new_consumer=new_consumer,
         loops=(
             ("fleet-watch", coordinator.fleet.run),
             ("table-watch", coordinator.table_watch.run),
-            ("stream-watch", presence.run),
             ("loop-watchdog", watchdog.run),
             ("summary", summary_log.run),
             ("memory-return", MemoryReturn(budget, ports.release_memory).run),

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TextIO
 
 from mld.model.masking import mask
+from mld.ports.log_facts import log_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,7 +95,10 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: ``ts``, ``level``, ``logger``, ``msg``, then what ``extra`` gave."""
+    """One JSON object a line: ``ts``, ``level``, ``logger``, ``msg``, then what is known besides.
+
+    That is the stream and the shard of the task that logs, and what ``extra`` gave.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """A line of ASCII JSON without line breaks inside; ``ts`` is UTC."""
@@ -105,7 +109,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "msg": _message(record),
         }
-        line |= _fields(record)
+        line |= log_facts() | _fields(record)
         if record.exc_info:
             line["exc"] = mask(self.formatException(record.exc_info))
         return json.dumps(line, default=str)

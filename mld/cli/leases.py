@@ -19,7 +19,6 @@ from mld.cli.suggesting import SuggestingGroup
 from mld.decide.lease_report import Grouping, group_leases, state_of
 from mld.errors import NotFound, ResourceMissing
 from mld.model.masking import printable
-from mld.model.stream import Stream
 from mld.services.leases.lease_store import LeaseStore
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ async def _scan(config: Config) -> TableScan:
     require_credentials(session, "AwsCredentialsProvider")
     with closing(CallPool("leases", 1)) as pool:
         dynamodb = BotocoreDynamoDb(aws.make_client(session, settings), pool)
-        store = LeaseStore(dynamodb, config.leases, Stream(config.stream.name), SystemClock())
+        store = LeaseStore(dynamodb, config.leases, SystemClock())
         try:
             return await store.scan()
         except NotFound:

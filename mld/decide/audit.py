@@ -99,7 +99,7 @@ def fill_hash_ranges(
 class HoleTracker:
     """How often in a row the same hole was seen.
 
-    A reshard in flight shows holes for a moment, so a sync needs several equal sightings. The count
+    A reshard in flight shows holes for a moment, so a sync needs several equal looks. The count
     goes on after a sync: an unhealed hole asks for one at every later look.
     """
 
@@ -153,7 +153,7 @@ def _mismatch(lease: Lease, shard: Shard) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class Standstill:
     """A finished lease at one counter value, and when that value was first seen (monotonic, s)."""
 
     lease_counter: int
@@ -161,8 +161,8 @@ class Sighting:
 
 
 def abandoned(
-    leases: Collection[Lease], seen: Mapping[str, Sighting], now: float, after_s: float
-) -> tuple[tuple[Lease, ...], dict[str, Sighting]]:
+    leases: Collection[Lease], seen: Mapping[str, Standstill], now: float, after_s: float
+) -> tuple[tuple[Lease, ...], dict[str, Standstill]]:
     """Finished leases that no living worker holds, so that nobody would ever clean them up.
 
     Java forgets its cleanup queue at a restart and waits for some worker to be given the lease
@@ -177,15 +177,15 @@ def abandoned(
     Returns:
         The abandoned leases, and what to hand in at the next look.
     """
-    sightings: dict[str, Sighting] = {}
+    standstills: dict[str, Standstill] = {}
     found = []
     for lease in leases:
         if not lease.is_finished:
             continue
-        sighting = seen.get(lease.lease_key)
-        if sighting is None or sighting.lease_counter != lease.lease_counter:
-            sighting = Sighting(lease.lease_counter, now)
-        sightings[lease.lease_key] = sighting
-        if lease.lease_owner is None or now - sighting.since >= after_s:
+        standstill = seen.get(lease.lease_key)
+        if standstill is None or standstill.lease_counter != lease.lease_counter:
+            standstill = Standstill(lease.lease_counter, now)
+        standstills[lease.lease_key] = standstill
+        if lease.lease_owner is None or now - standstill.since >= after_s:
             found.append(lease)
-    return tuple(found), sightings
+    return tuple(found), standstills

@@ -74,12 +74,12 @@ def fleet_version(items: Mapping[str, Mapping[str, Any] | None]) -> FleetVersion
     return version
 
 
-def check_stream_mode(leases: Iterable[Lease], identifier: str | None) -> None:
+def check_stream_mode(leases: Iterable[Lease], *, is_multi_stream: bool) -> None:
     """Make sure that the table's keys are of the kind that this worker writes.
 
     Args:
         leases: all rows.
-        identifier: ``account:stream:epoch`` of the configured stream, None = single-stream mode.
+        is_multi_stream: this worker writes keys ``account:stream:epoch:shardId``, not ``shardId``.
 
     Raises:
         UnservableFleet: the table was written in the other mode. Its leases would be invisible, so
@@ -89,15 +89,15 @@ def check_stream_mode(leases: Iterable[Lease], identifier: str | None) -> None:
         is_multi = lease.stream_identifier is not None or bool(
             _MULTI_STREAM_KEY.match(lease.lease_key)
         )
-        if is_multi and identifier is None:
+        if is_multi and not is_multi_stream:
             raise UnservableFleet(
                 f"the lease table has rows of a multi-stream application ({lease.lease_key}), but "
                 "this configuration is for a single stream. Give it an applicationName of its own, "
                 "or delete the rows if that application is gone"
             )
-        if not is_multi and identifier is not None:
+        if not is_multi and is_multi_stream:
             raise UnservableFleet(
                 f"the lease table has rows of a single-stream application ({lease.lease_key}), but "
-                f"this configuration writes keys like {identifier}:{lease.lease_key}. Give it an "
-                "applicationName of its own, or configure it for a single stream"
+                f"this configuration writes keys like account:stream:epoch:{lease.lease_key}. Give "
+                "it an applicationName of its own, or configure it for a single stream"
             )

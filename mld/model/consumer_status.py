@@ -11,6 +11,7 @@ class ConsumerStatus:
     """What ``/leases`` shows of a shard. Ages are in seconds.
 
     Attributes:
+        stream: name of the shard's stream.
         state: name of a :class:`~mld.decide.lifecycle.ConsumerState`.
         reason: why it stops, None while it does not.
         held_s: since this hold of the lease began.
@@ -32,6 +33,7 @@ class ConsumerStatus:
     lease_key: str
     shard_id: str
     state: str
+    stream: str = ""
     reason: str | None = None
     held_s: float = 0.0
     millis_behind_latest: int | None = None

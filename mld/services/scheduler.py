@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mld.services.consuming.shard_consumer import ShardConsumer
     from mld.services.leases.lease_coordinator import LeaseCoordinator
     from mld.services.shards.lease_cleanup import LeaseCleanup
-    from mld.services.shards.shard_syncer import ShardSyncer
+    from mld.services.stream_context import StreamRegistry
 
 log = logging.getLogger(__name__)
 
@@ -56,12 +56,13 @@ class SchedulerParts:
     """What a Scheduler runs; built by ``mld.app``.
 
     Attributes:
+        streams: those that it reads; each has its loops.
         loops: name and coroutine function of every further service loop.
         new_consumer: makes the consumer of a lease that was just gained.
     """
 
     coordinator: LeaseCoordinator
-    syncer: ShardSyncer
+    streams: StreamRegistry
     cleanup: LeaseCleanup
     new_consumer: Callable[[HeldLease], ShardConsumer]
     loops: tuple[tuple[str, Callable[[], Coroutine[Any, Any, None]]], ...] = ()
@@ -144,7 +145,7 @@ class Scheduler:
             MldError: initialization failed for another reason.
         """
         start = WorkerStart(
-            self._config, self._parts.coordinator, self._parts.syncer, self._metrics
+            self._config, self._parts.coordinator, self._parts.streams, self._metrics
         )
         if not await start.run_unless(self._stop_requested):
             # Rows that named us from the start on are released like any other.
@@ -157,8 +158,9 @@ class Scheduler:
                 group.create_task(self._guarded(name, loop), name=name)
                 for name, loop in (
                     ("coordinator", self._parts.coordinator.run),
-                    ("shard-syncer", self._parts.syncer.run),
                     ("lease-cleanup", self._parts.cleanup.run),
+                    *(("shard-syncer", one.syncer.run) for one in self._parts.streams),
+                    *(("stream-watch", one.presence.run) for one in self._parts.streams),
                     *self._parts.loops,
                 )
             ]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mld.model.config import Config
     from mld.ports.metrics import Metrics
     from mld.services.leases.lease_coordinator import LeaseCoordinator
-    from mld.services.shards.shard_syncer import ShardSyncer
+    from mld.services.stream_context import StreamRegistry
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +33,13 @@ class WorkerStart:
         self,
         config: Config,
         coordinator: LeaseCoordinator,
-        syncer: ShardSyncer,
+        streams: StreamRegistry,
         metrics: Metrics,
     ) -> None:
         """Nothing happens before :meth:`run_unless`."""
         self._config = config
         self._coordinator = coordinator
-        self._syncer = syncer
+        self._streams = streams
         self._metrics = metrics
         self._failure: Exception | None = None
 
@@ -77,7 +77,8 @@ class WorkerStart:
             attempt += 1
             try:
                 await self._coordinator.start()
-                await self._syncer.sync_if_empty()
+                for context in self._streams:
+                    await context.syncer.sync_if_empty()
             except AwsError as error:
                 self._metrics.add("Scheduler:Initialize", "Initialize.Success", 0)
                 attempts = self._attempts(error)

@@ -23,6 +23,7 @@ from mld.services.leases.lease_coordinator import LeaseCoordinator, watch_table
 from mld.services.leases.lease_renewer import LeaseRenewer
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.leases.lease_taker import LeaseTaker
+from mld.services.leases.unreadable_rows import UnreadableRows
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.dynamodb_model import DynamoDbModel
@@ -154,12 +155,13 @@ class World:
         return FakeDynamoDb(self.model, before=before, after=after)
 
     def store(self, worker: str = "me") -> LeaseStore:
-        return LeaseStore(self.dynamodb(worker), self.config, self.stream, self.clock)
+        return LeaseStore(self.dynamodb(worker), self.config, self.clock)
 
     def worker(self, worker: str, seed: int = 0) -> TakingWorker:
         dynamodb = self.dynamodb(worker)
         rng = random.Random(f"{worker} {seed}")
-        store = LeaseStore(dynamodb, self.config, self.stream, self.clock)
+        unreadable = UnreadableRows(TABLE, self.conditions, self.clock, self.metrics)
+        store = LeaseStore(dynamodb, self.config, self.clock, unreadable)
         renewer = LeaseRenewer(
             store, self.config, worker, self.clock, rng, CountingIds(worker), self.metrics
         )
@@ -168,7 +170,14 @@ class World:
             renewer,
             LeaseTaker(store, renewer, self.config, worker, self.clock, rng, self.metrics),
             LeaderElector(store, worker, self.clock),
-            FleetWatch(dynamodb, store, TABLE, self.clock, "CLIENT_VERSION_CONFIG_3X"),
+            FleetWatch(
+                dynamodb,
+                store,
+                TABLE,
+                self.clock,
+                "CLIENT_VERSION_CONFIG_3X",
+                is_multi_stream=self.stream.identifier is not None,
+            ),
             watch_table(store, renewer, self.conditions, self.clock, rng),
         )
 

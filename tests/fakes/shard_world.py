@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
 from mld.local.kinesis.model import KinesisModel
 from mld.local.kinesis.port import FakeKinesis
@@ -24,6 +24,8 @@ from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd
 from mld.services.shards.shard_syncer import ShardSyncer
 from mld.services.shards.stream_presence import StreamPresence
+from mld.services.shards.stream_source import StreamSource
+from mld.services.stream_context import StreamContext, StreamRegistry
 from tests.fakes.lease_world import TABLE, World
 from tests.sim.loop import run
 
@@ -44,6 +46,10 @@ def simulated(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]
         run(test(*args, **kwargs))
 
     return wrapper
+
+
+def _no_publisher(shard_id: str) -> NoReturn:
+    raise AssertionError(f"nobody reads {shard_id} here")
 
 
 class Leader:
@@ -87,9 +93,7 @@ class ShardWorld(World):
             self.create_stream(shards)
         worker = self.worker("me")
         self.lease_store, self.renewer = worker.store, worker.renewer
-        self.detector = ShardDetector(
-            self.kinesis, self.stream, self.config_tree.shards, self.clock, self.rng
-        )
+        self.detector = ShardDetector(self.kinesis, self.stream, self.config_tree.shards, self.rng)
         self.presence = StreamPresence(
             self.kinesis,
             self.stream,
@@ -99,22 +103,31 @@ class ShardWorld(World):
             self.clock,
             self.rng,
         )
+        self.source = StreamSource(
+            stream=self.stream,
+            position=self.config_tree.stream.initial_position,
+            detector=self.detector,
+            presence=self.presence,
+        )
+        self.streams = StreamRegistry()
         self.cleanup = LeaseCleanup(
-            self.lease_store,
-            self.detector,
-            self.presence,
-            self.config_tree.shards,
-            self.clock,
-            self.renewer,
+            self.lease_store, self.streams, self.config_tree.shards, self.clock, self.renewer
         )
         self.syncer = self.new_syncer()
+        self.streams.add(
+            StreamContext(
+                source=self.source,
+                syncer=self.syncer,
+                publishers=_no_publisher,
+                metrics=self.metrics,
+            )
+        )
 
     def new_syncer(self) -> ShardSyncer:
         """That of another worker, or of the next process."""
         return ShardSyncer(
             self.lease_store,
-            self.detector,
-            self.presence,
+            self.source,
             self.leader,
             self.config_tree,
             self.clock,

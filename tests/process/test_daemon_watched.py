@@ -61,11 +61,14 @@ def test_health_and_leases_over_http(new_app: Callable[..., Application]) -> Non
     assert [lease["shard_id"] for lease in body["leases"]] == [shard_id(0), shard_id(1)]
     for lease in body["leases"]:
         assert lease["state"] == "PROCESSING"
+        assert lease["stream"] == app.name
         assert lease["millis_behind_latest"] == 0
         assert lease["last_batch_age_s"] >= 0
         assert lease["checkpoint"] == app.items()[lease["lease_key"]]["checkpoint"]
         assert (lease["restarts"], lease["blocked_by"], lease["last_error"]) == (0, None, None)
     assert {lease["child_pid"] for lease in body["leases"]} == set(child_pids(run))
+    assert body["unreadable"] == []
+    assert f'"stream": "{app.name}", "shard": "{shard_id(0)}"' in run.output
     assert get(address, "/other")[0] == 404
     assert run.stop() == 0, run.output
     assert get(address, "/livez") == (0, {})

@@ -106,7 +106,8 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
     worker = world.worker
     assert worker.metrics is None
     about = {"worker_id": "w1", "application": "app", "stream": "orders"}
-    assert worker.status() == {**about, "state": "starting", "leases": []}
+    nothing: dict[str, Any] = {"unreadable": [], "leases": []}
+    assert worker.status() == {**about, "state": "starting", **nothing}
     stored = world.put()
     running = asyncio.create_task(worker.scheduler.run())
     await asyncio.sleep(5)
@@ -123,6 +124,7 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
     assert ages["reading_fails_s"] is ages["child_failure_age_s"] is None
     assert lease == {
         "lease_key": FIRST,
+        "stream": "orders",
         "shard_id": FIRST,
         "checkpoint": stored,
         "state": "PROCESSING",
@@ -136,8 +138,27 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
     }
     worker.scheduler.stop()
     assert (await running).complete
-    assert worker.status() == {**about, "state": "stopped", "leases": []}
+    assert worker.status() == {**about, "state": "stopped", **nothing}
     assert world.cloudwatch.requests == []
+
+
+@simulated
+async def test_rows_that_cannot_be_read_are_shown_and_make_the_worker_unready():
+    world = World(ScriptedChildren(polite))
+    world.put()
+    running = asyncio.create_task(world.worker.scheduler.run())
+    await asyncio.sleep(5)
+    row = {"leaseKey": {"S": SECOND}, "leaseCounter": {"S": "many"}}
+    await world.dynamodb.put_item(TableName="app", Item=row)
+    await asyncio.sleep(60)
+    (shown,) = world.worker.status()["unreadable"]
+    assert shown["lease_key"] == SECOND
+    assert "leaseCounter" in shown["why"]
+    (reason,) = world.worker.readiness().reasons
+    assert reason.reason is Reason.UNREADABLE_ROWS
+    assert SECOND in reason.message
+    world.worker.scheduler.stop()
+    await running
 
 
 @simulated

@@ -12,23 +12,31 @@ from protocol import CAPABILITIES
 if TYPE_CHECKING:
     from mld.model.lease import Lease
     from mld.model.sequence import ExtendedSequenceNumber
+    from mld.model.stream import Stream
     from mld.services.consuming.checkpointer import Checkpointer
     from mld.services.consuming.consumer_parts import ConsumerParts
+    from mld.services.stream_context import StreamContext
 
 
 class ChildPipeline:
     """Started together, so that the first answer is there when the child is."""
 
-    def __init__(self, lease: Lease, parts: ConsumerParts, checkpointer: Checkpointer) -> None:
+    def __init__(
+        self,
+        lease: Lease,
+        parts: ConsumerParts,
+        stream_context: StreamContext,
+        checkpointer: Checkpointer,
+    ) -> None:
         """Nothing happens before :meth:`start_fetching` and the processor's ``initialize``."""
-        self.publisher = parts.publishers(lease.shard_id)
+        self.publisher = stream_context.publishers(lease.shard_id)
         self.processor = RecordProcessor(
             lease.shard_id,
             parts.config.child,
             parts.launcher,
             checkpointer,
             parts.runtime.clock,
-            _environment(lease, parts),
+            _environment(lease, parts, stream_context.stream),
         )
         self._name = f"fetch {lease.lease_key}"
         self._fetching: asyncio.Task[None] | None = None
@@ -52,13 +60,13 @@ class ChildPipeline:
         await self.publisher.close()
 
 
-def _environment(lease: Lease, parts: ConsumerParts) -> dict[str, str]:
+def _environment(lease: Lease, parts: ConsumerParts, stream: Stream) -> dict[str, str]:
     """For the child; nothing reads it but the user's program, if it likes."""
     config = parts.config
     return ChildFacts(
         shard_id=lease.shard_id,
         lease_key=lease.lease_key,
-        stream_name=parts.stream.name,
+        stream_name=stream.name,
         application_name=config.application_name,
         worker_id=config.worker_id,
         pid=parts.pid,

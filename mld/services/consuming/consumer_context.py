@@ -28,6 +28,7 @@ class ConsumerContext:
 
     Attributes:
         held: the lease as it was when the hold began; :meth:`current` has the newest.
+        stream_context: what belongs to the lease's stream.
         shutdown: whether and why the consumer ends.
         parents_wakeup: ends the wait for parents: one may have finished, or there is a reason to end.
         lane: child and fetching; None while there is no child.
@@ -41,14 +42,16 @@ class ConsumerContext:
         """Begin at the lease's checkpoint.
 
         Raises:
-            LeaseLost: the row of the lease has no checkpoint.
+            LeaseLost: the row of the lease has no checkpoint, or its stream is none of this worker's.
         """
         self.held = held
         self.parts = parts
+        self.stream_context = parts.streams.of(held.lease)
         self.lease_key = held.lease.lease_key
         self.shard_id = held.lease.shard_id
         self.shutdown = ConsumerShutdown(self._end_waits)
-        clock, metrics = parts.runtime.clock, parts.runtime.metrics
+        clock = parts.runtime.clock
+        metrics = self.stream_context.metrics
         self.metrics = ConsumerMetrics(self.shard_id, clock, metrics)
         self.checkpointer = Checkpointer(
             held,

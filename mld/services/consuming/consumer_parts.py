@@ -10,13 +10,12 @@ from mld.services.consuming.line_writer import LineWriter
 
 if TYPE_CHECKING:
     from mld.model.config import Config
-    from mld.model.stream import Stream
     from mld.ports.children import ChildLauncher
     from mld.services.leases.lease_renewer import LeaseRenewer
-    from mld.services.retrieval.records_publisher import PublisherFactory
     from mld.services.runtime import Runtime
     from mld.services.shards.lease_cleanup import LeaseCleanup
     from mld.services.shards.shard_end import ShardEnd
+    from mld.services.stream_context import StreamRegistry
 
 
 class EndNotCheckpointed(ChildFailed):
@@ -44,8 +43,7 @@ class ConsumerParts:
     """What all consumers of a process share; make it once.
 
     Attributes:
-        stream: named to the children.
-        publishers: makes what gets a shard's records.
+        streams: finds the stream of a lease.
         pid: process id of the daemon, for children that outlive it if they don't look.
         lines: made here, because large conversions of all shards wait for each other in it.
         latest_starts: by lease key, the row's count of owner switches and when this process began
@@ -57,8 +55,7 @@ class ConsumerParts:
 
     config: Config
     runtime: Runtime
-    stream: Stream
-    publishers: PublisherFactory
+    streams: StreamRegistry
     renewer: LeaseRenewer
     shard_end: ShardEnd
     cleanup: LeaseCleanup

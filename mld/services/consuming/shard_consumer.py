@@ -23,6 +23,7 @@ from mld.errors import (
 )
 from mld.model.consumer_status import ConsumerStatus
 from mld.model.intent import BrokenIntent
+from mld.ports.log_facts import logging_with
 from mld.services.consuming.batch_feed import BatchFeed
 from mld.services.consuming.child_pipeline import ChildPipeline
 from mld.services.consuming.consumer_context import ConsumerContext
@@ -42,11 +43,12 @@ class ShardConsumer:
         """Nothing happens before :meth:`run`.
 
         Raises:
-            LeaseLost: the row of the lease has no checkpoint.
+            LeaseLost: the row of the lease has no checkpoint, or its stream is none of this worker's.
         """
         self.lease_key = held.lease.lease_key
         self.shard_id = held.lease.shard_id
         self._context = ConsumerContext(held, parts)
+        self.stream_name = self._context.stream_context.stream.name
         self._closing = ShardClosing(self._context)
         self._feed = BatchFeed(self._context, self._closing)
         self._parts = parts
@@ -79,6 +81,7 @@ class ShardConsumer:
 
         return ConsumerStatus(
             lease_key=self.lease_key,
+            stream=self.stream_name,
             shard_id=self.shard_id,
             state=self._state.value,
             reason=None if context.shutdown.reason is None else context.shutdown.reason.name,
@@ -116,6 +119,15 @@ class ShardConsumer:
             context.shutdown.shard_ended()
             self._parts.cleanup.enqueue(context.held.lease)
             return ShutdownReason.SHARD_END
+        with logging_with(stream=self.stream_name, shard=self.shard_id):
+            failure = await self._live()
+        if failure is not None:
+            raise failure
+        return context.shutdown.reason or ShutdownReason.LEASE_LOST
+
+    async def _live(self) -> ChildFailed | None:
+        """Walk to the end; the failure that ended it, if one did."""
+        context = self._context
         failure: ChildFailed | None = None
         async with asyncio.TaskGroup() as group:
             self._group = group
@@ -127,9 +139,7 @@ class ShardConsumer:
                 if context.lane is not None:
                     context.lane.processor.kill()
                 await context.stop_fetching()
-        if failure is not None:
-            raise failure
-        return context.shutdown.reason or ShutdownReason.LEASE_LOST
+        return failure
 
     async def _walk(self) -> None:
         context = self._context
@@ -193,7 +203,9 @@ class ShardConsumer:
         held = context.current()
         if held is None:
             return Outcome.AGAIN
-        lane = context.lane = ChildPipeline(context.held.lease, self._parts, context.checkpointer)
+        lane = context.lane = ChildPipeline(
+            context.held.lease, self._parts, context.stream_context, context.checkpointer
+        )
         intent = held.lease.intent
         if isinstance(intent, BrokenIntent):
             raise self._unreadable(intent)

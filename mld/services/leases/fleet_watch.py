@@ -41,6 +41,8 @@ class FleetWatch:
         application_name: str,
         clock: Clock,
         client_version_config: str | None = None,
+        *,
+        is_multi_stream: bool = False,
     ) -> None:
         """Watch the table of ``store`` and ``<application_name>-CoordinatorState``.
 
@@ -51,12 +53,14 @@ class FleetWatch:
             clock: measures the minute.
             client_version_config: ``clientVersionConfig`` of the file, only to say once that 2.x
                 rows are written whatever it asks for; None = say nothing.
+            is_multi_stream: the keys of this worker's leases name their stream.
         """
         self._dynamodb = dynamodb
         self._store = store
         self._coordinator_table = f"{application_name}-CoordinatorState"
         self._clock = clock
         self._client_version_config = client_version_config
+        self._is_multi_stream = is_multi_stream
         self._items_due_at = 0.0
         self._is_denied = False
         self._version: FleetVersion | None = None
@@ -93,7 +97,7 @@ class FleetWatch:
                     )
 
     def _look_at(self, scan: TableScan) -> None:
-        check_stream_mode(scan.leases, self._store.stream.identifier)
+        check_stream_mode(scan.leases, is_multi_stream=self._is_multi_stream)
         self._judge({self._store.table_name: scan.foreign.get(MIGRATION_KEY)})
 
     async def _look_at_items(self) -> None:

@@ -11,18 +11,18 @@ from mld.services.leases.leader_elector import LeaderElector
 from mld.services.leases.lease_renewer import LeaseRenewer
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.leases.lease_taker import LeaseTaker
+from mld.services.leases.unreadable_rows import UnreadableRows
 from mld.services.presence_watch import PresenceWatch
 
 if TYPE_CHECKING:
     import random
 
     from mld.model.config import Config
-    from mld.model.stream import Stream
     from mld.ports.aws import DynamoDb
-    from mld.ports.clock import Clock, IdSource
-    from mld.ports.metrics import Metrics
+    from mld.ports.clock import Clock
     from mld.services.conditions import Conditions
     from mld.services.leases.lease_acquisition import LeaseAcquisition
+    from mld.services.runtime import Runtime
 
 
 class LeaseCoordinator:
@@ -56,24 +56,37 @@ class LeaseCoordinator:
         cls,
         dynamodb: DynamoDb,
         config: Config,
-        stream: Stream,
-        clock: Clock,
-        rng: random.Random,
-        ids: IdSource,
-        metrics: Metrics,
+        runtime: Runtime,
         conditions: Conditions,
+        *,
+        is_multi_stream: bool = False,
     ) -> LeaseCoordinator:
-        """Build all parts for a worker that takes its share of the leases, as 2.x workers do."""
+        """Build all parts for a worker that takes its share of the leases, as 2.x workers do.
+
+        Args:
+            dynamodb: where the table is.
+            config: the effective configuration.
+            runtime: clock, chance, ids, metrics.
+            conditions: for ``/readyz``.
+            is_multi_stream: lease keys name their stream.
+        """
         worker, leases = config.worker_id, config.leases
-        store = LeaseStore(dynamodb, leases, stream, clock)
-        renewer = LeaseRenewer(store, leases, worker, clock, rng, ids, metrics)
+        clock, rng, metrics = runtime.clock, runtime.rng, runtime.metrics
+        unreadable = UnreadableRows(leases.table_name, conditions, clock, metrics)
+        store = LeaseStore(dynamodb, leases, clock, unreadable)
+        renewer = LeaseRenewer(store, leases, worker, clock, rng, runtime.ids, metrics)
         return cls(
             store,
             renewer,
             LeaseTaker(store, renewer, leases, worker, clock, rng, metrics),
             LeaderElector(store, worker, clock),
             FleetWatch(
-                dynamodb, store, config.application_name, clock, config.client_version_config
+                dynamodb,
+                store,
+                config.application_name,
+                clock,
+                config.client_version_config,
+                is_multi_stream=is_multi_stream,
             ),
             watch_table(store, renewer, conditions, clock, rng),
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from mld.model.lease import Lease
     from mld.ports.aws import DynamoDb
     from mld.ports.clock import Clock
-
-log = logging.getLogger(__name__)
 
 #: One scan segment per so many bytes, at most 32 (LeaseTableScanSegmentResolver, 3.5.1).
 SEGMENT_BYTES = 0.2 * 2**30
@@ -46,14 +43,13 @@ class TableScan:
 
 
 class TableScanner:
-    """Scans; skips what is no lease and reports what is a broken one."""
+    """Scans; sorts leases, items that are none, and leases that can't be read."""
 
     def __init__(self, dynamodb: DynamoDb, config: LeaseConfig, clock: Clock) -> None:
         """Scan ``config.table_name``."""
         self._dynamodb = dynamodb
         self._config = config
         self._clock = clock
-        self._reported: set[tuple[str, str]] = set()
 
     async def scan(self, size_bytes: int) -> TableScan:
         """Read the table, eventually consistent, page by page.
@@ -107,15 +103,7 @@ class TableScanner:
                 leases.append(lease_from_item(item))
             except MalformedData as error:
                 broken.append((item_key(item), str(error)))
-        self._report(broken)
         return TableScan(tuple(leases), foreign, tuple(broken), started_at, self._clock.monotonic())
-
-    def _report(self, broken: list[tuple[str, str]]) -> None:
-        """Say once what is wrong with a row; every worker meets it at every scan."""
-        for key, why in broken:
-            if (key, why) not in self._reported:
-                log.error("Skipping the row %s of %s: %s", key, self._config.table_name, why)
-        self._reported = set(broken)
 
 
 def segments_for(size_bytes: int) -> int:

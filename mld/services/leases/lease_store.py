@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from mld.model.lease_writes import LeaseWrite
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.shard import HashRange
-    from mld.model.stream import Stream
     from mld.ports.aws import DynamoDb
     from mld.ports.clock import Clock
+    from mld.services.leases.unreadable_rows import UnreadableRows
 
 log = logging.getLogger(__name__)
 
@@ -68,15 +68,26 @@ class LeaseStore:
     """
 
     def __init__(
-        self, dynamodb: DynamoDb, config: LeaseConfig, stream: Stream, clock: Clock
+        self,
+        dynamodb: DynamoDb,
+        config: LeaseConfig,
+        clock: Clock,
+        unreadable: UnreadableRows | None = None,
     ) -> None:
-        """Use the table ``config.table_name``."""
+        """Use the table ``config.table_name``.
+
+        Args:
+            dynamodb: where it is.
+            config: names the table.
+            clock: for the age of scans.
+            unreadable: told of what each scan could not read.
+        """
         self._dynamodb = dynamodb
         #: Name of the lease table.
         self.table_name = config.table_name
         self._table = LeaseTable(dynamodb, config, clock)
         self._scanner = TableScanner(dynamodb, config, clock)
-        self.stream = stream
+        self._unreadable = unreadable
         #: The latest finished scan, whoever asked for it.
         self.last_scan: TableScan | None = None
         #: Woken after every scan; waited for by the fleet watch.
@@ -101,6 +112,8 @@ class LeaseStore:
         except NotFound:
             self.table_doubted.wake()
             raise
+        if self._unreadable is not None:
+            self._unreadable.note(self.last_scan.broken)
         self.scanned.wake()
         return self.last_scan
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.audit import (
     HoleTracker,
-    Sighting,
+    Standstill,
     abandoned,
     active,
     fill_hash_ranges,
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from mld.model.config import Config
     from mld.model.lease import Lease
     from mld.model.shard import HashRange
-    from mld.model.stream import Stream
     from mld.ports.clock import Clock
     from mld.services.leases.lease_store import LeaseStore
-    from mld.services.shards.shard_detector import ShardDetector
+    from mld.services.shards.stream_source import StreamSource
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +37,7 @@ class LeaseAuditor:
     def __init__(
         self,
         store: LeaseStore,
-        detector: ShardDetector,
-        stream: Stream,
+        source: StreamSource,
         config: Config,
         clock: Clock,
         *,
@@ -47,14 +45,14 @@ class LeaseAuditor:
     ) -> None:
         """Audit one stream; the arguments are those of ``ShardSyncer``."""
         self._store = store
-        self._detector = detector
-        self._stream = stream
+        self._detector = source.detector
+        self._stream = source.stream
         self._config = config.shards
         self._stands_still_s = 2 * max(config.leases.failover_s, config.shards.audit_interval_s)
         self._clock = clock
         self._on_abandoned = on_abandoned
         self._tracker = HoleTracker()
-        self._sightings: dict[str, Sighting] = {}
+        self._standstills: dict[str, Standstill] = {}
 
     @property
     def sees_hole(self) -> bool:
@@ -63,7 +61,7 @@ class LeaseAuditor:
 
     def forget(self) -> None:
         """Start from zero; for a worker that does not lead (any more)."""
-        self._tracker, self._sightings = HoleTracker(), {}
+        self._tracker, self._standstills = HoleTracker(), {}
 
     async def look(self, leases: tuple[Lease, ...]) -> str | None:
         """Why a sync is needed now, or None.
@@ -114,8 +112,8 @@ class LeaseAuditor:
     def _report_abandoned(self, leases: tuple[Lease, ...]) -> None:
         if self._on_abandoned is None:
             return
-        found, self._sightings = abandoned(
-            leases, self._sightings, self._clock.monotonic(), self._stands_still_s
+        found, self._standstills = abandoned(
+            leases, self._standstills, self._clock.monotonic(), self._stands_still_s
         )
         for lease in found:
             self._on_abandoned(lease)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from mld.ports.clock import Clock
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore
-    from mld.services.shards.shard_detector import ShardDetector
-    from mld.services.shards.stream_presence import StreamPresence
+    from mld.services.shards.stream_source import StreamSource
+    from mld.services.stream_context import StreamRegistry
 
 log = logging.getLogger(__name__)
 
@@ -50,26 +50,23 @@ class LeaseCleanup:
     def __init__(
         self,
         store: LeaseStore,
-        detector: ShardDetector,
-        presence: StreamPresence,
+        streams: StreamRegistry,
         config: ShardConfig,
         clock: Clock,
         renewer: LeaseRenewer,
     ) -> None:
-        """Clean up the leases of one stream.
+        """Clean up the leases of all streams of a worker.
 
         Args:
             store: the lease table.
-            detector: of the stream.
-            presence: of the stream; nothing is deleted while it is gone.
+            streams: finds a lease's stream; nothing is deleted while that is gone.
             config: the intervals.
             clock: measures them.
             renewer: deletes, so that a row of ours is not taken for a lost lease.
         """
         self._store = store
         self._renewer = renewer
-        self._presence = presence
-        self._detector = detector
+        self._streams = streams
         self._config = config
         self._clock = clock
         self._queue: dict[str, Lease] = {}
@@ -103,13 +100,12 @@ class LeaseCleanup:
         times = self._times = self._times or CleanupTimes(now, now)
         if not self._queue or not (self._completed_is_due(times) or self._garbage_is_due(times)):
             return CleanupOutcome(waiting=self.queued)
-        try:
-            await self._presence.check()
-        except MldError as error:
-            log.warning("No lease is cleaned up yet: %s", error)
-            return CleanupOutcome(waiting=self.queued)
+        absent = await self._absent_streams()
         results: dict[_Result, list[str]] = {result: [] for result in _Result}
-        for key in tuple(self._queue):
+        for key, queued in tuple(self._queue.items()):
+            if queued.stream_identifier in absent:
+                results[_Result.WAITS].append(key)
+                continue
             try:
                 result = await self._clean(key, times)
             except MldError as error:
@@ -129,6 +125,22 @@ class LeaseCleanup:
         )
         self._times = times.after(outcome, self._clock.monotonic())
         return outcome
+
+    async def _absent_streams(self) -> frozenset[str | None]:
+        """Identifiers of the queued leases' streams that are not known to be there."""
+        absent = []
+        for identifier, lease in {
+            one.stream_identifier: one for one in self._queue.values()
+        }.items():
+            try:
+                await self._source(lease).presence.check()
+            except MldError as error:
+                log.warning("No lease of this stream is cleaned up yet: %s", error)
+                absent.append(identifier)
+        return frozenset(absent)
+
+    def _source(self, lease: Lease) -> StreamSource:
+        return self._streams.of(lease).source
 
     def _completed_is_due(self, times: CleanupTimes) -> bool:
         return self._config.cleanup_completed and is_due(
@@ -158,14 +170,14 @@ class LeaseCleanup:
                 return _Result.COMPLETED
         if not was_asked and self._garbage_is_due(times):
             try:
-                await self._detector.children_of(lease.shard_id)
+                await self._source(lease).detector.children_of(lease.shard_id)
             except NotFound:
                 return await self._delete_garbage(lease)
         return _Result.WAITS
 
     async def _learn_children(self, lease: Lease) -> Lease:
         """The lease with the children that Kinesis tells, also written to its row."""
-        children = await self._detector.children_of(lease.shard_id)
+        children = await self._source(lease).detector.children_of(lease.shard_id)
         if not children:
             return lease
         shard_ids = tuple(sorted(child.shard_id for child in children))
@@ -174,7 +186,7 @@ class LeaseCleanup:
 
     async def _delete_completed(self, lease: Lease) -> bool:
         child_ids = lease.child_shard_ids or listed_children(
-            lease.shard_id, await self._detector.list_shards()
+            lease.shard_id, await self._source(lease).detector.list_shards()
         )
         children = {key: await self._row(lease, key) for key in child_ids}
         parents = {key: await self._row(lease, key) for key in lease.parent_shard_ids}
@@ -184,7 +196,7 @@ class LeaseCleanup:
             log.log(level, "Lease %s stays: %s", lease.lease_key, why)
             return False
         if not child_ids:
-            await self._presence.check()
+            await self._source(lease).presence.check()
             log.error("Deleting lease %s although it has no children", lease.lease_key)
         return await self._renewer.delete_finished(lease.lease_key)
 
@@ -194,9 +206,10 @@ class LeaseCleanup:
         Raises:
             ResourceMissing: it was the whole stream: its leases stay.
         """
-        if not await self._presence.is_trimmed(lease.shard_id):
+        source = self._source(lease)
+        if not await source.presence.is_trimmed(lease.shard_id):
             return _Result.WAITS
-        shards = await self._detector.list_shards()
+        shards = await source.detector.list_shards()
         known = {shard.shard_id for shard in shards}
         for child in lease.child_shard_ids or listed_children(lease.shard_id, shards):
             if child in known and await self._row(lease, child) is None:

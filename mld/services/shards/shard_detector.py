@@ -1,8 +1,8 @@
-"""Asks Kinesis which shards a stream has, and remembers the answer for a while.
+"""Asks Kinesis which shards a stream has.
 
 Source: KinesisShardDetector.java (KCL 3.5.1): 127-177, 215-363. Different on purpose: passing
-failures are retried with a growing pause (Java retries LimitExceeded only), a stream that is not
-ready is an error of its own (Java: null), and a filtered list never replaces the remembered one.
+failures are retried with a growing pause (Java retries LimitExceeded only), and a stream that is not
+ready is an error of its own (Java: null). No list is remembered here: nobody asks for single shards.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from mld.errors import (
     InUse,
     LimitExceeded,
     MalformedData,
-    NotFound,
     ServiceError,
     StreamNotReady,
     Throttled,
@@ -30,21 +29,12 @@ from mld.model.wire import read_batch
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Mapping
 
     from mld.model.config import ShardConfig
     from mld.model.stream import Stream
     from mld.ports.aws import Kinesis
-    from mld.ports.clock import Clock
 
 log = logging.getLogger(__name__)
-
-#: Age of the remembered list from which a miss lists again; misses that force it before.
-#: Source: listShardsCacheAllowedAgeInSeconds, maxCacheMissesBeforeReload.
-CACHE_AGE_S = 30.0
-CACHE_MISSES = 1000
-#: Every so many misses one is worth a warning. Source: cacheMissWarningModulus.
-CACHE_WARN_EVERY = 250
 
 #: Listings that may fail in a row for passing reasons; their pauses add up to 8-16 s.
 TRANSIENT_ATTEMPTS = 6
@@ -77,19 +67,14 @@ class ShardDetector:
         kinesis: Kinesis,
         stream: Stream,
         config: ShardConfig,
-        clock: Clock,
         rng: random.Random,
     ) -> None:
         """Detect the shards of a stream; no call is made yet."""
         self._kinesis = kinesis
-        self.stream = stream
+        self._stream = stream
         self._config = config
-        self._clock = clock
         self._rng = rng
         self._turn = asyncio.Lock()
-        self._cache: Mapping[str, Shard] = {}
-        self._cached_at: float | None = None
-        self._misses = 0
 
     async def list_shards(self, shard_filter: dict[str, Any] | None = None) -> tuple[Shard, ...]:
         """All pages of ListShards, in the order of the answer.
@@ -106,30 +91,6 @@ class ShardDetector:
         async with self._turn:
             return await self._list(shard_filter)
 
-    async def find(self, shard_id: str) -> Shard | None:
-        """The shard as remembered, listing anew when it is unknown and the list is old.
-
-        Returns:
-            None when the shard is not listed, or the stream is missing or not ready.
-
-        Raises:
-            AwsError: listing failed; ask again, the shard may exist.
-        """
-        async with self._turn:
-            shard = self._cache.get(shard_id)
-            if shard is not None:
-                return shard
-            if not self._may_refresh():
-                return None
-            try:
-                await self._list(None)
-            except (NotFound, StreamNotReady) as error:
-                log.warning("Shard %s cannot be looked up: %s", shard_id, error)
-                return None
-            if shard_id not in self._cache:
-                log.warning("Shard %s of %s is not listed", shard_id, self.stream.name)
-            return self._cache.get(shard_id)
-
     async def children_of(self, shard_id: str) -> tuple[ChildShard, ...]:
         """The children of a closed shard, asked by reading at its end.
 
@@ -139,23 +100,14 @@ class ShardDetector:
             MalformedData: the answer contradicts itself.
         """
         answer = await self._kinesis.get_shard_iterator(
-            **self.stream.request(), ShardId=shard_id, ShardIteratorType="LATEST"
+            **self._stream.request(), ShardId=shard_id, ShardIteratorType="LATEST"
         )
         iterator = answer.get("ShardIterator")
         if not iterator:
             raise MalformedData(f"{shard_id}: GetShardIterator answered without an iterator")
-        arn = {"StreamARN": self.stream.arn} if self.stream.arn else {}
+        arn = {"StreamARN": self._stream.arn} if self._stream.arn else {}
         body = await self._kinesis.get_records(ShardIterator=iterator, **arn)
         return read_batch(body).child_shards
-
-    def _may_refresh(self) -> bool:
-        if self._cached_at is None:
-            return True
-        self._misses += 1
-        age_s = self._clock.monotonic() - self._cached_at
-        if self._misses % CACHE_WARN_EVERY == 0:
-            log.warning("%d look-ups of unlisted shards in %.0f s", self._misses, age_s)
-        return self._misses > CACHE_MISSES or age_s > CACHE_AGE_S
 
     async def _list(self, shard_filter: dict[str, Any] | None) -> tuple[Shard, ...]:
         """List, from the first page again after a passing failure."""
@@ -173,13 +125,11 @@ class ShardDetector:
                 log.warning("Listing shards again in %.1f s: %s", pause_s, error)
                 await asyncio.sleep(pause_s)
             else:
-                if shard_filter is None:
-                    self._remember(shards)
                 return shards
 
     async def _pages(self, shard_filter: dict[str, Any] | None) -> tuple[Shard, ...]:
         # Only the first page names the stream and the filter; the token carries both after it.
-        request: dict[str, Any] = dict(self.stream.request())
+        request: dict[str, Any] = dict(self._stream.request())
         if shard_filter is not None:
             request["ShardFilter"] = shard_filter
         shards: list[Shard] = []
@@ -207,13 +157,8 @@ class ShardDetector:
                 raise StreamNotReady(
                     error.operation,
                     error.code,
-                    f"stream {self.stream.name} is not in ACTIVE or UPDATING state",
+                    f"stream {self._stream.name} is not in ACTIVE or UPDATING state",
                 ) from error
-
-    def _remember(self, shards: tuple[Shard, ...]) -> None:
-        self._cache = {shard.shard_id: shard for shard in shards}
-        self._cached_at = self._clock.monotonic()
-        self._misses = 0
 
 
 def _is_transient(error: AwsError) -> bool:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
     from mld.services.leases.lease_store import LeaseStore
-    from mld.services.shards.shard_detector import ShardDetector
-    from mld.services.shards.stream_presence import StreamPresence
+    from mld.services.shards.stream_source import StreamSource
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +56,7 @@ class ShardSyncer:
     def __init__(
         self,
         store: LeaseStore,
-        detector: ShardDetector,
-        presence: StreamPresence,
+        source: StreamSource,
         elector: Leadership,
         config: Config,
         clock: Clock,
@@ -70,27 +68,24 @@ class ShardSyncer:
 
         Args:
             store: the lease table.
-            detector: lists the stream's shards.
-            presence: of the stream; a new one under its name gets no leases among the old ones.
+            source: the stream; a new one under its name gets no leases among the old ones.
             elector: only the leader audits.
-            config: sections ``stream``, ``shards`` and ``leases``.
+            config: sections ``shards`` and ``leases``.
             clock: for ages and durations.
             metrics: gets Java's data of ``ShardSyncTask`` and ``PeriodicShardSyncManager``.
             on_abandoned: told of finished leases that nobody holds, e.g. ``LeaseCleanup.enqueue``.
         """
         self._store = store
-        self._detector = detector
-        self._presence = presence
+        self._detector = source.detector
+        self._presence = source.presence
         self._elector = elector
-        stream = self._stream = detector.stream
+        self._stream = source.stream
         self._config = config.shards
-        self._sync = StreamSync(store, detector, stream, config, clock, metrics)
-        self._auditor = LeaseAuditor(
-            store, detector, stream, config, clock, on_abandoned=on_abandoned
-        )
+        self._sync = StreamSync(store, source, config, clock, metrics)
+        self._auditor = LeaseAuditor(store, source, config, clock, on_abandoned=on_abandoned)
         self._clock = clock
         self._metrics = metrics
-        self._position = config.stream.initial_position.checkpoint
+        self._position = source.position.checkpoint
         self._synced_at: float | None = None
         self._is_filling = False
 

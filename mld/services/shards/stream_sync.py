@@ -28,11 +28,10 @@ if TYPE_CHECKING:
     from mld.model.config import Config
     from mld.model.lease import Lease
     from mld.model.shard import Shard
-    from mld.model.stream import Stream
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
     from mld.services.leases.lease_store import LeaseStore
-    from mld.services.shards.shard_detector import ShardDetector
+    from mld.services.shards.stream_source import StreamSource
 
 log = logging.getLogger(__name__)
 
@@ -75,18 +74,17 @@ class StreamSync:
     def __init__(
         self,
         store: LeaseStore,
-        detector: ShardDetector,
-        stream: Stream,
+        source: StreamSource,
         config: Config,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
         """Sync one stream; the arguments are those of ``ShardSyncer``."""
         self._store = store
-        self._detector = detector
-        self._stream = stream
+        self._detector = source.detector
+        self._stream = source.stream
         self._config = config.shards
-        self._position = config.stream.initial_position
+        self._position = source.position
         self._clock = clock
         self._metrics = metrics
 

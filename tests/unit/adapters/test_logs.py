@@ -15,6 +15,7 @@ from mld.adapters.logs import (
     TextFormatter,
     set_up,
 )
+from mld.ports.log_facts import logging_with
 
 
 class Terminal(io.StringIO):
@@ -50,6 +51,15 @@ def test_a_json_line_carries_the_known_extras_under_short_names():
     assert (found["shard"], found["worker"], found["pid"]) == ("shardId-0", "w", 7)
     assert found["child_line"] == "hello"
     assert "payload" not in found
+
+
+def test_a_json_line_carries_the_stream_and_shard_of_its_task():
+    with logging_with(stream="orders", shard="shard-7"), logging_with(shard="shard-8"):
+        line = json.loads(JsonFormatter().format(record("a")))
+        other = json.loads(JsonFormatter().format(record("a", shard_id="shard-9")))
+    assert (line["stream"], line["shard"]) == ("orders", "shard-8")
+    assert (other["stream"], other["shard"]) == ("orders", "shard-9")
+    assert "stream" not in json.loads(JsonFormatter().format(record("a")))
 
 
 def test_a_json_line_is_one_line_of_ascii_whatever_it_says():

@@ -5,7 +5,7 @@ import pytest
 from mld.decide.audit import (
     Hole,
     HoleTracker,
-    Sighting,
+    Standstill,
     abandoned,
     active,
     fill_hash_ranges,
@@ -118,11 +118,11 @@ def test_a_finished_lease_is_abandoned_without_owner_or_when_its_counter_stands_
     free = lease(1, SHARD_END)
     found, seen = abandoned([held, free, lease(2)], {}, now=10.0, after_s=20.0)
     assert found == (free,)
-    assert seen == {"shardId-0": Sighting(4, 10.0), "shardId-1": Sighting(0, 10.0)}
+    assert seen == {"shardId-0": Standstill(4, 10.0), "shardId-1": Standstill(0, 10.0)}
     found, seen = abandoned([held], seen, now=29.9, after_s=20.0)
     assert found == ()
     found, seen = abandoned([held], seen, now=30.0, after_s=20.0)
     assert found == (held,)
     moved = lease(0, SHARD_END, lease_owner="w", lease_counter=5)
     found, seen = abandoned([moved], seen, now=31.0, after_s=20.0)
-    assert (found, seen) == ((), {"shardId-0": Sighting(5, 31.0)})
+    assert (found, seen) == ((), {"shardId-0": Standstill(5, 31.0)})

@@ -53,12 +53,12 @@ MULTI_KEY = "123456789012:s1:1700000000:shardId-000000000000"
 )  # fmt: skip
 def test_rows_of_a_multi_stream_application_are_refused_in_single_stream_mode(row):
     with pytest.raises(UnservableFleet, match="rows of a multi-stream application"):
-        check_stream_mode([lease(), row], None)
-    check_stream_mode([row], "123456789012:s1:1700000000")
+        check_stream_mode([lease(), row], is_multi_stream=False)
+    check_stream_mode([row], is_multi_stream=True)
 
 
 def test_rows_of_a_single_stream_application_are_refused_in_multi_stream_mode():
     with pytest.raises(UnservableFleet, match="rows of a single-stream application"):
-        check_stream_mode([lease()], "123456789012:s1:1700000000")
-    check_stream_mode([lease()], None)
-    check_stream_mode([], None)
+        check_stream_mode([lease()], is_multi_stream=True)
+    check_stream_mode([lease()], is_multi_stream=False)
+    check_stream_mode([], is_multi_stream=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mld.local.kinesis import KinesisModel
@@ -34,6 +35,8 @@ from mld.services.shards.lease_cleanup import LeaseCleanup
 from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd
 from mld.services.shards.stream_presence import StreamPresence
+from mld.services.shards.stream_source import StreamSource
+from mld.services.stream_context import StreamContext, StreamRegistry
 from tests.fakes.children import ScriptedChildren
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
@@ -103,7 +106,7 @@ class World:
             retrieval=RetrievalConfig(**(retrieval or {})),
             spark=spark or {},
         )
-        self.store = LeaseStore(self.dynamodb, self.config.leases, STREAM, self.clock)
+        self.store = LeaseStore(self.dynamodb, self.config.leases, self.clock)
         self.renewer = LeaseRenewer(
             self.store,
             self.config.leases,
@@ -113,15 +116,20 @@ class World:
             CountingIds("token"),
             self.metrics,
         )
-        detector = ShardDetector(
-            self.kinesis, STREAM, self.config.shards, self.clock, random.Random(3)
-        )
+        detector = ShardDetector(self.kinesis, STREAM, self.config.shards, random.Random(3))
         self.conditions = Conditions()
         self.presence = StreamPresence(
             self.kinesis, STREAM, detector, "app", self.conditions, self.clock, random.Random(4)
         )
+        self.source = StreamSource(
+            stream=STREAM,
+            position=self.config.stream.initial_position,
+            detector=detector,
+            presence=self.presence,
+        )
+        self.streams = StreamRegistry()
         self.cleanup = LeaseCleanup(
-            self.store, detector, self.presence, self.config.shards, self.clock, self.renewer
+            self.store, self.streams, self.config.shards, self.clock, self.renewer
         )
         self.budget = ByteBudget(budget_bytes, self.clock)
         self.runtime = Runtime(
@@ -139,16 +147,27 @@ class World:
             budget=self.budget,
             runtime=self.runtime,
         )
+        self.publish_to(self.runtime)
         self.parts = ConsumerParts(
             config=self.config,
             runtime=self.runtime,
-            stream=STREAM,
-            publishers=polling_publishers(self.polling),
+            streams=self.streams,
             renewer=self.renewer,
             shard_end=ShardEnd(self.store, self.clock, random.Random(5), self.metrics),
             cleanup=self.cleanup,
             launcher=self.children,
             pid=4711,
+        )
+
+    def publish_to(self, runtime: Runtime) -> None:
+        """Let the stream's shards use that runtime's metrics."""
+        self.streams.add(
+            StreamContext(
+                source=self.source,
+                syncer=None,  # type: ignore[arg-type] - nothing syncs here
+                publishers=polling_publishers(replace(self.polling, runtime=runtime)),
+                metrics=runtime.metrics,
+            )
         )
 
     async def open(self) -> None:

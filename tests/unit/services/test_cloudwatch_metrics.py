@@ -15,11 +15,10 @@ from mld.model.config import MetricsConfig
 from mld.ports.metrics import Level, Unit
 from mld.services.cloudwatch_metrics import CALL_S, FLUSH_AT_KEYS, CloudWatchMetrics
 from mld.services.consuming.shard_consumer import ConsumerParts
-from mld.services.retrieval.polling_publisher import polling_publishers
 from tests.fakes.clock import LoopClock
 from tests.fakes.cloudwatch import FakeCloudWatch
 from tests.sim.loop import run
-from tests.unit.services.consumer_world import STREAM, World
+from tests.unit.services.consumer_world import World
 
 DATA = Path(__file__).parents[2] / "data" / "cloudwatch.jsonl"
 
@@ -218,11 +217,11 @@ def test_a_shard_publishes_what_the_java_daemon_publishes():
         cloudwatch = FakeCloudWatch()
         metrics = metrics_over(cloudwatch)
         runtime = replace(world.runtime, metrics=metrics)
+        world.publish_to(runtime)
         world.parts = ConsumerParts(
             config=world.config,
             runtime=runtime,
-            stream=STREAM,
-            publishers=polling_publishers(replace(world.polling, runtime=runtime)),
+            streams=world.streams,
             renewer=world.renewer,
             shard_end=world.parts.shard_end,
             cleanup=world.cleanup,

@@ -165,7 +165,7 @@ class World:
         )
         parts = SchedulerParts(
             coordinator=self,  # type: ignore[arg-type]
-            syncer=Syncer(self),  # type: ignore[arg-type]
+            streams=[Context(Syncer(self), Loop(forever))],  # type: ignore[arg-type]
             cleanup=Loop(forever),  # type: ignore[arg-type]
             new_consumer=self._new_consumer,  # type: ignore[arg-type]
             loops=(("extra", self._extra),),
@@ -217,6 +217,14 @@ class World:
 class Loop:
     def __init__(self, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.run = loop
+
+
+class Context:
+    """The worker's only stream."""
+
+    def __init__(self, syncer: Syncer, presence: Loop) -> None:
+        self.syncer = syncer
+        self.presence = presence
 
 
 class Syncer:

@@ -8,15 +8,16 @@ import pytest
 from mld.errors import ResourceMissing
 from mld.model.config import AwsConfig, ChildConfig, Config, LeaseConfig, StreamConfig
 from mld.model.credentials import CredentialChain
-from mld.model.stream import Stream
 from mld.ports.metrics import NoMetrics
 from mld.services.conditions import Conditions
 from mld.services.leases.lease_coordinator import LeaseCoordinator
 from mld.services.leases.lease_taker import LeaseTaker
 from mld.services.presence_watch import DOUBT_S, GIVE_UP_S
+from mld.services.runtime import Runtime
 from tests.fakes.clock import CountingIds
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run
+from tests.unit.services.consumer_world import Inline
 
 
 def test_a_worker_is_wired_from_its_configuration():
@@ -33,11 +34,13 @@ def test_a_worker_is_wired_from_its_configuration():
         me = LeaseCoordinator.wire(
             world.dynamodb("me"),
             config,
-            Stream("s"),
-            world.clock,
-            random.Random(1),
-            CountingIds(),
-            NoMetrics(),
+            Runtime(
+                clock=world.clock,
+                rng=random.Random(1),
+                ids=CountingIds(),
+                metrics=NoMetrics(),
+                offload=Inline(),
+            ),
             Conditions(),
         )
         assert await me.start()

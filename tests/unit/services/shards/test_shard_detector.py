@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from mld.errors import (
@@ -116,64 +114,6 @@ async def test_a_stream_in_another_state_is_not_ready():
     world.fail("ListShards", InUse("ListShards", "ResourceInUseException"))
     with pytest.raises(StreamNotReady, match="not in ACTIVE or UPDATING"):
         await world.detector.list_shards()
-
-
-@simulated
-async def test_a_shard_is_looked_up_once():
-    world = ShardWorld()
-    shard = await world.detector.find(shard_id(1))
-    assert shard is not None
-    assert await world.detector.find(shard_id(1)) is shard
-    assert world.count("ListShards") == 1
-
-
-@simulated
-async def test_an_unknown_shard_lists_again_only_after_thirty_seconds():
-    world = ShardWorld()
-    await world.detector.find(shard_id(0))
-    world.split(1, 3 * 2**126)
-    assert await world.detector.find(shard_id(2)) is None
-    assert world.count("ListShards") == 1
-    await asyncio.sleep(31)
-    assert await world.detector.find(shard_id(2)) is not None
-    assert world.count("ListShards") == 2
-    assert await world.detector.find(shard_id(9)) is None
-
-
-@simulated
-async def test_a_thousand_misses_list_again_whatever_the_age():
-    world = ShardWorld()
-    for _ in range(1001):
-        assert await world.detector.find(shard_id(9)) is None
-    assert world.count("ListShards") == 1
-    assert await world.detector.find(shard_id(9)) is None
-    assert world.count("ListShards") == 2
-    assert await world.detector.find(shard_id(9)) is None
-    assert world.count("ListShards") == 2
-
-
-@simulated
-async def test_a_filtered_list_is_not_remembered():
-    world = ShardWorld()
-    world.split(1, 3 * 2**126)
-    await world.detector.list_shards({"Type": "AT_LATEST"})
-    assert await world.detector.find(shard_id(1)) is not None
-
-
-@pytest.mark.parametrize("error", [InUse, NotFound])
-@simulated
-async def test_a_shard_of_a_stream_that_is_not_there_is_unknown(error):
-    world = ShardWorld()
-    world.fail("ListShards", error("ListShards", "x"))
-    assert await world.detector.find(shard_id(0)) is None
-
-
-@simulated
-async def test_a_failing_look_up_is_not_an_answer():
-    world = ShardWorld()
-    world.fail("ListShards", Denied("ListShards", "AccessDeniedException"))
-    with pytest.raises(Denied):
-        await world.detector.find(shard_id(0))
 
 
 @simulated

@@ -1,0 +1,63 @@
+"""A lease finds its stream, and what belongs to a stream names it."""
+
+from __future__ import annotations
+
+import pytest
+
+from mld.errors import LeaseLost
+from mld.model.stream import Stream
+from mld.ports.metrics import NoMetrics
+from mld.services.stream_context import StreamContext, StreamRegistry
+from mld.services.stream_metrics import metrics_of
+from tests.fakes.lease_world import lease
+from tests.fakes.shard_world import ShardWorld, simulated
+from tests.unit.services.consumer_world import RecordedMetrics
+
+MULTI = Stream(name="orders", account="123456789012", epoch=1700000000)
+
+
+async def context(stream: Stream) -> StreamContext:
+    (made,) = ShardWorld(0, stream=stream).streams
+    return made
+
+
+@simulated
+async def test_a_lease_finds_its_stream_by_identifier():
+    registry = StreamRegistry()
+    single, multi = await context(Stream("s")), await context(MULTI)
+    registry.add(single)
+    registry.add(multi)
+    assert tuple(registry) == (single, multi)
+    row = lease(stream_identifier=MULTI.identifier, lease_key=MULTI.lease_key("shardId-0"))
+    assert registry.of(row) is multi
+    assert registry.of(lease()) is single
+    registry.remove(MULTI.identifier)
+    registry.remove(MULTI.identifier)
+    with pytest.raises(LeaseLost, match=f"{MULTI.identifier} is not a stream of this worker"):
+        registry.of(row)
+    assert multi.presence is multi.source.presence
+
+
+@simulated
+async def test_streams_may_come_and_go_while_somebody_looks_at_all():
+    registry = StreamRegistry()
+    registry.add(await context(Stream("s")))
+    for one in registry:
+        registry.remove(one.stream.identifier)
+    assert list(registry) == []
+    with pytest.raises(LeaseLost, match="single-stream mode is not a stream"):
+        registry.of(lease())
+
+
+def test_metrics_of_one_of_several_streams_name_it():
+    sink = RecordedMetrics()
+    metrics = metrics_of(MULTI, sink)
+    metrics.add("ProcessTask", "RecordsProcessed", 3, shard_id="shardId-0")
+    metrics.add("ProcessTask", "RecordsProcessed", 3, stream_id="other")
+    assert [rest["stream_id"] for *_, rest in sink.calls] == [MULTI.identifier, "other"]
+    assert sink.calls[0][3]["shard_id"] == "shardId-0"
+
+
+def test_metrics_of_a_single_stream_are_javas():
+    sink = NoMetrics()
+    assert metrics_of(Stream("s"), sink) is sink
