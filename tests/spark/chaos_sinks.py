@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tests.spark import postgres
 from tests.spark.jars import WHY_NOT, delta_jars, postgres_jar
+from tests.spark.visible_files import visible_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -67,11 +68,7 @@ class Files:
         return {}
 
     def files(self) -> list[Path]:
-        return sorted(
-            file
-            for file in self.path.rglob("part-*.parquet")
-            if not any(part.startswith("_") for part in file.relative_to(self.path).parts)
-        )
+        return sorted(visible_files(self.path))
 
     def count(self) -> int:
         return sum(self.keys().values())

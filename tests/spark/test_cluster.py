@@ -18,6 +18,7 @@ from tests.spark.conftest import SMALL_JVM
 from tests.spark.host_kit import converse, hear_status, jvms, record, start
 from tests.spark.jars import DELTA_CONF, WHY_NOT, delta_jars
 from tests.spark.stubs import Worker, kill, wait_for
+from tests.spark.visible_files import visible_files
 
 pytestmark = pytest.mark.spark
 
@@ -168,11 +169,7 @@ def rows(worker):
     if (out / "_delta_log").exists():
         files = _added(out)
     else:
-        files = [
-            file
-            for file in out.rglob("part-*.parquet")
-            if not any(part.startswith("_") for part in file.relative_to(out).parts)
-        ]
+        files = visible_files(out)
     found = Counter()
     for file in files:
         table = pq.ParquetFile(file).read(columns=["id", "two", "word", "shard_id"])

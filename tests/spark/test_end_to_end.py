@@ -10,6 +10,7 @@ import pytest
 
 from mld.local.embedded import EmbeddedAws
 from tests.process.daemon import Application, alive, shard_id, wait_until
+from tests.spark.visible_files import visible_files
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 
@@ -46,12 +47,8 @@ def app(tmp_path):
 def ids(output):
     """How often each id is in the files that a reader sees."""
     found = collections.Counter()
-    for path, folders, files in os.walk(output):
-        folders[:] = [name for name in folders if name[0] not in "_."]
-        for name in files:
-            if name.endswith(".parquet"):
-                table = pq.ParquetFile(os.path.join(path, name)).read(columns=["id"])
-                found.update(table.column("id").to_pylist())
+    for file in visible_files(output):
+        found.update(pq.ParquetFile(file).read(columns=["id"]).column("id").to_pylist())
     return found
 
 

@@ -19,6 +19,7 @@ from tests.spark.host_kit import (
     start,
 )
 from tests.spark.stubs import Worker, kill, wait_for
+from tests.spark.visible_files import visible_files
 
 pytestmark = pytest.mark.spark
 
@@ -67,11 +68,9 @@ def new_worker(tmp_path):
 def rows(worker):
     """How often each row is in the output, read without our own reader."""
     found = Counter()
-    out = worker.folder / "out"
-    for file in out.rglob("part-*.parquet"):
-        if not any(part.startswith("_") for part in file.relative_to(out).parts):
-            table = pq.ParquetFile(file).read(columns=["id", "shard_id"])
-            found.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    for file in visible_files(worker.folder / "out"):
+        table = pq.ParquetFile(file).read(columns=["id", "shard_id"])
+        found.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
     return found
 
 
