@@ -10,11 +10,12 @@ CHAOS_SEEDS = $(if $(filter file,$(origin SEEDS)),1,$(SEEDS))
 SINKS ?= parquet delta merge jdbc foreach
 STAMP := $(VENV)/.installed-dev
 
-.PHONY: all test check sim chaos-spark bench bench-spark demo conform contract wheel clean
+.PHONY: all test test-pythons check sim chaos-spark bench bench-spark demo conform contract wheel clean
 
 all: check test
 
 $(STAMP): setup.cfg pyproject.toml
+	@$(PYTHON) tests/interpreter.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
@@ -28,6 +29,9 @@ check: $(STAMP)  ## style, types and layers
 
 test: check  ## everything that proves the daemon, 200 simulated fleets included
 	$(BIN)/python tests/run.py
+
+test-pythons: $(STAMP)  ## protocol and daemon on the oldest and the newest Python that is here
+	$(BIN)/python -m tests.pythons
 
 sim: $(STAMP)  ## a long run: make sim SEEDS=10000 [FIRST_SEED=...]
 	$(BIN)/python -m tests.sim.run --seeds $(SEEDS) --first-seed $(FIRST_SEED)

@@ -1,4 +1,4 @@
-"""Seeds in portions, so that the files of tests that run them can be spread over processors."""
+"""Seeds in portions: short enough for tests that processors share, long enough to be few."""
 
 from __future__ import annotations
 

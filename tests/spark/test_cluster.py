@@ -166,10 +166,7 @@ def await_checkpoint(child, number, found=()):
 def rows(worker):
     """How often each row is in the output, read by neither Spark nor our own reader."""
     out = worker.folder / "out"
-    if (out / "_delta_log").exists():
-        files = _added(out)
-    else:
-        files = visible_files(out)
+    files = _added(out) if (out / "_delta_log").exists() else visible_files(out)
     found = Counter()
     for file in files:
         table = pq.ParquetFile(file).read(columns=["id", "two", "word", "shard_id"])

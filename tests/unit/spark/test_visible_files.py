@@ -12,7 +12,7 @@ def test_staging_that_is_removed_meanwhile_is_not_looked_at(tmp_path, monkeypatc
     real = os.scandir
 
     def scandir(path):
-        if "_staging" in str(path):
+        if os.path.basename(path) == "_staging":
             raise FileNotFoundError(path)
         return real(path)
 

@@ -1,4 +1,4 @@
-"""The first fifty of fleets; see ``tests/sim/fleet.py``."""
+"""Two hundred fleets; see ``tests/sim/fleet.py``."""
 
 import pytest
 
@@ -8,7 +8,7 @@ pytestmark = pytest.mark.sim
 
 
 @pytest.mark.parametrize(
-    "seeds", portions(0, 50), ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}"
+    "seeds", portions(0, 200), ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}"
 )
 def test_nothing_is_lost_whatever_happens(seeds):
     acquit(seeds)
