@@ -2,22 +2,35 @@
 
 import os
 
+import hypothesis
 import pytest
 
 # gRPC's handlers start threads in a forked child, where they find their descriptors closed and end
 # the process by a signal. The host launches its server before it loads gRPC; a test run does not.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
+# A busy machine makes no property wrong.
+hypothesis.settings.register_profile(
+    "whatever the load",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("whatever the load")
+
 pytest_plugins = ("tests.leftovers",)
 
 #: Fixtures that are dear, so that a machine has one of each: with ``--dist loadgroup`` one worker
 #: runs all tests that need it.
 SHARED = ("spark_server", "sink_server", "cluster", "wheel")
+#: Files with tests of half a minute and more. They begin first: at the end of a run one of them
+#: would keep one worker busy and leave the others idle.
+LONG = ("test_chaos.py", "test_cluster.py", "test_conform.py", "test_end_to_end.py")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks; pytest-randomly has been there
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the tests that need a shared fixture its name as their group."""
+    """Put long tests first; give the tests that need a shared fixture its name as their group."""
+    items.sort(key=lambda item: item.path.name not in LONG)
     for item in items:
         needed = getattr(item, "fixturenames", ())
         if shared := next((name for name in SHARED if name in needed), None):

@@ -3,10 +3,10 @@
 ``python tests/run.py [pytest arguments]``; without arguments everything runs on all cores, in two
 parts:
 
-1. What shows each line at work: unit, golden, property and contract tests, under coverage. The
-   bounds: 95 % of branches and lines overall, 100 % of ``protocol`` and of the pure modules.
-2. What shows the whole at work: real processes, simulated fleets, Spark servers. They count for no
-   bound, and so nothing slows them down.
+1. Under coverage: what shows each line at work. The bounds: 95 % of branches and lines overall,
+   100 % of ``protocol`` and of the pure modules.
+2. Without, because tracing makes it three times as slow and it adds no line: simulated fleets, and
+   fleets and clusters of Spark children.
 
 Both in random order. The seed is in pytest's header; ``python tests/run.py -p no:xdist
 --randomly-seed=SEED [paths]`` repeats an order.
@@ -18,7 +18,13 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-WHOLE = ("tests/process", "tests/sim", "tests/sim_spark", "tests/spark")
+UNTRACED = (
+    "tests/sim",
+    "tests/sim_spark",
+    "tests/spark/test_chaos.py",
+    "tests/spark/test_cluster.py",
+    "tests/spark/test_end_to_end.py",
+)
 PURE = "protocol/*,mld/model/*,mld/decide/*,mld/spark/shard/batcher.py,mld/spark/parquet/chain.py,mld/spark/parquet/chain_layout.py,mld/spark/keys.py,mld/spark/model.py,mld/spark/shard/resume.py"
 OVERALL_PERCENT = 95
 
@@ -34,13 +40,13 @@ def main():
     if sys.argv[1:]:
         return run("pytest", *sys.argv[1:])
     run("coverage", "erase")
-    workers = ("-n", str(max(2, os.cpu_count() or 2)))
+    # What shares a server is a group: one server for all of them, and not one a worker.
+    spread = ("-n", str(max(2, os.cpu_count() or 2)), "--dist=loadgroup", "--durations=20")
     env = os.environ | {"PYTHONHASHSEED": "random"}
-    lines = ("tests", *(f"--ignore={path}" for path in WHOLE))
+    rest = ("tests", *(f"--ignore={path}" for path in UNTRACED))
     codes = [
-        run("coverage", "run", "-m", "pytest", *workers, "--dist=worksteal", *lines, env=env),
-        # What shares a server is a group: one server for all of them, and not one a worker.
-        run("pytest", *workers, "--dist=loadgroup", *WHOLE, env=env),
+        run("coverage", "run", "-m", "pytest", *spread, *rest, env=env),
+        run("pytest", *spread, *UNTRACED, env=env),
     ]
     run("coverage", "combine", "--quiet")
     for broken in ROOT.glob(".coverage.*"):  # of a process that was killed while it wrote

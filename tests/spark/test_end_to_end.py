@@ -15,6 +15,7 @@ from tests.spark.visible_files import visible_files
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 
 STUB = Path(sys.executable).with_name("kcl-mld-spark")
+PATIENCE_S = 180.0  # for one step, on a busy machine
 MARK = "KCL_MLD_TEST_END_TO_END"
 APP = """\
 print("noise of an app on its way in")
@@ -88,11 +89,11 @@ def test_every_record_is_one_row_through_a_split_and_nothing_stays_behind(app, t
             "spark.batch.maxRecords": "150",
         },
     )
-    assert run.wait_for(lambda _: ids(output), 60), run.output
+    assert run.wait_for(lambda _: ids(output), PATIENCE_S), run.output
     app.split(0)
     app.put(400)
-    assert run.wait_for(lambda _: len(ids(output)) == 800, 60), run.output
-    assert run.wait_for(lambda _: has_ended(app, 0), 60), run.output
+    assert run.wait_for(lambda _: len(ids(output)) == 800, PATIENCE_S), run.output
+    assert run.wait_for(lambda _: has_ended(app, 0), PATIENCE_S), run.output
     assert run.stop() == 0, run.output
     assert ids(output) == collections.Counter(range(800)), run.output
     wait_until(lambda: not processes(), "host and server are gone")

@@ -133,7 +133,7 @@ def test_a_directory_that_cannot_be_private_is_said():
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        (b"", (70, "the Spark host has ended")),
+        (b"", (70, "the Spark host went away")),
         (b'{"host": 7}\n', (70, "the Spark host (pid 7) went away")),
         (b'{"host": 7}\n{"exit": 0, "mess', (70, "the Spark host (pid 7) went away")),
         (b'{"host": 7}\n{"exit": 3, "message": "no Java"}\n', (3, "no Java")),

@@ -389,7 +389,7 @@ def test_a_daemon_that_is_gone_ends_the_session_quietly(bench):
 def test_a_daemon_that_breaks_the_protocol_ends_the_session(bench):
     s = bench().session()
     s.daemon._to_child.put(b"nonsense\n")
-    assert "the conversation broke" in str(s.ended())
+    assert "the conversation with the daemon failed" in str(s.ended())
 
 
 def test_a_successor_waits_until_the_commit_of_the_session_before_is_over(bench):
