@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from mld.cli.machine import on_this_machine
 from mld.decide.addressing import stream_to_read
 from mld.errors import ConfigError
 from mld.model.config_keys import CREDENTIAL_KEYS, Effect
-from mld.model.credentials import parse_chain
+from mld.model.credentials import REGION, parse_chain
 from mld.model.findings import Finding, Severity
 from mld.model.masking import mask, printable
 
@@ -60,7 +61,11 @@ def validate(file: str, *, as_json: bool, show_all: bool, file_only: bool) -> in
         built = on_this_machine(built, file)
     rows = [_row(setting, os.environ) for setting in built.settings]
     rows += [_spark_row(setting) for setting in built.spark]
-    findings = [*built.findings, *_check_region(built, file, rows)]
+    findings = [
+        *built.findings,
+        *_check_region(built, file, rows),
+        *_unknown_region(file, built, rows),
+    ]
     suspicious = any(finding.severity is not Severity.INFO for finding in findings)
     if as_json:
         click.echo(json.dumps(_as_json(file, findings, rows), indent=2))
@@ -109,6 +114,24 @@ def _check_region(built: Built, file: str, rows: list[dict[str, Any]]) -> list[F
     except ConfigError as error:
         return [Finding(Severity.ERROR, file, None, error.key, error.why)]
     return []
+
+
+def _unknown_region(file: str, built: Built, rows: list[dict[str, Any]]) -> list[Finding]:
+    """A region that AWS does not have, as far as botocore knows; another server may have any."""
+    shown = {row["key"]: row["value"] for row in rows}
+    region = shown["regionName"]
+    if not REGION.match(region) or shown["kinesisEndpoint"]:
+        return []
+    from mld.adapters.regions import known_regions
+
+    known = known_regions()
+    if region in known:
+        return []
+    close = difflib.get_close_matches(region, known, n=3)
+    text = f"this botocore knows no region {mask(region)}"
+    advice = f"similar: {', '.join(close)}" if close else "update boto3 if the region is new"
+    line = built.setting("regionName").line
+    return [Finding(Severity.WARNING, file, line, "regionName", text, advice)]
 
 
 def _as_json(file: str, findings: list[Finding], rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -146,6 +146,17 @@ def test_an_arn_is_compared_with_the_region_of_the_environment(validate, monkeyp
     assert validate(text)[0] == 0
 
 
+def test_a_region_that_nobody_knows_is_a_warning_unless_an_endpoint_is_named(validate):
+    code, out = validate(GOOD.replace("us-east-1", "us-esat-1"))
+    assert code == 2
+    assert "f:5: warning: regionName: this botocore knows no region us-esat-1" in out
+    similar = next(line for line in out.splitlines() if "similar: " in line)
+    assert "us-east-1" in similar
+    assert "update boto3" in validate(GOOD.replace("us-east-1", "xx-nowhere-9"))[1]
+    text = GOOD.replace("us-east-1", "us-esat-1") + "kinesisEndpoint = http://localhost:4566\n"
+    assert validate(text)[0] == 0
+
+
 def test_control_characters_do_not_reach_the_terminal(validate):
     code, out = validate(GOOD + "fo\\u001bo = \\u001b[2J\nworkerId = \\ud83d\\u0007\n")
     assert code == 2
