@@ -132,7 +132,14 @@ class Fleet:
             believers=lambda: {node.worker_id: node.believes() for node in self.nodes},
         )
         calm_window_s = leases.renewal_interval_s + 2 * leases.request_timeout_s
-        self.judges = Judges(self.court, table=TABLE, calm_window_s=calm_window_s)
+        self.judges = Judges(
+            self.court,
+            table=TABLE,
+            calm_window_s=calm_window_s,
+            # Clocks run at different rates, and one write may take longer than another.
+            steal_pause_s=0.9 * leases.taker_interval_s,
+            is_undisturbed=set(plan.faults) <= {"join", "drop lease"},
+        )
         self.dynamodb.observers.append(self.judges.table.wrote)
         self.manners = plan.manners
         self.nodes: list[Node] = []

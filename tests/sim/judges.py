@@ -37,6 +37,8 @@ class Judges:
         court: what they share.
         table: name of the lease table.
         calm_window_s: how long the loser of a stolen lease may believe in it while faults are off.
+        steal_pause_s: between two leases that one worker steals.
+        is_undisturbed: nothing ever delays a write or ends a worker.
 
     Attributes:
         table: told of every write.
@@ -44,8 +46,23 @@ class Judges:
         children: told of every message and of every record that is processed.
     """
 
-    def __init__(self, court: Court, *, table: str, calm_window_s: float) -> None:
+    def __init__(
+        self,
+        court: Court,
+        *,
+        table: str,
+        calm_window_s: float,
+        steal_pause_s: float,
+        is_undisturbed: bool,
+    ) -> None:
         intents = IntentJudge(court.convict, court.counts)
-        self.table = TableJudge(court, intents, table=table, calm_window_s=calm_window_s)
+        self.table = TableJudge(
+            court,
+            intents,
+            table=table,
+            calm_window_s=calm_window_s,
+            steal_pause_s=steal_pause_s,
+            is_undisturbed=is_undisturbed,
+        )
         self.beliefs = BeliefJudge(court)
         self.children = ChildJudge(court, intents)

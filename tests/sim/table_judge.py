@@ -1,4 +1,4 @@
-"""The judge of the lease table: what is written to it, by whom and when (S1, S2, S3, S5)."""
+"""The judge of the lease table: what is written to it, by whom and when (S1, S2, S3, S5, L5)."""
 
 from __future__ import annotations
 
@@ -30,15 +30,28 @@ class TableJudge:
         intents: the judge of the rows' intents.
         table: name of the lease table.
         calm_window_s: how long the loser of a stolen lease may believe in it while faults are off.
+        steal_pause_s: between two leases that one worker steals while nothing delays its writes;
+            all workers count on one a look (no plan configures more).
+        is_undisturbed: nothing ever delays a write or ends a worker.
     """
 
     def __init__(
-        self, court: Court, intents: IntentJudge, *, table: str, calm_window_s: float
+        self,
+        court: Court,
+        intents: IntentJudge,
+        *,
+        table: str,
+        calm_window_s: float,
+        steal_pause_s: float,
+        is_undisturbed: bool,
     ) -> None:
         self._court = court
         self._intents = intents
         self._table = table
         self._calm_window_s = calm_window_s
+        self._steal_pause_s = steal_pause_s
+        self._is_undisturbed = is_undisturbed
+        self._stole_s: dict[str | None, float] = {}
         self._written_s: dict[str, float] = {}
 
     def wrote(self, write: Write) -> None:
@@ -127,9 +140,17 @@ class TableJudge:
             window_s = 0.0
         elif old is not None:
             self._court.counts["steal"] += 1
+            if self._court.calm or self._is_undisturbed:
+                self._check_pause(new, now)
             if self._court.calm:
                 window_s = self._calm_window_s
         self._court.handovers[key] = Handover(now, old, now + window_s)
+
+    def _check_pause(self, worker: str | None, now: float) -> None:
+        since_s = now - self._stole_s.get(worker, float("-inf"))
+        self._stole_s[worker] = now
+        if since_s < self._steal_pause_s:
+            self._court.convict("L5", f"{worker} stole again after {since_s:.3f} s")
 
     def _check_checkpoint(self, key: str, before: Item | None, after: Item) -> None:
         position = position_of(after)

@@ -280,7 +280,9 @@ def test_a_checkpoint_that_removes_the_intent_is_noticed():
 def test_a_child_that_is_not_told_the_stored_intent_is_noticed(monkeypatch):
     initialize = RecordProcessor.initialize
     monkeypatch.setattr(
-        RecordProcessor, "initialize", lambda self, position, _intent: initialize(self, position)
+        RecordProcessor,
+        "initialize",
+        lambda self, group, position, _intent: initialize(self, group, position),
     )
     plan = dataclasses.replace(
         INTENDING, manners=Manners(intends=True, crash=0.02), restart_children=True
@@ -413,6 +415,22 @@ def test_a_fleet_that_stays_out_of_balance_is_noticed():
 
     plan = dataclasses.replace(CALM, shards=6, workers=1, faults=("join",), fault_every_s=15)
     assert "L2" in convicted_rules(plan, build)
+
+
+def test_a_worker_that_steals_faster_than_it_looks_is_noticed():
+    def hasty(worker):
+        taker = worker.coordinator.acquisition
+
+        async def take_all_the_time():
+            while True:
+                await taker.take_once()
+                await asyncio.sleep(1)
+
+        taker.run = take_all_the_time
+
+    plan = dataclasses.replace(CALM, shards=12, workers=1, faults=("join",), fault_every_s=15)
+    assert "L5" in convicted_rules(plan, with_worker(hasty))
+    assert convicted_rules(plan, app.build) == set()
 
 
 def test_records_that_nobody_fetches_are_noticed():
