@@ -92,17 +92,18 @@ def _check_units(settings: Settings) -> None:
     for name in ("failoverTimeMillis", "shutdownGraceMillis"):
         value = settings.number(name)
         if settings[name].is_set and 0 < value < 1000:
-            settings.warn(name, f"{value} ms are little", f"{value} s are {name} = {value * 1000}")
+            text = f"{value} milliseconds is very short"
+            settings.warn(name, text, f"for {value} seconds write {name} = {value * 1000}")
     timeout = settings.value("timeoutInSeconds")
     if isinstance(timeout, int) and timeout >= _LONG_TIMEOUT_S:
-        text = f"{timeout} s are {timeout / 3600:.1f} hours"
+        text = f"{timeout} seconds is {timeout / 3600:.1f} hours"
         settings.warn("timeoutInSeconds", text, "the value is in seconds")
     name = "initialPositionInStreamExtended"
     start = settings.value(name)
     if isinstance(start, int) and start >= _LARGEST_EPOCH_S:
         settings.error(
             name,
-            f"{start} s since 1970 are in the far future, which Kinesis refuses",
+            f"{start} seconds since 1970 is in the far future, which Kinesis refuses",
             f"the value is in seconds: write {start // 1000}",
         )
 

@@ -188,7 +188,8 @@ def _choice(key: Key, text: str) -> Converted:
     word = words.get(text.upper())
     if word is not None:
         return Converted(word)
-    advice = "write one of " + ", ".join(key.choices)
+    # One is known only so that its own error can name the key that it needs.
+    advice = "write one of " + ", ".join(one for one in key.choices if one != "AT_TIMESTAMP")
     if text.strip().upper() in words:
         advice = "remove the blanks around the word"
     return _wrong(f"{text!r} is not one of its values", advice)
@@ -226,6 +227,8 @@ def _words(_key: Key, text: str) -> Converted:
 def _url(key: Key, text: str) -> Converted:
     advice = f"write {key.name} = http://host:port or https://host"
     shown = mask_value(key.name, text)
+    if text.strip() and text != text.strip():
+        return _wrong(f"{shown!r} has blanks, which no URL has", "remove the blanks around it")
     try:
         parts = urlsplit(text)
         has_host = bool(parts.hostname) and (parts.port is None or parts.port >= 0)

@@ -71,8 +71,8 @@ def test_an_application_name_that_is_no_namespace_is_a_warning_where_metrics_are
 @pytest.mark.parametrize("key", ["failoverTimeMillis", "shutdownGraceMillis"])
 def test_seconds_in_a_key_of_milliseconds(key):
     finding = only(key, **{key: "300"})
-    assert (finding.severity, finding.text) == ("warning", "300 ms are little")
-    assert finding.suggestion == f"300 s are {key} = 300000"
+    assert (finding.severity, finding.text) == ("warning", "300 milliseconds is very short")
+    assert finding.suggestion == f"for 300 seconds write {key} = 300000"
     assert findings(**{key: "1000"}) == ()
 
 
@@ -82,7 +82,7 @@ def test_no_grace_is_no_slip():
 
 def test_milliseconds_in_a_key_of_seconds():
     finding = only("timeoutInSeconds", timeoutInSeconds="60000")
-    assert (finding.severity, finding.text) == ("warning", "60000 s are 16.7 hours")
+    assert (finding.severity, finding.text) == ("warning", "60000 seconds is 16.7 hours")
     assert findings(timeoutInSeconds="600") == ()
     finding = only(
         "initialPositionInStreamExtended", initialPositionInStreamExtended="1636609142000"
@@ -114,6 +114,16 @@ def test_an_endpoint_of_the_clients_own_region_or_of_nobodys_is_right():
     assert findings(kinesisEndpoint=endpoint, **{"kinesisClient.region": "eu-west-1"}) == ()
     assert findings(kinesisEndpoint=endpoint, regionName=None) == ()
     assert findings(kinesisEndpoint="http://localhost:4566") == ()
+
+
+def test_blanks_around_an_endpoint():
+    finding = only("kinesisEndpoint", kinesisEndpoint="http://localhost:4566 ")
+    assert (finding.severity, finding.suggestion) == ("error", "remove the blanks around it")
+
+
+def test_the_position_that_needs_another_key_is_not_suggested():
+    finding = only("initialPositionInStream", initialPositionInStream="EARLIEST")
+    assert finding.suggestion == "write one of LATEST, TRIM_HORIZON"
 
 
 def test_an_endpoint_of_another_service():
