@@ -17,8 +17,11 @@ import botocore.session
 import click
 
 from mld.adapters.child_process import SHIM
+from mld.adapters.program import Surroundings, examine
 from mld.cli.suggesting import SuggestingGroup
 from mld.decide.child_environment import ChildFacts, environment_of_child
+from mld.errors import ConfigError
+from mld.model.findings import Severity
 from protocol.conform import baselines, daemon_cases
 from protocol.conform.__main__ import show_stderr
 from protocol.conform.child import ChildKit
@@ -180,6 +183,7 @@ def child(
     child, but for the additions of KCL_MLD_CAPABILITIES: the rules are those of every daemon.
     The last lines of its stderr are shown where it failed.
     """
+    _require_program(command)
     on_stderr = show_stderr if verbose else None
     kit = ChildKit(command, implementation, timeout_s, _environment(), on_stderr)
     context.exit(_show(kit.run(_progress), json_path))
@@ -234,6 +238,19 @@ def daemon(
             raise click.UsageError(str(error)) from error
         report = kit.run(cases, _progress, baseline=baseline, whole=not only)
         context.exit(_show(report, json_path))
+
+
+def _require_program(command: Sequence[str]) -> None:
+    """Say what keeps a program from being started.
+
+    Raises:
+        ConfigError: it cannot be.
+    """
+    for problem in examine(command, Surroundings(os.environ, pathlib.Path.cwd())):
+        text = f"{problem.text} ({problem.suggestion})" if problem.suggestion else problem.text
+        if problem.severity is Severity.ERROR:
+            raise ConfigError(text)
+        click.echo(f"{problem.severity}: {text}", err=True)
 
 
 def _environment() -> dict[str, str]:

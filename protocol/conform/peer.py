@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import threading
@@ -86,14 +88,7 @@ class Peer:
     ) -> None:
         self._timeout_s = timeout_s
         self._on_stderr = on_stderr
-        self._process = subprocess.Popen(
-            list(command),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **environment},
-            start_new_session=True,
-        )
+        self._process = _start_program(list(command), {**os.environ, **environment})
         self._connection = DaemonConnection("shardId-000000000000")
         self._chunks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._told: Counter[str] = Counter()
@@ -239,6 +234,28 @@ class Peer:
             pump.join(_DRAIN_S)
             if stream is not None and not pump.is_alive():
                 stream.close()
+
+
+def _start_program(command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a child as daemons do: what has no ``#!`` line is run by ``/bin/sh``."""
+    try:
+        return _popen(command, environment)
+    except OSError as error:
+        script = shutil.which(command[0], path=environment.get("PATH"))
+        if error.errno != errno.ENOEXEC or script is None:
+            raise
+        return _popen(["/bin/sh", script, *command[1:]], environment)
+
+
+def _popen(command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        start_new_session=True,
+    )
 
 
 class Peers(Protocol):

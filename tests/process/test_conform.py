@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -109,6 +110,17 @@ def test_a_child_that_fails_is_shown_with_its_last_words(tmp_path):
     assert verdicts["CHILD-01"] == "fail"
     assert done.stdout.count("No module named 'no_such_module'") == 1
     assert "stderr of the child in: life of a lease, " in done.stdout
+
+
+def test_a_program_that_is_not_there_is_said_to_be(tmp_path):
+    (tmp_path / "app.py").touch()
+    command = [sys.executable, "-m", "mld", "conform", "child", "--", "app.py"]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path, env=environ
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("app.py is not found in PATH (./app.py is here: write ")
 
 
 def test_a_child_on_our_runner_passes(tmp_path):

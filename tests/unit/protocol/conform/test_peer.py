@@ -35,6 +35,16 @@ def test_a_child_that_does_not_read_its_stdin_is_given_up():
     assert exchange.evidence() == "the child did not read its stdin within 0.1 s"
 
 
+def test_a_program_without_a_first_line_is_run_by_the_shell(tmp_path):
+    program = tmp_path / "program"
+    program.write_text(f"echo '{STATUS}'; read -r line\n")
+    program.chmod(0o755)
+    with peer_on(str(program)) as child:
+        assert child.tell(START).answered
+    with pytest.raises(FileNotFoundError), peer_on(str(tmp_path / "no-program")):
+        pass
+
+
 def test_a_message_that_is_no_childs_is_skipped():
     program = f"""echo '{{"action":"leaseLost"}}'; echo '{STATUS}'; read -r line; read -r line"""
     with peer_on("sh", "-c", program) as odd:
