@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 #: As much of a script as the kernel looks at. Source: BINPRM_BUF_SIZE of Linux.
 _HEAD_BYTES = 256
 _INTERPRETER = re.compile(r"(python|pypy)[0-9.]*|node|nodejs|ruby|perl|sh|bash|dash|dotnet")
+_SHELL = re.compile(r"(ba|da)?sh")
 _SCRIPT = re.compile(r".*(/.*|\.(py|js|mjs|cjs|rb|pl|sh|dll))")
 #: Options of interpreters after which the next argument is still the script.
 _HARMLESS = re.compile(r"-[uOBEIsPqv]+")
@@ -248,8 +249,10 @@ def _script_problems(argv: Sequence[str], around: Surroundings) -> Iterator[Prob
     script = next((word for word in words[1:] if not _HARMLESS.fullmatch(word)), "")
     if script.startswith("-") or not _SCRIPT.fullmatch(script):
         return
-    path = around.folder / script
-    if _exists(path):
+    places = [around.folder / script]
+    if _SHELL.fullmatch(Path(words[0]).name):  # a shell looks for a script in PATH, too
+        places += around.candidates(script)
+    if any(map(_exists, places)):
         return
     why = f"{script}, which {words[0]} is to run, does not exist"
     if not script.startswith("/"):

@@ -207,5 +207,11 @@ def test_a_script_that_the_interpreter_will_not_find(here):
     check("python3 /no/app.py", text="/no/app.py, which python3 is to run, does not exist")
 
 
+def test_a_script_that_a_shell_may_find_in_path_is_not_judged(here):
+    put(here.parent / "bin" / "job.sh", "exit 7\n")
+    assert problems("sh job.sh") == ()
+    check("sh jab.sh", text="jab.sh, which sh is to run, does not exist")
+
+
 def test_env_alone_and_its_options_are_not_judged(here):
     assert problems("env") == problems("env -i python3 x.py") == problems("env A=1") == ()
