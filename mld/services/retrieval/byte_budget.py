@@ -1,22 +1,27 @@
 """One budget of bytes for all shards of the process, reserved before anything may come.
 
 Java buffers up to 28 MB a shard, whatever the number of shards. Here the bytes of answers on their
-way, of answers waiting for delivery and of lines being written share one limit.
+way, of answers waiting for delivery and of lines being written share one limit. What comes cannot
+be sized before it is there: a publisher holds a :class:`Credit`, which it fills before it lets
+anything come and spends on what came.
 
-Fairness: reservations are granted in the order of asking, but nobody who reads ahead keeps those
-waiting whose child waits for data. Liveness: an empty budget grants any
-size, and when nothing has moved for ``STALL_S`` (children that hang, holding what was fetched for
-them) the longest waiting shard whose child waits for data is granted beyond the limit, so that one
-hanging child never stops the others. Reading ahead is never granted beyond it.
+Order: whose child waits for data comes before those who read ahead, and each of them in the order
+of asking. What does not fit is passed by what does, for ``PATIENCE_S`` at most: then everybody
+waits for it.
 
-Credit: what comes cannot be sized before it is there. A publisher therefore holds a
-:class:`Credit`, which it fills before it lets anything come and spends on what came.
+Slow and stuck children: where one has taken nothing for ``SLOW_S`` its shard's read-ahead is taken
+back as soon as others need the room, and fetched again when the child goes on. The line in a pipe
+that nobody reads cannot be taken back: after ``STUCK_S`` it does not count any more for shards whose
+child waits for data. So the process holds at most the limit (or one answer) and a line for each
+child that has stopped reading; to let the others wait would not make those lines smaller. Reading
+ahead is never granted beyond the limit.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,8 +33,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: After this long without any reservation granted or given back an urgent one is granted anyway.
+#: A child that has taken nothing for so long is slow enough for its shard not to read ahead where
+#: memory is short.
+SLOW_S = 2.0
+#: A child that has taken nothing for so long has probably stopped reading.
+STUCK_S = 5.0
+#: So long what does not fit is passed by what came later and does.
+PATIENCE_S = 2.0
+#: After this long without any reservation granted or given back a shard whose child waits for data
+#: is let in whatever is reserved: credit may be held by publishers to whom nothing is pushed.
 STALL_S = 5.0
+#: How often it is looked whether children got stuck while somebody waits.
+LOOK_S = 1.0
+#: One warning about stuck children in so many seconds.
+_WARN_EVERY_S = 60.0
 #: What an answer is expected to take before any was seen: the largest one there is, 10 MB of data
 #: as base64 text with its field names. It keeps a restart with many full shards within the limit.
 LARGEST_ANSWER_BYTES = 14 * 2**20
@@ -40,23 +57,37 @@ _REMEMBERED = 8
 
 
 class Credit:
-    """What one publisher may receive before it asks again.
+    """What one publisher may receive before it asks again, and what it holds of what it received.
 
     A publisher that asks for records refills before each request, spends what the answer takes,
     and gives back the rest. One whose records are pushed refills, spends on each event as it comes,
     and refills before it lets more come.
     """
 
-    def __init__(self, budget: ByteBudget, is_awaited: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        budget: ByteBudget,
+        is_awaited: Callable[[], bool],
+        drop_read_ahead: Callable[[], None],
+        now: float,
+    ) -> None:
         """Made by :meth:`ByteBudget.credit` only; empty."""
         self._budget = budget
-        self._is_awaited = is_awaited
+        self.is_awaited = is_awaited
+        self.drop_read_ahead = drop_read_ahead
         self._unspent = 0
+        self._held = 0
+        self._served_at = now
 
     @property
     def unspent_bytes(self) -> int:
         """What may come without another :meth:`refill`."""
         return self._unspent
+
+    @property
+    def held_bytes(self) -> int:
+        """Unspent credit and all reservations made of it."""
+        return self._held
 
     async def refill(self, size_bytes: int) -> None:
         """Wait until there is credit for so many bytes.
@@ -71,7 +102,7 @@ class Credit:
         """
         if self._unspent < size_bytes:
             self.give_back()
-            await self._budget.admit(size_bytes, self._is_awaited)
+            await self._budget.admit(self, size_bytes)
             self._unspent = size_bytes
 
     def spend(self, size_bytes: int) -> Reservation:
@@ -84,28 +115,41 @@ class Credit:
         covered = min(self._unspent, size_bytes)
         self._unspent -= covered
         if size_bytes > covered:
-            self._budget.move(size_bytes - covered)
-        return Reservation(self._budget, size_bytes)
+            self.hold(size_bytes - covered)
+        return Reservation(self, size_bytes)
 
     def give_back(self) -> None:
         """Return what was not spent; may be called again."""
         unspent, self._unspent = self._unspent, 0
         if unspent:
-            self._budget.move(-unspent)
+            self.hold(-unspent)
+
+    def served(self) -> None:
+        """The consumer took a batch, or waited for one: its child goes on."""
+        self._served_at = self._budget.now()
+
+    def hold(self, change_bytes: int) -> None:
+        """Account for a change of what is held; called by reservations and the budget."""
+        self._held += change_bytes
+        self._budget.move(self, change_bytes)
+
+    def is_unserved(self, since_s: float) -> bool:
+        """Whether its consumer has not come for anything for so many seconds."""
+        return self._budget.now() - self._served_at >= since_s and not self.is_awaited()
 
 
 class Reservation:
     """Bytes taken from a budget; give them back with :meth:`release`."""
 
-    def __init__(self, budget: ByteBudget, size_bytes: int) -> None:
+    def __init__(self, credit: Credit, size_bytes: int) -> None:
         """Made by :meth:`Credit.spend` only."""
-        self._budget = budget
+        self._credit = credit
         self.size_bytes = size_bytes
 
     def resize(self, size_bytes: int) -> None:
         """Correct the size to what it really is; never waits, may exceed the limit."""
         change, self.size_bytes = size_bytes - self.size_bytes, size_bytes
-        self._budget.move(change)
+        self._credit.hold(change)
 
     def release(self) -> None:
         """Give everything back; may be called again."""
@@ -113,12 +157,13 @@ class Reservation:
 
 
 @dataclass(eq=False, slots=True)
-class _Entry:
-    """One who waits for room."""
+class _Request:
+    """A credit that waits for room."""
 
+    credit: Credit
     size_bytes: int
+    asked_at: float
     turn: asyncio.Future[None]
-    is_awaited: Callable[[], bool]
 
 
 class ByteBudget:
@@ -135,8 +180,12 @@ class ByteBudget:
         self._clock = clock
         self._used = 0
         self._peak = 0
-        self._waiting: deque[_Entry] = deque()
+        self._holders: dict[Credit, None] = {}
+        self._waiting: deque[_Request] = deque()
+        self._is_looking = False
+        self._timer: asyncio.TimerHandle | None = None
         self._moved_at = clock.monotonic()
+        self._warned_at = -math.inf
         self._recent: deque[int] = deque(maxlen=_REMEMBERED)
 
     @property
@@ -157,77 +206,149 @@ class ByteBudget:
         """Note the size of an answer."""
         self._recent.append(max(SMALLEST_ANSWER_BYTES, size_bytes))
 
-    def credit(self, *, is_awaited: Callable[[], bool]) -> Credit:
+    def now(self) -> float:
+        """Reading of the monotonic clock."""
+        return self._clock.monotonic()
+
+    # -- for publishers and their credits ------------------------------------------------------
+
+    def credit(
+        self,
+        *,
+        is_awaited: Callable[[], bool],
+        drop_read_ahead: Callable[[], None] = lambda: None,
+    ) -> Credit:
         """The credit of one publisher, empty.
 
         Args:
-            is_awaited: asked while it waits; False = it only reads ahead, nobody misses it yet.
+            is_awaited: whether its consumer has nothing and waits; otherwise the publisher only
+                reads ahead, and nobody misses yet what it gets.
+            drop_read_ahead: called when the memory is needed by others and the consumer has taken
+                nothing for ``SLOW_S``: release what was not handed out, get it again when the
+                consumer waits for it. May be called again and again.
         """
-        return Credit(self, is_awaited)
+        return Credit(self, is_awaited, drop_read_ahead, self.now())
 
-    async def admit(self, size_bytes: int, is_awaited: Callable[[], bool]) -> None:
+    async def admit(self, credit: Credit, size_bytes: int) -> None:
         """Wait for room and take it; called by credits.
 
         Cancellation: nothing is taken.
         """
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = _Entry(size_bytes, turn, is_awaited)
-        self._waiting.append(entry)
+        request = _Request(credit, size_bytes, self.now(), turn)
+        self._waiting.append(request)
         self.look_again()
-        if not turn.done():
-            await self._turn(entry)
+        self._look_later()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if request in self._waiting:
+                self._waiting.remove(request)
+                self.look_again()  # the next in line may fit where this one did not
+            else:
+                credit.hold(-size_bytes)
+            raise
 
-    def move(self, change_bytes: int) -> None:
-        """Account for a change and let in whoever fits now; called by credits and reservations."""
+    def move(self, credit: Credit, change_bytes: int) -> None:
+        """Account for a change and let in whoever fits now; called by credits."""
+        if credit.held_bytes:
+            self._holders[credit] = None
+        else:
+            self._holders.pop(credit, None)
         self._used += change_bytes
         self._peak = max(self._peak, self._used)
-        self._moved_at = self._clock.monotonic()
+        self._moved_at = self.now()
         self.look_again()
 
     def look_again(self) -> None:
         """Let in whoever fits now; call it when somebody who waits has become urgent."""
-        while (entry := self._next()) is not None and self._fits(entry.size_bytes):
-            self._let_in(entry)
-
-    def _next(self) -> _Entry | None:
-        """Whose turn it is: the first urgent one, else the first."""
-        if not self._waiting:
-            return None
-        return next((one for one in self._waiting if one.is_awaited()), self._waiting[0])
-
-    def _fits(self, size_bytes: int) -> bool:
-        return self._used == 0 or self._used + size_bytes <= self._limit
-
-    def _let_in(self, entry: _Entry) -> None:
-        self._waiting.remove(entry)
-        self._used += entry.size_bytes
-        self._peak = max(self._peak, self._used)
-        self._moved_at = self._clock.monotonic()
-        entry.turn.set_result(None)
-
-    async def _turn(self, entry: _Entry) -> None:
+        if self._is_looking or not self._waiting:
+            return
+        self._is_looking = True  # what is granted or taken back moves bytes, too
         try:
-            while not entry.turn.done():
-                await self._wait_or_stall(entry)
-        except asyncio.CancelledError:
-            if entry.turn.done():
-                self.move(-entry.size_bytes)
-            else:
-                self._waiting.remove(entry)
-                self.move(0)  # the next in line may fit where this one did not
-            raise
+            self._let_in_all()
+        finally:
+            self._is_looking = False
 
-    async def _wait_or_stall(self, entry: _Entry) -> None:
-        try:
-            async with asyncio.timeout(STALL_S):
-                await asyncio.shield(entry.turn)
-        except TimeoutError:
-            stalled_s = self._clock.monotonic() - self._moved_at
-            if stalled_s >= STALL_S and self._next() is entry and entry.is_awaited():
-                log.warning(
-                    "Nothing was delivered for %.0f s while %d bytes wait for their children; "
-                    "reading on beyond the memory budget",
-                    stalled_s,
-                    self._used,
-                )
-                self._let_in(entry)
+    # -- who is let in -------------------------------------------------------------------------
+
+    def _in_turn(self) -> list[_Request]:
+        """Those whose child waits, then those who read ahead, in the order of asking."""
+        open_requests = [request for request in self._waiting if not request.turn.done()]
+        return sorted(open_requests, key=lambda request: not request.credit.is_awaited())
+
+    def _let_in_all(self) -> None:
+        now = self.now()
+        too_much = math.inf  # what did not fit, a larger one does not fit either
+        for request in self._in_turn():
+            if request.size_bytes < too_much and self._fits(request):
+                self._let_in(request)
+                continue
+            too_much = min(too_much, request.size_bytes)
+            if now - request.asked_at >= PATIENCE_S:
+                return
+
+    def _fits(self, request: _Request) -> bool:
+        size = request.size_bytes
+        if self._used == 0 or self._used + size <= self._limit:
+            return True
+        if not request.credit.is_unserved(SLOW_S) and self._reclaim(size):
+            return True
+        if not request.credit.is_awaited():
+            return False
+        stuck = sum(credit.held_bytes for credit in self._unserved(STUCK_S))
+        moving = self._used - stuck
+        fits = moving == 0 or moving + size <= self._limit
+        if fits:
+            self._warn()
+        return fits
+
+    def _unserved(self, since_s: float) -> list[Credit]:
+        return [credit for credit in self._holders if credit.is_unserved(since_s)]
+
+    def _reclaim(self, size_bytes: int) -> bool:
+        """Take read-ahead back where children are slow; whether it makes enough room."""
+        for credit in self._unserved(SLOW_S):
+            credit.drop_read_ahead()
+            if self._used + size_bytes <= self._limit:
+                return True
+        return False
+
+    def _let_in(self, request: _Request) -> None:
+        self._waiting.remove(request)
+        request.credit.hold(request.size_bytes)
+        request.turn.set_result(None)
+
+    # -- the time that passes ------------------------------------------------------------------
+
+    def _look_later(self) -> None:
+        """While somebody waits, children may get stuck without any other event."""
+        if self._timer is None and self._waiting:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(LOOK_S, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.look_again()
+        if self._waiting and self.now() - self._moved_at >= STALL_S:
+            request = self._in_turn()[0]
+            if request.credit.is_awaited():
+                self._warn()
+                self._let_in(request)
+        self._look_later()
+
+    def _warn(self) -> None:
+        now = self.now()
+        if now - self._warned_at < _WARN_EVERY_S:
+            return
+        self._warned_at = now
+        stuck = self._unserved(STUCK_S)
+        log.warning(
+            "%d bytes of records are held in memory, %d of them for %d children that have read"
+            " nothing for %.0f s or longer; other shards go on beyond the budget of %d bytes",
+            self._used,
+            sum(credit.held_bytes for credit in stuck),
+            len(stuck),
+            STUCK_S,
+            self._limit,
+        )

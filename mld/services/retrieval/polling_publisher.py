@@ -75,6 +75,14 @@ class PollingParts:
     initial_timestamp_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    """A batch that was not handed out yet, and the iterator that got it (None: the shard is gone)."""
+
+    fetched: FetchedBatch
+    iterator: str | None
+
+
 def polling_publishers(parts: PollingParts) -> PublisherFactory:
     """The factory of a stream that is polled."""
     return partial(PollingPublisher, parts=parts)
@@ -92,16 +100,19 @@ class PollingPublisher:
         self._position: ReadPosition | None = None
         self._delivered: ReadPosition | None = None
         self._iterator: str | None = None
-        self._queue: deque[FetchedBatch] = deque()
+        self._queue: deque[_Queued] = deque()
         self._arrived = asyncio.Event()
         self._taken = asyncio.Event()
         self._is_wanted = False
         self._is_interrupted = False
+        self._may_read_ahead = True
         self._success_at: float | None = None
         self._behind_s: float | None = None
         self._is_first_call = True
         self._report = FetchReport(shard_id, parts.runtime.clock, parts.runtime.metrics)
-        self._credit = parts.budget.credit(is_awaited=self._is_awaited)
+        self._credit = parts.budget.credit(
+            is_awaited=self._is_awaited, drop_read_ahead=self._drop_read_ahead
+        )
         self._expected_bytes: int | None = None
         self._rewinds = 0
         self._has_ended = False
@@ -130,7 +141,7 @@ class PollingPublisher:
 
         Cancellation: nothing is lost, the next call gets the same batch.
         """
-        self._is_wanted = True
+        self._is_wanted = self._may_read_ahead = True
         self._taken.set()
         self._is_interrupted = False
         if not self._queue:
@@ -143,7 +154,8 @@ class PollingPublisher:
                 await self._arrived.wait()
         finally:
             self._is_wanted = False
-        fetched = self._queue.popleft()
+            self._credit.served()
+        fetched = self._queue.popleft().fetched
         self._taken.set()
         self._note_delivered(fetched.batch)
         return fetched
@@ -190,7 +202,24 @@ class PollingPublisher:
 
     def _drop_queue(self) -> None:
         while self._queue:
-            self._queue.popleft().reservation.release()
+            self._queue.popleft().fetched.reservation.release()
+
+    def _drop_read_ahead(self) -> None:
+        """Others need the memory, and the consumer takes nothing: get it again when it does.
+
+        The iterator that got the first batch gets it again, to the record; once it has expired, the
+        position takes its place. A first iterator that is being asked for is kept: a later one at
+        LATEST would skip what came in between.
+        """
+        self._may_read_ahead = False
+        if self._queue:
+            self._iterator = self._queue[0].iterator
+            self._position = self._delivered
+            self._has_ended = False
+            self._drop_queue()
+        elif self._iterator is None:
+            return
+        self._rewinds += 1
 
     # -- the loop ------------------------------------------------------------------------------
 
@@ -200,6 +229,8 @@ class PollingPublisher:
             await self._gate()
             if not self._is_first_call:
                 await asyncio.sleep(self._pause())
+                if not self._may_fetch():
+                    continue  # somebody thought better of it meanwhile
             self._is_first_call = False
             if self._parts.presence.is_gone:
                 await asyncio.sleep(_ABSENT_PAUSE_S)  # the watch says so, and ends the worker
@@ -210,7 +241,9 @@ class PollingPublisher:
     def _may_fetch(self) -> bool:
         if self._position is None or self._has_ended:
             return False
-        batches = [fetched.batch for fetched in self._queue]
+        if not self._may_read_ahead and not self._is_wanted:
+            return False
+        batches = [queued.fetched.batch for queued in self._queue]
         return may_prefetch(
             self._config,
             len(batches),
@@ -347,11 +380,11 @@ class PollingPublisher:
         behind_ms = batch.millis_behind_latest
         self._behind_s = None if behind_ms is None else behind_ms / 1000
         self._expect_after(batch)
+        self._queue.append(_Queued(FetchedBatch(batch, reservation, now), self._iterator))
         self._iterator = batch.next_iterator
         self._has_ended = batch.is_shard_end
         if self._position is not None and batch.last_sequence_number is not None:
             self._position = replace(self._position, last_received=batch.last_sequence_number)
-        self._queue.append(FetchedBatch(batch, reservation, now))
         self._arrived.set()
 
     def _expect_after(self, batch: Batch) -> None:

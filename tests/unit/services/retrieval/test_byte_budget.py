@@ -6,7 +6,15 @@ import asyncio
 
 import pytest
 
-from mld.services.retrieval.byte_budget import LARGEST_ANSWER_BYTES, STALL_S, ByteBudget
+from mld.services.retrieval.byte_budget import (
+    LARGEST_ANSWER_BYTES,
+    LOOK_S,
+    PATIENCE_S,
+    SLOW_S,
+    STALL_S,
+    STUCK_S,
+    ByteBudget,
+)
 from tests.fakes.budget import reserve
 from tests.fakes.clock import LoopClock
 from tests.sim.loop import run
@@ -29,13 +37,15 @@ def test_reservations_are_granted_in_the_order_of_asking():
     async def test(budget):
         first = await reserve(budget, 90)
         async with asyncio.TaskGroup() as group:
-            large = group.create_task(reserve(budget, 50))
-            small = group.create_task(reserve(budget, 5))
-            assert not await is_granted(large)
-            assert not await is_granted(small)  # it would fit, but it came later
+            second = group.create_task(reserve(budget, 50))
+            third = group.create_task(reserve(budget, 60))
+            assert not await is_granted(second)
+            assert not await is_granted(third)
             first.release()
-            (await large).release()
-            (await small).release()
+            assert await is_granted(second)
+            assert not await is_granted(third)
+            second.result().release()
+            (await third).release()
         assert budget.used_bytes == 0
 
     in_budget(test)
@@ -137,6 +147,7 @@ def test_who_becomes_urgent_is_seen_when_told():
         missed = [False, False]
         async with asyncio.TaskGroup() as group:
             first = group.create_task(reserve(budget, 50, is_awaited=lambda: missed[0]))
+            await asyncio.sleep(PATIENCE_S)  # from now on nobody passes it who only reads ahead
             second = group.create_task(reserve(budget, 40, is_awaited=lambda: missed[1]))
             assert not await is_granted(second)
             missed[1] = True
@@ -171,6 +182,7 @@ def test_a_cancelled_wait_reserves_nothing_and_lets_the_next_in():
         first = await reserve(budget, 60)
         async with asyncio.TaskGroup() as group:
             large = group.create_task(reserve(budget, 90))
+            await asyncio.sleep(PATIENCE_S)
             small = group.create_task(reserve(budget, 30))
             assert not await is_granted(small)
             large.cancel()
@@ -280,5 +292,142 @@ def test_a_cancelled_refill_leaves_the_credit_empty():
             refilling.cancel()
         assert (credit.unspent_bytes, budget.used_bytes) == (0, 40)
         holding.release()
+
+    in_budget(test)
+
+
+def test_what_does_not_fit_is_passed_for_a_while_and_then_no_longer():
+    async def test(budget):
+        large = None
+
+        async def come_and_go(first_s):
+            await asyncio.sleep(first_s)
+            while large is None or not large.done():
+                small = await reserve(budget, 30)
+                await asyncio.sleep(0.2)
+                small.release()
+
+        async with asyncio.TaskGroup() as group:
+            for first_s in (0.0, 0.1):  # never is there room for the large one
+                group.create_task(come_and_go(first_s))
+            await asyncio.sleep(1)
+            began = asyncio.get_running_loop().time()
+            large = group.create_task(reserve(budget, 90))
+            (await large).release()
+        assert PATIENCE_S <= asyncio.get_running_loop().time() - began < PATIENCE_S + 0.5
+
+    in_budget(test)
+
+
+class Shard:
+    """A publisher whose child takes nothing: a line and read-ahead.
+
+    Attributes:
+        dropped: how often its read-ahead was wanted back.
+    """
+
+    def __init__(self, budget, line, ahead=0):
+        self.credit = budget.credit(is_awaited=lambda: False, drop_read_ahead=self.drop)
+        self.line = self.credit.spend(line)
+        self.ahead = self.credit.spend(ahead) if ahead else None
+        self.dropped = 0
+
+    def drop(self):
+        self.dropped += 1
+        if self.ahead is not None:
+            self.ahead.release()
+
+
+def test_read_ahead_of_stuck_shards_makes_room_for_others():
+    async def test(budget):
+        stuck = [Shard(budget, 10, 40), Shard(budget, 10, 40)]
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(reserve(budget, 30))
+            await asyncio.sleep(SLOW_S / 2)
+            assert not waiting.done()
+            await asyncio.sleep(SLOW_S / 2 + LOOK_S)
+            assert waiting.done()
+        assert [shard.dropped for shard in stuck] == [1, 0]  # no more than was needed
+        assert budget.used_bytes == 90
+
+    in_budget(test)
+
+
+def test_a_child_that_took_something_lately_keeps_its_read_ahead():
+    async def test(budget):
+        shard = Shard(budget, 10, 90)
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(reserve(budget, 30))
+            for _ in range(4):
+                await asyncio.sleep(SLOW_S * 0.8)
+                shard.credit.served()
+            assert shard.dropped == 0
+            shard.line.release()
+            shard.ahead.release()
+            assert await is_granted(waiting)
+
+    in_budget(test)
+
+
+def test_lines_that_nobody_reads_do_not_count_for_who_waits_for_data(caplog):
+    async def test(budget):
+        for _ in range(3):
+            Shard(budget, 30)
+        await asyncio.sleep(STUCK_S)
+        working = [await reserve(budget, 50), await reserve(budget, 50)]
+        async with asyncio.TaskGroup() as group:
+            third = group.create_task(reserve(budget, 50))
+            assert not await is_granted(third)
+            working[0].release()
+            assert await is_granted(third)
+        assert budget.take_peak_bytes() == 190
+        (warning,) = [each.getMessage() for each in caplog.records]
+        assert warning == (
+            "90 bytes of records are held in memory, 90 of them for 3 children that have read"
+            " nothing for 5 s or longer; other shards go on beyond the budget of 100 bytes"
+        )
+
+    in_budget(test)
+
+
+def test_they_do_count_for_who_reads_ahead():
+    async def test(budget):
+        Shard(budget, 80)
+        await asyncio.sleep(STUCK_S)
+        async with asyncio.TaskGroup() as group:
+            ahead = group.create_task(reserve(budget, 30, is_awaited=lambda: False))
+            await asyncio.sleep(10 * STALL_S)
+            assert not ahead.done()
+            ahead.cancel()
+
+    in_budget(test)
+
+
+def test_what_exceeds_the_room_is_let_in_alone_beside_lines_that_nobody_reads():
+    async def test(budget):
+        Shard(budget, 60)
+        await asyncio.sleep(STUCK_S)
+        huge = await reserve(budget, 150)
+        async with asyncio.TaskGroup() as group:
+            other = group.create_task(reserve(budget, 150))
+            assert not await is_granted(other)
+            huge.release()
+            assert await is_granted(other)
+        assert budget.take_peak_bytes() == 210
+
+    in_budget(test)
+
+
+def test_a_shard_that_is_stuck_itself_takes_nothing_from_others():
+    async def test(budget):
+        other = Shard(budget, 10, 80)
+        own = budget.credit(is_awaited=lambda: False)
+        await asyncio.sleep(STUCK_S)
+        async with asyncio.TaskGroup() as group:
+            ahead = group.create_task(own.refill(30))
+            await asyncio.sleep(3 * STUCK_S)
+            assert other.dropped == 0
+            assert not ahead.done()
+            ahead.cancel()
 
     in_budget(test)

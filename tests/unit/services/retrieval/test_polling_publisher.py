@@ -23,7 +23,7 @@ from mld.errors import (
 from mld.model.config import RetrievalConfig
 from mld.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.model.stream import Stream
-from mld.services.retrieval.byte_budget import ByteBudget
+from mld.services.retrieval.byte_budget import STUCK_S, ByteBudget
 from mld.services.retrieval.polling_publisher import PollingParts, PollingPublisher
 from mld.services.runtime import Runtime
 from tests.fakes.budget import reserve
@@ -640,3 +640,100 @@ def test_a_rewind_while_there_is_no_room_asks_only_for_what_is_wanted_then():
         assert world.kinesis.calls[0][1] == "it2"
 
     fetching(test, answer(1))
+
+
+async def squeeze(world):
+    """Another shard needs all the memory; what it needs is taken at once."""
+    other = world.budget.credit(is_awaited=lambda: True)
+    await other.refill(47 * 2**20)
+    other.give_back()
+
+
+def test_read_ahead_that_was_taken_back_comes_again_without_loss_and_in_order():
+    async def test(world):
+        assert await world.take_numbers(1) == ["1"]
+        await asyncio.sleep(STUCK_S + 3)  # three answers are read ahead, and nobody takes them
+        asked = len(world.kinesis.calls)
+        assert world.budget.used_bytes > 2**20
+        await squeeze(world)
+        assert world.budget.used_bytes == 0
+        await asyncio.sleep(100)
+        assert len(world.kinesis.calls) == asked  # nothing is read ahead until the child goes on
+        world.kinesis.answers.extend(
+            [answer(2, following="c"), answer(3, following="d"), answer(4, following="e")]
+        )
+        assert await world.take_numbers(3) == ["2", "3", "4"]
+        assert [iterator for _, iterator in world.kinesis.calls[asked:]][:3] == ["a", "c", "d"]
+        assert len(world.kinesis.iterators) == 1  # the one that got the first of them gets it again
+
+    fetching(
+        test,
+        answer(1, following="a"),
+        answer(2, size=2**20, following="b"),
+        answer(3, size=2**20, following="c"),
+        answer(4, size=2**20, following="d"),
+        max_pending=3,
+    )
+
+
+def test_an_answer_under_way_is_taken_back_too():
+    async def test(world):
+        assert await world.take_numbers(1) == ["1"]
+        world.kinesis.hold = asyncio.Event()
+        await asyncio.sleep(STUCK_S + 1)
+        assert world.kinesis.calls[-1][1] == "a"
+        world.publisher._drop_read_ahead()
+        world.kinesis.hold.set()
+        await asyncio.sleep(1)
+        assert world.budget.used_bytes == 0
+        world.kinesis.answers.append(answer(2))
+        assert await world.take_numbers(1) == ["2"]
+        assert world.kinesis.calls[-1][1] == "a"
+
+    fetching(test, answer(1, following="a"), answer(2))
+
+
+def test_the_end_of_a_shard_that_was_taken_back_comes_again():
+    async def test(world):
+        assert await world.take_numbers(1) == ["1"]
+        await asyncio.sleep(5)
+        world.publisher._drop_read_ahead()
+        assert world.budget.used_bytes == 0
+        assert (await world.take()).last_sequence_number == "2"
+        assert (await world.take()).is_shard_end
+
+    fetching(test, answer(1), answer(2), END, answer(2), END)
+
+
+def test_an_iterator_that_expired_since_read_ahead_was_taken_back_is_replaced():
+    async def test(world):
+        assert await world.take_numbers(1) == ["1"]
+        await asyncio.sleep(5)
+        world.publisher._drop_read_ahead()
+        world.kinesis.answers.clear()
+        world.kinesis.answers.extend(
+            [ExpiredIterator("GetRecords", "ExpiredIteratorException"), answer(2)]
+        )
+        assert await world.take_numbers(1) == ["2"]
+        assert world.kinesis.iterators[1]["StartingSequenceNumber"] == "1"
+
+    fetching(test, answer(1), answer(2))
+
+
+def test_a_first_iterator_at_latest_that_is_being_asked_for_is_kept():
+    async def test(world):
+        real = world.kinesis.get_shard_iterator
+
+        async def slow(**request):
+            result = await real(**request)
+            await asyncio.sleep(3)
+            return result
+
+        world.kinesis.get_shard_iterator = slow
+        await asyncio.sleep(1)
+        world.publisher._drop_read_ahead()
+        await asyncio.sleep(100)
+        assert await world.take_numbers(1) == ["1"]
+        assert len(world.kinesis.iterators) == 1
+
+    fetching(test, answer(1), position=LATEST)
