@@ -195,8 +195,8 @@ class DaemonConnection:
                 return TickRequested(seconds)
             case Foreign(action=foreign):
                 return IgnoredMessage(foreign)
-            case Junk(reason=reason):
-                return JunkLine(line, reason)
+            case Junk(reason=reason, action=meant):
+                return JunkLine(line, reason, meant)
             case _ as never:
                 assert_never(never)
 

@@ -91,10 +91,12 @@ class JunkLine:
     Attributes:
         line: the bytes without line end; the first 1024 of an over-long line.
         reason: why it is not a message.
+        action: of the message that it was probably meant to be; None for other output.
     """
 
     line: bytes
     reason: str
+    action: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,10 +34,13 @@ class Junk:
     Attributes:
         line: the bytes as received.
         reason: why, in words for a log.
+        action: of a child's message that the line was probably meant to be; None for other output.
+            Whoever sent it, or waits for it, goes on waiting.
     """
 
     line: bytes
     reason: str
+    action: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,10 +242,26 @@ def _split_action(value: object) -> tuple[object, Sequence[tuple[str, object]]]:
     raise _Refused("not a JSON object")
 
 
+#: What children have a reason to send.
+_OF_CHILDREN: Final = frozenset({Action.STATUS, Action.CHECKPOINT})
+_ACTION_FIELD: Final = re.compile(r'"action"\s*:\s*"([A-Za-z]+)"')
+
+
 def _is_glued(text: str) -> bool:
     """Whether a message seems to follow other output on the same line."""
     brace = text.find("{")
     return brace > 0 and '"action"' in text[brace:] and bool(text[:brace].strip(_JSON_SPACE))
+
+
+def _meant(text: str, announced: Collection[str]) -> str | None:
+    """The action of a child's message that a refused line was probably meant to be.
+
+    A message behind other output may as well be a copy for people.
+    """
+    found = _ACTION_FIELD.search(text)
+    if found is None or not text.lstrip(_JSON_SPACE).startswith("{"):
+        return None
+    return found[1] if found[1] in _OF_CHILDREN or found[1] in announced else None
 
 
 def decode_from_child(
@@ -263,11 +282,12 @@ def decode_from_child(
     try:
         value, _ = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):
-        return Junk(line, _GLUED if _is_glued(text) else "not JSON")
+        reason = _GLUED if _is_glued(text) else "not JSON"
+        return Junk(line, reason, _meant(text, announced))
     try:
         return _message(value, announced)
     except _Refused as refused:
-        return Junk(line, str(refused))
+        return Junk(line, str(refused), _meant(text, announced))
 
 
 def _message(

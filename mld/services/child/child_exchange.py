@@ -274,7 +274,7 @@ class ChildExchange:
         """The next line that is a message; everything else goes to the log."""
         while (event := self._connection.next_event()) is NEED_DATA or isinstance(event, JunkLine):
             if isinstance(event, JunkLine):
-                self._log.stdout(event.line, event.reason)
+                self._log.stdout(event.line, event.reason, event.action)
             else:
                 await self._next_data()
         return event

@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from mld.model.masking import mask, printable
+from protocol import Action
 
 if TYPE_CHECKING:
     from mld.ports.clock import Clock
@@ -53,9 +54,21 @@ class ChildLog:
             self._last_line = line[:MAX_LINE_BYTES]
         self._write(logging.INFO, "stderr", line, "")
 
-    def stdout(self, line: bytes, why: str) -> None:
-        """A line of stdout that is not a message, and why not."""
-        self._write(logging.INFO, "stdout", line, f" ({why})")
+    def stdout(self, line: bytes, why: str, meant: str | None = None) -> None:
+        """A line of stdout that is not a message, and why not.
+
+        Args:
+            line: without its end.
+            why: in words.
+            meant: action of the message that it was probably meant to be. It is ignored, as in
+                Java, and then child and daemon may wait for each other.
+        """
+        if meant is None:
+            self._write(logging.INFO, "stdout", line, f" ({why})")
+            return
+        waits = "the daemon still waits for one" if meant == Action.STATUS else "it gets no answer"
+        note = f" (ignored: this {meant} message cannot be read, {why}; {waits})"
+        self._write(logging.WARNING, "stdout", line, note)
 
     def close(self) -> None:
         """The child is gone: say what was left out."""

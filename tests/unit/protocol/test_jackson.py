@@ -86,3 +86,24 @@ def test_a_line_that_java_takes_is_taken(line, message):
 
 def test_bytes_that_are_not_utf_8_are_replaced_as_in_java():
     assert decode_from_child(b'{"action":"status","responseFor":"\xff"}') == Status("\ufffd")
+
+
+@pytest.mark.parametrize(
+    ("line", "announced", "meant"),
+    [
+        (b'{"action":"checkpoint","sequenceNumber":"1","subSequenceNumber":"x"}', (), "checkpoint"),
+        (b'{"action":"checkpoint","checkpoint":"12"}', (), "checkpoint"),
+        (b'  {"action" : "status","responseFor":"initialize","extra":1}', (), "status"),
+        (b'{"action":"checkpoint",', (), "checkpoint"),
+        (b'{"action":"intent","number":"x"}', ("intent",), "intent"),
+        (b'{"action":"intent","number":"x"}', (), None),
+        (b'{"action":"leaseLost","extra":1}', (), None),
+        (b'sent {"action":"checkpoint"}', (), None),  # perhaps a copy for people
+        (b"hello", (), None),
+        (b"{}", (), None),
+    ],
+)
+def test_junk_says_which_message_it_was_probably_meant_to_be(line, announced, meant):
+    junk = decode_from_child(line, announced)
+    assert isinstance(junk, Junk)
+    assert junk.action == meant

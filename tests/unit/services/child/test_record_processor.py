@@ -207,6 +207,39 @@ def test_what_is_no_message_goes_to_the_log(caplog):
     assert pids == [1000, 1000]
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (
+            b'{"action":"checkpoint","sequenceNumber":"1","subSequenceNumber":"x"}',
+            (
+                "this checkpoint message cannot be read, field 'subSequenceNumber' is not a whole number;"
+                " it gets no answer"
+            ),
+        ),
+        (
+            b'{"action":"status","responseFor":"processRecords","took":3}',
+            (
+                "this status message cannot be read, unknown field 'took';"
+                " the daemon still waits for one"
+            ),
+        ),
+    ],
+)
+def test_a_message_that_cannot_be_read_is_a_warning_with_shard_and_field(caplog, line, told):
+    async def misspells(child, _message):
+        await child.print(line)
+
+    async def test(world):
+        await world.processor.initialize(world.group, TRIM_HORIZON)
+        await world.process()
+        assert world.checkpointer.asked == []  # as in Java
+
+    talking(test, answering(processRecords=misspells))
+    (warning,) = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert warning.getMessage() == f"shard-1 stdout: {line.decode()} (ignored: {told})"
+
+
 def test_long_lines_are_cut_and_floods_are_counted(caplog):
     caplog.set_level(logging.INFO)
 
