@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
-#: Changed by pytest itself between two tests.
-_OF_PYTEST = "PYTEST_CURRENT_TEST"
+#: Variables that pytest sets between two tests, and pyspark with the first session, for good.
+_NOT_OURS = {"PYTEST_CURRENT_TEST", "SPARK_CONNECT_MODE_ENABLED"}
+#: Loggers that pyspark, and what we do with it, sets up once for the life of the process.
+_SPARK = ("pyspark", "py4j")
 _FRESH = (logging.NOTSET, True, False, (), ())
 
 
@@ -25,7 +27,7 @@ class Snapshot:
 
     Attributes:
         cwd: the working directory; empty = it is gone.
-        environ: without what pytest itself sets.
+        environ: without what is not ours.
         raises: ``logging.raiseExceptions``.
         disabled: the level up to which logging is off.
         loggers: name -> level, propagate, disabled, handlers, filters; ``""`` is the root.
@@ -44,7 +46,7 @@ class Snapshot:
             cwd = os.getcwd()
         except FileNotFoundError:
             cwd = ""
-        environ = {name: text for name, text in os.environ.items() if name != _OF_PYTEST}
+        environ = {name: text for name, text in os.environ.items() if name not in _NOT_OURS}
         loggers = {name: _state(logger) for name, logger in _loggers().items()}
         disabled = logging.root.manager.disable
         return cls(cwd, environ, logging.raiseExceptions, disabled, loggers)
@@ -73,7 +75,7 @@ class Snapshot:
         """Make the state this one again."""
         if self.cwd:
             os.chdir(self.cwd)
-        for name in os.environ.keys() - self.environ.keys() - {_OF_PYTEST}:
+        for name in os.environ.keys() - self.environ.keys() - _NOT_OURS:
             del os.environ[name]
         os.environ.update(self.environ)
         self.restore_logging()
@@ -93,7 +95,11 @@ class Snapshot:
 
 def _loggers() -> dict[str, logging.Logger]:
     known = logging.root.manager.loggerDict.items()
-    made = {name: each for name, each in known if isinstance(each, logging.Logger)}
+    made = {
+        name: each
+        for name, each in known
+        if isinstance(each, logging.Logger) and not name.startswith(_SPARK)
+    }
     return {"": logging.root, **made}
 
 
