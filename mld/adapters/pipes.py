@@ -177,7 +177,7 @@ class StderrDrain:
         self._loop.add_reader(self._fd, self._read)
 
     def catch_up(self) -> None:
-        """Pass on all that the pipe holds now, some full pipes at most: a child's last words."""
+        """Pass on all that the pipe holds now, some full pipes at most: what a child wrote last."""
         for _ in range(4):
             if not self._open:
                 return

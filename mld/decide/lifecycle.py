@@ -41,7 +41,7 @@ class ShutdownReason(IntEnum):
     LEASE_LOST = 3
 
 
-class Outcome(Enum):
+class TaskOutcome(Enum):
     """How a state's task ended."""
 
     DONE = "done"
@@ -60,16 +60,16 @@ _ENDING: Final = {
 _SHUT: Final = dict.fromkeys(ShutdownReason, _S.SHUTTING_DOWN)
 
 #: state -> what follows its task when nothing asks to stop.
-ONWARD: Final[dict[ConsumerState, dict[Outcome, ConsumerState]]] = {
+ONWARD: Final[dict[ConsumerState, dict[TaskOutcome, ConsumerState]]] = {
     _S.WAITING_ON_PARENT_SHARDS: {
-        Outcome.DONE: _S.INITIALIZING,
-        Outcome.AGAIN: _S.WAITING_ON_PARENT_SHARDS,
+        TaskOutcome.DONE: _S.INITIALIZING,
+        TaskOutcome.AGAIN: _S.WAITING_ON_PARENT_SHARDS,
     },
-    _S.INITIALIZING: {Outcome.DONE: _S.PROCESSING, Outcome.RESTART: _S.INITIALIZING},
+    _S.INITIALIZING: {TaskOutcome.DONE: _S.PROCESSING, TaskOutcome.RESTART: _S.INITIALIZING},
     _S.PROCESSING: {
-        Outcome.DONE: _S.PROCESSING,
-        Outcome.AGAIN: _S.PROCESSING,
-        Outcome.RESTART: _S.INITIALIZING,
+        TaskOutcome.DONE: _S.PROCESSING,
+        TaskOutcome.AGAIN: _S.PROCESSING,
+        TaskOutcome.RESTART: _S.INITIALIZING,
     },
 }
 
@@ -84,7 +84,7 @@ STOPPING: Final[dict[ConsumerState, dict[ShutdownReason, ConsumerState]]] = {
 
 
 def next_state(
-    state: ConsumerState, outcome: Outcome, reason: ShutdownReason | None
+    state: ConsumerState, outcome: TaskOutcome, reason: ShutdownReason | None
 ) -> ConsumerState:
     """The state after a task.
 
@@ -102,9 +102,9 @@ def next_state(
     """
     if state is _S.SHUTTING_DOWN:
         match outcome:
-            case Outcome.DONE:
+            case TaskOutcome.DONE:
                 return _S.SHUTDOWN_COMPLETE
-            case Outcome.RESTART if reason is ShutdownReason.SHARD_END:
+            case TaskOutcome.RESTART if reason is ShutdownReason.SHARD_END:
                 return _S.INITIALIZING
             case _:
                 return _S.SHUTTING_DOWN

@@ -35,7 +35,7 @@ class MemoryReturn:
 
     def look(self) -> bool:
         """Note a burst, or trim after one; True when memory was given back."""
-        peak = self._budget.take_peak_bytes()
+        peak = self._budget.pop_peak_bytes()
         self._had_burst = self._had_burst or peak >= BURST_BYTES
         if not self._had_burst or self._budget.used_bytes >= BURST_BYTES:
             return False

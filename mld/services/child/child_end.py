@@ -39,12 +39,14 @@ async def end_child(
         draining = group.create_task(_drain(child, connection, child_log))
         await child.close_stdin()
         status = await _status_of(child, config, shard_id)
-        log.info("%s: child %d ended with status %d", shard_id, child.pid, status)
+        log.info("%s: child %d exited with status %d", shard_id, child.pid, status)
         try:
             async with asyncio.timeout(DRAIN_AFTER_EXIT_S):
                 await asyncio.shield(draining)
         except TimeoutError:
-            log.warning("%s: what child %d started still runs, killing it", shard_id, child.pid)
+            log.warning(
+                "%s: processes that child %d started still run; killing them", shard_id, child.pid
+            )
             child.kill()
         draining.cancel()
     return status
@@ -53,11 +55,13 @@ async def end_child(
 async def _status_of(child: Child, config: ChildConfig, shard_id: str) -> int:
     status = await _ended_within(child, config.eof_grace_s)
     if status is None:
-        log.warning("%s: child %d ignores the end of its input", shard_id, child.pid)
+        text = "%s: child %d still runs %g s after the end of its input; sending SIGTERM"
+        log.warning(text, shard_id, child.pid, config.eof_grace_s)
         child.terminate()
         status = await _ended_within(child, config.term_grace_s)
     if status is None:
-        log.warning("%s: child %d ignores SIGTERM, killing it", shard_id, child.pid)
+        text = "%s: child %d still runs %g s after SIGTERM; killing it"
+        log.warning(text, shard_id, child.pid, config.term_grace_s)
         child.kill()
         status = await child.wait()
     return status

@@ -125,7 +125,7 @@ class ChildExchange:
             await self._learn_exit_status()
             has_exited = self.exit_status is not None
             why = "it exited without being told to" if has_exited else "it closed its stdout"
-            self._idle_failure = self._failure(None, self._with_last_words(why))
+            self._idle_failure = self._failure(None, self._with_stderr(why))
             if self._idle_limit is not None and not self._idle_limit.expired():
                 self._idle_limit.reschedule(asyncio.get_running_loop().time())
 
@@ -247,7 +247,11 @@ class ChildExchange:
                     raise self._unwritable(action, self._write_error) from None
                 late_s = asyncio.get_running_loop().time() - (limit.when() or 0.0)
                 if late_s > _FROZEN_S:
-                    log.warning("%s: this process stood still for %.0f s", self._shard_id, late_s)
+                    log.warning(
+                        "%s: this process was suspended for %.0f s; the child gets more time",
+                        self._shard_id,
+                        late_s,
+                    )
                     continue  # the answer may be there, only nobody has read it
                 raise self._timed_out(action) from None
             except RemoteProtocolError as error:
@@ -296,7 +300,7 @@ class ChildExchange:
             )
         else:
             log.error(
-                "%s: the child asked for a checkpoint at %s during %s, which has none",
+                "%s: the child asked for a checkpoint at %s during %s, where none is possible",
                 self._shard_id,
                 request.sequence_number,
                 action,
@@ -310,7 +314,11 @@ class ChildExchange:
         if action in _CARRY_CHECKPOINTER:
             error = await self._checkpointer.intend(intent)
         else:
-            log.error("%s: the child said an intent during %s", self._shard_id, action)
+            log.error(
+                "%s: the child sent an intent during %s, where none is possible",
+                self._shard_id,
+                action,
+            )
             error = INVALID_STATE
         await self._reply(action, IntentResult(intent.number, error))
 
@@ -327,7 +335,7 @@ class ChildExchange:
         elif not self._has_complained:
             self._has_complained = True
             log.error(
-                "%s: the child asked for a tick every %s s, which is ignored: write %g to %g",
+                "%s: the child asked for a tick every %s s, which is ignored: it must be %g to %g",
                 self._shard_id,
                 seconds,
                 *TICK_RANGE_S,
@@ -364,15 +372,15 @@ class ChildExchange:
         return ChildTimedOut(self._shard_id, str(action), why)
 
     async def _broken(self, action: Action, error: RemoteProtocolError) -> ChildFailed:
-        """The failure with the exit status and the last words, if the child ended."""
+        """The failure with the exit status and what it wrote to stderr last, if the child ended."""
         why = str(error)
         if self._connection.stream_ended:
             await self._learn_exit_status()
-            why = self._with_last_words(why)
+            why = self._with_stderr(why)
         return self._failure(action, why)
 
-    def _with_last_words(self, why: str) -> str:
+    def _with_stderr(self, why: str) -> str:
         """The reason, and what a child that ended with an error wrote to stderr last."""
-        if (self.exit_status or 0) > 0 and (said := self._log.last_words):
-            return f"{why}; its last words: {said}"
+        if (self.exit_status or 0) > 0 and (said := self._log.last_stderr_line):
+            return f"{why}; last line of its stderr: {said}"
         return why

@@ -25,7 +25,7 @@ LINES_PER_S = 200.0
 #: Seconds from the first line that is left out to the warning about it and all others until then.
 NOTICE_S = 10.0
 #: Most characters of a line in the error of a child that failed.
-_LAST_WORDS = 500
+_QUOTED_CHARS = 500
 
 
 class ChildLog:
@@ -43,10 +43,10 @@ class ChildLog:
         self.pid = 0
 
     @property
-    def last_words(self) -> str:
+    def last_stderr_line(self) -> str:
         """The last line of stderr that says something, fit for an error; empty if there is none."""
         text = mask(printable(self._last_line.decode("utf-8", "replace").strip()))
-        return text if len(text) <= _LAST_WORDS else text[: _LAST_WORDS - 1] + "…"
+        return text if len(text) <= _QUOTED_CHARS else text[: _QUOTED_CHARS - 1] + "…"
 
     def stderr(self, line: bytes) -> None:
         """A line of stderr."""

@@ -222,7 +222,7 @@ class RecordProcessor:
         except ChildTimedOut:
             raise
         except ChildFailed as error:
-            log.error("%s; the shutdown goes on", error, extra={"shard_id": self._shard_id})  # noqa: TRY400
+            log.error("%s; the shutdown continues", error, extra={"shard_id": self._shard_id})  # noqa: TRY400
             return False
         return True
 
@@ -267,7 +267,7 @@ class RecordProcessor:
             self._child.terminate()
 
     def kill(self) -> None:
-        """End it now, without a word."""
+        """End it now, without telling it anything."""
         if self._listening is not None:
             self._listening.cancel()
         if self._child is not None:

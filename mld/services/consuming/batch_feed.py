@@ -9,7 +9,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.lifecycle import Outcome
+from mld.decide.lifecycle import TaskOutcome
 from mld.errors import MalformedData
 from mld.services.child.record_processor import OutgoingLine
 
@@ -53,24 +53,24 @@ class BatchFeed:
 
         A reading of ``Clock.monotonic``.
         """
-        lane = self._context.lane
-        fetching = None if lane is None else lane.publisher.failing_since
+        pipeline = self._context.pipeline
+        fetching = None if pipeline is None else pipeline.publisher.failing_since
         return fetching if self._undecodable_since is None else self._undecodable_since
 
-    async def process(self) -> Outcome:
+    async def process(self) -> TaskOutcome:
         """Wait for one batch and deliver it, or for the moment at which the child wants a tick."""
         context = self._context
-        if context.lane is None or not context.may_go_on():
-            return Outcome.AGAIN
-        publisher = context.lane.publisher
+        if context.pipeline is None or not context.may_go_on():
+            return TaskOutcome.AGAIN
+        publisher = context.pipeline.publisher
         before = publisher.delivered
         try:
-            fetched = await self._next_batch(context.lane)
+            fetched = await self._next_batch(context.pipeline)
         except TimeoutError:
             await self._tick()
-            return Outcome.AGAIN
+            return TaskOutcome.AGAIN
         if fetched is None:
-            return Outcome.AGAIN
+            return TaskOutcome.AGAIN
         try:
             if context.may_go_on():
                 await self._deliver(fetched)
@@ -83,34 +83,34 @@ class BatchFeed:
             log.error(text, context.shard_id, error)  # noqa: TRY400
             publisher.rewind(before)
             await context.pause(self._parts.config.retrieval.task_backoff_s)
-            return Outcome.AGAIN
+            return TaskOutcome.AGAIN
         finally:
             fetched.reservation.release()
         self._undecodable_since = None
         self.last_processed_at = self._clock.monotonic()
-        return Outcome.DONE
+        return TaskOutcome.DONE
 
-    async def _next_batch(self, lane: ChildPipeline) -> FetchedBatch | None:
+    async def _next_batch(self, pipeline: ChildPipeline) -> FetchedBatch | None:
         """The next batch; one that is there is taken even when a tick is overdue.
 
         Raises:
             TimeoutError: the child has waited long enough; no batch is lost.
             ChildFailed: the child ended meanwhile.
         """
-        async with asyncio.timeout(self._until_tick_s()), lane.processor.unless_it_ends():
-            return await lane.publisher.next_batch()
+        async with asyncio.timeout(self._until_tick_s()), pipeline.processor.unless_it_ends():
+            return await pipeline.publisher.next_batch()
 
     def _until_tick_s(self) -> float | None:
         """Seconds until the child wants to be told something; None = it never does."""
-        lane = self._context.lane
-        due_at = None if lane is None else lane.processor.tick_due_at
+        pipeline = self._context.pipeline
+        due_at = None if pipeline is None else pipeline.processor.tick_due_at
         return None if due_at is None else max(0.0, due_at - self._clock.monotonic())
 
     async def _tick(self) -> None:
         """An empty batch; no metric counts it, because nothing was read."""
-        lane = self._context.lane
-        if lane is not None and self._context.may_go_on():
-            await lane.processor.tick(self.behind_ms)
+        pipeline = self._context.pipeline
+        if pipeline is not None and self._context.may_go_on():
+            await pipeline.processor.tick(self.behind_ms)
 
     async def _deliver(self, fetched: FetchedBatch) -> None:
         """One batch to the child; the last one of the shard is the reason to stop."""
@@ -142,11 +142,11 @@ class BatchFeed:
         self._parts.tally.records += delivery.records
         context.checkpointer.delivered(delivery.largest)
         line = delivery.pop_line()
-        if line is None or context.lane is None:
+        if line is None or context.pipeline is None:
             return
         outgoing = OutgoingLine(line, fetched.reservation.release)
         del line
         with context.metrics.timed(
             "ProcessTask", "RecordProcessor.processRecords.Time", of_shard=True
         ):
-            await context.lane.processor.process(outgoing)
+            await context.pipeline.processor.process(outgoing)

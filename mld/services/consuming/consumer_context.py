@@ -31,7 +31,7 @@ class ConsumerContext:
         stream_context: what belongs to the lease's stream.
         shutdown: whether and why the consumer ends.
         parents_wakeup: ends the wait for parents: one may have finished, or there is a reason to end.
-        lane: child and fetching; None while there is no child.
+        pipeline: child and fetching; None while there is no child.
         restarts: of the child.
         began_at: reading of the monotonic clock when the hold began.
         child_failed_at: the same of the child's last failure; None without one.
@@ -63,7 +63,7 @@ class ConsumerContext:
             self.shutdown.lease_lost,
         )
         self.parents_wakeup = Wakeup()
-        self.lane: ChildPipeline | None = None
+        self.pipeline: ChildPipeline | None = None
         self.restarts = RestartCount()
         self.began_at = clock.monotonic()
         self.child_failed_at: float | None = None
@@ -72,8 +72,8 @@ class ConsumerContext:
     def _end_waits(self) -> None:
         """There is a reason to end: whoever waits for parents or data must look at it."""
         self.parents_wakeup.wake()
-        if self.lane is not None:
-            self.lane.publisher.interrupt()
+        if self.pipeline is not None:
+            self.pipeline.publisher.interrupt()
 
     def _note_progress(self) -> None:
         self.restarts = self.restarts.after_progress()
@@ -100,29 +100,29 @@ class ConsumerContext:
         Raises:
             ChildFailed: there was an idle child, and it ended meanwhile.
         """
-        if self.lane is None:
+        if self.pipeline is None:
             await self.shutdown.pause(seconds)
             return
-        async with self.lane.processor.unless_it_ends():
+        async with self.pipeline.processor.unless_it_ends():
             await self.shutdown.pause(seconds)
 
     def listener(self) -> RecordProcessor | None:
         """The child, if it waits for a message."""
-        if self.lane is None or not self.lane.processor.may_talk:
+        if self.pipeline is None or not self.pipeline.processor.may_talk:
             return None
-        return self.lane.processor
+        return self.pipeline.processor
 
     async def end_child(self) -> None:
         """See the child off; nothing without one."""
-        if self.lane is not None:
-            await self.lane.processor.stop()
-            self.lane = None
+        if self.pipeline is not None:
+            await self.pipeline.processor.stop()
+            self.pipeline = None
 
     async def stop_fetching(self) -> None:
         """End the fetching; the child, if any, lives on. May be called again."""
-        if self.lane is not None:
-            await self.lane.stop_fetching()
-            self._remember_latest(self.lane.publisher.latest_since_s)
+        if self.pipeline is not None:
+            await self.pipeline.stop_fetching()
+            self._remember_latest(self.pipeline.publisher.latest_since_s)
 
     def latest_since_s(self) -> float | None:
         """Where an earlier child or holding began at LATEST, unless others had the lease since."""

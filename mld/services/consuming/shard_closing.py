@@ -11,7 +11,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.decide.lifecycle import Outcome, ShutdownReason
+from mld.decide.lifecycle import ShutdownReason, TaskOutcome
 from mld.errors import AwsError, BlockedOnParent, ChildFailed, InvalidShardEnd
 from mld.model.sequence import SHARD_END
 from mld.services.consuming.consumer_parts import EndNotCheckpointed
@@ -32,14 +32,14 @@ class ShardClosing:
         #: Of a shard that has ended, as its last answer named them.
         self.children: tuple[ChildShard, ...] = ()
 
-    async def announce(self) -> Outcome:
+    async def notify_shutdown(self) -> TaskOutcome:
         """The worker stops: the child may checkpoint a last time."""
         await self._context.stop_fetching()
         if (processor := self._context.listener()) is not None:
             await processor.shutdown_requested()
-        return Outcome.DONE
+        return TaskOutcome.DONE
 
-    async def hand_back_lease(self) -> Outcome:
+    async def hand_back_lease(self) -> TaskOutcome:
         """Lease lost or stop: say leaseLost, end the child, then let go of the lease."""
         context = self._context
         await context.stop_fetching()
@@ -51,12 +51,12 @@ class ShardClosing:
             except ChildFailed as error:
                 failure = error
         await context.end_child()
-        await self._let_go()
+        await self._give_up_lease()
         if failure is not None:
             raise failure
-        return Outcome.DONE
+        return TaskOutcome.DONE
 
-    async def _let_go(self) -> None:
+    async def _give_up_lease(self) -> None:
         context = self._context
         renewer, token = context.parts.renewer, context.held.token
         try:
@@ -65,52 +65,55 @@ class ShardClosing:
             else:
                 await renewer.drop(context.lease_key, token)
         except AwsError as error:
-            log.warning("%s: the lease is left to expire: %s", context.lease_key, error)
+            log.warning(
+                "%s: cannot release the lease, it will expire: %s", context.lease_key, error
+            )
 
-    async def end_shard(self) -> Outcome:
+    async def end_shard(self) -> TaskOutcome:
         """Children's leases, shardEnded, its checkpoint, and the cleanup queue."""
         context = self._context
         await context.stop_fetching()
         held = context.current()
         if held is None:
-            return Outcome.AGAIN
+            return TaskOutcome.AGAIN
         try:
             await context.parts.shard_end.create_child_leases(held.lease, self.children)
         except InvalidShardEnd as error:
-            log.error("%s: giving the lease up at the shard's end: %s", context.shard_id, error)  # noqa: TRY400
+            text = "%s: giving up the lease at the end of the shard: %s"
+            log.error(text, context.shard_id, error)  # noqa: TRY400
             context.shutdown.lease_lost()
-            return Outcome.AGAIN
+            return TaskOutcome.AGAIN
         except (BlockedOnParent, AwsError) as error:
             return await self._repeat_end(error)
         if not context.checkpointer.has_ended:
             if context.current() is None:
-                return Outcome.AGAIN  # it lapsed meanwhile: the next owner's child is told
+                return TaskOutcome.AGAIN  # it lapsed meanwhile: the next owner's child is told
             await self._tell_end()
         await context.end_child()
         if not context.checkpointer.has_ended:
-            return Outcome.AGAIN  # the lease was lost in between
+            return TaskOutcome.AGAIN  # the lease was lost in between
         context.parts.cleanup.enqueue(replace(held.lease, checkpoint=SHARD_END))
-        return Outcome.DONE
+        return TaskOutcome.DONE
 
-    async def _repeat_end(self, error: Exception) -> Outcome:
+    async def _repeat_end(self, error: Exception) -> TaskOutcome:
         """Wait, unless the worker stops: then the next owner reads the end again."""
         context = self._context
         context.last_error = str(error)
-        log.warning("%s: the shard's end must wait: %s", context.shard_id, error)
+        log.warning("%s: cannot finish the shard yet, trying again: %s", context.shard_id, error)
         if context.shutdown.may_leave_shard_end:
             context.shutdown.withdraw_shard_end()
-            await self.announce()
-            return Outcome.AGAIN
+            await self.notify_shutdown()
+            return TaskOutcome.AGAIN
         await context.pause(context.parts.config.retrieval.task_backoff_s)
-        return Outcome.AGAIN
+        return TaskOutcome.AGAIN
 
     async def _tell_end(self) -> None:
         context = self._context
-        if context.lane is None:
+        if context.pipeline is None:
             raise RuntimeError("a shard cannot end without a child")
         context.checkpointer.end_shard(tuple(child.shard_id for child in self.children))
         with context.metrics.timed("ShutdownTask", "RecordProcessor.shutdown.Time"):
-            await context.lane.processor.shard_ended()
+            await context.pipeline.processor.shard_ended()
         if (
             not context.checkpointer.has_ended
             and context.shutdown.reason is ShutdownReason.SHARD_END

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.lifecycle import ConsumerState, Outcome, ShutdownReason, next_state
+from mld.decide.lifecycle import ConsumerState, ShutdownReason, TaskOutcome, next_state
 from mld.decide.restart import restart_pause_s
 from mld.errors import (
     AwsError,
@@ -90,7 +90,7 @@ class ShardConsumer:
             last_batch_age_s=age_s(self._feed.last_batch_at),
             last_processed_age_s=age_s(self._feed.last_processed_at),
             reading_fails_s=age_s(self._feed.failing_since),
-            child_pid=None if context.lane is None else context.lane.processor.pid,
+            child_pid=None if context.pipeline is None else context.pipeline.processor.pid,
             checkpoint=str(context.checkpointer.last),
             blocked_by=self._blocked_by,
             restarts=context.restarts.total,
@@ -136,8 +136,8 @@ class ShardConsumer:
             except ChildFailed as error:
                 failure = error
             finally:
-                if context.lane is not None:
-                    context.lane.processor.kill()
+                if context.pipeline is not None:
+                    context.pipeline.processor.kill()
                 await context.stop_fetching()
         return failure
 
@@ -154,11 +154,11 @@ class ShardConsumer:
             )
             if self._state is not before:
                 log.debug("%s: %s -> %s", self.shard_id, before.value, self._state.value)
-            if outcome is Outcome.RESTART:
+            if outcome is TaskOutcome.RESTART:
                 # The next child reads from the last checkpoint to the end once more.
                 context.shutdown.withdraw_shard_end()
 
-    async def _work(self) -> Outcome:
+    async def _work(self) -> TaskOutcome:
         match self._state:
             case ConsumerState.WAITING_ON_PARENT_SHARDS:
                 return await self._wait_for_parents()
@@ -167,7 +167,7 @@ class ShardConsumer:
             case ConsumerState.PROCESSING:
                 return await self._feed.process()
             case ConsumerState.SHUTDOWN_REQUESTED:
-                return await self._closing.announce()
+                return await self._closing.notify_shutdown()
             case _ if self._context.shutdown.reason is ShutdownReason.SHARD_END:
                 return await self._closing.end_shard()
             case _:
@@ -175,44 +175,46 @@ class ShardConsumer:
 
     # -- WAITING_ON_PARENT_SHARDS and INITIALIZING ---------------------------------------------
 
-    async def _wait_for_parents(self) -> Outcome:
+    async def _wait_for_parents(self) -> TaskOutcome:
         context = self._context
         if context.shutdown.reason is not None:
-            return Outcome.AGAIN
+            return TaskOutcome.AGAIN
         try:
             self._blocked_by = await self._parts.shard_end.blocking_parent(context.held.lease)
         except AwsError as error:
-            log.warning("%s: cannot look at its parents: %s", self.shard_id, error)
+            log.warning(
+                "%s: cannot read the leases of its parents, trying again: %s", self.shard_id, error
+            )
         else:
             if self._blocked_by is None:
-                return Outcome.DONE
+                return TaskOutcome.DONE
         if context.shutdown.reason is None:
             await context.parents_wakeup.wait(self._parts.config.shards.parent_poll_s)
-        return Outcome.AGAIN
+        return TaskOutcome.AGAIN
 
-    async def _initialize(self) -> Outcome:
+    async def _initialize(self) -> TaskOutcome:
         context = self._context
         if self._group is None or not context.may_go_on():
-            return Outcome.AGAIN
+            return TaskOutcome.AGAIN
         if context.checkpointer.is_unsure and not await self._find_out():
-            return Outcome.RESTART
+            return TaskOutcome.RESTART
         position = context.checkpointer.last
         if position.is_shard_end:
             context.shutdown.shard_ended()
-            return Outcome.DONE
+            return TaskOutcome.DONE
         held = context.current()
         if held is None:
-            return Outcome.AGAIN
-        lane = context.lane = ChildPipeline(
+            return TaskOutcome.AGAIN
+        pipeline = context.pipeline = ChildPipeline(
             context.held.lease, self._parts, context.stream_context, context.checkpointer
         )
         intent = held.lease.intent
         if isinstance(intent, BrokenIntent):
             raise self._unreadable(intent)
-        await lane.start_fetching(self._group, position, context.latest_since_s())
+        await pipeline.start_fetching(self._group, position, context.latest_since_s())
         with context.metrics.timed("InitializeTask", "RecordProcessor.initialize.Time"):
-            await lane.processor.initialize(self._group, position, intent)
-        return Outcome.DONE
+            await pipeline.processor.initialize(self._group, position, intent)
+        return TaskOutcome.DONE
 
     def _unreadable(self, intent: BrokenIntent) -> ChildFailed:
         """A child that is told of no intent could skip a batch or write one twice."""
@@ -235,7 +237,7 @@ class ShardConsumer:
             context.shutdown.lease_lost()
             return False
         except AwsError as error:
-            log.warning("%s: its checkpoint is not known: %s", self.shard_id, error)
+            log.warning("%s: cannot read its checkpoint, trying again: %s", self.shard_id, error)
             await context.shutdown.pause(self._parts.config.retrieval.task_backoff_s)
             return False
         context.checkpointer.found(held.lease.checkpoint or context.checkpointer.last)
@@ -243,7 +245,7 @@ class ShardConsumer:
 
     # -- a child that failed ---------------------------------------------------------------------
 
-    async def _after_failure(self, error: ChildFailed) -> Outcome:
+    async def _after_failure(self, error: ChildFailed) -> TaskOutcome:
         """Give the shard another child, or let the failure end the daemon."""
         context = self._context
         context.last_error = str(error)
@@ -251,10 +253,10 @@ class ShardConsumer:
         await context.stop_fetching()
         # Said here alone, and now, because seeing it off may take a while.
         log.error("%s", error, extra={"shard_id": self.shard_id})
-        if context.lane is not None and (
-            isinstance(error, ChildTimedOut) or context.lane.processor.is_unreachable
+        if context.pipeline is not None and (
+            isinstance(error, ChildTimedOut) or context.pipeline.processor.is_unreachable
         ):
-            context.lane.processor.terminate()  # it will not notice the end of its input either
+            context.pipeline.processor.terminate()  # it will not notice the end of its input either
         await context.end_child()
         forgot_end = isinstance(error, EndNotCheckpointed)
         # A child that tried is not to blame: it gets as many more chances as the table needs.
@@ -267,14 +269,16 @@ class ShardConsumer:
         if pause_s is None:
             raise error
         if context.shutdown.reason in {ShutdownReason.REQUESTED, ShutdownReason.LEASE_LOST}:
-            log.info("%s: the shard is given up anyway", self.shard_id)
-            return Outcome.AGAIN
+            log.info("%s: no new child, because the lease is being given up", self.shard_id)
+            return TaskOutcome.AGAIN
         if context.checkpointer.has_ended:
             # It failed only after its last checkpoint: there is nothing left to read.
-            log.info("%s: the shard is finished nevertheless", self.shard_id)
-            return Outcome.AGAIN
+            log.info(
+                "%s: no new child, because the end of the shard is checkpointed", self.shard_id
+            )
+            return TaskOutcome.AGAIN
         log.warning("%s: a new child starts in %.1f s", self.shard_id, pause_s)
         await context.shutdown.pause(pause_s)
         context.checkpointer.start_over()
         self._parts.tally.restarts += 1
-        return Outcome.RESTART
+        return TaskOutcome.RESTART

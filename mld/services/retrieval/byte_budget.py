@@ -193,7 +193,7 @@ class ByteBudget:
         """Reserved at this moment."""
         return self._used
 
-    def take_peak_bytes(self) -> int:
+    def pop_peak_bytes(self) -> int:
         """The most that was reserved at once since the last call."""
         peak, self._peak = max(self._peak, self._used), self._used
         return peak

@@ -59,12 +59,12 @@ class FetchReport:
             case InvalidArgument():
                 # Once is an old iterator; again and again it is a position that Kinesis rejects.
                 level = logging.INFO if count <= _CALM_FAILURES else logging.ERROR
-                self._log(level, f"refused {count} times in a row, getting an iterator: {error}")
+                self._log(level, f"{count} calls in a row refused, getting a new iterator: {error}")
             case Throttled():
                 level = logging.WARNING if count <= _CALM_FAILURES else logging.ERROR
-                self._log(level, f"throttled {count} times in a row")
+                self._log(level, f"{count} calls in a row throttled; trying again")
             case MalformedData():
-                self._log(logging.WARNING, f"{error}; asking again")
+                self._log(logging.WARNING, f"{error}; trying again")
             case _:
                 self._log(logging.WARNING, f"cannot fetch records: {error}; trying again")
         return isinstance(error, ExpiredIterator | InvalidArgument)

@@ -380,6 +380,8 @@ class PollingPublisher:
         behind_ms = batch.millis_behind_latest
         self._behind_s = None if behind_ms is None else behind_ms / 1000
         self._expect_after(batch)
+        if self._is_wanted:
+            self._credit.served()  # it is as good as taken
         self._queue.append(_Queued(FetchedBatch(batch, reservation, now), self._iterator))
         self._iterator = batch.next_iterator
         self._has_ended = batch.is_shard_end

@@ -8,8 +8,8 @@ import pytest
 
 from mld.decide.lifecycle import (
     ConsumerState as S,
-    Outcome,
     ShutdownReason as R,
+    TaskOutcome,
     mermaid,
     next_state,
     stronger,
@@ -19,13 +19,13 @@ from mld.decide.lifecycle import (
 @pytest.mark.parametrize(
     ("state", "outcome", "following"),
     [
-        (S.WAITING_ON_PARENT_SHARDS, Outcome.DONE, S.INITIALIZING),
-        (S.WAITING_ON_PARENT_SHARDS, Outcome.AGAIN, S.WAITING_ON_PARENT_SHARDS),
-        (S.INITIALIZING, Outcome.DONE, S.PROCESSING),
-        (S.INITIALIZING, Outcome.RESTART, S.INITIALIZING),
-        (S.PROCESSING, Outcome.DONE, S.PROCESSING),
-        (S.PROCESSING, Outcome.AGAIN, S.PROCESSING),
-        (S.PROCESSING, Outcome.RESTART, S.INITIALIZING),
+        (S.WAITING_ON_PARENT_SHARDS, TaskOutcome.DONE, S.INITIALIZING),
+        (S.WAITING_ON_PARENT_SHARDS, TaskOutcome.AGAIN, S.WAITING_ON_PARENT_SHARDS),
+        (S.INITIALIZING, TaskOutcome.DONE, S.PROCESSING),
+        (S.INITIALIZING, TaskOutcome.RESTART, S.INITIALIZING),
+        (S.PROCESSING, TaskOutcome.DONE, S.PROCESSING),
+        (S.PROCESSING, TaskOutcome.AGAIN, S.PROCESSING),
+        (S.PROCESSING, TaskOutcome.RESTART, S.INITIALIZING),
     ],
 )
 def test_without_a_reason_life_goes_on(state, outcome, following):
@@ -46,28 +46,28 @@ def test_without_a_reason_life_goes_on(state, outcome, following):
     ],
 )
 def test_a_reason_wins_over_every_outcome(state, reason, following):
-    for outcome in Outcome:
+    for outcome in TaskOutcome:
         assert next_state(state, outcome, reason) is following
 
 
 def test_shutting_down_repeats_itself_until_it_is_done():
     for reason in R:
-        assert next_state(S.SHUTTING_DOWN, Outcome.AGAIN, reason) is S.SHUTTING_DOWN
-        assert next_state(S.SHUTTING_DOWN, Outcome.DONE, reason) is S.SHUTDOWN_COMPLETE
+        assert next_state(S.SHUTTING_DOWN, TaskOutcome.AGAIN, reason) is S.SHUTTING_DOWN
+        assert next_state(S.SHUTTING_DOWN, TaskOutcome.DONE, reason) is S.SHUTDOWN_COMPLETE
 
 
 def test_a_child_that_forgot_the_end_starts_again_unless_the_lease_is_lost():
-    assert next_state(S.SHUTTING_DOWN, Outcome.RESTART, R.SHARD_END) is S.INITIALIZING
-    assert next_state(S.SHUTTING_DOWN, Outcome.RESTART, R.LEASE_LOST) is S.SHUTTING_DOWN
+    assert next_state(S.SHUTTING_DOWN, TaskOutcome.RESTART, R.SHARD_END) is S.INITIALIZING
+    assert next_state(S.SHUTTING_DOWN, TaskOutcome.RESTART, R.LEASE_LOST) is S.SHUTTING_DOWN
 
 
 @pytest.mark.parametrize(
     ("state", "outcome", "reason"),
     [
-        (S.SHUTDOWN_COMPLETE, Outcome.DONE, None),
-        (S.SHUTDOWN_COMPLETE, Outcome.DONE, R.LEASE_LOST),
-        (S.INITIALIZING, Outcome.AGAIN, None),
-        (S.SHUTDOWN_REQUESTED, Outcome.DONE, None),
+        (S.SHUTDOWN_COMPLETE, TaskOutcome.DONE, None),
+        (S.SHUTDOWN_COMPLETE, TaskOutcome.DONE, R.LEASE_LOST),
+        (S.INITIALIZING, TaskOutcome.AGAIN, None),
+        (S.SHUTDOWN_REQUESTED, TaskOutcome.DONE, None),
     ],
 )
 def test_combinations_that_no_task_produces_are_refused(state, outcome, reason):
@@ -85,7 +85,7 @@ def test_every_reason_ends_every_life():
     for state, reason in itertools.product(S, R):
         steps = 0
         while state is not S.SHUTDOWN_COMPLETE:
-            state = next_state(state, Outcome.DONE, reason)  # noqa: PLW2901
+            state = next_state(state, TaskOutcome.DONE, reason)  # noqa: PLW2901
             steps += 1
             assert steps < 4
 

@@ -167,7 +167,9 @@ def test_what_a_failing_child_said_last_is_in_the_error(said, status, told):
     async def test(world):
         with pytest.raises(ChildFailed) as caught:
             await world.processor.initialize(world.group, TRIM_HORIZON)
-        words = f"before it answered initialize; its last words: {told} (exit status {status})"
+        words = (
+            f"before it answered initialize; last line of its stderr: {told} (exit status {status})"
+        )
         assert str(caught.value).endswith(words)
 
     talking(test, dies)
@@ -420,7 +422,7 @@ def test_a_daemon_that_stood_still_does_not_blame_the_child(caplog):
     async def test(world):
         await world.processor.initialize(world.group, TRIM_HORIZON)
         await world.process()
-        assert "stood still for 90 s" in caplog.text
+        assert "suspended for 90 s" in caplog.text
 
     script = answering(processRecords=while_we_stand_still)
     talking(test, script, answer_timeout_s=10.0)

@@ -207,7 +207,7 @@ def test_an_intent_is_answered_in_the_three_actions_that_may_write(caplog):
 
     actions = ("initialize", "processRecords", "shutdownRequested", "leaseLost")
     talking(test, answering(**dict.fromkeys(actions, asks)))
-    assert sum("said an intent during" in r.getMessage() for r in caplog.records) == 2
+    assert sum("sent an intent during" in r.getMessage() for r in caplog.records) == 2
 
 
 def test_an_intent_whose_result_cannot_be_written_fails_the_child():

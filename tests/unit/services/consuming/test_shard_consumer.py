@@ -1001,10 +1001,10 @@ def test_a_lease_that_cannot_be_released_is_left_to_expire(caplog):
             assert await running is ShutdownReason.REQUESTED
 
     in_world(test)
-    assert any("left to expire" in record.getMessage() for record in caplog.records)
+    assert any("cannot release the lease" in record.getMessage() for record in caplog.records)
 
 
-def test_a_stop_now_during_the_farewell_kills_at_once():
+def test_a_stop_now_during_lease_lost_kills_at_once():
     async def hangs(child):
         await child.answer(await child.receive())
         await child.answer(await child.receive())
@@ -1026,7 +1026,7 @@ def test_a_stop_now_during_the_farewell_kills_at_once():
     in_world(test, children=ScriptedChildren(hangs))
 
 
-def test_a_child_that_fails_at_the_farewell_under_restart_is_let_go():
+def test_a_child_that_fails_at_lease_lost_under_restart_is_let_go():
     async def leaves(child):
         while (message := await child.receive()) is not None:
             if message["action"] == "leaseLost":

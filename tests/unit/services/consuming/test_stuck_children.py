@@ -85,13 +85,13 @@ async def delivered(stuck_children, budget_bytes):
         tasks.append(group.create_task(feed(world, shards)))
         await asyncio.sleep(WORKS_S + SETTLED_S)
         before = counts()
-        world.budget.take_peak_bytes()
-        world.budget.take_peak_bytes()  # what was held before is forgotten
+        world.budget.pop_peak_bytes()
+        world.budget.pop_peak_bytes()  # what was held before is forgotten
         await asyncio.sleep(MEASURED_S)
         after = counts()
         for task in tasks:
             task.cancel()
-    peak = world.budget.take_peak_bytes()
+    peak = world.budget.pop_peak_bytes()
     return [late - early for early, late in zip(before, after, strict=True)], peak
 
 

@@ -380,7 +380,7 @@ def test_lines_that_nobody_reads_do_not_count_for_who_waits_for_data(caplog):
             assert not await is_granted(third)
             working[0].release()
             assert await is_granted(third)
-        assert budget.take_peak_bytes() == 190
+        assert budget.pop_peak_bytes() == 190
         (warning,) = [each.getMessage() for each in caplog.records]
         assert warning == (
             "90 bytes of records are held in memory, 90 of them for 3 children that have read"
@@ -413,7 +413,7 @@ def test_what_exceeds_the_room_is_let_in_alone_beside_lines_that_nobody_reads():
             assert not await is_granted(other)
             huge.release()
             assert await is_granted(other)
-        assert budget.take_peak_bytes() == 210
+        assert budget.pop_peak_bytes() == 210
 
     in_budget(test)
 

@@ -737,3 +737,23 @@ def test_a_first_iterator_at_latest_that_is_being_asked_for_is_kept():
         assert len(world.kinesis.iterators) == 1
 
     fetching(test, answer(1), position=LATEST)
+
+
+def test_a_batch_that_somebody_waits_for_is_not_taken_back_before_it_is_taken():
+    async def test(world):
+        world.kinesis.hold = asyncio.Event()
+        tell, unserved = world.publisher._arrived.set, []
+
+        def arrived():
+            unserved.append(world.publisher._credit.is_unserved(STUCK_S))
+            tell()
+
+        world.publisher._arrived.set = arrived
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(world.take())
+            await asyncio.sleep(10 * STUCK_S)
+            world.kinesis.hold.set()
+            await waiting
+        assert unserved[0] is False
+
+    fetching(test, answer(1))
