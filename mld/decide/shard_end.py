@@ -36,14 +36,14 @@ def merge_parents(children: Sequence[ChildShard]) -> tuple[str, ...] | None:
     return children[0].parent_shard_ids if len(children) == 1 else None
 
 
-def judge_merge(first: Lease | None, second: Lease | None, rng: random.Random) -> MergeVerdict:
-    """May the merge's child be created, given the rows of its two parents?
+def judge_merge(rng: random.Random, *, has_first: bool, has_second: bool) -> MergeVerdict:
+    """May the merge's child be created, given which of its two parents have rows?
 
     With both rows the child is created by whichever parent ends first; with neither nothing is left
     to wait for. Exactly one row means that the other is about to be created (or was lost): creating
     the child now could let it start before that parent was read.
     """
-    if (first is None) == (second is None):
+    if has_first == has_second:
         return MergeVerdict.GO_ON
     return MergeVerdict.GIVE_UP if rng.randrange(GIVE_UP_ONE_IN) == 0 else MergeVerdict.WAIT
 

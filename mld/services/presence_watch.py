@@ -12,7 +12,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.errors import AwsError, ResourceMissing
+from mld.errors import MldError, ResourceMissing
 
 if TYPE_CHECKING:
     import random
@@ -55,7 +55,8 @@ class PresenceWatch:
 
         Args:
             look: asks the service once: a sentence that says what is gone and what to do, or None
-                when the resource is the one that it was. Raises AwsError when that is not known.
+                when the resource is the one that it was. Raises AwsError or MalformedData when that
+                is not known.
             doubted: woken by whoever met a sign that it is gone; waited for by :meth:`run`.
             reason: of the condition.
             conditions: for ``/readyz``.
@@ -72,7 +73,8 @@ class PresenceWatch:
         self._on_gone = on_gone
         self._turn = asyncio.Lock()
         self._began_at: float | None = None
-        self._unknown: AwsError | None = None
+        self._answered_at: float | None = None
+        self._unknown: MldError | None = None
         self._why: str | None = None
         self._gone_at = 0.0
         self._said_at = 0.0
@@ -90,10 +92,11 @@ class PresenceWatch:
         Raises:
             ResourceMissing: it is gone; the message says what and what to do.
             AwsError: it is not known; ask again later.
+            MalformedData: likewise.
         """
         asked_at = self._clock.monotonic()
         async with self._turn:
-            if self._began_at is None or self._began_at <= asked_at:
+            if self._answered_at is None or self._answered_at <= asked_at:
                 await self._look_once()
         if self._unknown is not None:
             raise self._unknown
@@ -113,8 +116,11 @@ class PresenceWatch:
             except ResourceMissing:
                 if self._left_s() <= 0:
                     raise
-            except AwsError as error:
+            except MldError as error:
                 log.debug("Not known whether it is there: %s", error)
+            except Exception:
+                # The worker reads on without a watch; it would not if it ended for a defect of one.
+                log.exception("A look whether it is there failed unexpectedly")
 
     async def _pause(self) -> None:
         """Until the next look is due."""
@@ -134,13 +140,14 @@ class PresenceWatch:
     async def _look_once(self) -> None:
         if self._began_at is not None:
             await asyncio.sleep(max(0.0, self._began_at + DISTANCE_S - self._clock.monotonic()))
-        self._began_at = self._clock.monotonic()
+        began_at = self._began_at = self._clock.monotonic()
         try:
             why = await self._look()
-        except AwsError as error:
-            self._unknown = error
+        except MldError as error:
+            self._unknown, self._answered_at = error, began_at
             return
-        self._unknown = None
+        # Not before: a look that was cancelled has told nobody anything.
+        self._unknown, self._answered_at = None, began_at
         if why is None:
             self._found()
         else:

@@ -263,9 +263,9 @@ class LeaseStore:
             except ConditionFailed:
                 return False
             except UnknownOutcome as error:
-                row = await self._stored(lease.lease_key, error)
-                if row is not None:
-                    return row.lease_counter == lease.lease_counter
+                item = await self._item(lease.lease_key, error)
+                if item:
+                    return item.get("leaseCounter") == {"N": str(lease.lease_counter)}
             else:
                 return True
         raise UnknownOutcome("PutItem", "Unresolved", f"{lease.lease_key} after several tries")

@@ -2,7 +2,7 @@
 
 Source: ShutdownTask.java:210-325, BlockOnParentShardTask.java:56-94 (KCL 3.5.1). Different on
 purpose: rows of parents are read consistently, so that a stale "no such row" cannot start a child
-before its parent is done.
+before its parent is done. A row that can't be read is there, and its shard not known to be done.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mld.decide.shard_end import (
     merge_parents,
 )
 from mld.decide.shardsync import lease_of_child
-from mld.errors import BlockedOnParent, InvalidShardEnd
+from mld.errors import BlockedOnParent, InvalidShardEnd, MalformedData
 from mld.services.shards.lease_creation import create_lease
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class ShardEnd:
         missing = [
             child_lease
             for child_lease in (lease_of_child(lease, child) for child in children)
-            if await self._store.get(child_lease.lease_key) is None
+            if not await self._has_row(child_lease.lease_key, consistent=False)
         ]
         if missing:
             # Only whoever creates the child must know both parents: where it has a row already,
@@ -98,29 +98,40 @@ class ShardEnd:
             raise InvalidShardEnd(
                 lease.lease_key, f"only child {children[0].shard_id} names parents {parents}"
             )
-        if await self._store.get(lease.key_of(children[0].shard_id), consistent=True) is not None:
+        if await self._has_row(lease.key_of(children[0].shard_id)):
             # Nothing is to be created, so the other parent's row, which may be cleaned up since,
             # is not needed: a parent whose lost row was restored must be able to end again.
             return
-        rows = [await self._store.get(lease.key_of(parent), consistent=True) for parent in parents]
-        verdict = judge_merge(rows[0], rows[1], self._rng)
+        has_first, has_second = [await self._has_row(lease.key_of(parent)) for parent in parents]
+        verdict = judge_merge(self._rng, has_first=has_first, has_second=has_second)
         if verdict is MergeVerdict.GO_ON:
             return
-        missing = parents[0] if rows[0] is None else parents[1]
+        missing = parents[1] if has_first else parents[0]
         self._metrics.add(_OPERATION, "MissingMergeParentLease", 1)
         if verdict is MergeVerdict.GIVE_UP:
             raise InvalidShardEnd(lease.lease_key, f"merge parent {missing} has no lease")
         raise BlockedOnParent(lease.lease_key, lease.key_of(missing), "it has no lease yet")
 
-    async def blocking_parent(self, lease: Lease) -> str | None:
-        """Bare id of the first parent that is not at SHARD_END yet, or None: the child may start.
+    async def _has_row(self, lease_key: str, *, consistent: bool = True) -> bool:
+        try:
+            return await self._store.get(lease_key, consistent=consistent) is not None
+        except MalformedData:
+            return True
 
-        A parent without a row does not block: it was trimmed or cleaned up.
+    async def blocking_parent(self, lease: Lease) -> str | None:
+        """Bare id of the first parent that is not known to be at SHARD_END; None = start the child.
+
+        A parent without a row does not block: it was trimmed or cleaned up. One whose row can't be
+        read does.
 
         Raises:
             AwsError: a row could not be read; the child must wait and ask again.
         """
         for parent in lease.parent_shard_ids:
-            if blocks(await self._store.get(lease.key_of(parent), consistent=True)):
+            try:
+                row = await self._store.get(lease.key_of(parent), consistent=True)
+            except MalformedData:
+                return parent
+            if blocks(row):
                 return parent
         return None

@@ -21,7 +21,7 @@ from mld.decide.presence import (
     recreated_stream,
 )
 from mld.decide.readiness import Reason
-from mld.errors import AwsError, Denied, NotFound, StreamNotReady
+from mld.errors import Denied, MldError, NotFound, StreamNotReady
 from mld.services.presence_watch import PresenceWatch
 from mld.services.wakeup import Wakeup
 
@@ -41,8 +41,25 @@ log = logging.getLogger(__name__)
 LEARN_S = 2.0
 #: A shard that was not listed so long ago is not listed now either: shards are never added below.
 LISTED_FOR_S = 10.0
-#: Refusals that end when the credentials are renewed.
-_PASSING = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
+#: Refusals of the credentials or the clock, and not of the policy: every other call meets them, too.
+_PASSING = frozenset(
+    {
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "IncompleteSignature",
+        "IncompleteSignatureException",
+        "InvalidAccessKeyId",
+        "InvalidClientTokenId",
+        "InvalidSignatureException",
+        "MissingAuthenticationToken",
+        "MissingAuthenticationTokenException",
+        "RequestExpired",
+        "RequestTimeTooSkewed",
+        "SignatureDoesNotMatch",
+        "TokenRefreshRequired",
+        "UnrecognizedClientException",
+    }
+)
 
 
 class StreamPresence:
@@ -93,7 +110,7 @@ class StreamPresence:
         try:
             async with asyncio.timeout(LEARN_S):
                 await self._look()
-        except (AwsError, TimeoutError) as error:
+        except (MldError, TimeoutError) as error:
             log.debug("Creation time of %s not known yet: %s", self._stream.name, error)
             self._doubted.wake()
 

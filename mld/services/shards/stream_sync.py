@@ -19,7 +19,7 @@ from mld.decide.shardsync import (
     shard_filter,
     unexpected_children,
 )
-from mld.errors import InconsistentShards
+from mld.errors import InconsistentShards, MalformedData
 from mld.services.shards.lease_creation import create_lease
 
 if TYPE_CHECKING:
@@ -139,13 +139,14 @@ class StreamSync:
             return SyncOutcome(performed=False, why="ListShards answered with no shards")
         unexpected = self._refuse_unexpected(shards)
         leases = {lease.shard_id: lease for lease in await self.own_leases()}
+        unreadable = self._unreadable(shards)
         if self._clock.monotonic() - began > OUTDATED_S:
             return SyncOutcome(performed=False, why="the list of shards is too old by now")
         self.warn_of_recreation(leases.values(), shards)
         restored = await self._restore(
             lost_children(self._stream, shards, leases, unexpected=unexpected)
         )
-        leased = {*leases, *(lease.shard_id for lease in restored)}
+        leased = {*leases, *unreadable, *(lease.shard_id for lease in restored)}
         planned = leases_to_create(
             self._stream, shards, leased, self._position, unexpected=unexpected
         )
@@ -177,15 +178,27 @@ class StreamSync:
         return tuple(restored)
 
     async def _is_lost(self, lease: Lease) -> bool:
-        parents = [
-            await self._store.get(lease.key_of(parent), consistent=True)
-            for parent in lease.parent_shard_ids
-        ]
-        rows = [parent for parent in parents if parent is not None]
-        if not rows or not all(parent.is_finished for parent in rows):
-            return False
-        # Read last: a child's row disappears only after its parents' rows did.
-        return await self._store.get(lease.lease_key, consistent=True) is None
+        try:
+            parents = [
+                await self._store.get(lease.key_of(parent), consistent=True)
+                for parent in lease.parent_shard_ids
+            ]
+            rows = [parent for parent in parents if parent is not None]
+            if not rows or not all(parent.is_finished for parent in rows):
+                return False
+            # Read last: a child's row disappears only after its parents' rows did.
+            return await self._store.get(lease.lease_key, consistent=True) is None
+        except MalformedData:
+            return False  # a row that can't be read is there, and not known to be finished
+
+    def _unreadable(self, shards: Collection[Shard]) -> set[str]:
+        """Ids of shards whose rows were there in the last scan and can't be read.
+
+        They count as leased: for want of one row its finished ancestors would be read again.
+        """
+        scan = self._store.last_scan
+        keys = {key for key, _why in scan.broken} if scan is not None else set()
+        return {one.shard_id for one in shards if self._stream.lease_key(one.shard_id) in keys}
 
     async def _create(self, planned: Collection[Lease]) -> tuple[str, ...]:
         created = []

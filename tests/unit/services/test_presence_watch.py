@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mld.decide.readiness import Reason
-from mld.errors import AwsError, LimitExceeded, ResourceMissing
+from mld.errors import LimitExceeded, MalformedData, ResourceMissing
 from mld.services.conditions import Conditions
 from mld.services.presence_watch import DISTANCE_S, GIVE_UP_S, LOOK_S, REPEAT_S, PresenceWatch
 from mld.services.wakeup import Wakeup
@@ -33,7 +33,7 @@ class Watched:
     """
 
     def __init__(self) -> None:
-        self.state: str | AwsError | None = None
+        self.state: str | Exception | None = None
         self.looks: list[float] = []
         self.look_takes_s = 0.0
         self.told: list[str] = []
@@ -53,7 +53,7 @@ class Watched:
     async def _look(self) -> str | None:
         self.looks.append(self.clock.monotonic())
         await asyncio.sleep(self.look_takes_s)
-        if isinstance(self.state, AwsError):
+        if isinstance(self.state, Exception):
             raise self.state
         return self.state
 
@@ -177,3 +177,34 @@ async def test_doubts_alone_cost_no_more_than_a_look_in_ten_seconds():
             world.doubted.wake()
             await asyncio.sleep(0.1)
     assert 9 <= len(world.looks) <= 13
+
+
+@simulated
+async def test_a_look_that_was_cancelled_has_told_nobody_anything():
+    """A consumer ends while it asks; the next one had asked before that look began."""
+    world = Watched()
+    await world.watch.check()
+    world.state, world.look_takes_s = "gone", 1.0
+    loop = asyncio.get_running_loop()
+    first, second = loop.create_task(world.watch.check()), loop.create_task(world.watch.check())
+    await asyncio.sleep(DISTANCE_S + 0.5)
+    first.cancel()
+    with pytest.raises(ResourceMissing):
+        await second
+    assert len(world.looks) == 3
+
+
+@pytest.mark.parametrize("error", [MalformedData("a shard has no id"), KeyError("Table")])
+@simulated
+async def test_an_answer_that_cannot_be_read_ends_no_worker(error):
+    world = Watched()
+    world.state = error
+    async with world.running() as task:
+        await asyncio.sleep(10 * LOOK_S)
+        assert not task.done()
+        with pytest.raises(type(error)):
+            await world.watch.check()
+        assert world.conditions.current() == ()
+        world.state = "gone"
+        with pytest.raises(ResourceMissing):
+            await task

@@ -1107,3 +1107,45 @@ async def settled(work):
         return await work
     except ChildFailed as error:
         return error
+
+
+async def make_unreadable(world, lease_key):
+    await world.dynamodb.update_item(
+        TableName="app",
+        Key={"leaseKey": {"S": lease_key}},
+        UpdateExpression="SET leaseCounter = :word",
+        ExpressionAttributeValues={":word": {"S": "x"}},
+    )
+
+
+def test_a_parent_whose_row_cannot_be_read_keeps_only_its_child_waiting():
+    async def test(world):
+        await world.store.create_if_absent(
+            Lease(lease_key="parent", shard_id="parent", checkpoint=SHARD_END)
+        )
+        await make_unreadable(world, "parent")
+        consumer = world.consumer(await world.hold(parents=("parent",)))
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(consumer.run())
+            await asyncio.sleep(15)
+            assert consumer.status().blocked_by == "parent"
+            consumer.request_shutdown()
+            assert await running is ShutdownReason.REQUESTED
+        assert world.children.children == []
+
+    in_world(test)
+
+
+def test_a_child_whose_row_cannot_be_read_does_not_keep_its_parent_from_ending():
+    async def test(world):
+        split(world)
+        lower, upper = "shardId-000000000001", "shardId-000000000002"
+        await world.store.create_if_absent(
+            Lease(lease_key=lower, shard_id=lower, checkpoint=TRIM_HORIZON)
+        )
+        await make_unreadable(world, lower)
+        assert await world.consumer(await world.hold()).run() is ShutdownReason.SHARD_END
+        assert (await world.row()).child_shard_ids == (lower, upper)
+        assert (await world.row(upper)).checkpoint == TRIM_HORIZON
+
+    in_world(test)

@@ -360,6 +360,15 @@ def test_a_row_that_is_further_on_was_not_created_by_us():
     on_table(test, MINE)
 
 
+def test_a_row_that_cannot_be_read_was_not_created_by_us():
+    async def test(world, store):
+        world.change(MINE.lease_key, leaseCounter="x")
+        world.fault("lose request", "PutItem")
+        assert not await store.create_if_absent(lease())
+
+    on_table(test, MINE)
+
+
 def test_creating_without_any_answer_ends_as_unknown():
     async def test(world, store):
         world.fault("lose request", "PutItem", times=99)

@@ -167,3 +167,33 @@ async def test_a_child_waits_for_every_parent_that_has_a_row(first, second, bloc
 async def test_a_root_waits_for_nobody():
     world = await started()
     assert await world.shard_end().blocking_parent(await world.read(0)) is None
+
+
+@simulated
+async def test_a_child_whose_row_cannot_be_read_has_a_row():
+    world = await started()
+    lease = await world.read(0)
+    await world.shard_end().create_child_leases(lease, (LOWER, UPPER))
+    world.delete(2)
+    world.change(shard_id(1), leaseCounter="x")
+    await world.shard_end().create_child_leases(lease, (LOWER, UPPER))
+    assert (await world.read(2)).parent_shard_ids == (shard_id(0),)
+    assert world.row(shard_id(1))["leaseCounter"] == {"S": "x"}
+
+
+@simulated
+async def test_a_merge_parent_whose_row_cannot_be_read_has_a_row():
+    world = await started(2)
+    world.change(shard_id(1), leaseCounter="x")
+    await world.shard_end().create_child_leases(await world.read(0), (MERGED,))
+    assert (await world.read(2)).parent_shard_ids == (shard_id(0), shard_id(1))
+
+
+@simulated
+async def test_a_parent_whose_row_cannot_be_read_is_not_known_to_be_finished():
+    world = await started(2)
+    await world.shard_end().create_child_leases(await world.read(0), (MERGED,))
+    world.at(0, "SHARD_END")
+    world.at(1, "SHARD_END")
+    world.change(shard_id(1), leaseCounter="x")
+    assert await world.shard_end().blocking_parent(await world.read(2)) == shard_id(1)

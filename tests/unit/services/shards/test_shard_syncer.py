@@ -367,6 +367,25 @@ async def test_a_loss_must_be_confirmed_before_it_is_mended(change):
     assert created == []
 
 
+@pytest.mark.parametrize("initial", [LATEST, TRIM_HORIZON])
+@simulated
+async def test_a_row_that_cannot_be_read_sends_nobody_back_to_its_ancestors(initial):
+    """Its parent was read and cleaned up: a lease of that would read a day of records again."""
+    world = await resharded(initial)
+    world.delete(0)
+    world.change(shard_id(2), leaseCounter="x")
+    assert (await world.syncer.sync()).created == ()
+    assert "0" not in world.checkpoints()
+
+
+@simulated
+async def test_a_row_that_cannot_be_read_keeps_no_other_from_being_restored():
+    world = await resharded(LATEST)
+    world.change(shard_id(1), leaseCounter="x")
+    world.delete(2)
+    assert (await world.syncer.sync()).created == (shard_id(2),)
+
+
 @simulated
 async def test_a_list_without_shards_is_not_compared():
     world = ShardWorld(0)

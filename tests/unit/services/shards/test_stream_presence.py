@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from mld.errors import Denied, LimitExceeded, NotFound, ResourceMissing, StreamNotReady
+from mld.errors import (
+    Denied,
+    LimitExceeded,
+    MalformedData,
+    NotFound,
+    ResourceMissing,
+    StreamNotReady,
+)
 from mld.local.kinesis import KinesisSettings
 from mld.services.presence_watch import GIVE_UP_S
 from mld.services.shards import stream_presence
@@ -78,10 +85,13 @@ async def test_what_the_policy_does_not_allow_is_said_once(caplog):
     assert world.count("DescribeStreamSummary") == 1
 
 
+@pytest.mark.parametrize(
+    "code", ["ExpiredTokenException", "UnrecognizedClientException", "RequestTimeTooSkewed"]
+)
 @simulated
-async def test_expired_credentials_are_no_missing_permission():
+async def test_refused_credentials_are_no_missing_permission(code):
     world = ShardWorld(1)
-    world.fail("DescribeStreamSummary", Denied("DescribeStreamSummary", "ExpiredTokenException"))
+    world.fail("DescribeStreamSummary", Denied("DescribeStreamSummary", code))
     with pytest.raises(Denied):
         await world.presence.check()
     await world.presence.check()
@@ -118,6 +128,16 @@ async def test_a_stream_that_cannot_be_asked_for_at_the_start_is_asked_for_soon(
     world.recreate_stream(1)
     with pytest.raises(ResourceMissing):
         await task
+
+
+@simulated
+async def test_a_shard_list_that_cannot_be_read_fails_no_start():
+    world = ShardWorld(1)
+    world.fail("DescribeStreamSummary", DENIED)
+    world.fail("ListShards", MalformedData("a shard has no id"))
+    await world.presence.learn()
+    await asyncio.sleep(1)
+    await world.presence.check()
 
 
 @simulated
