@@ -23,6 +23,7 @@ from mld.adapters.credentials import make_session
 from mld.adapters.dynamodb import BotocoreDynamoDb
 from mld.adapters.kinesis import BotocoreKinesis
 from mld.adapters.system_clock import RandomIds, SystemClock
+from mld.decide.renewal import CALM_SHARES
 from mld.errors import AwsError
 from mld.model.config import LeaseConfig
 from mld.model.credentials import CredentialChain, CredentialSource, CredentialStep
@@ -82,6 +83,7 @@ async def hang(kinesis):
 async def measure(aws, rounds):
     """Sorted lateness in seconds of every renewal after the first round."""
     clock, config = SystemClock(), LeaseConfig(table_name="renewals")
+    interval_s = CALM_SHARES[1] * config.failover_s
     pools = [
         CallPool("leases", LEASE_THREADS),
         CallPool("control", CONTROL_THREADS),
@@ -112,14 +114,14 @@ async def measure(aws, rounds):
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(hang(kinesis)) for _ in range(RETRIEVAL_THREADS)]
         tasks.append(group.create_task(renewer.run()))
-        await asyncio.sleep(config.renewal_interval_s * rounds)
+        await asyncio.sleep(interval_s * rounds)
         for task in tasks:
             task.cancel()
     held = len(renewer.held())
     for pool in pools:
         pool.close()
     late = [
-        max(0.0, after - before - config.renewal_interval_s)
+        max(0.0, after - before - interval_s)
         for times in dynamodb.done.values()
         for before, after in itertools.pairwise(times)
     ]

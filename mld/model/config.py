@@ -111,7 +111,10 @@ class LeaseConfig:
 
     @property
     def renewal_interval_s(self) -> float:
-        """Period of the renewer: ``floor(F/3) - epsilon`` in milliseconds, as in Java."""
+        """Period of Java's renewals: ``floor(F/3) - epsilon`` in milliseconds.
+
+        Ours are rarer while the table is well, see ``decide.renewal``.
+        """
         return (int(self.failover_s * 1000) // 3) / 1000 - self.epsilon_s
 
     @property

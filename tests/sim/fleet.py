@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mld import app
+from mld.decide.renewal import CALM_SHARES
 from mld.errors import MldError, UnservableFleet
 from mld.local.kinesis import KinesisSettings
 from mld.model.config import Config
@@ -131,7 +132,7 @@ class Fleet:
             all_shards_matter=not self._at_latest,
             believers=lambda: {node.worker_id: node.believes() for node in self.nodes},
         )
-        calm_window_s = leases.renewal_interval_s + 2 * leases.request_timeout_s
+        calm_window_s = CALM_SHARES[1] * leases.failover_s + 2 * leases.request_timeout_s
         self.judges = Judges(
             self.court,
             table=TABLE,
@@ -168,6 +169,7 @@ class Fleet:
         node = Node(
             self, worker_id or f"w{number}", random.Random(f"node {number} {self.plan.seed}")
         )
+        vars(node.gate.weather).update(self.plan.weather)
         self.nodes.append(node)
         node.start()
         return node
@@ -177,6 +179,7 @@ class Fleet:
         self._peers += 1
         name = f"java{self._peers}"
         peer = JavaPeer(self, name, random.Random(f"{name} {self.plan.seed}"))
+        vars(peer.gate.weather).update(self.plan.weather)
         self.members.append(peer)
         peer.start()
         return peer
@@ -251,13 +254,15 @@ class Fleet:
     def drop_lease(self, rng: random.Random) -> None:
         """An operator deletes a row of an open shard; the audit has to find the hole.
 
-        A Java leader never fills it while a row of an ancestor is there; a row that is made anew at
+        A Java leader never fills it while a row of an ancestor is there, nor if the shard is
+        merged with one that has a row before the audit; a row that is made anew at
         LATEST skips records; and the scripted 3.x worker does not audit.
         """
         keys = [
             shard.shard_id
             for shard in self.stream.model.stream(STREAM).open_shards
-            if shard.shard_id in self.court.rows and not (self.plan.peers and shard.parents)
+            if shard.shard_id in self.court.rows
+            and not (self.plan.peers and (shard.parents or self.plan.reshard_every_s))
         ]
         if not keys or self.plan.flip_at_s is not None or self._at_latest:
             return

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from mld.model.sequence import Sentinel
 from tests.sim.children import Manners
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 #: What the nemesis can do to a worker.
 FAULTS = (
@@ -45,6 +49,7 @@ class Plan:
         faults: those that exist in this run.
         fault_every_s: mean distance of two faults.
         chaos_s: how long the nemesis is at work.
+        weather: fields of :class:`tests.sim.gate.Weather` that differ, for every member.
     """
 
     seed: int
@@ -76,6 +81,7 @@ class Plan:
     same_ids: bool = False
     grace_s: float = 20.0
     litter: bool = False
+    weather: Mapping[str, Any] = field(default_factory=dict)
 
 
 def draw(seed: int) -> Plan:

@@ -132,6 +132,8 @@ class TableJudge:
             pass  # its own release: it reads nothing any more, and its answer may be lost
         elif silent_s > self._court.failover_s:
             self._court.counts["failover"] += 1
+            if old in self._court.believers():
+                self._court.counts["failover of a live worker"] += 1
             if old is not None and key in self._court.believers().get(old, ()):
                 self._court.convict(
                     "S4",

@@ -11,11 +11,19 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.decide.renewal import believed_until, renewal_order
+from mld.decide.renewal import (
+    believed_until,
+    calm_renewal_due_at,
+    first_renewal_due_at,
+    is_prompt,
+    renewal_order,
+)
 from mld.model.lease import HeldLease
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from mld.model.config import LeaseConfig
     from mld.model.lease import Lease
     from mld.ports.clock import Clock, IdSource
@@ -32,6 +40,8 @@ class Holding:
         token: names this holding.
         valid_until: reading of ``Clock.monotonic`` at which belief ends.
         last_success: reading before the last successful request was sent.
+        renew_at: reading at which the next renewal is due while the table is well.
+        not_before: reading before which none is tried again after a failure.
         ended: True when it isn't held any more.
         lapsed: True when it ended because its time was up.
     """
@@ -40,6 +50,8 @@ class Holding:
     token: str
     valid_until: float
     last_success: float
+    renew_at: float
+    not_before: float = 0.0
     ended: bool = False
     lapsed: bool = False
 
@@ -64,6 +76,10 @@ class HeldLeases:
         self.lost = 0
         #: Woken at every gain and every loss.
         self.changed = Wakeup()
+        #: Woken when renewals may be due sooner than was thought.
+        self.wanted = Wakeup()
+        # What a start is like is not known yet, and it keeps the machine busy.
+        self._troubled_until = clock.monotonic() + config.failover_s
 
     def __len__(self) -> int:
         return len(self._holdings)
@@ -95,6 +111,39 @@ class HeldLeases:
         """Keys of held leases, the one that waited longest for a success first."""
         return renewal_order((key, held.last_success) for key, held in self._holdings.items())
 
+    def note_trouble(self) -> None:
+        """The table was slow or refused: for the failover time, renew as often as Java."""
+        if self._clock.monotonic() >= self._troubled_until:
+            self.wanted.wake()
+        self._troubled_until = self._clock.monotonic() + self._config.failover_s
+
+    def due(self, by: float) -> list[str]:
+        """Keys of held leases to be renewed by a moment, in the same order."""
+        return renewal_order(
+            (key, held.last_success)
+            for key, held in self._holdings.items()
+            if self._due_at(held) <= by
+        )
+
+    def next_due_at(self, besides: Container[str] = ()) -> float | None:
+        """When the next renewal is due, of some leases aside; None while there is no other."""
+        return min(
+            (self._due_at(held) for key, held in self._holdings.items() if key not in besides),
+            default=None,
+        )
+
+    def _due_at(self, holding: Holding) -> float:
+        due_at = holding.renew_at
+        if self._clock.monotonic() < self._troubled_until:
+            due_at = min(due_at, holding.last_success + self._config.renewal_interval_s)
+        return max(due_at, holding.not_before)
+
+    def postpone(self, lease_key: str, until: float) -> None:
+        """A renewal failed: do not try again before."""
+        holding = self._holdings.get(lease_key)
+        if holding is not None:
+            holding.not_before = until
+
     def lapsed(self) -> list[str]:
         """Keys of leases whose time ran out, that nobody is known to have taken."""
         return sorted(self._lapsed)
@@ -112,7 +161,13 @@ class HeldLeases:
         previous = self._holdings.get(lease.lease_key)
         if previous is not None:
             previous.ended = True
-        holding = Holding(lease, self._ids.new_id(), self._belief(requested_at), requested_at)
+        holding = Holding(
+            lease,
+            self._ids.new_id(),
+            self._belief(requested_at),
+            requested_at,
+            first_renewal_due_at(lease.lease_key, requested_at, self._config.renewal_interval_s),
+        )
         self._holdings[lease.lease_key] = holding
         self.forget(lease.lease_key)
         log.info("Acquired lease %s (leaseCounter %d)", lease.lease_key, lease.lease_counter)
@@ -178,6 +233,15 @@ class HeldLeases:
             holding.lease = lease
             holding.last_success = requested_at
             holding.valid_until = self._belief(requested_at)
+            holding.renew_at = calm_renewal_due_at(
+                lease.lease_key,
+                requested_at,
+                self._config.failover_s,
+                self._config.renewal_interval_s,
+            )
+            holding.not_before = 0.0
+            if not is_prompt(requested_at, self._clock.monotonic(), self._config.failover_s):
+                self.note_trouble()
 
     def _belief(self, requested_at: float) -> float:
         return believed_until(requested_at, self._config.failover_s, self._config.epsilon_s)

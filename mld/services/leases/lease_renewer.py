@@ -265,7 +265,7 @@ class LeaseRenewer:
         raise LeaseLost(lease_key, "it is not held any more")
 
     async def run(self) -> None:
-        """Renew at a fixed rate until cancelled."""
+        """Renew what is due until cancelled."""
         await self._rounds.run()
 
     async def renew_once(self) -> RenewalRound:

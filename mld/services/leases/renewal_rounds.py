@@ -1,7 +1,7 @@
-"""The heartbeat: rounds of renewals at a fixed rate, and the end of belief in between.
+"""The heartbeat: each lease is renewed when it is due, and belief ends in between.
 
-A round renews what is held, then tries to regain what lapsed. Whatever goes wrong with one lease
-harms no other one, and costs one line of the log a round, however many leases there are.
+A round renews what is due, then tries to regain what lapsed. Whatever goes wrong with one lease
+harms no other one, and costs one line of the log in Java's period, however many leases there are.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ _OPERATION = "RenewAllLeases"
 #: First and longest pause before a failed renewal is tried again within its round.
 RETRY_FIRST_S = 0.1
 RETRY_CAP_S = 1.0
+#: Renewals that would be due so soon are made together.
+TOGETHER_S = 0.05
+#: After this share of Java's period a renewal that was denied is tried again: credentials may be renewed.
+HOPELESS_SHARE = 0.5
 #: So short that belief is not stretched, long enough for the clock to move.
 MIN_SLEEP_S = 0.001
 
@@ -90,36 +94,74 @@ class RenewalRounds:
         self._metrics = metrics
         self._reported_lost = 0
         self._last_failure = ""
+        self._regain_at = clock.monotonic() + config.renewal_interval_s
+        self._busy: set[str] = set()
+        self._slots = asyncio.Semaphore(config.renewal_threads)
+        self._warned_at: float | None = None
 
     async def run(self) -> None:
-        """Renew at a fixed rate until cancelled."""
+        """Renew what is due until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch_expiry())
-            group.create_task(self._run_rounds())
+            group.create_task(self._run_rounds(group))
 
-    async def _run_rounds(self) -> None:
-        period_s = self._config.renewal_interval_s
-        due = self._clock.monotonic()
+    async def _run_rounds(self, group: asyncio.TaskGroup) -> None:
+        """Begin a round whenever renewals are due; one that takes its time holds up no other."""
         while True:
-            late_s = self._clock.monotonic() - due
-            self._time("Lateness", max(0.0, late_s), Level.DETAILED)
             try:
-                await self.renew_once()
+                if keys := self._due():
+                    self._busy.update(keys)
+                    group.create_task(self._guarded(keys))
+                pause_s = self._until_due()
             except Exception:
                 # The heartbeat must outlive any defect: without it every lease is lost.
                 log.exception("Renewing leases failed unexpectedly")
-            due = max(due + period_s, self._clock.monotonic())
-            await asyncio.sleep(due - self._clock.monotonic())
+                pause_s = RETRY_CAP_S
+            await self._held.wanted.wait(pause_s)
+
+    def _due(self) -> list[str]:
+        """What to renew now: what is due, or will be so soon that it may as well go along."""
+        now = self._clock.monotonic()
+        due_at = self._held.next_due_at(besides=self._busy)
+        keys: list[str] = []
+        if due_at is not None and due_at <= now:
+            self._time("Lateness", now - due_at, Level.DETAILED)
+            keys = self._held.due(now + TOGETHER_S)
+        if now >= self._regain_at:
+            self._regain_at = now + self._config.renewal_interval_s
+            keys += self._held.lapsed()
+            if not len(self._held):
+                self._report(0, 0, 0.0)  # tells how many are held, as a round without leases does
+        return [key for key in keys if key not in self._busy]
+
+    def _until_due(self) -> float:
+        """Seconds until the next renewal, or the next look at lapsed leases."""
+        due_at = self._held.next_due_at(besides=self._busy)
+        wake_at = self._regain_at if due_at is None else min(due_at, self._regain_at)
+        return max(MIN_SLEEP_S, wake_at - self._clock.monotonic())
+
+    async def _guarded(self, keys: list[str]) -> None:
+        try:
+            await self._round(keys)
+        except Exception:
+            log.exception("Renewing leases failed unexpectedly")
+            for key in keys:
+                self._held.postpone(key, self._clock.monotonic() + RETRY_CAP_S)
+            self._busy.difference_update(keys)
+        self._held.wanted.wake()
 
     async def renew_once(self) -> RenewalRound:
-        """Renew every held lease, trying failed ones again until the next round is due.
+        """Renew every held lease now, due or not, and try to regain every lapsed one."""
+        return await self._round(self._held.keys_by_wait() + self._held.lapsed())
+
+    async def _round(self, pending: list[str]) -> RenewalRound:
+        """Renew leases, trying failed ones again for as long as Java's period.
 
         Leases that lapsed are tried after the others: while nobody else took them (the table was
         out of reach, this process was frozen), writing on top of our own last row regains them.
         """
         started_at = self._clock.monotonic()
         ends_at = started_at + self._config.renewal_interval_s
-        pending = self._held.keys_by_wait() + self._held.lapsed()
         attempt, renewed, hopeless = 0, 0, 0
         while pending:
             tries = await self._try_all(pending)
@@ -131,6 +173,7 @@ class RenewalRounds:
                 break
             await asyncio.sleep(pause_s)
             attempt += 1
+        self._busy.difference_update(pending)
         took_s = self._clock.monotonic() - started_at
         return self._report(renewed, len(pending) + hopeless, took_s)
 
@@ -138,15 +181,24 @@ class RenewalRounds:
         outcomes: dict[str, _Try] = {}
 
         async def renew(key: str) -> None:
-            async with self._held.lock(key):
+            # A slot first: belief is counted from the request, not from the wait for one.
+            async with self._slots, self._held.lock(key):
                 try:
                     outcomes[key] = await self._try(key)
                 except Exception:
                     # A defect in one lease's renewal must not take the others' time.
                     log.exception("Renewing lease %s failed unexpectedly", key)
                     outcomes[key] = _Try.HOPELESS
+            if outcomes[key] in {_Try.HOPELESS, _Try.REPEAT}:
+                self._held.note_trouble()
+            if outcomes[key] is _Try.HOPELESS:
+                pause_s = self._config.renewal_interval_s * HOPELESS_SHARE
+                self._held.postpone(key, self._clock.monotonic() + pause_s)
+            if outcomes[key] is not _Try.REPEAT:
+                self._busy.discard(key)  # others of its round may take longer than it may wait
 
-        await for_each(keys, self._config.renewal_threads, renew)
+        # All wait for slots in order of age: a large round gets no fewer than several small ones.
+        await for_each(keys, max(1, len(keys)), renew)
         return outcomes
 
     async def _try(self, lease_key: str) -> _Try:
@@ -199,22 +251,28 @@ class RenewalRounds:
     def _report(self, renewed: int, unsure: int, took_s: float) -> RenewalRound:
         lost, self._reported_lost = self._held.lost - self._reported_lost, self._held.lost
         outcome = RenewalRound(renewed, lost, unsure, took_s)
-        if unsure:
-            log.warning(
-                "Could not renew %d leases (%s); the last one: %s",
-                unsure,
-                outcome,
-                self._last_failure,
-            )
-        if took_s > self._config.failover_s / 2:
+        is_slow = took_s > self._config.failover_s / 2
+        if is_slow:
+            self._count("SlowRounds", 1, Level.SUMMARY)
+        if unsure and self._may_warn():
+            text = "Could not renew %d leases (%s); the last one: %s"
+            log.warning(text, unsure, outcome, self._last_failure)
+        elif is_slow and self._may_warn():
             text = "Renewing leases took more than half of failoverTimeMillis: %s"
             log.warning(text, outcome)
-            self._count("SlowRounds", 1, Level.SUMMARY)
         self._count("LostLeases", lost, Level.SUMMARY)
         self._count("CurrentLeases", len(self._held), Level.SUMMARY)
         self._count("Success", int(unsure == 0), Level.SUMMARY)
         self._time("Time", took_s, Level.SUMMARY)
         return outcome
+
+    def _may_warn(self) -> bool:
+        """Once in Java's period, however many rounds there are in it."""
+        now, warned_at = self._clock.monotonic(), self._warned_at
+        if warned_at is not None and now - warned_at < self._config.renewal_interval_s:
+            return False
+        self._warned_at = now
+        return True
 
     def _count(self, name: str, value: int, level: Level) -> None:
         self._metrics.add(_OPERATION, name, value, level=level, worker=True)

@@ -5,10 +5,14 @@ import pytest
 from mld.decide.renewal import (
     RowVerdict,
     believed_until,
+    calm_renewal_due_at,
+    first_renewal_due_at,
+    is_prompt,
     judge_row,
     judge_taking,
     renewal_order,
 )
+from mld.model.config import LeaseConfig
 from tests.fakes.lease_world import lease
 
 
@@ -89,3 +93,51 @@ def test_belief_ends_before_an_observer_with_a_slower_clock_could_take_over():
 
 def test_the_lease_that_waited_longest_is_renewed_first():
     assert renewal_order([("b", 2.0), ("c", 1.0), ("a", 2.0)]) == ["c", "a", "b"]
+
+
+KEYS = [f"shardId-{number:012d}" for number in range(1000)]
+
+
+@pytest.mark.parametrize(
+    ("failover_s", "brisk_s", "least_s", "most_s"),
+    [
+        (10.0, 3.308, 5.4, 6.0),
+        (1.0, 0.308, 0.54, 0.6),
+        (1.0, 0.7, 0.7, 0.7),  # never more often than Java
+    ],
+)
+def test_while_the_table_is_well_a_lease_is_renewed_late(failover_s, brisk_s, least_s, most_s):
+    due = [calm_renewal_due_at(key, 100.0, failover_s, brisk_s) - 100 for key in KEYS]
+    assert min(due) == pytest.approx(least_s, rel=0.01)
+    assert max(due) == pytest.approx(most_s, rel=0.01)
+
+
+@pytest.mark.parametrize(("took_s", "prompt"), [(0.0, True), (0.5, True), (0.51, False)])
+def test_an_answer_is_prompt_within_a_twentieth_of_the_failover_time(took_s, prompt):
+    assert is_prompt(100.0, 100.0 + took_s, 10.0) is prompt
+
+
+def test_leases_of_one_stream_have_periods_that_are_spread_evenly():
+    due = sorted(calm_renewal_due_at(key, 0.0, 10.0, 3.308) for key in KEYS)
+    assert [due[len(due) * part // 4] for part in (1, 2, 3)] == pytest.approx(
+        [5.55, 5.7, 5.85], abs=0.05
+    )
+
+
+@pytest.mark.parametrize("failover_s", [1.0, 2.0, 10.0, 60.0, 3600.0])
+def test_after_a_late_renewal_two_more_requests_fit_into_belief(failover_s):
+    config = LeaseConfig(table_name="t", failover_s=failover_s)
+    ends_at = believed_until(0.0, failover_s, config.epsilon_s)
+    silence_s = 0.6 * config.request_timeout_s  # how long an open connection may be silent
+    for key in KEYS:
+        due_at = calm_renewal_due_at(key, 0.0, failover_s, config.renewal_interval_s)
+        assert due_at + 2 * silence_s < ends_at
+
+
+def test_leases_taken_at_once_are_renewed_at_moments_spread_over_java_s_period():
+    due = sorted(first_renewal_due_at(key, 100.0, 3.308) - 100 for key in KEYS)
+    assert 0 <= due[0] < 0.1
+    assert 3.2 < due[-1] < 3.308
+    assert [due[len(due) * part // 4] for part in (1, 2, 3)] == pytest.approx(
+        [0.83, 1.65, 2.48], abs=0.2
+    )

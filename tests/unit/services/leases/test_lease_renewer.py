@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from mld.decide.renewal import calm_renewal_due_at, first_renewal_due_at
 from mld.errors import Denied, LeaseLost, Throttled, UnknownOutcome
 from mld.model.lease_item import lease_from_item
 from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
@@ -15,6 +16,9 @@ KEY = "shardId-000000000000"
 POSITION = ExtendedSequenceNumber("12", 3)
 #: F * 0.98 - epsilon
 BELIEF_S = 9.775
+#: Of KEY: when it is renewed first after it was taken, and how often then.
+FIRST_S = first_renewal_due_at(KEY, 0.0, 3.308)
+PERIOD_S = calm_renewal_due_at(KEY, 0.0, 10.0, 3.308)
 
 
 def with_held(test, count=1):
@@ -106,12 +110,175 @@ def test_every_acquisition_has_a_token_of_its_own():
 # -- renewal --------------------------------------------------------------------------------------
 
 
-def test_renewals_follow_java_s_fixed_rate():
+async def until_calm(world, renewer):
+    """The table was well for as long as it takes; the lease was renewed just now."""
+    await asyncio.sleep(20)
+    before = stored(world).lease_counter
+    while stored(world).lease_counter == before:  # noqa: ASYNC110 - it does not tell
+        await asyncio.sleep(0.01)
+    return before + 1
+
+
+def test_a_lease_is_renewed_at_a_little_more_than_half_the_failover_time():
     async def test(world, renewer):
         async with running(renewer):
-            await asyncio.sleep(3.308 * 3 + 0.1)
-        assert stored(world).lease_counter == 1 + 4
+            counter = await until_calm(world, renewer)
+            await asyncio.sleep(PERIOD_S * 3 + 0.1)
+        assert stored(world).lease_counter == counter + 3
         assert only(renewer).lease == stored(world)
+
+    with_held(test)
+
+
+def test_after_a_start_renewals_follow_java_s_fixed_rate():
+    async def test(world, renewer):
+        async with running(renewer):
+            await asyncio.sleep(FIRST_S + 3.308 * 2 + 0.1)
+        assert stored(world).lease_counter == 1 + 3
+
+    with_held(test)
+
+
+@pytest.mark.parametrize("kind", ["slow", "slow answer"])
+def test_while_the_table_is_slow_renewals_follow_java_s_fixed_rate(kind):
+    async def test(world, renewer):
+        async with running(renewer):
+            counter = await until_calm(world, renewer)
+            world.fault(kind, seconds=0.6, times=10**9)
+            await asyncio.sleep(PERIOD_S + 3.308 * 3 + 0.7)
+            assert stored(world).lease_counter == counter + 4
+            world.faults.clear()
+            before = await until_calm(world, renewer)
+            await asyncio.sleep(PERIOD_S * 2 + 0.1)
+            assert stored(world).lease_counter == before + 2
+        assert len(renewer.held()) == 1
+
+    with_held(test)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"kind": "slow answer", "seconds": 0.6},
+        {"kind": "throttle"},
+        {"kind": "refuse", "error": Denied("UpdateItem", "AccessDeniedException")},
+    ],
+)
+def test_one_sign_of_trouble_brings_forward_the_renewals_of_all(fault):
+    async def test(world, renewer):
+        async with running(renewer):
+            await asyncio.sleep(60)
+            world.fault(**fault)
+            while any(one.times > 0 for one in world.faults):  # noqa: ASYNC110 - likewise
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(1)
+            now = world.clock.monotonic()
+            holdings = renewer._held._holdings.values()
+            ages_s = sorted(now - holding.last_success for holding in holdings)
+            assert ages_s[-2] < 3.4, "all but the one that was refused"
+
+    with_held(test, 50)
+
+
+def test_a_checkpoint_counts_as_a_renewal():
+    async def test(world, renewer):
+        async with running(renewer):
+            counter = await until_calm(world, renewer)
+            for _ in range(10):
+                await asyncio.sleep(2)
+                await renewer.checkpoint(KEY, only(renewer).token, POSITION)
+            assert stored(world).lease_counter == counter + 10
+            await asyncio.sleep(PERIOD_S - 0.1)
+            assert stored(world).lease_counter == counter + 10
+            await asyncio.sleep(0.2)
+            assert stored(world).lease_counter == counter + 11
+
+    with_held(test)
+
+
+def test_no_lease_is_lost_while_the_table_serves_fifty_writes_a_second():
+    async def test(world, renewer):
+        served = asyncio.Semaphore(1)
+
+        async def one_at_a_time(_service, operation, _request):
+            if operation == "UpdateItem":
+                async with served:
+                    await asyncio.sleep(1 / 50)
+
+        async with running(renewer):
+            await asyncio.sleep(20)
+            renewer._store._dynamodb.before = one_at_a_time
+            await asyncio.sleep(100)
+            assert len(renewer.held()) == 300
+        assert min(stored(world, lease(n).lease_key).lease_counter for n in range(300)) > 10
+
+    with_held(test, 300)
+
+
+def test_a_renewal_that_hangs_holds_up_none_that_is_due_later():
+    async def test(world, renewer):
+        keys = [lease(number).lease_key for number in range(30)]
+        async with running(renewer):
+            await asyncio.sleep(3.4)  # each was renewed once
+            world.fault("slow", seconds=60, times=5)
+            await asyncio.sleep(30)
+            assert len(renewer.held()) == 25
+            counters = [
+                stored(world, held.lease.lease_key).lease_counter for held in renewer.held()
+            ]
+            assert len(keys) == 30
+            assert min(counters) >= 1 + 1 + 5
+
+    with_held(test, 30)
+
+
+@pytest.mark.parametrize("kind", ["throttle", "refuse"])
+def test_the_first_failure_is_tried_again_soon(kind):
+    async def test(world, renewer):
+        world.fault(kind, times=2)
+        async with running(renewer):
+            await asyncio.sleep(FIRST_S + 0.5)
+            assert stored(world).lease_counter == 2
+
+    with_held(test)
+
+
+def test_before_belief_ends_there_is_time_for_two_more_requests_that_time_out():
+    async def test(world, renewer):
+        silent_s = 0.6 * world.config.request_timeout_s  # on an open connection
+        async with running(renewer):
+            counter = await until_calm(world, renewer)
+            for operation in ("UpdateItem", "GetItem"):
+                error = UnknownOutcome(operation, "ReadTimeoutError")
+                world.fault("lose request", operation, seconds=silent_s, error=error)
+            await asyncio.sleep(BELIEF_S)
+            assert all(fault.times == 0 for fault in world.faults)
+            assert stored(world).lease_counter == counter + 1
+            assert len(renewer.held()) == 1
+            assert renewer._held.lost == 0
+
+    with_held(test)
+
+
+def test_a_renewal_that_is_denied_is_tried_twice_more_before_belief_ends():
+    async def test(world, renewer):
+        await renewer.checkpoint(KEY, only(renewer).token, POSITION)
+        world.fault("throttle", times=10**9, error=Denied("UpdateItem", "AccessDeniedException"))
+        world.requests.clear()
+        async with running(renewer):
+            await asyncio.sleep(BELIEF_S - 0.1)
+            assert len(world.requests) >= 3
+            assert len(renewer.held()) == 1
+
+    with_held(test)
+
+
+def test_a_worker_without_leases_tells_so_at_java_s_rate():
+    async def test(world, renewer):
+        await renewer.drop(KEY, only(renewer).token)
+        async with running(renewer):
+            await asyncio.sleep(3.308 * 2 + 0.1)
+        assert world.metrics.values["RenewAllLeases", "CurrentLeases"] == [0, 0]
 
     with_held(test)
 
@@ -261,19 +428,22 @@ def test_a_defect_in_one_renewal_harms_no_other_lease(caplog):
     with_held(test, 3)
 
 
-def test_a_defect_in_a_round_does_not_end_the_heartbeat(caplog):
+@pytest.mark.parametrize("where", ["due", "postpone", "note_trouble", "next_due_at"])
+def test_a_defect_in_a_round_does_not_end_the_heartbeat(where, caplog):
     async def test(world, renewer):
-        order, defects = renewer._held.keys_by_wait, [RuntimeError("a defect")]
+        real, defects = getattr(renewer._held, where), [RuntimeError("a defect")]
 
-        def keys_by_wait():
+        def broken(*arguments, **named):
             if defects:
                 raise defects.pop()
-            return order()
+            return real(*arguments, **named)
 
-        renewer._held.keys_by_wait = keys_by_wait
+        setattr(renewer._held, where, broken)
+        if where in {"postpone", "note_trouble"}:
+            world.fault("refuse", error=Denied("UpdateItem", "AccessDeniedException"))
         async with running(renewer):
-            await asyncio.sleep(4)
-        assert stored(world).lease_counter == 2
+            await asyncio.sleep(9.5)
+        assert stored(world).lease_counter >= 2
         assert "Renewing leases failed unexpectedly" in caplog.text
 
     with_held(test)
