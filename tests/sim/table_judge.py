@@ -132,8 +132,7 @@ class TableJudge:
             pass  # its own release: it reads nothing any more, and its answer may be lost
         elif silent_s > self._court.failover_s:
             self._court.counts["failover"] += 1
-            if old in self._court.believers():
-                self._court.counts["failover of a live worker"] += 1
+            self._court.counts["failover of a live worker"] += old in self._court.believers()
             if old is not None and key in self._court.believers().get(old, ()):
                 self._court.convict(
                     "S4",
