@@ -11,17 +11,17 @@ import itertools
 import os
 import random
 
-from mld.adapters.aws import (
+from mld.adapters.aws.clients import (
     CONTROL_THREADS,
     LEASE_THREADS,
     RETRIEVAL_THREADS,
     ClientSettings,
     make_client,
 )
+from mld.adapters.aws.credentials import make_session
+from mld.adapters.aws.dynamodb import BotocoreDynamoDb
+from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.calls import CallPool
-from mld.adapters.credentials import make_session
-from mld.adapters.dynamodb import BotocoreDynamoDb
-from mld.adapters.kinesis import BotocoreKinesis
 from mld.adapters.system_clock import RandomIds, SystemClock
 from mld.decide.renewal import CALM_SHARES
 from mld.errors import AwsError

@@ -12,16 +12,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from mld.adapters import aws
 from mld.adapters.allocator import return_free_memory
-from mld.adapters.background_output import dropped_messages
+from mld.adapters.aws import clients
+from mld.adapters.aws.cloudwatch import BotocoreCloudWatch
+from mld.adapters.aws.credentials import Sessions, require_credentials, resolve_region
+from mld.adapters.aws.dynamodb import BotocoreDynamoDb
+from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.calls import CallPool
-from mld.adapters.child_process import ProcessLauncher
-from mld.adapters.cloudwatch import BotocoreCloudWatch
-from mld.adapters.credentials import Sessions, require_credentials, resolve_region
-from mld.adapters.dynamodb import BotocoreDynamoDb
-from mld.adapters.guardian import Guardian
-from mld.adapters.kinesis import BotocoreKinesis
+from mld.adapters.children.child_process import ProcessLauncher
+from mld.adapters.children.guardian import Guardian
+from mld.adapters.output.background_output import dropped_messages
 from mld.adapters.system_clock import RandomIds, SystemClock
 from mld.decide.readiness import Readiness, WorkerSnapshot, readiness
 from mld.ports.metrics import Metrics, NoMetrics
@@ -303,18 +303,20 @@ def real_ports(config: Config) -> Iterator[RealWorld]:
             closing.callback(made.close)
             return made
 
-        def client(chain: CredentialChain | None, key: str, settings: aws.ClientSettings) -> Any:
+        def client(
+            chain: CredentialChain | None, key: str, settings: clients.ClientSettings
+        ) -> Any:
             session = sessions.of(chain or config.aws.kinesis_credentials)
             require_credentials(session, key if chain else "AwsCredentialsProvider")
-            return aws.make_client(session, settings)
+            return clients.make_client(session, settings)
 
-        control = pool("control", aws.CONTROL_THREADS)
-        retrieval = pool("retrieval", aws.RETRIEVAL_THREADS)
-        kinesis = client(None, "AwsCredentialsProvider", aws.kinesis_settings(config))
+        control = pool("control", clients.CONTROL_THREADS)
+        retrieval = pool("retrieval", clients.RETRIEVAL_THREADS)
+        kinesis = client(None, "AwsCredentialsProvider", clients.kinesis_settings(config))
         dynamodb = client(
             config.aws.dynamodb_credentials,
             "AwsCredentialsProviderDynamoDB",
-            aws.dynamodb_settings(config),
+            clients.dynamodb_settings(config),
         )
         cloudwatch = None
         if config.metrics.level != "NONE":
@@ -322,19 +324,19 @@ def real_ports(config: Config) -> Iterator[RealWorld]:
                 client(
                     config.aws.cloudwatch_credentials,
                     "AwsCredentialsProviderCloudWatch",
-                    aws.cloudwatch_settings(config),
+                    clients.cloudwatch_settings(config),
                 ),
                 control,
             )
 
         async def account() -> str:
-            sts = client(None, "AwsCredentialsProvider", aws.sts_settings(config))
-            return await aws.caller_account(sts, control)
+            sts = client(None, "AwsCredentialsProvider", clients.sts_settings(config))
+            return await clients.caller_account(sts, control)
 
         guardian = Guardian()
         closing.callback(guardian.close)
         ports = Ports(
-            dynamodb=BotocoreDynamoDb(dynamodb, pool("leases", aws.LEASE_THREADS)),
+            dynamodb=BotocoreDynamoDb(dynamodb, pool("leases", clients.LEASE_THREADS)),
             kinesis=BotocoreKinesis(kinesis, control, retrieval),
             cloudwatch=cloudwatch,
             children=ProcessLauncher(guardian),

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import botocore.session
 import click
 
-from mld.adapters.child_process import SHIM
-from mld.adapters.program import Surroundings, examine
+from mld.adapters.children.child_process import SHIM
+from mld.adapters.children.program import Surroundings, examine
 from mld.cli.suggesting import SuggestingGroup
 from mld.decide.child_environment import ChildFacts, environment_of_child
 from mld.errors import ConfigError

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.adapters import aws
+from mld.adapters.aws import clients
+from mld.adapters.aws.credentials import make_session, require_credentials, resolve_region
+from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.calls import CallPool
-from mld.adapters.credentials import make_session, require_credentials, resolve_region
-from mld.adapters.dynamodb import BotocoreDynamoDb
 from mld.adapters.system_clock import SystemClock
 from mld.cli.loading import build
 from mld.cli.suggesting import SuggestingGroup
@@ -65,14 +65,14 @@ def list_leases(file: str, *, by: str, as_json: bool) -> int:
 
 
 async def _scan(config: Config) -> TableScan:
-    settings = aws.dynamodb_settings(config)
+    settings = clients.dynamodb_settings(config)
     region = resolve_region(settings.region)
     session = make_session(
         config.aws.dynamodb_credentials or config.aws.kinesis_credentials, region
     )
     require_credentials(session, "AwsCredentialsProvider")
     with closing(CallPool("leases", 1)) as pool:
-        dynamodb = BotocoreDynamoDb(aws.make_client(session, settings), pool)
+        dynamodb = BotocoreDynamoDb(clients.make_client(session, settings), pool)
         store = LeaseStore(dynamodb, config.leases, SystemClock())
         try:
             return await store.scan()

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.adapters.logs import LogFormat, LogSettings, set_up
+from mld.adapters.output.logs import LogFormat, LogSettings, set_up
 from mld.cli.machine import on_this_machine
 from mld.cli.suggesting import nearest
 from mld.errors import ConfigError
@@ -30,7 +30,7 @@ def start_logging(options: RunOptions) -> None:
     level, notes, python = options.log_level, options.warnings, None
     levels: tuple[tuple[str, str], ...] = ()
     if options.log_configuration is not None:
-        from mld.adapters.log_configuration import read_log_configuration
+        from mld.adapters.output.log_configuration import read_log_configuration
 
         file = read_log_configuration(options.log_configuration)
         level, levels, python = level or file.level, file.levels, file.python
@@ -38,7 +38,7 @@ def start_logging(options: RunOptions) -> None:
     chosen = LogFormat(options.log_format.lower()) if options.log_format else None
     set_up(LogSettings(format=chosen, level=(level or "INFO").upper(), levels=levels))
     if python is not None:
-        from mld.adapters.log_configuration import apply_python
+        from mld.adapters.output.log_configuration import apply_python
 
         apply_python(python)
     for note in notes:

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.adapters.program import Surroundings, examine
+from mld.adapters.children.program import Surroundings, examine
 from mld.errors import ConfigError
 from mld.model.child_command import split_command
 from mld.model.config_keys import CREDENTIAL_KEYS
@@ -57,7 +57,7 @@ def _profiles(built: Built, file: str) -> Iterator[Finding]:
     ]
     if not named:
         return
-    from mld.adapters.credentials import profiles
+    from mld.adapters.aws.credentials import profiles
 
     try:
         known = profiles()

@@ -40,7 +40,7 @@ def run(options: RunOptions) -> int:
     Args:
         options: the parsed command line.
     """
-    from mld.adapters.background_output import background_output
+    from mld.adapters.output.background_output import background_output
 
     with background_output():
         try:
@@ -83,7 +83,7 @@ def check_protocol_package() -> None:
 def _serve(config: Config, options: RunOptions) -> int:
     """Make the real world and run a worker in it."""
     from mld.adapters.allocator import keep_large_blocks
-    from mld.adapters.child_process import raise_descriptor_limit
+    from mld.adapters.children.child_process import raise_descriptor_limit
     from mld.app import real_ports
 
     keep_large_blocks()

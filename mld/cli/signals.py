@@ -16,7 +16,7 @@ import signal
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mld.adapters.state_dump import task_stacks, thread_stacks_on
+from mld.adapters.output.state_dump import task_stacks, thread_stacks_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

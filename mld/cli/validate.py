@@ -122,7 +122,7 @@ def _unknown_region(file: str, built: Built, rows: list[dict[str, Any]]) -> list
     region = shown["regionName"]
     if not REGION.match(region) or shown["kinesisEndpoint"]:
         return []
-    from mld.adapters.regions import known_regions
+    from mld.adapters.aws.regions import known_regions
 
     known = known_regions()
     if region in known:

@@ -12,8 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from mld.adapters import child_process
-from mld.adapters.child_process import ChildProcess, ProcessLauncher, raise_descriptor_limit
+from mld.adapters.children import child_process
+from mld.adapters.children.child_process import (
+    ChildProcess,
+    ProcessLauncher,
+    raise_descriptor_limit,
+)
 
 pytestmark = pytest.mark.process
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.adapters.child_process import ProcessLauncher
+from mld.adapters.children.child_process import ProcessLauncher
 from tests.kclpy_cache import aws_kcl, kclpy
 
 if TYPE_CHECKING:
-    from mld.adapters.child_process import ChildProcess
+    from mld.adapters.children.child_process import ChildProcess
 
 pytestmark = pytest.mark.process
 

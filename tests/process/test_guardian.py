@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.adapters.guardian import Guardian
+from mld.adapters.children.guardian import Guardian
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,8 +27,8 @@ PROMISE_S = 5.0
 #: A daemon with one child; prints the child's pid, the guardian's, and what the child says.
 DAEMON = """
 import asyncio, sys
-from mld.adapters.child_process import ProcessLauncher
-from mld.adapters.guardian import Guardian
+from mld.adapters.children.child_process import ProcessLauncher
+from mld.adapters.children.guardian import Guardian
 
 async def main():
     guardian = Guardian()
@@ -203,7 +203,7 @@ def test_an_ended_guardian_is_replaced_at_once_while_a_loop_runs(
 def test_a_guardian_that_ends_all_the_time_is_not_started_all_the_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mld.adapters.guardian._SHORT_LIFE_S", 1.0)
+    monkeypatch.setattr("mld.adapters.children.guardian._SHORT_LIFE_S", 1.0)
     guardian = Guardian()
     seen: list[int] = []
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.adapters.child_process import ProcessLauncher
+from mld.adapters.children.child_process import ProcessLauncher
 
 if TYPE_CHECKING:
     from pathlib import Path

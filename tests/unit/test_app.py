@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mld import app
-from mld.adapters import aws
-from mld.adapters.cloudwatch import BotocoreCloudWatch
+from mld.adapters.aws import clients
+from mld.adapters.aws.cloudwatch import BotocoreCloudWatch
 from mld.decide.readiness import Reason
 from mld.errors import (
     AwsError,
@@ -378,13 +378,13 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> pytest.Monkey
 def made(environment: pytest.MonkeyPatch) -> list[str]:
     """Services that clients were made for."""
     services: list[str] = []
-    make_client = aws.make_client
+    make_client = clients.make_client
 
-    def remember(session: Any, settings: aws.ClientSettings) -> Any:
+    def remember(session: Any, settings: clients.ClientSettings) -> Any:
         services.append(settings.service)
         return make_client(session, settings)
 
-    environment.setattr(aws, "make_client", remember)
+    environment.setattr(clients, "make_client", remember)
     return services
 
 
@@ -411,13 +411,13 @@ def test_the_account_is_asked_for_only_when_it_is_needed(made, environment):
 
 def test_clients_share_a_session_unless_a_service_has_a_chain_of_its_own(environment):
     sessions: dict[str, Any] = {}
-    make_client = aws.make_client
+    make_client = clients.make_client
 
-    def remember(session: Any, settings: aws.ClientSettings) -> Any:
+    def remember(session: Any, settings: clients.ClientSettings) -> Any:
         sessions[settings.service] = session
         return make_client(session, settings)
 
-    environment.setattr(aws, "make_client", remember)
+    environment.setattr(clients, "make_client", remember)
     with app.real_ports(config(metricsLevel="DETAILED")):
         assert len({id(session) for session in sessions.values()}) == 1
     own = config(AwsCredentialsProviderDynamoDB="EnvironmentVariableCredentialsProvider")

@@ -63,10 +63,14 @@ def test_the_layers_hold(copy):
         ("mld.decide.taking", "import mld.services.wakeup", "mld.decide is not allowed to import"),
         (
             "mld.services.leases.lease_taker",
-            "import mld.adapters.aws",
+            "import mld.adapters.aws.clients",
             "mld.services is not allowed",
         ),
-        ("mld.adapters.aws", "import mld.app", "mld.adapters is not allowed to import mld.app"),
+        (
+            "mld.adapters.aws.clients",
+            "import mld.app",
+            "mld.adapters is not allowed to import mld.app",
+        ),
         (
             "mld.model.spark_settings",
             "import mld.spark.config",

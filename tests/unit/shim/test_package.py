@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from mld.adapters.child_process import SHIM
+from mld.adapters.children.child_process import SHIM
 
 MODULES = sorted(SHIM.rglob("*.py"))
 

@@ -8,14 +8,14 @@ from urllib.parse import urlsplit
 
 from botocore.exceptions import NoCredentialsError
 
-from mld.adapters.sigv4 import BodySigner
+from mld.adapters.aws.sigv4 import BodySigner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from botocore.awsrequest import AWSPreparedRequest
 
-    from mld.adapters.sigv4 import Credentials
+    from mld.adapters.aws.sigv4 import Credentials
 
 _JSON = "application/x-amz-json-"
 #: Headers that a template may have. With any other one there is none: it could be about one body.

@@ -9,7 +9,7 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import ReadOnlyCredentials
 
-from mld.adapters.sigv4 import BodySigner
+from mld.adapters.aws.sigv4 import BodySigner
 
 HEADERS = {
     "content-type": "application/x-amz-json-1.1",

@@ -30,10 +30,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from mld.adapters.aws import ClientSettings, make_client
-from mld.adapters.aws_errors import BrokenAnswer
-from mld.adapters.prepared import TEMPLATE_AGE_S, PreparedOperation
-from mld.adapters.request_template import RequestTemplate
+from mld.adapters.aws.clients import ClientSettings, make_client
+from mld.adapters.aws.errors import BrokenAnswer
+from mld.adapters.aws.prepared import TEMPLATE_AGE_S, PreparedOperation
+from mld.adapters.aws.request_template import RequestTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

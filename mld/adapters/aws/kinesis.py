@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mld.adapters.aws import Caller
-from mld.adapters.aws_errors import check_whole
+from mld.adapters.aws.clients import Caller
+from mld.adapters.aws.errors import check_whole
 from mld.errors import UnknownOutcome
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class BotocoreKinesis:
     """Operations on streams and shards; each raises the errors of ``mld.errors`` only.
 
     Args:
-        client: a Kinesis client, see :func:`mld.adapters.aws.make_client`; the hook is added to it.
+        client: a Kinesis client, see :func:`mld.adapters.aws.clients.make_client`; the hook is added to it.
         control: pool of everything but records.
         retrieval: pool of GetRecords and GetShardIterator.
     """

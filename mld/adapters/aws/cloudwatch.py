@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mld.adapters.aws import Caller
+from mld.adapters.aws.clients import Caller
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
@@ -16,7 +16,7 @@ class BotocoreCloudWatch:
     """Publishing metrics; raises the errors of ``mld.errors`` only.
 
     Args:
-        client: a CloudWatch client, see :func:`mld.adapters.aws.make_client`.
+        client: a CloudWatch client, see :func:`mld.adapters.aws.clients.make_client`.
         pool: any but the one of the leases: CloudWatch may hang.
     """
 

@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from mld.adapters.guardian_main import Watch
+from mld.adapters.children.guardian_main import Watch
 
 _log = logging.getLogger(__name__)
 

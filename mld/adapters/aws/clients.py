@@ -13,8 +13,8 @@ from botocore import UNSIGNED, exceptions as boto
 from botocore.config import Config as ClientConfig
 
 from mld import __version__, errors
-from mld.adapters.aws_errors import BrokenAnswer, check_whole, client_error, service_error
-from mld.adapters.prepared import PreparedOperation
+from mld.adapters.aws.errors import BrokenAnswer, check_whole, client_error, service_error
+from mld.adapters.aws.prepared import PreparedOperation
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
@@ -98,7 +98,7 @@ class Caller:
         client: as from :func:`make_client`.
         pool: where its calls block.
         frequent: operations that are called all the time, e.g. ``("get_records",)``; see
-            :mod:`mld.adapters.prepared`.
+            :mod:`mld.adapters.aws.prepared`.
     """
 
     def __init__(self, client: BaseClient, pool: CallPool, frequent: tuple[str, ...] = ()) -> None:

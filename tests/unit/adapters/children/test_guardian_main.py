@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.adapters import guardian_main
-from mld.adapters.guardian_main import Watch
+from mld.adapters.children import guardian_main
+from mld.adapters.children.guardian_main import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

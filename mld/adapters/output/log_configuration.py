@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mld.adapters.background_output import unblock_handlers
+from mld.adapters.output.background_output import unblock_handlers
 from mld.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mld.adapters.pipes import enlarge_pipe
+from mld.adapters.children.pipes import enlarge_pipe
 
 if TYPE_CHECKING:
     import asyncio
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _NAMES = 8
 #: The handler writes a dump in small pieces; after so long without another one it is complete.
 _QUIET_S = 0.2
-_ROOT = str(Path(__file__).resolve().parents[2]) + os.sep
+_ROOT = str(Path(__file__).resolve().parents[3]) + os.sep
 
 
 def task_stacks(tasks: set[asyncio.Task[Any]]) -> str:

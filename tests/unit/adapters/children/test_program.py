@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mld.adapters.child_process import ProcessLauncher
-from mld.adapters.program import Surroundings, examine
+from mld.adapters.children.child_process import ProcessLauncher
+from mld.adapters.children.program import Surroundings, examine
 
 PYTHON = f"#!{sys.executable}\n"
 

@@ -31,9 +31,9 @@ from botocore.exceptions import (
 )
 from botocore.parsers import create_parser
 
-from mld.adapters.http_exchange import Answer, BrokenExchange, exchange
-from mld.adapters.kept_connections import KeptConnections
-from mld.adapters.request_template import RequestTemplate
+from mld.adapters.aws.http_exchange import Answer, BrokenExchange, exchange
+from mld.adapters.aws.kept_connections import KeptConnections
+from mld.adapters.aws.request_template import RequestTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator

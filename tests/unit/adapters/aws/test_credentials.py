@@ -9,14 +9,14 @@ from urllib.parse import parse_qs
 import pytest
 from botocore.exceptions import ClientError
 
-from mld.adapters.credentials import (
+from mld.adapters.aws.credentials import (
     Sessions,
     _instance_region,
     make_session,
     require_credentials,
     resolve_region,
 )
-from mld.adapters.logs import JsonFormatter
+from mld.adapters.output.logs import JsonFormatter
 from mld.errors import ConfigError, CredentialsMissing
 from mld.model.credentials import parse_chain
 
@@ -300,7 +300,7 @@ def test_no_region_anywhere_is_a_configuration_error():
 
 
 def test_the_instance_may_name_the_region(monkeypatch):
-    monkeypatch.setattr("mld.adapters.credentials._instance_region", lambda: "sa-east-1")
+    monkeypatch.setattr("mld.adapters.aws.credentials._instance_region", lambda: "sa-east-1")
     monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
     assert resolve_region(None) == "sa-east-1"
 

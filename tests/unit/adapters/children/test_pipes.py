@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mld.adapters import pipes
-from mld.adapters.pipes import PipeWriter
+from mld.adapters.children import pipes
+from mld.adapters.children.pipes import PipeWriter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from mld.adapters.log_configuration import apply_python, read_log_configuration
+from mld.adapters.output.log_configuration import apply_python, read_log_configuration
 from mld.errors import ConfigError
 
 LOGBACK = """<configuration scan="true">

@@ -5,7 +5,7 @@ the bytes object that holds it, without another copy. asyncio's own subprocess t
 copy it into a buffer and, on Python 3.11, add a thread per child.
 
 A child's session outlives neither its leader nor the daemon: what the leader leaves behind is ended
-here, and what the daemon leaves behind is ended by :mod:`mld.adapters.guardian`.
+here, and what the daemon leaves behind is ended by :mod:`mld.adapters.children.guardian`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from mld.adapters.pipes import PipeReader, PipeWriter, StderrDrain
+from mld.adapters.children.pipes import PipeReader, PipeWriter, StderrDrain
 from mld.decide.child_environment import environment_of_child
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ _POLL_S = 0.05
 DESCRIPTORS = 65_536
 
 #: Folder with a stand-in for ``amazon_kclpy``, for children that find no real one.
-SHIM = Path(__file__).resolve().parent.parent / "shim"
+SHIM = Path(__file__).resolve().parents[2] / "shim"
 
 
 _Pipes: TypeAlias = tuple[PipeWriter, PipeReader, StderrDrain]
 
 
 class SessionKeeper(Protocol):
-    """Learns which sessions to end when the daemon dies; see :class:`mld.adapters.guardian`."""
+    """Learns which sessions to end when the daemon dies; see :class:`mld.adapters.children.guardian`."""
 
     def watch(self, session_id: int) -> None:
         """A child was started."""

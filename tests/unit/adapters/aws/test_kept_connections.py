@@ -6,7 +6,7 @@ import gc
 import socket
 from typing import Any
 
-from mld.adapters.kept_connections import KeptConnections
+from mld.adapters.aws.kept_connections import KeptConnections
 
 
 class Connection:

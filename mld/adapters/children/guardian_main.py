@@ -1,6 +1,6 @@
 """The guardian: ends the children's sessions when the daemon is gone. Run as a script.
 
-Started by :mod:`mld.adapters.guardian` as ``python -I -S guardian_main.py`` in a session of its own.
+Started by :mod:`mld.adapters.children.guardian` as ``python -I -S guardian_main.py`` in a session of its own.
 Imports next to nothing, because every daemon pays for its memory; in particular nothing of ``mld``.
 
 Its stdin is a pipe that only the daemon holds open. Lines on it are ``+N`` (session N was started)

@@ -24,7 +24,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, TextIO, cast
 
-from mld.adapters.background_queue import MAX_BYTES, MAX_ITEMS, BackgroundQueue
+from mld.adapters.output.background_queue import MAX_BYTES, MAX_ITEMS, BackgroundQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

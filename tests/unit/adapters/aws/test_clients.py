@@ -16,13 +16,13 @@ import pytest
 from botocore import exceptions as boto
 
 from mld import errors
-from mld.adapters import aws
-from mld.adapters.aws import ClientSettings, caller_account, make_client
-from mld.adapters.aws_errors import client_error
+from mld.adapters.aws import clients
+from mld.adapters.aws.clients import ClientSettings, caller_account, make_client
+from mld.adapters.aws.cloudwatch import BotocoreCloudWatch
+from mld.adapters.aws.dynamodb import BotocoreDynamoDb
+from mld.adapters.aws.errors import client_error
+from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.calls import CallPool
-from mld.adapters.cloudwatch import BotocoreCloudWatch
-from mld.adapters.dynamodb import BotocoreDynamoDb
-from mld.adapters.kinesis import BotocoreKinesis
 from mld.model.config import (
     AwsConfig,
     ChildConfig,
@@ -317,7 +317,7 @@ def test_what_was_never_sent_is_told_from_what_got_no_answer(error: Any, kind: t
 
 def test_a_programming_error_is_not_dressed_up_as_an_aws_error(session: Session, url: str) -> None:
     async def call(client: Any, pool: CallPool) -> Any:
-        return await aws.Caller(client, pool).read("no_such_operation", {})
+        return await clients.Caller(client, pool).read("no_such_operation", {})
 
     with pytest.raises(AttributeError, match="no_such_operation"):
         ask(session, "dynamodb", call, url)
@@ -491,13 +491,13 @@ CONFIG = Config(
 
 
 def test_each_client_gets_its_region_endpoint_and_time_outs() -> None:
-    kinesis = aws.kinesis_settings(CONFIG)
+    kinesis = clients.kinesis_settings(CONFIG)
     assert (kinesis.region, kinesis.endpoint) == ("eu-west-1", "http://k")
     assert (kinesis.threads, kinesis.connect_timeout_s, kinesis.read_timeout_s) == (68, 5.0, 12.0)
-    dynamodb = aws.dynamodb_settings(CONFIG)
+    dynamodb = clients.dynamodb_settings(CONFIG)
     assert (dynamodb.region, dynamodb.endpoint, dynamodb.threads) == ("us-east-2", "http://d", 8)
-    assert aws.cloudwatch_settings(CONFIG).endpoint == "http://c"
-    assert (aws.sts_settings(CONFIG).region, aws.sts_settings(CONFIG).endpoint) == (
+    assert clients.cloudwatch_settings(CONFIG).endpoint == "http://c"
+    assert (clients.sts_settings(CONFIG).region, clients.sts_settings(CONFIG).endpoint) == (
         "eu-west-1",
         None,
     )
@@ -506,5 +506,5 @@ def test_each_client_gets_its_region_endpoint_and_time_outs() -> None:
 
 
 def test_connecting_and_reading_stay_below_a_third_of_the_failover_time() -> None:
-    dynamodb = aws.dynamodb_settings(CONFIG)
+    dynamodb = clients.dynamodb_settings(CONFIG)
     assert dynamodb.connect_timeout_s + dynamodb.read_timeout_s < CONFIG.leases.failover_s / 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mld.adapters.aws import Caller
+from mld.adapters.aws.clients import Caller
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
@@ -16,7 +16,7 @@ class BotocoreDynamoDb:
     """Operations on tables and items; each raises the errors of ``mld.errors`` only.
 
     Args:
-        client: a DynamoDB client, see :func:`mld.adapters.aws.make_client`.
+        client: a DynamoDB client, see :func:`mld.adapters.aws.clients.make_client`.
         pool: its threads serve leases and nothing else, so that nothing can delay a renewal.
     """
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from mld.adapters.logs import (
+from mld.adapters.output.logs import (
     JsonFormatter,
     LogFormat,
     LogSettings,
