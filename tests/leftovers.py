@@ -16,8 +16,9 @@ import pytest
 
 #: Variables that pytest sets between two tests, and pyspark with the first session, for good.
 _NOT_OURS = {"PYTEST_CURRENT_TEST", "SPARK_CONNECT_MODE_ENABLED"}
-#: Loggers that pyspark, and what we do with it, sets up once for the life of the process.
-_SPARK = ("pyspark", "py4j")
+#: Loggers whose state is watched: the root, ours, and those of libraries that we set levels of.
+#: Others, pyspark's above all, set theirs up while they are used, for the life of the process.
+_WATCHED = ("", "mld", "asyncio", "botocore", "urllib3")
 _FRESH = (logging.NOTSET, True, False, (), ())
 
 
@@ -94,13 +95,12 @@ class Snapshot:
 
 
 def _loggers() -> dict[str, logging.Logger]:
-    known = logging.root.manager.loggerDict.items()
-    made = {
+    known = {"": logging.root, **logging.root.manager.loggerDict}
+    return {
         name: each
-        for name, each in known
-        if isinstance(each, logging.Logger) and not name.startswith(_SPARK)
+        for name, each in known.items()
+        if isinstance(each, logging.Logger) and name.partition(".")[0] in _WATCHED
     }
-    return {"": logging.root, **made}
 
 
 def _state(logger: logging.Logger) -> tuple[Any, ...]:
