@@ -116,6 +116,10 @@ class ChildJudge:
 
     def _told_end(self, child: SimChild) -> None:
         truth = self._truth(child)
+        if self._court.stream.shards[child.shard_id].is_open:
+            self._court.convict(
+                "S9", f"{child.worker} told the end of {child.shard_id}: it is open"
+            )
         if child.next_index is None:
             self._begin_at(child, len(truth.places))
         if child.next_index != len(truth.places):

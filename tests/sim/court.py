@@ -82,6 +82,8 @@ class Court:
 
     Attributes:
         actor: whose request is having its effect; set by the ports.
+        lost: "stream" or "table" that was deleted, "" = none.
+        lost_s: when.
         calm: faults are off: belief in a stolen lease must end with the next renewal.
         foreigners: fleet members of version 3.x, and operators, who may write what we may not.
         rows: stored leases by key, as of now.
@@ -108,6 +110,8 @@ class Court:
         self.believers = believers
         self.violations: list[Violation] = []
         self.actor = ""
+        self.lost = ""
+        self.lost_s = 0.0
         self.calm = False
         self.foreigners: set[str] = set()
         self.logs: dict[str, ShardLog] = {}

@@ -18,6 +18,7 @@ from mld.local.kinesis import KinesisSettings
 from mld.model.config import Config
 from mld.model.sequence import Sentinel
 from mld.model.stream import Stream
+from mld.services.presence_watch import DOUBT_S, GIVE_UP_S, LOOK_S
 from tests.fakes.dynamodb_model import DynamoDbModel, DynamoDbSettings
 from tests.sim.children import Manners
 from tests.sim.court import Court, Violation
@@ -43,6 +44,8 @@ TICK_S = 0.5
 ELECTION_S = 300 + 60 + 60
 #: The same where a Java-like worker may be the one elected: its audits are two minutes apart.
 JAVA_ELECTION_S = 300 + 3 * 120 + 60
+#: A loss is noticed by the next periodic look at the latest, confirmed, and followed by a drain.
+LOSS_S = 1.5 * LOOK_S + GIVE_UP_S + DOUBT_S + 60
 _POLITE = Manners()
 
 
@@ -149,6 +152,8 @@ class Fleet:
         #: Members are started again after they ended.
         self.supervised = True
         self.flipped = False
+        #: What was taken away, "" = nothing.
+        self.lost = ""
         self._incarnations = 0
         self._places = 0
         self._peers = 0
@@ -194,7 +199,7 @@ class Fleet:
         rng = random.Random(f"place {self._places} {self.plan.seed}")
         worker_id = f"p{self._places}" if self.plan.same_ids else None
         await asyncio.sleep(rng.uniform(0, 5))
-        while self.supervised:
+        while self.supervised and not self.lost:
             node = self.new_node(worker_id)
             await node.ended.wait()
             if not node.gate.dead:
@@ -250,6 +255,47 @@ class Fleet:
         joiner = Joiner3x(self, "join3x", rng, plan.flip_table, version)
         self.members.append(joiner)
         joiner.start()
+
+    async def lose(self) -> None:
+        """Delete stream or table under the fleet, when the plan says so.
+
+        Workers that have not begun to work by then are killed: whatever they find is theirs.
+        """
+        plan, rng = self.plan, random.Random(f"loss {self.plan.seed}")
+        if plan.loses is None:
+            return
+        await asyncio.sleep(plan.loses_at_s)
+        while TABLE not in self.dynamodb.tables:  # noqa: ASYNC110 - it does not tell
+            await asyncio.sleep(1)
+        self.lost, self.producing = plan.loses, False
+        self.trace.add("", plan.loses.upper())
+        for node in self.alive():
+            if node.worker is None or node.worker.scheduler.state == "starting":
+                await node.kill()
+        self.court.lost, _, how = plan.loses.partition(" ")
+        self.court.lost_s = self.now()
+        comes_back = how == "recreated"
+        if self.court.lost == "stream":
+            self.stream.delete(create_shards=rng.randint(1, 6) if comes_back else 0)
+            return
+        key = {"AttributeName": "leaseKey", "KeyType": "HASH"}
+        self.dynamodb.call("DeleteTable", {"TableName": TABLE})
+        if comes_back:
+            self.dynamodb.call(
+                "CreateTable",
+                {
+                    "TableName": TABLE,
+                    "KeySchema": [key],
+                    "AttributeDefinitions": [{"AttributeName": "leaseKey", "AttributeType": "S"}],
+                    "BillingMode": "PAY_PER_REQUEST",
+                },
+            )
+
+    async def last_gasp(self) -> None:
+        """After a loss and with the faults off: every worker ends by itself, soon and for it."""
+        await asyncio.sleep(LOSS_S)
+        for node in self.alive():
+            self.court.convict("L5", f"{node.worker_id} lives {LOSS_S} s after: {self.lost}")
 
     def drop_lease(self, rng: random.Random) -> None:
         """An operator deletes a row of an open shard; the audit has to find the hole.
@@ -402,11 +448,15 @@ class Fleet:
                 for _place in range(self.plan.workers)
             ]
             tasks.append(group.create_task(self.flip(), name="flip"))
+            losing = group.create_task(self.lose(), name="lose")
             for _place in range(self.plan.peers):
                 self.new_peer()
             nemesis.start(group, tasks)
             await nemesis.chaos()
-            if not self.court.violations:
+            await losing
+            if self.lost and not self.court.violations:
+                await self.last_gasp()
+            elif not self.court.violations:
                 await self.calm()
             if not self.court.violations:
                 await self._stop_all()

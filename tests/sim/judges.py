@@ -15,6 +15,8 @@ S5  every stored item is one that a Java worker can read
 S6  no message is illegal for the child's state; nothing is said after the last word
 S7  a worker that has ended leaves no task and no child
 S8  intents and ticks, see :mod:`tests.sim.intents`
+S9  an open shard has no end; when stream or table were deleted, no shard is finished because of it,
+    and no lease is created or deleted
 """
 
 from __future__ import annotations

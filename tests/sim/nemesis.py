@@ -60,11 +60,11 @@ class Nemesis:
     async def _strike(self, fault: str) -> None:
         fleet, rng = self._fleet, self._rng
         if fault == "drop lease":
-            if rng.random() < 0.3:
+            if not fleet.lost and rng.random() < 0.3:
                 fleet.drop_lease(rng)
             return
         if fault == "join":
-            if len(fleet.alive()) < MOST_WORKERS:
+            if len(fleet.alive()) < MOST_WORKERS and not fleet.lost:
                 self._begin("place", fleet.supervise())
             return
         members: list[Any] = [node for node in fleet.alive() if node.worker is not None]

@@ -33,6 +33,8 @@ FAULTS = (
 )
 
 
+#: What can be taken away from a whole fleet.
+LOSSES = ("stream deleted", "stream recreated", "table deleted", "table recreated")
 _STARTS = [Sentinel.TRIM_HORIZON] * 4 + [Sentinel.AT_TIMESTAMP, Sentinel.LATEST]
 
 
@@ -41,6 +43,8 @@ class Plan:
     """One seed, drawn out.
 
     Attributes:
+        loses: one of :data:`LOSSES`, which ends all workers; None = nothing is taken away.
+        loses_at_s: when.
         litter: the table holds rows that are no leases, or broken ones.
         same_ids: a restarted worker keeps its id.
         workers: workers of ours at the start.
@@ -82,6 +86,8 @@ class Plan:
     grace_s: float = 20.0
     litter: bool = False
     weather: Mapping[str, Any] = field(default_factory=dict)
+    loses: str | None = None
+    loses_at_s: float = 0.0
 
 
 def draw(seed: int) -> Plan:
@@ -96,6 +102,8 @@ def draw(seed: int) -> Plan:
     # Drawn apart: the rest of a seed's plan stays what it was.
     added = random.Random(f"additions {seed}")
     manners = replace(manners, tick_s=added.choice([0.0, 0.3, 2.0]), intends=added.random() < 0.5)
+    losing = random.Random(f"losses {seed}")
+    is_losing = losing.random() < 0.1 and not flip and not peers
     return Plan(
         seed,
         workers=rng.randint(1, 4),
@@ -126,6 +134,8 @@ def draw(seed: int) -> Plan:
         same_ids=rng.random() < 0.2,
         litter=rng.random() < 0.2 and not peers and not flip,
         grace_s=rng.choice([20.0, 20.0, 4.0, 0.0]),
+        loses=losing.choice(LOSSES) if is_losing else None,
+        loses_at_s=losing.uniform(20, 120),
     )
 
 

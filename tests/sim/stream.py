@@ -96,19 +96,31 @@ class SimStream:
         self._count = 0
         self.model = KinesisModel(now, rng, settings)
         self.truth: dict[str, ShardTruth] = {}
+        #: The stream was deleted; what is told of it stays as it was then.
+        self.is_deleted = False
         self.model.call("CreateStream", {"StreamName": STREAM, "ShardCount": shards})
+        self._stream = self.model.stream(STREAM)
         self.refresh()
+
+    def delete(self, *, create_shards: int = 0) -> None:
+        """Delete the stream, and create another of its name when that has shards."""
+        self.is_deleted = True
+        self.model.call("DeleteStream", {"StreamName": STREAM})
+        if create_shards:
+            self.model.call("CreateStream", {"StreamName": STREAM, "ShardCount": create_shards})
 
     def refresh(self) -> None:
         """Learn of shards that have come since."""
-        for shard in self.model.stream(STREAM).shards.values():
+        for shard in self.shards.values():
             if shard.shard_id not in self.truth:
                 self.truth[shard.shard_id] = ShardTruth(shard.shard_id, tuple(shard.parents))
 
     @property
     def shards(self) -> dict[str, Any]:
         """The model's shards by id."""
-        return self.model.stream(STREAM).shards
+        if not self.is_deleted:
+            self.model.stream(STREAM)  # do what is due
+        return self._stream.shards
 
     def find(self, shard_id: str) -> ShardTruth | None:
         """What is known of a shard, None when there is none of that id."""

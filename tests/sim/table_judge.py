@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from tests.sim.rows import Item
 
 
+#: So long after a loss its effects may be missing: the end of a shard that was read from the living
+#: stream is told, its children get leases, a request that was on its way arrives.
+LATE_S = {"stream": 60.0, "table": 10.0}
+
+
 class TableJudge:
     """Watches every write.
 
@@ -156,6 +161,7 @@ class TableJudge:
     def _check_checkpoint(self, key: str, before: Item | None, after: Item) -> None:
         position = position_of(after)
         if before is None:
+            self._check_loss(key, "created")
             return
         was = position_of(before)
         if was == position:
@@ -182,8 +188,17 @@ class TableJudge:
             log.ended = True
             if self._court.stream.shards[truth.shard_id].is_open:
                 self._court.convict("S1", f"{self._court.actor} ended {key}, which is open")
+            self._check_loss(key, "ended")
+
+    def _check_loss(self, key: str, what: str) -> None:
+        lost, now = self._court.lost, self._court.now()
+        if lost and now - self._court.lost_s > LATE_S[lost]:
+            self._court.convict(
+                "S9", f"{self._court.actor} {what} {key} after the {lost} was deleted"
+            )
 
     def _deleted(self, key: str, item: Item) -> None:
+        self._check_loss(key, "deleted")
         shard_id = key.rsplit(":", 1)[-1]
         shard = self._court.stream.shards.get(shard_id)
         if self._court.actor in self._court.foreigners:

@@ -77,6 +77,7 @@ class ShardEnd:
             # Only whoever creates the child must know both parents: where it has a row already,
             # the other parent's may have been cleaned up long ago.
             await self._check_merge(lease, children)
+            await self._check_own_row(lease)
         for child_lease in missing:
             created = await create_lease(
                 self._store, child_lease, self._clock, self._metrics, operation=_OPERATION
@@ -88,6 +89,11 @@ class ShardEnd:
         shard_ids = tuple(sorted(child.shard_id for child in children))
         if not await self._store.write_children(lease.lease_key, shard_ids):
             log.warning("Lease %s is gone, its children are not noted in it", lease.lease_key)
+
+    async def _check_own_row(self, lease: Lease) -> None:
+        """Create nothing in a table that was made anew since the lease was taken."""
+        if not await self._has_row(lease.lease_key):
+            raise InvalidShardEnd(lease.lease_key, "its own row is gone")
 
     async def _check_merge(self, lease: Lease, children: Sequence[ChildShard]) -> None:
         parents = merge_parents(children)
@@ -121,12 +127,14 @@ class ShardEnd:
     async def blocking_parent(self, lease: Lease) -> str | None:
         """Bare id of the first parent that is not known to be at SHARD_END; None = start the child.
 
-        A parent without a row does not block: it was trimmed or cleaned up. One whose row can't be
-        read does.
+        A parent without a row does not block: it was trimmed or cleaned up. Where the child's own
+        row is gone as well, that says nothing: the table was made anew. A parent whose row can't be
+        read blocks.
 
         Raises:
             AwsError: a row could not be read; the child must wait and ask again.
         """
+        missing = []
         for parent in lease.parent_shard_ids:
             try:
                 row = await self._store.get(lease.key_of(parent), consistent=True)
@@ -134,4 +142,9 @@ class ShardEnd:
                 return parent
             if blocks(row):
                 return parent
+            if row is None:
+                missing.append(parent)
+        # Read last: what was missing before it, was missing from the table that has it.
+        if missing and not await self._has_row(lease.lease_key):
+            return missing[0]
         return None

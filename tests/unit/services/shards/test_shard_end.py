@@ -114,12 +114,14 @@ async def test_one_in_thirty_waiting_merges_gives_the_lease_away():
 
 
 @simulated
-async def test_a_merge_without_any_parent_row_goes_on():
+async def test_a_shard_whose_own_row_is_gone_creates_nothing():
+    """The table was deleted and created again since its lease was taken."""
     world = await started(2)
     lease = await world.read(0)
     world.delete(0, 1)
-    await world.shard_end().create_child_leases(lease, (MERGED,))
-    assert world.checkpoints() == {"2": "TRIM_HORIZON"}
+    with pytest.raises(InvalidShardEnd, match="its own row is gone"):
+        await world.shard_end().create_child_leases(lease, (MERGED,))
+    assert world.checkpoints() == {}
 
 
 @simulated
@@ -161,6 +163,16 @@ async def test_a_child_waits_for_every_parent_that_has_a_row(first, second, bloc
     assert await world.shard_end().blocking_parent(await world.read(2)) == blocking
     reads = [request for _, operation, request in world.requests if operation == "GetItem"]
     assert reads[-1]["ConsistentRead"] is True
+
+
+@simulated
+async def test_a_child_whose_own_row_is_gone_waits():
+    """In a table that was created again every parent's row is missing."""
+    world = await started(2)
+    await world.shard_end().create_child_leases(await world.read(0), (MERGED,))
+    child = await world.read(2)
+    world.delete(0, 1, 2)
+    assert await world.shard_end().blocking_parent(child) == shard_id(0)
 
 
 @simulated

@@ -1,0 +1,94 @@
+"""A fleet whose stream or lease table is taken away, and judges that notice who does it wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from mld.services.leases.lease_coordinator import LeaseCoordinator
+from mld.services.presence_watch import PresenceWatch
+from mld.services.shards.shard_syncer import ShardSyncer
+from mld.services.shards.stream_presence import StreamPresence
+from tests.sim.fleet import Fleet, judge
+from tests.sim.loop import run
+from tests.sim.plan import LOSSES, Plan
+
+pytestmark = pytest.mark.sim
+
+LOSING = Plan(seed=1, workers=3, shards=4, chaos_s=60, reshard_every_s=15.0, loses_at_s=40.0)
+FAULTY = dataclasses.replace(
+    LOSING, faults=("stop", "freeze", "partition", "throttle", "lose answers", "slow", "expire")
+)
+
+
+@pytest.mark.parametrize("loses", LOSSES)
+def test_every_worker_ends_for_it(loses):
+    async def main():
+        fleet = Fleet(dataclasses.replace(LOSING, loses=loses))
+        await fleet.run()
+        return fleet
+
+    fleet = run(main())
+    assert fleet.court.violations == []
+    ends = [row.text for row in fleet.trace.rows if row.text.startswith("END")]
+    assert len(ends) == LOSING.workers
+    what, _, how = loses.partition(" ")
+    name = "stream orders" if what == "stream" else "lease table app"
+    again = " and created again" if how == "recreated" else ""
+    assert all(text.startswith(f"END {name} was deleted{again}") for text in ends), ends
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("loses", LOSSES)
+def test_faults_around_it_change_nothing(loses, seed):
+    verdict = judge(dataclasses.replace(FAULTY, loses=loses, seed=seed, fault_every_s=3.0))
+    assert not verdict.violations, verdict.report()
+
+
+def convicted(loses):
+    plans = (dataclasses.replace(LOSING, loses=loses, seed=seed) for seed in range(5))
+    return {f"{one.rule}: {one.text}" for plan in plans for one in judge(plan).violations}
+
+
+def test_a_worker_that_takes_a_missing_shard_for_an_ended_one_is_noticed(monkeypatch):
+    async def always(_self, _shard_id, _sequence_number=None):
+        return True
+
+    monkeypatch.setattr(StreamPresence, "is_trimmed", always)
+    assert any("told the end of" in text for text in convicted("stream deleted"))
+
+
+@pytest.mark.parametrize("loses", LOSSES)
+def test_a_worker_that_stays_is_noticed(monkeypatch, loses):
+    async def never(_self):
+        return None
+
+    monkeypatch.setattr(PresenceWatch, "_look_once", never)
+    rules = {text.partition(":")[0] for text in convicted(loses)}
+    assert rules & {"L5", "S9"}
+    assert rules <= {"L5", "S9"}
+
+
+def test_a_worker_that_fills_a_table_that_was_created_again_is_noticed(monkeypatch):
+    async def is_leader(self):
+        return await self.elector.is_leader()
+
+    async def stay(_self):
+        return None
+
+    monkeypatch.setattr(LeaseCoordinator, "is_leader", is_leader)
+    monkeypatch.setattr(PresenceWatch, "_look_once", stay)
+    assert any("created" in text for text in convicted("table recreated"))
+
+
+def test_a_worker_that_syncs_with_a_stream_that_was_created_again_is_noticed(monkeypatch):
+    async def stay(_self):
+        return None
+
+    async def fill(self):
+        await self.sync()
+
+    monkeypatch.setattr(PresenceWatch, "_look_once", stay)
+    monkeypatch.setattr(ShardSyncer, "audit", fill)
+    assert any("created" in text for text in convicted("stream recreated"))
