@@ -170,8 +170,7 @@ class StreamPresence:
     # -- looking ---------------------------------------------------------------------------------
 
     async def _look(self) -> str | None:
-        why = await self._look_at_shards() if self._is_denied else await self._look_at_summary()
-        return why or await self._look_at_doubts()
+        return await self._look_at_summary() or await self._look_at_doubts()
 
     async def _look_at_summary(self) -> str | None:
         try:
@@ -179,19 +178,28 @@ class StreamPresence:
         except Denied as error:
             if error.code in _PASSING:
                 raise
+            self._warn_of_denial(error)
+            return await self._look_at_shards()
+        why = missing_stream(self._stream.name, self._table_name, summary, self._created)
+        if why is not None or summary is None or self._created is not None:
+            return why
+        created = summary.get("StreamCreationTimestamp")
+        if created is None or self._beginnings:
+            # Until now only the shards told, so they say whether this is the creation time to keep.
+            why = await self._look_at_shards()
+        if why is None:
+            self._created = created
+        return why
+
+    def _warn_of_denial(self, error: Denied) -> None:
+        if not self._is_denied:
             log.warning(
                 "Allow kinesis:DescribeStreamSummary for stream %s: its creation time is not known "
                 "without it. Whether the stream is still the same is told from ListShards (%s)",
                 self._stream.name,
                 error,
             )
-            self._is_denied = True
-            return await self._look_at_shards()
-        why = missing_stream(self._stream.name, self._table_name, summary, self._created)
-        if why is not None or summary is None:
-            return why
-        self._created = self._created or summary.get("StreamCreationTimestamp")
-        return None if self._created is not None else await self._look_at_shards()
+        self._is_denied = True
 
     async def _summary(self) -> dict[str, Any] | None:
         try:

@@ -29,7 +29,7 @@ async def learned(*, may_describe: bool = True, **options: Any) -> ShardWorld:
     """A worker that knows its stream, of two shards."""
     world = ShardWorld(2, **options)
     if not may_describe:
-        world.fail("DescribeStreamSummary", DENIED)
+        world.fail("DescribeStreamSummary", DENIED, times=999)
     await world.presence.learn()
     await asyncio.sleep(1)
     return world
@@ -82,7 +82,26 @@ async def test_what_the_policy_does_not_allow_is_said_once(caplog):
     warnings = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
     assert len(warnings) == 1
     assert "Allow kinesis:DescribeStreamSummary for stream s" in warnings[0]
-    assert world.count("DescribeStreamSummary") == 1
+
+
+@simulated
+async def test_a_creation_time_that_is_known_counts_again_when_the_policy_allows_the_call_again():
+    world = await learned()
+    world.fail("DescribeStreamSummary", DENIED)
+    world.recreate_stream(2)
+    await world.presence.check()  # the first list that it sees may be that of the same stream
+    with pytest.raises(ResourceMissing, match="the new one was created at"):
+        await world.presence.check()
+
+
+@simulated
+async def test_a_creation_time_is_learned_only_from_the_stream_whose_shards_are_known():
+    world = await learned(may_describe=False)
+    world.kinesis_faults.clear()
+    world.recreate_stream(2)
+    for _ in range(2):
+        with pytest.raises(ResourceMissing, match="begin at other sequence numbers"):
+            await world.presence.check()
 
 
 @pytest.mark.parametrize(
