@@ -12,7 +12,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.errors import MldError, ResourceMissing
+from mld.errors import MalformedData, MldError, ResourceMissing
 
 if TYPE_CHECKING:
     import random
@@ -118,9 +118,6 @@ class PresenceWatch:
                     raise
             except MldError as error:
                 log.debug("Not known whether it is there: %s", error)
-            except Exception:
-                # The worker reads on without a watch; it would not if it ended for a defect of one.
-                log.exception("A look whether it is there failed unexpectedly")
 
     async def _pause(self) -> None:
         """Until the next look is due."""
@@ -145,6 +142,12 @@ class PresenceWatch:
             why = await self._look()
         except MldError as error:
             self._unknown, self._answered_at = error, began_at
+            return
+        except Exception as error:
+            # The worker reads on without a watch; it would not if it ended for a defect of one.
+            log.exception("The look whether it is there failed unexpectedly")
+            what = f"the look failed: {type(error).__name__}: {error}"
+            self._unknown, self._answered_at = MalformedData(what), began_at
             return
         # Not before: a look that was cancelled has told nobody anything.
         self._unknown, self._answered_at = None, began_at

@@ -116,6 +116,7 @@ class PollingPublisher:
         self._expected_bytes: int | None = None
         self._rewinds = 0
         self._has_ended = False
+        self._not_found: NotFound | None = None
 
     # -- for the consumer ----------------------------------------------------------------------
 
@@ -271,12 +272,12 @@ class PollingPublisher:
         """Ask once; whatever goes wrong is logged, counted and tried again after the pause."""
         rewinds = self._rewinds
         try:
-            if self._iterator is None:
-                await self._new_iterator()
-            if self._rewinds == rewinds and self._iterator is not None:
-                await self._get_records(self._iterator, rewinds)
+            # A shard that was not found is asked for again only when it is known to be the same:
+            # an iterator from the start of a new stream's shard would be good, too.
+            if self._not_found is None:
+                await self._ask(rewinds)
         except NotFound as error:
-            await self._end_if_trimmed(error, rewinds)
+            self._not_found = error
         except MldError as error:
             if self._report.failed(error) and self._rewinds == rewinds:
                 self._iterator = None
@@ -284,6 +285,14 @@ class PollingPublisher:
         except Exception:
             self._report.count_failure()
             log.exception("%s: unexpected error while fetching; going on", self._shard_id)
+        if self._not_found is not None:
+            await self._end_if_trimmed(self._not_found, rewinds)
+
+    async def _ask(self, rewinds: int) -> None:
+        if self._iterator is None:
+            await self._new_iterator()
+        if self._rewinds == rewinds and self._iterator is not None:
+            await self._get_records(self._iterator, rewinds)
 
     async def _end_if_trimmed(self, error: NotFound, rewinds: int) -> None:
         """End a shard that is past retention; while its stream is gone, only wait."""
@@ -295,6 +304,7 @@ class PollingPublisher:
         except MldError as unknown:
             self._report.failed(unknown)
             return
+        self._not_found = None
         if self._rewinds != rewinds:
             return
         if is_trimmed:

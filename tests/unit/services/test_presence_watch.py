@@ -202,7 +202,7 @@ async def test_an_answer_that_cannot_be_read_ends_no_worker(error):
     async with world.running() as task:
         await asyncio.sleep(10 * LOOK_S)
         assert not task.done()
-        with pytest.raises(type(error)):
+        with pytest.raises(MalformedData):
             await world.watch.check()
         assert world.conditions.current() == ()
         world.state = "gone"

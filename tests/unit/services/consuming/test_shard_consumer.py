@@ -16,6 +16,7 @@ from mld.errors import (
     ChildTimedOut,
     InvalidShardEnd,
     LeaseLost,
+    LimitExceeded,
     ResourceMissing,
     Throttled,
     UnknownOutcome,
@@ -229,6 +230,40 @@ def test_a_shard_whose_stream_was_deleted_never_ends(*, was_read, comes_back):
         assert "shardEnded" not in world.children.heard()
         assert not (await world.row()).is_finished
         assert world.cleanup.queued == ()
+
+    in_world(test)
+
+
+def test_nothing_is_read_while_it_is_not_known_whether_the_stream_was_created_again():
+    """From the start of a shard the new stream would serve, and its shard's end would come."""
+
+    async def test(world):
+        await world.presence.learn()
+        limited = LimitExceeded("DescribeStreamSummary", "LimitExceededException")
+        is_limited = True
+
+        async def before(_service, operation, _request):
+            if is_limited and operation == "DescribeStreamSummary":
+                raise limited
+
+        world.kinesis.before = before
+        consumer = world.consumer(await world.hold())
+        task = asyncio.create_task(consumer.run())
+        await asyncio.sleep(30)
+        world.model.call("DeleteStream", {"StreamName": STREAM.name})
+        world.model.call("CreateStream", {"StreamName": STREAM.name, "ShardCount": 1})
+        await asyncio.sleep(1)
+        world.put(b"of the new stream")
+        split(world)
+        await asyncio.sleep(300)
+        assert world.children.heard() == ["initialize"]
+        assert consumer.status().reading_fails_s is not None
+        is_limited = False
+        with pytest.raises(ResourceMissing, match="created again"):
+            await world.presence.run()
+        consumer.request_shutdown()
+        assert await task is ShutdownReason.REQUESTED
+        assert (await world.row()).checkpoint == TRIM_HORIZON
 
     in_world(test)
 

@@ -403,11 +403,13 @@ def test_a_shard_that_is_gone_ends_without_children(where):
 def test_a_shard_that_is_gone_does_not_end_while_its_stream_is_in_doubt(fate):
     async def test(world):
         world.kinesis.answers.extend([answer(7), NotFound("x", "ResourceNotFoundException")])
-        world.presence.fates.append(fate)
+        world.presence.fates.extend([fate, False])
         assert await world.take_numbers(1) == ["7"]
         batch = await world.take()
         assert not batch.is_shard_end
-        assert world.presence.asked == [("shard-1", "7")]
+        # What was not answered is asked again before the shard is.
+        assert world.presence.asked == [("shard-1", "7")] * (1 if fate is False else 2)
+        assert len(world.kinesis.iterators) == 2
         assert world.kinesis.iterators[-1]["ShardIteratorType"] == "AFTER_SEQUENCE_NUMBER"
 
     fetching(test)
