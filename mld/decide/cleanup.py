@@ -54,8 +54,8 @@ class CleanupOutcome:
 
     def __str__(self) -> str:
         return (
-            f"deleted {len(self.completed)} completed and {len(self.garbage)} garbage leases, "
-            f"{len(self.waiting)} wait"
+            f"deleted {len(self.completed)} leases of finished shards and {len(self.garbage)} of "
+            f"shards past retention, kept {len(self.waiting)}"
         )
 
 

@@ -85,7 +85,10 @@ class LeaseAuditor:
         if hole is None:
             return None
         log.info(
-            "%s in the leases of %s, seen %d times", hole, self._stream.name, self._tracker.count
+            "Hash keys that no lease of %s covers: %s, seen %d times",
+            self._stream.name,
+            hole,
+            self._tracker.count,
         )
         if self._tracker.count < self._config.audit_confidence:
             return None
@@ -107,7 +110,9 @@ class LeaseAuditor:
         try:
             await self._store.write_hash_range(lease.lease_key, lease.hash_range)
         except AwsError as error:
-            log.warning("The hash range of %s was not written: %s", lease.lease_key, error)
+            log.warning(
+                "The hash range of the lease %s could not be stored: %s", lease.lease_key, error
+            )
 
     def _report_abandoned(self, leases: tuple[Lease, ...]) -> None:
         if self._on_abandoned is None:

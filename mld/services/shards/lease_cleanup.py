@@ -109,11 +109,11 @@ class LeaseCleanup:
             try:
                 result = await self._clean(key, times)
             except MldError as error:
-                log.warning("Lease %s is not cleaned up yet: %s", key, error)
+                log.warning("Lease %s is not deleted yet: %s", key, error)
                 result = _Result.WAITS
             except Exception:
                 # Old rows cost little; a worker that stops for one would cost all.
-                log.exception("Lease %s cannot be cleaned up", key)
+                log.exception("Lease %s can't be deleted", key)
                 result = _Result.WAITS
             if result is not _Result.WAITS:
                 del self._queue[key]
@@ -135,7 +135,7 @@ class LeaseCleanup:
             try:
                 await self._source(lease).presence.check()
             except MldError as error:
-                log.warning("No lease of this stream is cleaned up yet: %s", error)
+                log.warning("Leases of finished shards are not deleted yet: %s", error)
                 absent.append(identifier)
         return frozenset(absent)
 
@@ -156,7 +156,11 @@ class LeaseCleanup:
             return _Result.COMPLETED
         if not lease.is_finished:
             # Its shard end failed or somebody reset the row; finishing it queues it again.
-            log.info("Lease %s is at %s, not at SHARD_END: no cleanup", key, lease.checkpoint)
+            log.info(
+                "The lease %s is at %s, not at SHARD_END, so it is not deleted",
+                key,
+                lease.checkpoint,
+            )
             return _Result.DROPPED
         was_asked = False
         if self._completed_is_due(times):
@@ -193,11 +197,14 @@ class LeaseCleanup:
         why = obstacle(lease, children, parents)
         if why is not None:
             level = logging.WARNING if None in children.values() else logging.DEBUG
-            log.log(level, "Lease %s stays: %s", lease.lease_key, why)
+            log.log(level, "Lease %s is kept: %s", lease.lease_key, why)
             return False
         if not child_ids:
             await self._source(lease).presence.check()
-            log.error("Deleting lease %s although it has no children", lease.lease_key)
+            log.error(
+                "Deleting the lease %s: its shard ended, and no child shard of it is listed",
+                lease.lease_key,
+            )
         return await self._renewer.delete_finished(lease.lease_key)
 
     async def _delete_garbage(self, lease: Lease) -> _Result:
@@ -216,12 +223,14 @@ class LeaseCleanup:
                 # The audit creates it at TRIM_HORIZON below this row, but at the initial position
                 # without it: with LATEST, records would be skipped.
                 log.warning(
-                    "Lease %s of a vanished shard stays until its child %s has a lease",
+                    "The lease %s is kept, although its shard is past retention, until the child shard %s has a lease",
                     lease.lease_key,
                     child,
                 )
                 return _Result.WAITS
-        log.info("Deleting lease %s: its shard no longer exists", lease.lease_key)
+        log.info(
+            "Deleting the lease %s: its shard is past the retention of the stream", lease.lease_key
+        )
         deleted = await self._renewer.delete_finished(lease.lease_key)
         return _Result.GARBAGE if deleted else _Result.WAITS
 

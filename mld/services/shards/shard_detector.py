@@ -122,7 +122,9 @@ class ShardDetector:
                 pause_s = backoff_s(
                     failures - 1, self._rng, first_s=_TRANSIENT_FIRST_S, cap_s=_TRANSIENT_CAP_S
                 )
-                log.warning("Listing shards again in %.1f s: %s", pause_s, error)
+                log.warning(
+                    "The shards could not be listed; trying again in %.1f s: %s", pause_s, error
+                )
                 await asyncio.sleep(pause_s)
             else:
                 return shards

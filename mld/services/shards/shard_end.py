@@ -88,7 +88,10 @@ class ShardEnd:
                 )
         shard_ids = tuple(sorted(child.shard_id for child in children))
         if not await self._store.write_children(lease.lease_key, shard_ids):
-            log.warning("Lease %s is gone, its children are not noted in it", lease.lease_key)
+            log.warning(
+                "The row of the lease %s is gone, so its child shards are not noted in it",
+                lease.lease_key,
+            )
 
     async def _check_own_row(self, lease: Lease) -> None:
         """Create nothing in a table that was made anew since the lease was taken."""

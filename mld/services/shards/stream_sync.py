@@ -154,8 +154,8 @@ class StreamSync:
         for lease in planned:
             if lease.shard_id in closed:
                 log.warning(
-                    "Creating a lease of closed shard %s at %s: descendants lack leases, so it and "
-                    "what follows are read (again)",
+                    "Creating the lease of the closed shard %s at %s, because child shards have no lease: it "
+                    "and its children are read, perhaps again",
                     lease.shard_id,
                     lease.checkpoint,
                 )

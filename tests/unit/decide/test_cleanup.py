@@ -72,7 +72,9 @@ def test_an_interval_is_due_when_it_has_passed():
 
 def test_an_outcome_is_one_sentence():
     outcome = CleanupOutcome(("a",), (), ("b", "c"))
-    assert str(outcome) == "deleted 1 completed and 0 garbage leases, 2 wait"
+    assert str(outcome) == (
+        "deleted 1 leases of finished shards and 0 of shards past retention, kept 2"
+    )
 
 
 def test_children_are_the_shards_that_name_the_parent_on_either_side():
