@@ -1,6 +1,7 @@
 """What holds for all tests of a run."""
 
 import os
+import signal
 
 import hypothesis
 import pytest
@@ -8,6 +9,10 @@ import pytest
 # gRPC's handlers start threads in a forked child, where they find their descriptors closed and end
 # the process by a signal. The host launches its server before it loads gRPC; a test run does not.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+# A run in the background of a script (``&``, nohup) ignores SIGINT, and so would all its children.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine makes no property wrong.
 hypothesis.settings.register_profile(

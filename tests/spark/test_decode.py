@@ -111,12 +111,12 @@ def test_odd_names_and_both_ways_to_write_a_schema_are_taken(spark):
     [
         (None, "json", "needs a schema"),
         ("   ", "csv", "needs a schema"),
-        ("a nonsense", "json", "is no DDL"),
+        ("a nonsense", "json", "is not DDL"),
         ("_kcl_batch int", "json", "reserved name '_kcl_batch'"),
         ("a int, _Corrupt string", "json", "reserved name '_corrupt'"),
         ("a int, A string", "json", "twice"),
-        ("a int", "avro", "no Avro record schema"),
-        ('{"type":"record"}', "avro", "no Avro record schema"),
+        ("a int", "avro", "is not an Avro record schema"),
+        ('{"type":"record"}', "avro", "is not an Avro record schema"),
     ],
 )
 def test_a_schema_that_cannot_be_used_is_refused_before_any_record(spark, schema, kind, text):
