@@ -92,7 +92,7 @@ class LeaseStore:
         self.last_scan: TableScan | None = None
         #: Woken after every scan; waited for by the fleet watch.
         self.scanned = Wakeup()
-        #: Woken when the table, or the row of a lease that we hold, was not found.
+        #: Woken when the table, or the row of a lease that we hold as it was, was not found.
         self.table_doubted = Wakeup()
 
     async def ensure_table(self) -> bool:
@@ -208,8 +208,8 @@ class LeaseStore:
                 raise
             else:
                 return write.after
-            if row is None:
-                self.table_doubted.wake()
+            if row is None or row.lease_counter < lease.lease_counter:
+                self.table_doubted.wake()  # no worker lowers a counter: is it another table?
             if unanswered and row is not None and _has_released(write, row):
                 return row
             judgement = judge_row(lease, row)

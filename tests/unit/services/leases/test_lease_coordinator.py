@@ -241,6 +241,30 @@ def test_without_the_table_nothing_is_held_and_the_worker_ends(caplog, *, comes_
     assert all("exit code 4" in error for error in errors)
 
 
+def test_a_new_table_that_others_have_filled_is_noticed_by_its_counters():
+    async def main():
+        world = World()
+        world.create_table()
+        world.put(lease(0), lease(1))
+        me = world.worker("me")
+        await me.start()
+        async with asyncio.TaskGroup() as group:
+            working = group.create_task(me.run())
+            watching = group.create_task(_ends(me))
+            await asyncio.sleep(30)
+            assert len(me.renewer.held()) == 2
+            world.delete_table()
+            world.create_table()
+            world.put(lease(0), lease(1))
+            await asyncio.sleep(world.config.failover_s)
+            (condition,) = world.conditions.current()
+            assert "created again" in condition.message
+            assert await watching == condition.message
+            working.cancel()
+
+    run(main())
+
+
 async def _ends(me):
     with pytest.raises(ResourceMissing) as caught:
         await me.table_watch.run()
