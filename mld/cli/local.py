@@ -25,7 +25,7 @@ from mld.local.overrides import overridden, starts_at_latest, target_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 #: Runs the daemon of this very package: where the user stands, which is the daemon's working
 #: directory too, may be a folder `mld` or a `protocol.py` that is not ours.
 #: Its stdin ends with the process that started it, however that ends; so then does the daemon.
@@ -183,7 +183,7 @@ class Stopping:
 
 @contextmanager
 def stop_on_signals() -> Iterator[Stopping]:
-    """Handle SIGINT, SIGTERM and SIGHUP by a :class:`Stopping` until the block ends."""
+    """Handle SIGINT, SIGTERM, SIGHUP and SIGQUIT by a :class:`Stopping` until the block ends."""
     stopping = Stopping()
     before = [
         (number, signal.signal(number, stopping.receive))

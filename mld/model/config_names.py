@@ -78,7 +78,10 @@ _TRIED = {
 _LONGEST_NAME = 100
 _INDEX = re.compile(r"\[([^\]]*)\]")
 _FOLDED = {name.lower(): name for name in (*KEYS, *_ALIASES)}
-_FLAT = {name.rpartition(".")[2].lower(): name for name in KEYS}
+#: Last part of a name -> the key; what all clients have means none of them.
+_FLAT = {
+    name.rpartition(".")[2].lower(): name for name in KEYS if name.partition(".")[0] not in _CLIENTS
+} | {"region": "regionName", "awsregion": "regionName", "stream": "streamName"}
 _CREDENTIALS_PREFIX = "awscredentialsprovider"
 
 

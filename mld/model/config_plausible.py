@@ -40,7 +40,7 @@ _ENDPOINTS = {
     "dynamoDBEndpoint": ("dynamodb", "dynamoDbClient.region"),
     "cloudWatchEndpoint": ("monitoring", "cloudWatchClient.region"),
 }
-_PARTITIONS = (("cn-", "aws-cn"), ("us-gov-", "aws-us-gov"))
+_PARTITIONS = (("cn-", "aws-cn"), ("us-gov-", "aws-us-gov"), ("eusc-", "aws-eusc"))
 
 
 def check_plausible(settings: Settings, config: Config) -> None:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _HEAD_BYTES = 256
 _INTERPRETER = re.compile(r"(python|pypy)[0-9.]*|node|nodejs|ruby|perl|sh|bash|dash|dotnet")
 _SHELL = re.compile(r"(ba|da)?sh")
+_NODE = re.compile(r"node|nodejs")
+#: What it adds to the name of a script that is not there.
+_NODE_ENDINGS = (".js", ".json", ".node")
 _SCRIPT = re.compile(r".*(/.*|\.(py|js|mjs|cjs|rb|pl|sh|dll))")
 #: Options of interpreters after which the next argument is still the script.
 _HARMLESS = re.compile(r"-[uOBEIsPqv]+")
@@ -252,6 +255,8 @@ def _script_problems(argv: Sequence[str], around: Surroundings) -> Iterator[Prob
     places = [around.folder / script]
     if _SHELL.fullmatch(Path(words[0]).name):  # a shell looks for a script in PATH, too
         places += around.candidates(script)
+    if _NODE.fullmatch(Path(words[0]).name):
+        places += [around.folder / f"{script}{ending}" for ending in _NODE_ENDINGS]
     if any(map(_exists, places)):
         return
     why = f"{script}, which {words[0]} is to run, does not exist"

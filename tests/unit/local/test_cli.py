@@ -176,7 +176,7 @@ def hangup() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("hangup")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_a_server_alone_runs_until_it_is_stopped(number: int) -> None:
     command = [sys.executable, "-m", "mld", "local", "--stream", "mine", "--shards", "5"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -199,14 +199,16 @@ def test_a_server_alone_runs_until_it_is_stopped(number: int) -> None:
         assert process.wait(30) == 0
 
 
-def test_a_signal_goes_on_to_the_daemon_once() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
+def test_a_signal_goes_on_to_the_daemon_once(number: signal.Signals) -> None:
     with cli.stop_on_signals() as stopping:
-        code = "import signal, sys; signal.signal(2, lambda *a: sys.exit(7)); print(flush=True)\n"
-        code += "signal.pause()"
+        assert signal.getsignal(number) == stopping.receive
+        code = f"import signal, sys; signal.signal({number:d}, lambda *a: sys.exit(7))\n"
+        code += "print(flush=True); signal.pause()"
         daemon = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
         assert daemon.stdout is not None
         daemon.stdout.readline()
         stopping._daemon = daemon
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
         assert stopping.run(daemon) == 7
         daemon.stdout.close()

@@ -225,6 +225,11 @@ def test_other_names_of_a_property_are_known(alias, name):
         ("workerMetricsTableConfig.workerMetricsTags", "did you mean workerMetricsTags?"),
         ("ï»¿executableName", "without a byte-order mark"),
         ("initiatPositionInStreamExtended", "did you mean initialPositionInStreamExtended?"),
+        ("region", "did you mean regionName?"),
+        ("awsRegion", "did you mean regionName?"),
+        ("aws.region", "did you mean regionName?"),
+        ("fipsEnabled", "remove the line"),  # three clients have it
+        ("stream", "did you mean streamName?"),
         ("billingMode", "on demand"),
         ("leaseCleanupConfig.interval", "leaseCleanupIntervalMillis"),
         ("maxInitializationAttempts", "fixed at 20"),

@@ -168,7 +168,12 @@ def test_a_partition_that_the_region_is_not_of():
     arn = ARN.replace("us-east-1", "cn-north-1")
     finding = only("streamArn", streamArn=arn, streamName="abc", regionName="cn-north-1")
     assert finding.text == "cn-north-1 is of the partition aws-cn, not of aws"
-    for partition, region in (("aws-us-gov", "us-gov-west-1"), ("aws-iso", "us-iso-east-1")):
+    for partition, region in (
+        ("aws-us-gov", "us-gov-west-1"),
+        ("aws-iso", "us-iso-east-1"),
+        ("aws-iso-b", "us-isob-east-1"),
+        ("aws-eusc", "eusc-de-east-1"),
+    ):
         arn = f"arn:{partition}:kinesis:{region}:123456789012:stream/abc"
         assert findings(streamArn=arn, streamName="abc", regionName=region) == ()
 

@@ -213,5 +213,16 @@ def test_a_script_that_a_shell_may_find_in_path_is_not_judged(here):
     check("sh jab.sh", text="jab.sh, which sh is to run, does not exist")
 
 
+def test_a_script_without_the_ending_that_node_adds(here):
+    put(here.parent / "bin" / "node", "#!/bin/sh\n")
+    put("app.js")
+    put("main.json", "{}")
+    assert problems("node ./app") == problems(f"node {here}/app") == problems("node ./main") == ()
+    (problem,) = problems("node ./ap")
+    assert problem.text.startswith("./ap, which node is to run, does not exist")
+    put("tool.py")
+    check("python3 ./tool", text="./tool, which python3 is to run, does not exist")
+
+
 def test_env_alone_and_its_options_are_not_judged(here):
     assert problems("env") == problems("env -i python3 x.py") == problems("env A=1") == ()
