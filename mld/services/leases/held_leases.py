@@ -55,6 +55,13 @@ class Holding:
     ended: bool = False
     lapsed: bool = False
 
+    def due_at(self, brisk_s: float | None) -> float:
+        """When it is to be renewed; at the latest so long after the last success, None = later."""
+        due_at = self.renew_at
+        if brisk_s is not None:
+            due_at = min(due_at, self.last_success + brisk_s)
+        return max(due_at, self.not_before)
+
     def snapshot(self) -> HeldLease:
         """What others may see of it."""
         return HeldLease(self.lease, self.token, self.valid_until)
@@ -119,24 +126,25 @@ class HeldLeases:
 
     def due(self, by: float) -> list[str]:
         """Keys of held leases to be renewed by a moment, in the same order."""
+        brisk_s = self._brisk_s()
         return renewal_order(
             (key, held.last_success)
             for key, held in self._holdings.items()
-            if self._due_at(held) <= by
+            if held.due_at(brisk_s) <= by
         )
 
     def next_due_at(self, besides: Container[str] = ()) -> float | None:
         """When the next renewal is due, of some leases aside; None while there is no other."""
+        brisk_s = self._brisk_s()
         return min(
-            (self._due_at(held) for key, held in self._holdings.items() if key not in besides),
+            (held.due_at(brisk_s) for key, held in self._holdings.items() if key not in besides),
             default=None,
         )
 
-    def _due_at(self, holding: Holding) -> float:
-        due_at = holding.renew_at
-        if self._clock.monotonic() < self._troubled_until:
-            due_at = min(due_at, holding.last_success + self._config.renewal_interval_s)
-        return max(due_at, holding.not_before)
+    def _brisk_s(self) -> float | None:
+        """Java's period while the table is not well, else None."""
+        is_well = self._clock.monotonic() >= self._troubled_until
+        return None if is_well else self._config.renewal_interval_s
 
     def postpone(self, lease_key: str, until: float) -> None:
         """A renewal failed: do not try again before."""
