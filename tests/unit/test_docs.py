@@ -125,7 +125,7 @@ def test_readme_is_short():
     assert len(README.splitlines()) <= LINES_OF_README
 
 
-@pytest.mark.parametrize("name", [*PAGES, "protocol/README.md"])
+@pytest.mark.parametrize("name", [*PAGES, "protocol/README.md", "mld/DESIGN.md", "CHANGELOG.md"])
 def test_prose_is_wrapped(name):
     long = [n for n, line in page(name).prose if len(without_targets(line)) > WIDTH]
     assert not long, f"{name}: lines longer than {WIDTH} characters"
