@@ -171,6 +171,7 @@ class BackgroundHandler(logging.handlers.QueueHandler):
             self._tell_dropped,
             max_bytes=max_bytes,
             max_items=max_messages,
+            chunk_bytes=0,  # an error costs one record
         )
 
     def enqueue(self, record: logging.LogRecord) -> None:

@@ -29,11 +29,11 @@ class BackgroundQueue(Generic[T]):
 
     Args:
         name: of the thread, which starts with the first item.
-        work: called in the thread with the next items; an OSError or ValueError counts them as
-            dropped.
+        work: called in the thread with the next items; an error counts them as dropped.
         tell: called in the thread with the number of dropped items and for how many seconds.
         max_bytes: bound of what waits; one larger item is taken when nothing else waits.
         max_items: bound of their number.
+        chunk_bytes: most that is worked off at once; 0 = one item at a time.
     """
 
     def __init__(
@@ -44,12 +44,14 @@ class BackgroundQueue(Generic[T]):
         *,
         max_bytes: int = MAX_BYTES,
         max_items: int = MAX_ITEMS,
+        chunk_bytes: int = _CHUNK_BYTES,
     ) -> None:
         self._name = name
         self._work = work
         self._tell = tell
         self._max_bytes = max_bytes
         self._max_items = max_items
+        self._chunk_bytes = chunk_bytes
         # Reentrant: the garbage collector may make a thread log while it is in here.
         self._changed = threading.Condition(threading.RLock())
         self._waiting: deque[tuple[T, int]] = deque()
@@ -106,7 +108,8 @@ class BackgroundQueue(Generic[T]):
         while items := self._take():
             try:
                 self._work(items)
-            except (OSError, ValueError):
+            except Exception:  # noqa: BLE001 - a faulty handler must not end the thread
+                # Nothing is told before the next success: it would be the next thing to fail.
                 with self._changed:
                     self._drop(len(items))
             else:
@@ -124,7 +127,7 @@ class BackgroundQueue(Generic[T]):
             self._is_working = True
             items: list[T] = []
             total = 0
-            while self._waiting and (not items or total + self._waiting[0][1] <= _CHUNK_BYTES):
+            while self._waiting and (not items or total + self._waiting[0][1] <= self._chunk_bytes):
                 item, size = self._waiting.popleft()
                 items.append(item)
                 total += size

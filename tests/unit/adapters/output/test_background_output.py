@@ -312,6 +312,31 @@ def test_what_a_handler_did_not_take_is_told(logger, caplog):
     assert stalling.texts == ["first", "more", "more", "more"]
 
 
+class Raising(Stalling):
+    """Fails at every record that says so, as a faulty handler of a user's own may."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        super().emit(record)
+        if self.texts[-1] == "bad":
+            raise RuntimeError(self.texts.pop())
+
+
+def test_a_handler_that_raises_costs_that_record_only(logger, caplog):
+    raising = Raising()
+    raising.set_name("own")
+    handler = BackgroundHandler(raising)
+    logger.addHandler(handler)
+    with caplog.at_level(logging.WARNING):
+        for text in ("good", "bad", "better", "best"):
+            logger.info(text)
+        raising.go_on.set()
+        assert handler.waiting.end(PATIENCE_S)
+    assert raising.texts == ["good", "better", "best"]
+    assert handler.waiting.dropped == 1
+    (told,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert told.startswith("1 log messages were dropped")
+
+
 def test_a_handler_that_never_goes_on_does_not_keep_the_process(logger, monkeypatch):
     monkeypatch.setattr("mld.adapters.output.background_output.DRAIN_S", 0.05)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
