@@ -182,3 +182,23 @@ def test_two_actions_without_an_answer_between_are_seen(tmp_path):
     with DaemonRun(["true"], tmp_path, {}) as run:
         assert not in_turn(run)
         assert run.actions() == ["initialize", "leaseLost"]
+
+
+@pytest.mark.parametrize(
+    ("implementation", "as_java", "otherwise", "verdict"),
+    [
+        ("kcl-mld", True, False, "pass"),
+        ("kcl-mld", False, True, "differs"),
+        ("kcl-mld", False, False, "fail"),
+        ("java", True, False, "pass"),
+        ("java", False, True, "fail"),
+    ],
+)
+def test_only_ours_may_do_what_was_decided_otherwise(
+    implementation, as_java, otherwise, verdict, tmp_path
+):
+    kit = DaemonKit(["{properties}"], implementation, None, tmp_path)
+    found = kit.decided(
+        "CLI-01", as_java=as_java, row="exit-codes", otherwise=otherwise, evidence="seen"
+    )
+    assert found.verdict == verdict
