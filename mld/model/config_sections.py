@@ -111,7 +111,7 @@ def _retrieval_mode(settings: Settings) -> RetrievalMode:
         settings.derive(name, RetrievalMode.FANOUT, "derived: no polling property is set")
         return RetrievalMode.FANOUT
     problem = Problem(
-        Severity.WARNING,
+        Severity.INFO,
         f"DEFAULT means polling because {polling[0]} is set, as in Java",
         "write retrievalMode = POLLING or FANOUT",
     )

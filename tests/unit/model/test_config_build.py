@@ -474,7 +474,7 @@ def test_fan_out_is_said_to_poll():
 
 def test_polling_by_default_is_said_at_the_line_that_causes_it():
     (finding,) = built("maxRecords = 10").findings
-    assert (finding.severity, finding.line) == (Severity.WARNING, 6)
+    assert (finding.severity, finding.line) == (Severity.INFO, 6)
     assert "DEFAULT means polling because maxRecords is set" in finding.text
 
 
