@@ -7,6 +7,7 @@ import json
 import socket
 import ssl
 import threading
+import time
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -80,8 +81,12 @@ class Server:
         if self.holds_until is not None:
             self.holds_until.wait(10)
 
-    def close_idle(self) -> None:
-        """End all connections from this side, and wait until nobody serves them any more."""
+    def close_idle(self, count: int) -> None:
+        """End all connections from this side, once there have been so many."""
+        patience = time.monotonic() + 10
+        while self.connections < count:  # the client is connected before the server accepts
+            assert time.monotonic() < patience, self.connections
+            time.sleep(0.01)
         for one in self.sockets:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
@@ -416,7 +421,7 @@ def test_a_connection_that_the_service_closed_meanwhile_is_replaced(
     connection.close()
     connection.connect()  # to be closed by the other side
     kept.keep(connection)
-    server.close_idle()
+    server.close_idle(2)
     calls.call(**UPDATE)
     calls.call(**UPDATE)
     assert (calls.by_botocore, server.connections) == (1, 3)
