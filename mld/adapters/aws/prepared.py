@@ -9,7 +9,7 @@ botocore's.
 
 A template is dropped after every answer that is not a success, and is never older than a minute:
 whatever botocore would decide anew (an endpoint by account id, a feature in the user agent) it
-decides soon. Our signature must equal botocore's on the request that the template is made of.
+decides soon. Each request is signed by botocore.
 """
 
 from __future__ import annotations

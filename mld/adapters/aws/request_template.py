@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
-from botocore.exceptions import NoCredentialsError
-
-from mld.adapters.aws.sigv4 import BodySigner
+from botocore.awsrequest import AWSRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from botocore.awsrequest import AWSPreparedRequest
-
-    from mld.adapters.aws.sigv4 import Credentials
 
 _JSON = "application/x-amz-json-"
 #: Headers that a template may have. With any other one there is none: it could be about one body.
@@ -44,15 +39,7 @@ class RequestTemplate:
         self.url = url
         self.fixed = dict(fixed)
         self._signer = (signer, signing_name, region)
-        host = _host(url)
-        signed = {"content-type", "x-amz-target", "x-amz-user-agent"}
-        values = {
-            name.lower(): " ".join(value.split())
-            for name, value in fixed.items()
-            if name.lower() in signed
-        }
-        self._body_signer = BodySigner(region, signing_name, values | {"host": host})
-        lines = {"Host": host, "Accept-Encoding": "identity"} | self.fixed
+        lines = {"Host": _host(url), "Accept-Encoding": "identity"} | self.fixed
         self._head = "POST / HTTP/1.1\r\n" + _lines(lines)
 
     @classmethod
@@ -68,7 +55,7 @@ class RequestTemplate:
             region: of the signature.
 
         Returns:
-            None when the request is unusual, or botocore signed it otherwise than we would.
+            None when the request is unusual, or was signed for another region or service.
         """
         headers = {name: _text(value) for name, value in request.headers.items()}
         lower = {name.lower(): value for name, value in headers.items()}
@@ -78,47 +65,29 @@ class RequestTemplate:
             and (target.path or "/", target.query) == ("/", "")
             and lower.get("content-type", "").startswith(_JSON)
             and lower.keys() <= _FIXED | _CHANGING
+            and f"/{region}/{signing_name}/aws4_request," in lower.get("authorization", "")
         )
         if not is_usual:
             return None
         fixed = {name: value for name, value in headers.items() if name.lower() in _FIXED}
-        template = cls(request.url, fixed, signer, signing_name, region)
-        expected = template.authorization(lower.get("x-amz-date", ""), request.body)
-        return template if lower.get("authorization") == expected else None
-
-    def authorization(self, timestamp: str, body: bytes) -> str:
-        """The signature by the credentials that are valid now."""
-        return self._body_signer.authorization(self._credentials(), timestamp, body)
+        return cls(request.url, fixed, signer, signing_name, region)
 
     def changing_headers(self, body: bytes, request_id: str) -> dict[str, str]:
-        """The headers of one request beside the fixed ones.
+        """The headers of one request beside the fixed ones, signed by botocore.
 
         Raises:
             NoCredentialsError: there are none any more.
         """
-        credentials = self._credentials()
-        timestamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        headers = {
-            "X-Amz-Date": timestamp,
-            "Authorization": self._body_signer.authorization(credentials, timestamp, body),
-            "amz-sdk-invocation-id": request_id,
-            "Content-Length": str(len(body)),
-        }
-        if credentials.token:
-            headers["X-Amz-Security-Token"] = credentials.token
-        return headers
+        signer, signing_name, region = self._signer
+        request = AWSRequest("POST", self.url, self.fixed, body)
+        signer.get_auth_instance(signing_name, region, "v4").add_auth(request)
+        signed = {name: _text(value) for name, value in request.headers.items()}
+        changing = {name: value for name, value in signed.items() if name not in self.fixed}
+        return changing | {"amz-sdk-invocation-id": request_id, "Content-Length": str(len(body))}
 
     def text(self, changing: Mapping[str, str], body: bytes) -> bytes:
         """The request as it goes over the wire."""
         return f"{self._head}{_lines(changing)}\r\n".encode("latin-1") + body
-
-    def _credentials(self) -> Credentials:
-        signer, signing_name, region = self._signer
-        found: Credentials | None
-        found = signer.get_auth_instance(signing_name, region, "v4").credentials
-        if found is None:
-            raise NoCredentialsError
-        return found
 
 
 def _lines(headers: Mapping[str, str]) -> str:

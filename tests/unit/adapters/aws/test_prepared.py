@@ -555,7 +555,7 @@ def test_a_request_with_an_unknown_header_is_left_to_botocore(calls: Calls) -> N
     assert calls.by_botocore == 2
 
 
-def test_a_signature_that_is_not_ours_is_left_to_botocore(calls: Calls) -> None:
+def test_a_signature_for_another_region_is_left_to_botocore(calls: Calls) -> None:
     def elsewhere(request: AWSRequest, **_: Any) -> None:
         request.context["signing"] = {"region": "us-east-1"}
 
