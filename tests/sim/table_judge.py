@@ -1,4 +1,4 @@
-"""The judge of the lease table: what is written to it, by whom and when (S1, S2, S3, S5, L5)."""
+"""The judge of the lease table: what is written to it, by whom and when (S1, S2, S3, S5, L6)."""
 
 from __future__ import annotations
 
@@ -146,7 +146,8 @@ class TableJudge:
             window_s = 0.0
         elif old is not None:
             self._court.counts["steal"] += 1
-            if self._court.calm or self._is_undisturbed:
+            is_taker = new not in self._court.foreigners  # a worker of version 3.x assigns at once
+            if is_taker and (self._court.calm or self._is_undisturbed):
                 self._check_pause(new, now)
             if self._court.calm:
                 window_s = self._calm_window_s
@@ -156,7 +157,7 @@ class TableJudge:
         since_s = now - self._stole_s.get(worker, float("-inf"))
         self._stole_s[worker] = now
         if since_s < self._steal_pause_s:
-            self._court.convict("L5", f"{worker} stole again after {since_s:.3f} s")
+            self._court.convict("L6", f"{worker} stole again after {since_s:.3f} s")
 
     def _check_checkpoint(self, key: str, before: Item | None, after: Item) -> None:
         position = position_of(after)

@@ -429,7 +429,7 @@ def test_a_worker_that_steals_faster_than_it_looks_is_noticed():
         taker.run = take_all_the_time
 
     plan = dataclasses.replace(CALM, shards=12, workers=1, faults=("join",), fault_every_s=15)
-    assert "L5" in convicted_rules(plan, with_worker(hasty))
+    assert "L6" in convicted_rules(plan, with_worker(hasty))
     assert convicted_rules(plan, app.build) == set()
 
 
