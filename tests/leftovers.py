@@ -116,16 +116,36 @@ def _is_of_pytest(handler: logging.Handler) -> bool:
 _BEFORE = pytest.StashKey[Snapshot]()
 
 
+def _keep_pytests_formatters() -> None:
+    """Let every logger propagate that gives its handlers a formatter of its own.
+
+    Pytest hands its handlers to each logger that does not propagate. Pyspark has such loggers, and
+    they would make these handlers write JSON from then on: ``record.message`` is set no more.
+    """
+    for logger in logging.root.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger) and not logger.propagate:
+            logger.propagate = type(logger).addHandler is not logging.Logger.addHandler
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item):
     """Remember how the test found the process."""
+    _keep_pytests_formatters()
     item.stash[_BEFORE] = Snapshot.take()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call():
+    """Before pytest's own handlers are there."""
+    _keep_pytests_formatters()
     return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item):
     """See that it left the process as it was."""
+    _keep_pytests_formatters()
     result = yield
     before, after = item.stash[_BEFORE], Snapshot.take()
     if left := before.differences(after):
