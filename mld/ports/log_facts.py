@@ -6,7 +6,7 @@ decide nothing.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -28,4 +28,6 @@ def logging_with(**facts: str) -> Iterator[None]:
     try:
         yield
     finally:
-        _FACTS.reset(token)
+        # A task that never ended is closed by the garbage collector, in whatever context that runs.
+        with suppress(ValueError):
+            _FACTS.reset(token)

@@ -1,5 +1,7 @@
 """Log lines: their form, what they never contain, and how often they repeat."""
 
+import asyncio
+import contextvars
 import io
 import json
 import logging
@@ -15,7 +17,7 @@ from mld.adapters.output.logs import (
     TextFormatter,
     set_up,
 )
-from mld.ports.log_facts import logging_with
+from mld.ports.log_facts import log_facts, logging_with
 
 
 class Terminal(io.StringIO):
@@ -163,3 +165,14 @@ def test_the_memory_of_repeated_lines_is_bounded():
     repeated = RepeatFilter(lambda: 0.0)
     assert all(repeated.filter(warning("%d", number)) for number in range(2500))
     assert len(repeated._seen) <= 1000
+
+
+def test_a_task_that_never_ended_is_closed_quietly_in_another_context():
+    async def task():
+        with logging_with(shard="shardId-1"):
+            await asyncio.sleep(0)
+
+    never_ends = task()
+    contextvars.copy_context().run(never_ends.send, None)
+    never_ends.close()
+    assert log_facts() == {}
