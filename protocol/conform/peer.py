@@ -168,12 +168,10 @@ class Peer:
         return chunk
 
     def _linger(self) -> bytes:
-        said = b""
-        deadline = time.monotonic() + _LINGER_S
+        before, deadline = len(self.stdout), time.monotonic() + _LINGER_S
         with contextlib.suppress(TimeoutError):
-            while chunk := self._receive(deadline - time.monotonic()):
-                said += chunk
-        return said
+            all(iter(lambda: self._receive(deadline - time.monotonic()), b""))
+        return bytes(self.stdout[before:])
 
     def surplus_statuses(self) -> list[str]:
         """Actions answered more often than they were told, whenever that came; sorted."""
