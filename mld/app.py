@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from mld.adapters.allocator import return_free_memory
 from mld.adapters.aws import clients
 from mld.adapters.aws.cloudwatch import BotocoreCloudWatch
-from mld.adapters.aws.credentials import Sessions, require_credentials, resolve_region
+from mld.adapters.aws.credentials import Sessions, require_credentials
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.kinesis import BotocoreKinesis
+from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
 from mld.adapters.children.child_process import ProcessLauncher
 from mld.adapters.children.guardian import Guardian

@@ -120,6 +120,13 @@ class Denied(ServiceError):
     """Access denied, bad signature or expired token: fix credentials or permissions."""
 
 
+class CredentialsRefused(Denied):
+    """The keys, the token or the clock were refused, not the action: every other call meets it, too.
+
+    It passes with new keys or a clock that is right.
+    """
+
+
 class Unreachable(AwsError):
     """The service was not reached, so nothing was changed (DNS, refused, no credentials)."""
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mld.adapters.aws import clients
-from mld.adapters.aws.credentials import make_session, require_credentials, resolve_region
+from mld.adapters.aws.credentials import make_session, require_credentials
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
+from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
 from mld.adapters.system_clock import SystemClock
 from mld.cli.loading import build

@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 #: that runs ahead of the service by less than this loses nothing, at the price of a few records
 #: older than the start.
 LATEST_MARGIN_S = 10.0
+#: What an answer is expected to take before any was seen: the largest one there is, 10 MB of data
+#: as base64 text with its field names. It keeps a restart with many full shards within the limit.
+LARGEST_ANSWER_BYTES = 14 * 2**20
+#: Nothing is expected to take less.
+SMALLEST_ANSWER_BYTES = 64 * 1024
+#: An answer is expected to be at most so much larger than the last one of its shard.
+_GROWTH = 2
+#: A shard that is less than this behind has no large answer in store.
+_NEAR_TIP_S = 10.0
 
 
 class IteratorType(StrEnum):
@@ -140,3 +149,21 @@ def may_prefetch(
         and size_bytes < config.max_pending_bytes
         and batches < config.max_pending
     )
+
+
+def expected_bytes(last_bytes: int, behind_s: float | None, of_others: int) -> int:
+    """What to reserve for the next answer of a shard.
+
+    Args:
+        last_bytes: size of its last answer.
+        behind_s: how far behind the tip that answer was, None if unknown.
+        of_others: what an answer for a shard without history is expected to take. A shard that is
+            far behind may have as much in store, whatever it answered last.
+
+    Returns:
+        From 64 KiB to 14 MiB.
+    """
+    expected = max(SMALLEST_ANSWER_BYTES, last_bytes * _GROWTH)
+    if behind_s is None or behind_s > _NEAR_TIP_S:
+        expected = max(expected, of_others)
+    return min(expected, LARGEST_ANSWER_BYTES)

@@ -21,7 +21,6 @@ from botocore.credentials import (
     create_credential_resolver,
 )
 from botocore.exceptions import BotoCoreError, ClientError
-from botocore.utils import InstanceMetadataRegionFetcher
 
 from mld.errors import ConfigError, CredentialsMissing
 from mld.model.credentials import (
@@ -32,15 +31,12 @@ from mld.model.credentials import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from botocore.credentials import CredentialResolver, Credentials
     from botocore.session import Session
 
 _log = logging.getLogger(__name__)
-
-#: Time for one look at the instance's metadata service when nothing else names a region.
-_METADATA_TIMEOUT_S = 1.0
 
 
 def make_session(chain: CredentialChain, region: str | None) -> Session:
@@ -54,7 +50,7 @@ def make_session(chain: CredentialChain, region: str | None) -> Session:
         ConfigError: an assume-role entry has no region at all: name ``endpointRegion``; or the
             AWS configuration files cannot be used.
     """
-    session = _new_session()
+    session = new_session()
     if region is not None:
         session.set_config_variable("region", region)
     resolver = ChainResolver(session, chain, region)
@@ -82,24 +78,6 @@ class Sessions:
         return self._by_chain[chain]
 
 
-def resolve_region(configured: str | None, environ: Mapping[str, str] = os.environ) -> str:
-    """The region of the clients: the file, ``AWS_REGION``, the profile, the instance; in this order.
-
-    Raises:
-        ConfigError: nothing names a region: write ``regionName``; or the AWS configuration files
-            cannot be used.
-    """
-    region = configured or environ.get("AWS_REGION")
-    region = region or _new_session().get_config_variable("region")
-    if not region and environ.get("AWS_EC2_METADATA_DISABLED", "").lower() != "true":
-        region = _instance_region()
-    if not region:
-        raise ConfigError(
-            "no region is known: write regionName = <region>, or set AWS_REGION", key="regionName"
-        )
-    return str(region)
-
-
 def require_credentials(session: Session, what: str) -> None:
     """Resolve credentials now, to fail early.
 
@@ -125,7 +103,7 @@ def profiles() -> list[str]:
     Raises:
         ConfigError: these files cannot be used.
     """
-    return list(_new_session().available_profiles)
+    return list(new_session().available_profiles)
 
 
 class ChainResolver:
@@ -171,7 +149,12 @@ class ChainResolver:
         return None, False
 
 
-def _new_session() -> Session:
+def new_session() -> Session:
+    """A botocore session of this process's environment, its configuration files read.
+
+    Raises:
+        ConfigError: these files cannot be used.
+    """
     session = botocore.session.Session()
     try:
         session.get_scoped_config()
@@ -263,10 +246,3 @@ def _assume_role(
 
 def _sign_nothing(session: Session) -> None:
     session.set_default_client_config(Config(signature_version=UNSIGNED))
-
-
-def _instance_region() -> str | None:
-    region: str | None = InstanceMetadataRegionFetcher(
-        timeout=_METADATA_TIMEOUT_S, num_attempts=1
-    ).retrieve_region()
-    return region

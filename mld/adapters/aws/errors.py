@@ -38,6 +38,16 @@ _DENIED = frozenset(
         "AccessDenied",
         "AccessDeniedException",
         "AuthFailure",
+        "KMSAccessDeniedException",
+        "NotAuthorized",
+        "OptInRequired",
+        "UnauthorizedOperation",
+    }
+)
+
+#: Refusals of who asks, and not of what is asked for.
+_CREDENTIALS_REFUSED = frozenset(
+    {
         "ExpiredToken",
         "ExpiredTokenException",
         "IncompleteSignature",
@@ -45,16 +55,12 @@ _DENIED = frozenset(
         "InvalidAccessKeyId",
         "InvalidClientTokenId",
         "InvalidSignatureException",
-        "KMSAccessDeniedException",
         "MissingAuthenticationToken",
         "MissingAuthenticationTokenException",
-        "NotAuthorized",
-        "OptInRequired",
         "RequestExpired",
         "RequestTimeTooSkewed",
         "SignatureDoesNotMatch",
         "TokenRefreshRequired",
-        "UnauthorizedOperation",
         "UnrecognizedClientException",
     }
 )
@@ -67,6 +73,7 @@ _BY_CODE: dict[str, type[errors.ServiceError]] = {
     "ResourceNotFoundException": errors.NotFound,
     **dict.fromkeys(_THROTTLED, errors.Throttled),
     **dict.fromkeys(_DENIED, errors.Denied),
+    **dict.fromkeys(_CREDENTIALS_REFUSED, errors.CredentialsRefused),
 }
 
 #: Raised before the first byte of a request leaves. A failed TLS handshake is not among them:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mld.errors import (
+    CredentialsRefused,
     Denied,
     ExpiredIterator,
     InUse,
@@ -34,7 +35,7 @@ _ERRORS: dict[str, type[ServiceError]] = {
     "ExpiredIteratorException": ExpiredIterator,
     "InvalidArgumentException": InvalidArgument,
     "AccessDeniedException": Denied,
-    "ExpiredTokenException": Denied,
+    "ExpiredTokenException": CredentialsRefused,
 }
 
 

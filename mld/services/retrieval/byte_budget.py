@@ -26,6 +26,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mld.decide.polling import LARGEST_ANSWER_BYTES, SMALLEST_ANSWER_BYTES
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -47,11 +49,6 @@ STALL_S = 5.0
 LOOK_S = 1.0
 #: One warning about stuck children in so many seconds.
 _WARN_EVERY_S = 60.0
-#: What an answer is expected to take before any was seen: the largest one there is, 10 MB of data
-#: as base64 text with its field names. It keeps a restart with many full shards within the limit.
-LARGEST_ANSWER_BYTES = 14 * 2**20
-#: Nothing is expected to take less.
-SMALLEST_ANSWER_BYTES = 64 * 1024
 #: So many answers of the process make the expectation for shards that had none yet.
 _REMEMBERED = 8
 

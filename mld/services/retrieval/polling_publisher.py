@@ -18,8 +18,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mld.decide.polling import (
+    SMALLEST_ANSWER_BYTES,
     IteratorType,
     ReadPosition,
+    expected_bytes,
     iterator_start,
     may_prefetch,
     pause_s,
@@ -28,7 +30,6 @@ from mld.errors import MldError, NotFound, ResourceMissing
 from mld.model.record import vanished
 from mld.model.sequence import Sentinel
 from mld.model.wire import read_batch
-from mld.services.retrieval.byte_budget import LARGEST_ANSWER_BYTES, SMALLEST_ANSWER_BYTES
 from mld.services.retrieval.fetch_report import FetchReport
 from mld.services.retrieval.records_publisher import FetchedBatch
 
@@ -47,12 +48,8 @@ log = logging.getLogger(__name__)
 
 #: From this size on an answer's envelope is read away from the loop.
 _OFFLOAD_BYTES = 1_048_576
-#: An answer is expected to be at most so much larger than the last one of its shard.
-_GROWTH = 2
 #: While an answer is being read it exists in pieces and as a whole.
 _READING_FACTOR = 2
-#: A shard that is less than this behind has no large answer in store.
-_NEAR_TIP_S = 10.0
 #: Pause of a shard whose stream is gone.
 _ABSENT_PAUSE_S = 10.0
 
@@ -380,8 +377,7 @@ class PollingPublisher:
 
     def _expectation(self) -> int:
         """Bytes to reserve for the next answer."""
-        budget = self._parts.budget
-        return self._expected_bytes or budget.expected_bytes()
+        return self._expected_bytes or self._parts.budget.expected_bytes()
 
     def _enqueue(self, batch: Batch, reservation: Reservation) -> None:
         now = self._clock.monotonic()
@@ -389,7 +385,11 @@ class PollingPublisher:
         self._report.succeeded()
         behind_ms = batch.millis_behind_latest
         self._behind_s = None if behind_ms is None else behind_ms / 1000
-        self._expect_after(batch)
+        budget = self._parts.budget
+        budget.remember(batch.size_bytes)
+        self._expected_bytes = expected_bytes(
+            batch.size_bytes, self._behind_s, budget.expected_bytes()
+        )
         if self._is_wanted:
             self._credit.served()  # it is as good as taken
         self._queue.append(_Queued(FetchedBatch(batch, reservation, now), self._iterator))
@@ -398,11 +398,3 @@ class PollingPublisher:
         if self._position is not None and batch.last_sequence_number is not None:
             self._position = replace(self._position, last_received=batch.last_sequence_number)
         self._arrived.set()
-
-    def _expect_after(self, batch: Batch) -> None:
-        budget = self._parts.budget
-        budget.remember(batch.size_bytes)
-        expected = max(SMALLEST_ANSWER_BYTES, batch.size_bytes * _GROWTH)
-        if self._behind_s is None or self._behind_s > _NEAR_TIP_S:
-            expected = max(expected, budget.expected_bytes())
-        self._expected_bytes = min(expected, LARGEST_ANSWER_BYTES)

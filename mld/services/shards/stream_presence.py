@@ -21,7 +21,7 @@ from mld.decide.presence import (
     recreated_stream,
 )
 from mld.decide.readiness import Reason
-from mld.errors import Denied, MldError, NotFound, StreamNotReady
+from mld.errors import CredentialsRefused, Denied, MldError, NotFound, StreamNotReady
 from mld.services.presence_watch import PresenceWatch
 from mld.services.wakeup import Wakeup
 
@@ -41,25 +41,6 @@ log = logging.getLogger(__name__)
 LEARN_S = 2.0
 #: A shard that was not listed so long ago is not listed now either: shards are never added below.
 LISTED_FOR_S = 10.0
-#: Refusals of the credentials or the clock, and not of the policy: every other call meets them, too.
-_PASSING = frozenset(
-    {
-        "ExpiredToken",
-        "ExpiredTokenException",
-        "IncompleteSignature",
-        "IncompleteSignatureException",
-        "InvalidAccessKeyId",
-        "InvalidClientTokenId",
-        "InvalidSignatureException",
-        "MissingAuthenticationToken",
-        "MissingAuthenticationTokenException",
-        "RequestExpired",
-        "RequestTimeTooSkewed",
-        "SignatureDoesNotMatch",
-        "TokenRefreshRequired",
-        "UnrecognizedClientException",
-    }
-)
 
 
 class StreamPresence:
@@ -175,9 +156,9 @@ class StreamPresence:
     async def _look_at_summary(self) -> str | None:
         try:
             summary = await self._summary()
+        except CredentialsRefused:
+            raise
         except Denied as error:
-            if error.code in _PASSING:
-                raise
             self._warn_of_denial(error)
             return await self._look_at_shards()
         why = missing_stream(self._stream.name, self._table_name, summary, self._created)

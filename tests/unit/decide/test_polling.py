@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from mld.decide.polling import (
+    LARGEST_ANSWER_BYTES,
     LATEST_MARGIN_S,
+    SMALLEST_ANSWER_BYTES,
     IteratorStart,
     IteratorType as T,
     ReadPosition,
+    expected_bytes,
     iterator_start,
     may_prefetch,
     pause_s,
@@ -103,3 +106,21 @@ def test_all_three_gates_must_be_open(batches, size, records, allowed):
 def test_without_prefetch_only_demand_fetches(batches, wanted, allowed):
     config = RetrievalConfig(max_pending=0)
     assert may_prefetch(config, batches, 0, 0, is_wanted=wanted) is allowed
+
+
+@pytest.mark.parametrize(
+    ("last_bytes", "behind_s", "of_others", "expected"),
+    [
+        (1_000, 0.0, LARGEST_ANSWER_BYTES, SMALLEST_ANSWER_BYTES),
+        (1_000_000, 0.0, LARGEST_ANSWER_BYTES, 2_000_000),
+        (1_000_000, 9.9, LARGEST_ANSWER_BYTES, 2_000_000),
+        (1_000, 10.1, 5_000_000, 5_000_000),
+        (1_000, None, 5_000_000, 5_000_000),
+        (3_000_000, 60.0, 5_000_000, 6_000_000),
+        (10_000_000, 0.0, SMALLEST_ANSWER_BYTES, LARGEST_ANSWER_BYTES),
+    ],
+)
+def test_the_next_answer_is_expected_like_the_last_and_far_behind_like_those_of_others(
+    last_bytes, behind_s, of_others, expected
+):
+    assert expected_bytes(last_bytes, behind_s, of_others) == expected

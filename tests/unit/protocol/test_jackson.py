@@ -45,6 +45,10 @@ from protocol import Action, CheckpointRequest, Foreign, Junk, Status, decode_fr
             b'{"action":"processRecords","records":[{"data":"%"}]}',
             "field 'records' field 'data' is not base64",
         ),
+        (
+            b'{"action":"processRecords","records":[{"data":["x"]}]}',
+            "field 'records' field 'data' is not base64",
+        ),
         (b"NaN", "not JSON"),
         (b"[" * 100_000, "not JSON"),
     ],

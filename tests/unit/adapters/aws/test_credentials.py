@@ -9,20 +9,15 @@ from urllib.parse import parse_qs
 import pytest
 from botocore.exceptions import ClientError
 
-from mld.adapters.aws.credentials import (
-    Sessions,
-    _instance_region,
-    make_session,
-    require_credentials,
-    resolve_region,
-)
+from mld.adapters.aws.credentials import Sessions, make_session, require_credentials
 from mld.adapters.output.logs import JsonFormatter
 from mld.errors import ConfigError, CredentialsMissing
 from mld.model.credentials import parse_chain
 
+pytestmark = pytest.mark.usefixtures("machine")
+
 ROLE = "arn:aws:iam::123456789012:role/reader"
 ENV_SECRET = "env-secret-geheim"
-PROFILE_SECRET = "profile-secret-geheim"
 ANSWER = """<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult>
 <Credentials><AccessKeyId>ROLEKEY</AccessKeyId><SecretAccessKey>role-secret-geheim</SecretAccessKey>
 <SessionToken>role-token-geheim</SessionToken><Expiration>2199-01-01T00:00:00Z</Expiration>
@@ -30,33 +25,14 @@ ANSWER = """<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/
 <AssumedRoleId>A:sess</AssumedRoleId></AssumedRoleUser></AssumeRoleResult></AssumeRoleResponse>"""
 
 
-@pytest.fixture(autouse=True)
-def machine(monkeypatch, tmp_path):
-    """A machine with nothing but two profiles."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_WEB_IDENTITY_TOKEN_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"):
-        monkeypatch.delenv(name, raising=False)
-    (tmp_path / "credentials").write_text(
-        "[default]\naws_access_key_id = DEFAULTKEY\naws_secret_access_key = x\n"
-        f"[dev]\naws_access_key_id = DEVKEY\naws_secret_access_key = {PROFILE_SECRET}\n"
-    )
-    (tmp_path / "config").write_text("[profile dev]\nregion = eu-central-1\n")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-
-
 @pytest.fixture
-def environment_keys(monkeypatch):
+def environment_keys(machine, monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ENVKEY")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", ENV_SECRET)
 
 
 @pytest.fixture
-def nobody(monkeypatch, tmp_path):
+def nobody(machine, monkeypatch, tmp_path):
     """No profiles either."""
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
@@ -277,41 +253,7 @@ def test_clients_of_one_chain_share_its_session():
 # --- regions
 
 
-@pytest.mark.parametrize(
-    ("configured", "environment", "region"),
-    [
-        ("us-west-2", {"AWS_REGION": "us-east-1"}, "us-west-2"),
-        (None, {"AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "eu-west-1"}, "us-east-1"),
-        (None, {"AWS_DEFAULT_REGION": "eu-west-1"}, "eu-west-1"),
-        (None, {"AWS_PROFILE": "dev"}, "eu-central-1"),
-    ],
-)
-def test_the_region_comes_from_file_environment_or_profile(
-    monkeypatch, configured, environment, region
-):
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert resolve_region(configured) == region
-
-
-def test_no_region_anywhere_is_a_configuration_error():
-    with pytest.raises(ConfigError, match="write regionName = <region>, or set AWS_REGION"):
-        resolve_region(None)
-
-
-def test_the_instance_may_name_the_region(monkeypatch):
-    monkeypatch.setattr("mld.adapters.aws.credentials._instance_region", lambda: "sa-east-1")
-    monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
-    assert resolve_region(None) == "sa-east-1"
-
-
-def test_a_profile_that_does_not_exist_is_a_configuration_error(monkeypatch):
+def test_the_chain_of_a_profile_that_does_not_exist_is_a_configuration_error(monkeypatch):
     monkeypatch.setenv("AWS_PROFILE", "nobody")
-    with pytest.raises(ConfigError, match=r"AWS configuration cannot be used: .*nobody"):
-        resolve_region(None)
     with pytest.raises(ConfigError, match="nobody"):
         session("EnvironmentVariableCredentialsProvider")
-
-
-def test_an_instance_whose_metadata_is_disabled_names_no_region():
-    assert _instance_region() is None

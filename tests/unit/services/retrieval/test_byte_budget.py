@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from mld.decide.polling import LARGEST_ANSWER_BYTES
 from mld.services.retrieval.byte_budget import (
-    LARGEST_ANSWER_BYTES,
     LOOK_S,
     PATIENCE_S,
     SLOW_S,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mld.errors import (
+    CredentialsRefused,
     Denied,
     LimitExceeded,
     MalformedData,
@@ -110,8 +111,8 @@ async def test_a_creation_time_is_learned_only_from_the_stream_whose_shards_are_
 @simulated
 async def test_refused_credentials_are_no_missing_permission(code):
     world = ShardWorld(1)
-    world.fail("DescribeStreamSummary", Denied("DescribeStreamSummary", code))
-    with pytest.raises(Denied):
+    world.fail("DescribeStreamSummary", CredentialsRefused("DescribeStreamSummary", code))
+    with pytest.raises(CredentialsRefused):
         await world.presence.check()
     await world.presence.check()
     assert world.count("DescribeStreamSummary") == 2
