@@ -59,6 +59,7 @@ class Daemon:
         self.refuse_intent = []
         self.changed = threading.Condition()
         self.statuses = 0
+        self._said = 0
         self.is_broken = False
         self.is_over = False
 
@@ -80,7 +81,10 @@ class Daemon:
     # --- what the test does ---
 
     def say(self, message):
-        self._to_child.put(encode(message))
+        """Say it and don't wait. A daemon says nothing before the status of what it said last."""
+        assert self.is_over or self.statuses == self._said, self.lines
+        self._said += 1
+        self._send(message)
 
     def close(self):
         self._to_child.put(b"")
@@ -112,6 +116,9 @@ class Daemon:
     def shutdown(self):
         self.tell(ShutdownRequested())
 
+    def _send(self, message):
+        self._to_child.put(encode(message))
+
     def _heard(self, line):
         self.lines.append(line)
         match line["action"]:
@@ -124,12 +131,12 @@ class Daemon:
                     self.checkpoints.append(
                         "END" if sequence is None else Position(int(sequence), sub)
                     )
-                self.say(CheckpointResult(sequence, sub, error))
+                self._send(CheckpointResult(sequence, sub, error))
             case "intent":
                 error = self.refuse_intent.pop(0) if self.refuse_intent else None
                 if error is None:
                     self.intents.append(line)
-                self.say(IntentResult(line["number"], error))
+                self._send(IntentResult(line["number"], error))
             case "tick":
                 self.ticks.append(line["seconds"])
             case "leaseLost":

@@ -158,11 +158,12 @@ def test_no_commit_starts_after_the_lease_is_lost(bench):
 
 
 def test_a_job_that_serves_others_too_is_not_interrupted_for_one_lost_lease(bench):
-    b = bench(batch__maxRecords="1", batch__maxInFlight="1", batch__coalesceWindow="200ms")
+    b = bench(batch__maxRecords="1", batch__maxInFlight="1", batch__coalesceWindow="2s")
     one, two = b.session(shard_id="a"), b.session(shard_id="b")
     b.sink.gate.clear()
     for each in (one, two):
         each.daemon.initialize()
+    for each in (one, two):
         each.daemon.deliver(record(1))
     assert b.sink.writing.wait(WAIT_S)
     one.daemon.lease_lost()
@@ -535,6 +536,7 @@ def test_a_slow_store_of_intents_does_not_look_like_a_dead_child(bench):
     s.daemon.say(ProcessRecords(tuple(records(1, 2)), 0))
     await_signs(s.daemon, 3)
     stuck.set()
+    s.daemon.await_statuses(2)
     until(s, lambda: s.daemon.checkpoints)
     assert s.end() is None
 
