@@ -35,6 +35,45 @@ class DynamoDb(Protocol):
     async def scan(self, **request: Any) -> dict[str, Any]: ...
 
 
+class Subscription(Protocol):
+    """One accepted SubscribeToShard: the events of a shard for five minutes at most.
+
+    Whoever has one closes it, whatever came of it.
+    """
+
+    async def next_event(self) -> bytes | None:
+        """The next event as it came: JSON text of one ``SubscribeToShardEvent``.
+
+        ``{"Records": [...], "ContinuationSequenceNumber": "...", "MillisBehindLatest": 0}``, or at
+        the end of the shard ``ChildShards`` in place of the continuation. Records are as in an
+        answer of GetRecords: data in base64, arrival times in epoch seconds.
+
+        Only what was taken makes room for more: a subscription that nobody reads holds a few
+        events at most, and the service waits.
+
+        Returns:
+            None when the service ended the subscription as it should (after five minutes, or
+            behind the last event of the shard), and after :meth:`close`.
+
+        Raises:
+            AwsError: after it only :meth:`close` is of use. An exception in the stream is the
+                error that its code stands for, e.g. ``InUse`` when another subscription to the
+                same shard by the same consumer replaced this one, or ``NotFound``.
+                ``UnknownOutcome``: the connection broke, was silent for 60 s, or a frame was
+                damaged.
+
+        Cancellation: nothing is lost, the next call gets the same event.
+        """
+        ...
+
+    def close(self) -> None:
+        """End it now, from the loop, without waiting; a waiting :meth:`next_event` gets None.
+
+        May be called again.
+        """
+        ...
+
+
 class Kinesis(Protocol):
     """Operations on streams and shards."""
 
@@ -46,6 +85,46 @@ class Kinesis(Protocol):
 
     async def get_records(self, **request: Any) -> bytes:
         """The answer's body as it came (JSON text): the record path decodes it, nobody else."""
+        ...
+
+    async def register_stream_consumer(self, **request: Any) -> dict[str, Any]:
+        """``StreamARN``, ``ConsumerName`` -> ``Consumer``: name, ARN, status (``CREATING``).
+
+        Raises:
+            InUse: a consumer of that name exists: describe it.
+            LimitExceeded: too many calls, or too many consumers of the stream.
+            NotFound: there is no such stream.
+        """
+        ...
+
+    async def describe_stream_consumer(self, **request: Any) -> dict[str, Any]:
+        """``StreamARN`` and ``ConsumerName``, or ``ConsumerARN`` -> ``ConsumerDescription``.
+
+        It has ``ConsumerName``, ``ConsumerARN``, ``StreamARN`` and ``ConsumerStatus``
+        (``CREATING``, ``ACTIVE`` or ``DELETING``).
+
+        Raises:
+            NotFound: there is no such consumer, or no such stream.
+            LimitExceeded: too many calls.
+        """
+        ...
+
+    async def subscribe_to_shard(self, **request: Any) -> Subscription:
+        """Have the records of a shard pushed; returns once the service has accepted.
+
+        Args:
+            request: ``ConsumerARN``, ``ShardId`` and ``StartingPosition``: ``{"Type": ...}`` with
+                ``SequenceNumber`` for the two SEQUENCE_NUMBER types or ``Timestamp`` (epoch
+                seconds) for AT_TIMESTAMP; the types are those of iterators.
+
+        Raises:
+            InUse: this consumer subscribed to the shard less than 5 s ago, or is not active.
+            LimitExceeded: more than one call a second for the shard, or too many subscriptions.
+            NotFound: there is no such consumer or shard.
+            InvalidArgument: the position is not one of the shard.
+
+        Cancellation: what the service may have opened is closed.
+        """
         ...
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from botocore.client import BaseClient
 
     from mld.adapters.calls import CallPool
+    from mld.ports.aws import Subscription
 
 #: Amazon sends the first; some emulators the second.
 _JSON = ("application/x-amz-json", "application/json")
@@ -62,6 +63,18 @@ class BotocoreKinesis:
         if not isinstance(body, bytes):
             raise UnknownOutcome("GetRecords", "UnexpectedContentType", "the answer is not JSON")
         return body
+
+    async def register_stream_consumer(self, **request: Any) -> dict[str, Any]:
+        """RegisterStreamConsumer."""
+        return await self._control.write("register_stream_consumer", request)
+
+    async def describe_stream_consumer(self, **request: Any) -> dict[str, Any]:
+        """DescribeStreamConsumer."""
+        return await self._control.read("describe_stream_consumer", request)
+
+    async def subscribe_to_shard(self, **request: Any) -> Subscription:
+        """SubscribeToShard."""
+        raise NotImplementedError
 
 
 def _take_body(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from mld.local.kinesis.model import KinesisModel
+    from mld.ports.aws import Subscription
 
     #: Called with service, operation and request; may wait or raise an error of ``mld.errors``.
     Hook = Callable[[str, str, Mapping[str, Any]], Awaitable[None]]
@@ -92,6 +93,18 @@ class FakeKinesis:
         if isinstance(body, KinesisFault):
             raise_as_port_error("GetRecords", body)
         return body
+
+    async def register_stream_consumer(self, **request: Any) -> dict[str, Any]:
+        """RegisterStreamConsumer."""
+        return await self._call("RegisterStreamConsumer", request)
+
+    async def describe_stream_consumer(self, **request: Any) -> dict[str, Any]:
+        """DescribeStreamConsumer."""
+        return await self._call("DescribeStreamConsumer", request)
+
+    async def subscribe_to_shard(self, **request: Any) -> Subscription:
+        """SubscribeToShard."""
+        raise NotImplementedError
 
     async def _call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         if self.before is not None:
