@@ -26,6 +26,12 @@ class FaultRule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         http_status: its status.
         when: ``before`` the operation (nothing happens) or ``after`` it (its effect stays).
         drop: close the connection instead of answering.
+        in_stream: what happens to the events of a SubscribeToShard that is accepted: ``cut`` (the
+            connection breaks within the next event), ``corrupt`` (the next event has a wrong
+            checksum), ``silence`` (nothing comes any more), ``exception`` (the stream ends with
+            ``code``), ``end`` (it ends as after five minutes). Then ``code`` and ``drop`` do
+            nothing to the call itself.
+        after_events: events that are sent before it.
     """
 
     service: str = "*"
@@ -39,6 +45,8 @@ class FaultRule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     http_status: int = 400
     when: Literal["before", "after"] = "before"
     drop: bool = False
+    in_stream: Literal["cut", "corrupt", "silence", "exception", "end"] | None = None
+    after_events: int = 0
 
     def matches(self, service: str, operation: str, body: bytes) -> bool:
         """Whether the rule is about this request."""
@@ -50,8 +58,8 @@ class FaultRule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def spoils(self) -> bool:
-        """Whether it does more than delay."""
-        return self.drop or self.code is not None
+        """Whether it does more than delay, and not to events."""
+        return self.in_stream is None and (self.drop or self.code is not None)
 
 
 class FaultPlan:

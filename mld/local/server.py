@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from mld.local.event_stream import serve_events
 from mld.local.faultplan import FaultPlan, FaultRule  # noqa: TC001 (msgspec reads the annotations)
 from mld.local.kinesis.faults import KinesisFault
 from mld.local.kinesis.model import KinesisModel, KinesisSettings
+from mld.local.kinesis.subscriptions import Subscription
 
 if TYPE_CHECKING:
     import random
@@ -91,28 +93,38 @@ class KinesisApp:
         rule = self.plan.pick("kinesis", operation, body)
         if rule is not None and rule.delay_s > 0:
             await asyncio.sleep(rule.delay_s)
-        status, answer = 200, b""
+        answer: tuple[int, bytes] | Subscription = (200, b"")
         if rule is None or not rule.spoils or rule.when == "after":
-            status, answer = self._answer(operation, content_type, body)
+            answer = self._answer(operation, content_type, body)
         if rule is not None and rule.spoils:
             if rule.drop:
                 await _break_off(scope, receive)
                 return
-            status = rule.http_status
-            answer = _error_body(KinesisFault(rule.code or "", rule.message))
-        await _respond(send, status, answer)
+            fault = KinesisFault(rule.code or "", rule.message, rule.http_status)
+            answer = fault.http_status, _error_body(fault)
+        if isinstance(answer, Subscription):
+            await serve_events(answer, rule, receive, send, scope["extensions"]["abort"])
+        else:
+            await _respond(send, *answer)
 
-    def _answer(self, operation: str, content_type: bytes, body: bytes) -> tuple[int, bytes]:
-        if b"cbor" in content_type:
-            return 415, _error_body(KinesisFault("SerializationException", "only JSON is spoken"))
+    def _answer(
+        self, operation: str, content_type: bytes, body: bytes
+    ) -> tuple[int, bytes] | Subscription:
         try:
-            request = self._decode.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return 400, _error_body(KinesisFault("SerializationException", str(error)))
-        try:
+            request = self._request(content_type, body)
+            if operation == "SubscribeToShard":
+                return self.model.subscribe(request)
             return 200, self.model.body(operation, request)
         except KinesisFault as fault:
             return fault.http_status, _error_body(fault)
+
+    def _request(self, content_type: bytes, body: bytes) -> dict[str, Any]:
+        if b"cbor" in content_type:
+            raise KinesisFault("SerializationException", "only JSON is spoken", 415)
+        try:
+            return self._decode.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise KinesisFault("SerializationException", str(error)) from error
 
     async def _control(self, body: bytes, send: Send) -> None:
         try:

@@ -51,6 +51,8 @@ def delete_stream(state: KinesisState, request: Mapping[str, Any]) -> dict[str, 
     stream = state.find(request, active=False)
     if stream.consumers and not request.get("EnforceConsumerDeletion"):
         raise in_use(f"Stream {stream.name} has registered consumers.")
+    for consumer in stream.consumers.values():
+        consumer.gone_ms = state.now_ms()
 
     def remove(_due_ms: int) -> None:
         state.streams.pop(stream.name, None)

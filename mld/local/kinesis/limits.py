@@ -47,7 +47,18 @@ SHARD_ITERATORS_PER_S = 5
 SHARD_READ_BYTES_PER_S = 2 * 1024 * 1024
 SHARD_WRITES_PER_S = 1000
 SHARD_WRITE_BYTES_PER_S = 1024 * 1024
-STREAM_CALLS_PER_S = {"ListShards": 1000, "DescribeStreamSummary": 20, "DescribeStream": 10}
+STREAM_CALLS_PER_S = {
+    "ListShards": 1000,
+    "DescribeStreamSummary": 20,
+    "DescribeStream": 10,
+    "RegisterStreamConsumer": 5,
+    "DescribeStreamConsumer": 20,
+    "DeregisterStreamConsumer": 5,
+    "ListStreamConsumers": 5,
+}
+#: Of each consumer and shard.
+SUBSCRIBES_PER_S = 1
+PUSHED_BYTES_PER_S = 2 * 1024 * 1024
 
 
 class Limits:
@@ -61,10 +72,15 @@ class Limits:
         self._buckets = {key: b for key, b in self._buckets.items() if key[1] != stream}
 
     def control(self, operation: str, stream: str, now_s: float) -> None:
-        """Count a control call of the stream; LimitExceededException when there are too many."""
+        """Count a control call of the stream (empty: of the account).
+
+        Raises:
+            KinesisFault: LimitExceededException when there are too many.
+        """
         rate = STREAM_CALLS_PER_S.get(operation)
         if rate is not None and not self._bucket(operation, stream, "", rate).take(1, now_s):
-            raise over_limit(f"Rate exceeded for stream {stream}: {operation}.")
+            whose = f"stream {stream}" if stream else "the account"
+            raise over_limit(f"Rate exceeded for {whose}: {operation}.")
 
     def iterator(self, stream: str, shard_id: str, now_s: float) -> None:
         """Count a GetShardIterator."""
@@ -81,6 +97,22 @@ class Limits:
     def was_read(self, stream: str, shard_id: str, size: int) -> None:
         """Charge the bytes that a GetRecords gave."""
         self._bucket("read bytes", stream, shard_id, SHARD_READ_BYTES_PER_S).tokens -= size
+
+    def subscribe(self, stream: str, consumer_arn: str, shard_id: str, now_s: float) -> None:
+        """Count a SubscribeToShard."""
+        name = f"{consumer_arn} {shard_id}"
+        if not self._bucket("subscribes", stream, name, SUBSCRIBES_PER_S).take(1, now_s):
+            raise over_limit(f"Rate exceeded for consumer {consumer_arn} and shard {shard_id}.")
+
+    def may_push(self, stream: str, consumer_arn: str, shard_id: str, now_s: float) -> bool:
+        """Whether what was pushed before leaves room for another event."""
+        name = f"{consumer_arn} {shard_id}"
+        return self._bucket("pushed bytes", stream, name, PUSHED_BYTES_PER_S).refill(now_s) >= 0
+
+    def was_pushed(self, stream: str, consumer_arn: str, shard_id: str, size: int) -> None:
+        """Charge the bytes of an event."""
+        name = f"{consumer_arn} {shard_id}"
+        self._bucket("pushed bytes", stream, name, PUSHED_BYTES_PER_S).tokens -= size
 
     def may_write(self, stream: str, shard_id: str, size: int, now_s: float) -> bool:
         """Whether the shard takes one more record of ``size`` bytes, which is charged if so."""

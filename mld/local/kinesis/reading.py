@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec.json
 
 from mld.local.kinesis.faults import KinesisFault, invalid, malformed, not_found
+from mld.local.kinesis.positions import starting_position
 from mld.local.kinesis.tokens import TOKEN_LIFE_S, make_token, read_token
 
 if TYPE_CHECKING:
@@ -38,46 +39,19 @@ def get_shard_iterator(state: KinesisState, request: Mapping[str, Any]) -> dict[
     if state.settings.limits:
         state.limits.iterator(stream.name, shard.shard_id, state.now_s())
     now_ms = state.now_ms()
-    position = _starting_position(state, stream, shard, request)
+    position = starting_position(
+        stream,
+        shard,
+        state.now_s(),
+        kind=request.get("ShardIteratorType"),
+        sequence=request.get("StartingSequenceNumber"),
+        timestamp=request.get("Timestamp"),
+    )
     return {"ShardIterator": _iterator(stream, shard, position, now_ms)}
 
 
 def _iterator(stream: Stream, shard: Shard, position: int, now_ms: int) -> str:
     return make_token(_KIND, stream.name, stream.created_ms, shard.shard_id, position, now_ms)
-
-
-def _starting_position(
-    state: KinesisState, stream: Stream, shard: Shard, request: Mapping[str, Any]
-) -> int:
-    match request.get("ShardIteratorType"):
-        case "TRIM_HORIZON":
-            return shard.start
-        case "LATEST":
-            return shard.end
-        case "AT_SEQUENCE_NUMBER":
-            return max(0, _position_of(stream, shard, request))
-        case "AFTER_SEQUENCE_NUMBER":
-            return min(_position_of(stream, shard, request) + 1, shard.end)
-        case "AT_TIMESTAMP":
-            timestamp = request.get("Timestamp")
-            if not isinstance(timestamp, int | float):
-                raise invalid("Must either specify timestampInMillis for AT_TIMESTAMP.")
-            if timestamp > state.now_s():
-                raise invalid("The timestamp cannot be later than the current time.")
-            return shard.position_at_time(timestamp * 1000)
-        case other:
-            raise malformed(f"Value '{other}' at 'shardIteratorType' is not an iterator type.")
-
-
-def _position_of(stream: Stream, shard: Shard, request: Mapping[str, Any]) -> int:
-    text = request.get("StartingSequenceNumber")
-    position = shard.position_of_sequence(text)
-    if position is None:
-        raise invalid(
-            f"StartingSequenceNumber {text} used in GetShardIterator on shard {shard.shard_id} "
-            f"in stream {stream.name} is invalid because it did not come from this stream."
-        )
-    return position
 
 
 def get_records_body(state: KinesisState, request: Mapping[str, Any]) -> bytes:
@@ -99,7 +73,7 @@ def get_records_body(state: KinesisState, request: Mapping[str, Any]) -> bytes:
         limits.was_read(stream.name, shard.shard_id, shard.bytes_between(position, stop))
     return b'{"Records":[%b],"MillisBehindLatest":%d,%b}' % (
         shard.json_between(position, stop),
-        _millis_behind(shard, position, stop, now_ms),
+        millis_behind(shard, position, stop, now_ms),
         _end_or_next(stream, shard, stop, now_ms, holds_back_end=spared and stop > position),
     )
 
@@ -123,7 +97,7 @@ def _read_iterator(state: KinesisState, token: object, now_ms: int) -> tuple[Str
     return stream, shard, int(position)
 
 
-def _millis_behind(shard: Shard, position: int, stop: int, now_ms: int) -> int:
+def millis_behind(shard: Shard, position: int, stop: int, now_ms: int) -> int:
     """0 exactly when nothing is left to read; else the age of where the answer stopped."""
     if stop >= shard.end:
         return 0
@@ -136,5 +110,9 @@ def _end_or_next(
 ) -> bytes:
     if shard.is_open or stop < shard.end or holds_back_end:
         return b'"NextShardIterator":"%b"' % _iterator(stream, shard, stop, now_ms).encode()
-    children = [stream.shards[child].as_child() for child in shard.children]
-    return b'"ChildShards":%b' % msgspec.json.encode(children)
+    return b'"ChildShards":%b' % children_json(stream, shard)
+
+
+def children_json(stream: Stream, shard: Shard) -> bytes:
+    """``ChildShards`` of a closed shard as JSON text."""
+    return msgspec.json.encode([stream.shards[child].as_child() for child in shard.children])

@@ -174,10 +174,29 @@ class Shard:
         """Position of the first record that arrived at or after ``timestamp_ms``."""
         return self.offset + bisect_left(self._arrivals_ms, timestamp_ms, self._head)
 
-    def position_of_sequence(self, text: object) -> int | None:
-        """Position of a sequence number; None when it did not come from this shard.
+    def sequence_at(self, position: int) -> str | None:
+        """Sequence number of the record at ``position``; None where none is held."""
+        index = position - self.offset
+        if not 0 <= index < len(self._arrivals_ms):
+            return None
+        return str(self._base + step(position + 1, self._arrivals_ms[index] // 1000))
 
-        The shard's start gives -1, its end :attr:`end`; trimmed records keep their position.
+    def continuation(self, position: int, now_ms: int) -> str:
+        """A number that says: read up to ``position``, looked at at ``now_ms``.
+
+        It is at least that of the record before ``position``, less than that of the record at it,
+        and grows with time, also while nothing is written.
+        """
+        index = position - self.offset
+        if 0 < index <= len(self._arrivals_ms):
+            now_ms = max(now_ms, self._arrivals_ms[index - 1])
+        return str(self._base + step(position, now_ms // 1000))
+
+    def position_after_sequence(self, text: object) -> int | None:
+        """Position behind a sequence number; None when it did not come from this shard.
+
+        The shard's start gives 0, its end :attr:`end`, a :meth:`continuation` the position that it
+        was made for; trimmed records keep their position.
         """
         parts = parse_text(text)
         if parts is None or (parts.shard_number, parts.shard_created_s) != (
@@ -187,7 +206,7 @@ class Shard:
             return None
         if parts.count == LAST_COUNT:
             return None if self.is_open else self.end
-        return parts.count - 1 if parts.count <= self.end else None
+        return parts.count if parts.count <= self.end else None
 
     def describe(self) -> dict[str, Any]:
         """The shard as ListShards and DescribeStream show it."""

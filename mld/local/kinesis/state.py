@@ -26,10 +26,16 @@ class KinesisSettings:
         delete_s: seconds for which a deleted stream is DELETING.
         reshard_s: seconds for which a stream is UPDATING before its shards change.
         consumer_create_s: seconds for which a new consumer is CREATING.
+        consumer_delete_s: seconds for which a deregistered consumer is DELETING.
+        subscription_s: seconds after which a subscription ends.
+        takeover_s: seconds after an accepted SubscribeToShard in which the next one of the same
+            consumer and shard is refused; later it takes over.
+        event_interval_s: seconds between the events of a subscription that has caught up.
+        empty_event_s: seconds without an event after which an empty one is sent.
         limits: apply the service's rate limits.
         spare_answer_probability: 0 to 1; how often GetRecords answers with nothing although there
-            are records, or gives the end of a shard one call after its last record. The service
-            does both.
+            are records, or gives the end of a shard one call after its last record; the same of
+            events. The service does both.
     """
 
     account_id: str = "123456789012"
@@ -38,6 +44,11 @@ class KinesisSettings:
     delete_s: float = 0.0
     reshard_s: float = 0.0
     consumer_create_s: float = 0.0
+    consumer_delete_s: float = 0.0
+    subscription_s: float = 300.0
+    takeover_s: float = 5.0
+    event_interval_s: float = 0.2
+    empty_event_s: float = 5.0
     limits: bool = False
     spare_answer_probability: float = 0.0
 

@@ -7,15 +7,45 @@ between: :meth:`Stream.settle` does what has become due, and every operation cal
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from mld.local.kinesis.shard import MAX_HASH_KEY, Shard, shard_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mld.local.kinesis.subscriptions import Subscription
+
 #: Retention of a new stream, the service's default.
 DEFAULT_RETENTION_HOURS = 24
+
+
+@dataclass(slots=True, eq=False)
+class Consumer:
+    """A registered consumer of a stream.
+
+    Attributes:
+        name: unique within the stream.
+        arn: tells it from an earlier consumer of that name.
+        created_ms: epoch milliseconds of the registration.
+        active_ms: from which it is ACTIVE.
+        gone_ms: until which it is DELETING; None = not deregistered.
+        subscriptions: by shard id, the one that was accepted last, also when it has ended.
+    """
+
+    name: str
+    arn: str
+    created_ms: int
+    active_ms: int
+    gone_ms: int | None = None
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+
+    def status(self, now_ms: int) -> str:
+        """CREATING, ACTIVE or DELETING."""
+        if self.gone_ms is not None:
+            return "DELETING"
+        return "ACTIVE" if now_ms >= self.active_ms else "CREATING"
 
 
 class Stream:
@@ -39,7 +69,7 @@ class Stream:
         self.on_demand = on_demand
         self.retention_hours = DEFAULT_RETENTION_HOURS
         self.tags: dict[str, str] = {}
-        self.consumers: dict[str, dict[str, Any]] = {}
+        self.consumers: dict[str, Consumer] = {}
         self.shards: dict[str, Shard] = {}
         self._next_number = 0
         self._due: list[tuple[int, Callable[[int], None]]] = []
@@ -80,6 +110,9 @@ class Stream:
             change(due_ms)
             if not self._due:
                 self.status = "ACTIVE"
+        for consumer in list(self.consumers.values()):
+            if consumer.gone_ms is not None and consumer.gone_ms <= now_ms:
+                del self.consumers[consumer.name]
         cutoff_ms = now_ms - self.retention_hours * 3_600_000
         if cutoff_ms <= self.created_ms:
             return
