@@ -189,7 +189,8 @@ class EmbeddedAws:
                 replace all earlier rules. None leaves them, an empty list removes them.
             advance_s: seconds by which the clock of Kinesis goes forward.
 
-        Returns: ``now_s``, ``settings``, ``calls`` and ``faults`` counted so far.
+        Returns: ``now_s``, ``settings``, ``subscriptions`` being served, ``calls`` and ``faults``
+            counted so far.
         """
         wanted: dict[str, Any] = {"settings": dict(settings or {}), "advance_s": advance_s}
         if faults is not None:

@@ -71,6 +71,8 @@ class KinesisApp:
         self.clock = AdvancingClock()
         self.model = KinesisModel(self.clock, rng, settings)
         self.plan = plan
+        #: Answers to SubscribeToShard that are being sent now.
+        self.subscriptions = 0
         self._decode_control = msgspec.json.Decoder(Control)
         self._decode = msgspec.json.Decoder(dict[str, Any])
 
@@ -82,14 +84,7 @@ class KinesisApp:
         if scope["path"] == "/_control":
             await self._control(body, send)
             return
-        target = b""
-        content_type = b""
-        for name, value in scope["headers"]:
-            if name == b"x-amz-target":
-                target = value
-            elif name == b"content-type":
-                content_type = value
-        operation = target.removeprefix(_PREFIX).decode("ascii", "replace")
+        operation, content_type = _named(scope)
         rule = self.plan.pick("kinesis", operation, body)
         if rule is not None and rule.delay_s > 0:
             await asyncio.sleep(rule.delay_s)
@@ -103,7 +98,11 @@ class KinesisApp:
             fault = KinesisFault(rule.code or "", rule.message, rule.http_status)
             answer = fault.http_status, _error_body(fault)
         if isinstance(answer, Subscription):
-            await serve_events(answer, rule, receive, send, scope["extensions"]["abort"])
+            self.subscriptions += 1
+            try:
+                await serve_events(answer, rule, receive, send, scope["extensions"]["abort"])
+            finally:
+                self.subscriptions -= 1
         else:
             await _respond(send, *answer)
 
@@ -139,9 +138,17 @@ class KinesisApp:
         shown = {
             "now_s": self.clock(),
             "settings": asdict(self.model.settings),
+            "subscriptions": self.subscriptions,
             **self.plan.counts(),
         }
         await _respond(send, 200, msgspec.json.encode(shown))
+
+
+def _named(scope: Scope) -> tuple[str, bytes]:
+    """Operation and content type of a request."""
+    headers: dict[bytes, bytes] = dict(scope["headers"])
+    target = headers.get(b"x-amz-target", b"").removeprefix(_PREFIX)
+    return target.decode("ascii", "replace"), headers.get(b"content-type", b"")
 
 
 async def _read(receive: Receive) -> bytes:

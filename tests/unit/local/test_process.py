@@ -7,9 +7,7 @@ import http.client
 import importlib.util
 import json
 import os
-import queue
 import socket
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -21,36 +19,10 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 from mld.errors import ConfigError
 from mld.local.__main__ import main
 from mld.local.embedded import EmbeddedAws, EmbeddedAwsFailed
-from tests.leftovers import Snapshot
+from tests.unit.local.in_this_process import InThisProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-PATIENCE_S = 30
-
-
-class InThisProcess(EmbeddedAws):
-    """The same servers in a thread, so that what they do can be seen from here."""
-
-    def start(self) -> InThisProcess:
-        before = Snapshot.take()
-        reader, writer = os.pipe()
-        self._stdin = os.fdopen(reader, "rb")
-        self._writer = os.fdopen(writer, "wb")
-        lines: queue.Queue[str] = queue.Queue()
-        argv = self._arguments[3:]
-        options: dict[str, Any] = {"stdin": self._stdin, "announce": lines.put}
-        self._thread = threading.Thread(target=main, args=(argv,), kwargs=options)
-        self._thread.start()
-        self._endpoints = json.loads(lines.get(timeout=PATIENCE_S))
-        before.restore()  # what it sets for a process of its own
-        return self
-
-    def stop(self) -> None:
-        self._writer.close()
-        self._thread.join(PATIENCE_S)
-        assert not self._thread.is_alive(), "it ends with its input"
-        self._stdin.close()
 
 
 @pytest.fixture(scope="module")

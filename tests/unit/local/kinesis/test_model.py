@@ -2,65 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 import json
-import random
 from typing import Any
 
 import pytest
 
-from mld.local.kinesis import KinesisFault, KinesisModel, KinesisSettings
+from mld.local.kinesis import KinesisFault, KinesisSettings
+from tests.unit.local.kinesis.model_world import FIRST, HOUR_S, SECOND, THIRD, World, encoded
 
-FIRST, SECOND, THIRD = (f"shardId-{number:012d}" for number in range(3))
 MAX_KEY = (1 << 128) - 1
-HOUR_S = 3600.0
-
-
-class World:
-    """A model with one stream on a clock of its own."""
-
-    def __init__(self, shards: int = 1, **settings: Any) -> None:
-        self.now_s = 1_700_000_000.0
-        self.model = KinesisModel(lambda: self.now_s, random.Random(5), KinesisSettings(**settings))
-        self.call("CreateStream", ShardCount=shards)
-
-    def call(self, operation: str, **request: Any) -> dict[str, Any]:
-        if not request.keys() & {"ShardIterator", "NextToken", "StreamARN", "ConsumerARN"}:
-            request = {"StreamName": "s", **request}
-        return self.model.call(operation, request)
-
-    def refused(self, operation: str, **request: Any) -> str:
-        with pytest.raises(KinesisFault) as caught:
-            self.call(operation, **request)
-        return caught.value.code
-
-    def put(self, *texts: str, key: int = 0) -> list[str]:
-        return [
-            self.call("PutRecord", Data=encoded(text), PartitionKey="k", ExplicitHashKey=str(key))[
-                "SequenceNumber"
-            ]
-            for text in texts
-        ]
-
-    def iterator(self, shard: str = FIRST, kind: str = "TRIM_HORIZON", **more: Any) -> str:
-        answer = self.call("GetShardIterator", ShardId=shard, ShardIteratorType=kind, **more)
-        text: str = answer["ShardIterator"]
-        return text
-
-    def read(self, iterator: str, **more: Any) -> tuple[list[str], dict[str, Any]]:
-        answer = self.call("GetRecords", ShardIterator=iterator, **more)
-        return [base64.b64decode(r["Data"]).decode() for r in answer["Records"]], answer
-
-    def shard_ids(self, **request: Any) -> list[str]:
-        return [shard["ShardId"] for shard in self.call("ListShards", **request)["Shards"]]
-
-    def split(self, shard: str = FIRST, at: int = 1 << 127) -> None:
-        self.call("SplitShard", ShardToSplit=shard, NewStartingHashKey=str(at))
-
-
-def encoded(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
 
 
 # --- retention ------------------------------------------------------------------------------
@@ -533,30 +484,6 @@ def test_on_demand_streams_start_with_four_shards() -> None:
     world.call("AddTagsToStream", StreamName="d", Tags={"c": "d"})
     tags = world.call("ListTagsForStream", StreamName="d")["Tags"]
     assert tags == [{"Key": "a", "Value": "b"}, {"Key": "c", "Value": "d"}]
-
-
-def test_consumers_protect_their_stream() -> None:
-    world = World(consumer_create_s=2)
-    arn = world.call("DescribeStreamSummary")["StreamDescriptionSummary"]["StreamARN"]
-    made = world.call("RegisterStreamConsumer", StreamARN=arn, ConsumerName="c")["Consumer"]
-    assert made["ConsumerStatus"] == "CREATING"
-    world.now_s += 2
-    (listed,) = world.call("ListStreamConsumers", StreamARN=arn)["Consumers"]
-    assert listed["ConsumerStatus"] == "ACTIVE"
-    assert world.refused("DeleteStream") == "ResourceInUseException"
-    world.call("DeregisterStreamConsumer", ConsumerARN=made["ConsumerARN"])
-    world.call("DeleteStream")
-
-
-def test_a_consumer_needs_a_name() -> None:
-    assert World().refused("RegisterStreamConsumer") == "ValidationException"
-
-
-def test_enforced_deletion_takes_the_consumers_along() -> None:
-    world = World()
-    world.call("RegisterStreamConsumer", ConsumerName="c")
-    world.call("DeleteStream", EnforceConsumerDeletion=True)
-    assert world.refused("ListShards") == "ResourceNotFoundException"
 
 
 def test_equal_calls_at_equal_times_give_equal_answers() -> None:
