@@ -51,6 +51,18 @@ class UnservableFleet(MldError):
     exit_code = 5
 
 
+class MoveRefused(MldError):
+    """The rows of a lease table can't be moved to other keys; the message says which and why."""
+
+    exit_code = 5
+
+
+class WorkersAlive(MldError):
+    """What needs a table at rest found somebody writing to it: stop every worker, then try again."""
+
+    exit_code = 6
+
+
 class AwsError(MldError):
     """A call to AWS failed; the subclasses say what is known about its effect.
 

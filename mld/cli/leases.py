@@ -1,4 +1,4 @@
-"""``kcl-mld leases list``: the lease table of an application, read only."""
+"""``kcl-mld leases``: the lease table of an application; ``list`` reads it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
 from mld.adapters.system_clock import SystemClock
 from mld.cli.loading import build
+from mld.cli.migrate_leases import migrate
 from mld.cli.suggesting import SuggestingGroup
 from mld.decide.lease_report import Grouping, group_leases, state_of
 from mld.errors import NotFound, ResourceMissing
+from mld.model.lease_item import is_moving
 from mld.model.masking import printable
 from mld.services.leases.lease_store import LeaseStore
 
@@ -29,14 +31,19 @@ if TYPE_CHECKING:
     from mld.model.lease import Lease
     from mld.services.leases.lease_scan import TableScan
 
-_HEADINGS = ("lease", "owner", "counter", "checkpoint", "switches", "parents", "children", "state")
+_HEADINGS = ("owner", "counter", "checkpoint", "switches", "parents", "children", "state")
+#: The columns before them, of keys without and with a stream.
+_LEASE, _STREAM_AND_SHARD = ("lease",), ("stream", "shard")
 #: Columns with numbers, aligned right.
 _NUMBERS = {"counter", "switches"}
 
 
 @click.group("leases", cls=SuggestingGroup)
 def leases() -> None:
-    """Look at the lease table of an application."""
+    """Look at the lease table of an application, or move it to other keys."""
+
+
+leases.add_command(migrate)
 
 
 @leases.command("list")
@@ -87,13 +94,15 @@ async def _scan(config: Config) -> TableScan:
 def _as_json(
     table: str, by: str, groups: dict[str, tuple[Lease, ...]], scan: TableScan
 ) -> dict[str, Any]:
+    moving = _moving(scan)
     return {
         "table": table,
         by + "s": [
             {by: name or None, "leases": [_lease_as_json(lease) for lease in rows]}
             for name, rows in groups.items()
         ],
-        "other_items": sorted(scan.foreign),
+        "other_items": sorted(set(scan.foreign) - set(moving)),
+        "moving": moving,
         "unreadable": [{"lease": key, "why": why} for key, why in scan.broken],
     }
 
@@ -101,6 +110,8 @@ def _as_json(
 def _lease_as_json(lease: Lease) -> dict[str, Any]:
     return {
         "lease": lease.lease_key,
+        "stream": lease.stream_identifier,
+        "shard": lease.shard_id,
         "owner": lease.lease_owner,
         "checkpoint_owner": lease.checkpoint_owner,
         "counter": lease.lease_counter,
@@ -118,38 +129,57 @@ def _lease_as_json(lease: Lease) -> dict[str, Any]:
 def _print(table: str, groups: dict[str, tuple[Lease, ...]], scan: TableScan) -> None:
     total = len(scan.leases)
     click.echo(f"{table}: {total} lease{'s' * (total != 1)}")
-    rows = {name: [_cells(lease) for lease in owned] for name, owned in groups.items()}
+    with_stream = any(lease.stream_identifier is not None for lease in scan.leases)
+    headings = (_STREAM_AND_SHARD if with_stream else _LEASE) + _HEADINGS
+    rows = {
+        name: [_cells(lease, with_stream=with_stream) for lease in owned]
+        for name, owned in groups.items()
+    }
     widths = [
         max(len(heading), *(len(row[column]) for owned in rows.values() for row in owned))
         if rows
         else len(heading)
-        for column, heading in enumerate(_HEADINGS)
+        for column, heading in enumerate(headings)
     ]
     for name, owned in rows.items():
         click.echo()
         click.echo(click.style(f"{printable(name) or '(nobody)'}: {len(owned)}", bold=True))
-        _print_table(owned, widths)
-    if scan.foreign:
-        click.echo(f"\nItems that are no leases: {', '.join(map(printable, sorted(scan.foreign)))}")
+        _print_table(headings, owned, widths)
+    moving = _moving(scan)
+    others = sorted(set(scan.foreign) - set(moving))
+    if others:
+        click.echo(f"\nItems that are no leases: {', '.join(map(printable, others))}")
+    if moving:
+        click.echo(
+            f"\nOn their way to other keys, so no worker runs; go on with kcl-mld leases migrate: "
+            f"{', '.join(map(printable, moving))}"
+        )
     for key, why in scan.broken:
         click.echo(f"\nCan't be read: {printable(key)}: {printable(why)}")
 
 
-def _print_table(rows: Iterable[Sequence[str]], widths: Sequence[int]) -> None:
-    for row in (_HEADINGS, *rows):
+def _moving(scan: TableScan) -> list[str]:
+    return sorted(key for key, item in scan.foreign.items() if is_moving(item))
+
+
+def _print_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], widths: Sequence[int]
+) -> None:
+    for row in (headings, *rows):
         cells = [
             f"{cell:>{width}}" if heading in _NUMBERS else f"{cell:<{width}}"
-            for heading, cell, width in zip(_HEADINGS, row, widths, strict=True)
+            for heading, cell, width in zip(headings, row, widths, strict=True)
         ]
         click.echo("  " + "  ".join(cells).rstrip())
 
 
-def _cells(lease: Lease) -> tuple[str, ...]:
+def _cells(lease: Lease, *, with_stream: bool) -> tuple[str, ...]:
     owner = lease.lease_owner or "-"
     if lease.checkpoint_owner is not None:
         owner = f"{lease.checkpoint_owner} > {owner}"
+    named = (lease.stream_identifier or "-", lease.shard_id) if with_stream else (lease.lease_key,)
     return (
-        printable(lease.lease_key),
+        *map(printable, named),
         printable(owner),
         str(lease.lease_counter),
         str(lease.checkpoint or "-"),

@@ -13,6 +13,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import UnservableFleet
+from mld.model.lease_item import is_moving
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -74,6 +75,25 @@ def fleet_version(items: Mapping[str, Mapping[str, Any] | None]) -> FleetVersion
     return version
 
 
+def check_not_moving(items: Mapping[str, Mapping[str, Any]], table: str) -> None:
+    """Make sure that the table's rows are not on their way to other keys.
+
+    Args:
+        items: key -> item of everything in the table that is no lease.
+        table: its name.
+
+    Raises:
+        UnservableFleet: some are; until they are valid their shards would be read from the start.
+    """
+    moving = sorted(key for key, item in items.items() if is_moving(item))
+    if moving:
+        raise UnservableFleet(
+            f"{len(moving)} rows of the lease table {table} are on their way to other keys "
+            f"({moving[0]}): finish the move with kcl-mld leases migrate, or take it back with the "
+            "other --to"
+        )
+
+
 def check_stream_mode(leases: Iterable[Lease], *, is_multi_stream: bool) -> None:
     """Make sure that the table's keys are of the kind that this worker writes.
 
@@ -93,11 +113,12 @@ def check_stream_mode(leases: Iterable[Lease], *, is_multi_stream: bool) -> None
             raise UnservableFleet(
                 f"the lease table has rows of a multi-stream application ({lease.lease_key}), but "
                 "this configuration is for a single stream. Give it an applicationName of its own, "
-                "or delete the rows if that application is gone"
+                "or move the rows with kcl-mld leases migrate --to single-stream"
             )
         if not is_multi and is_multi_stream:
             raise UnservableFleet(
                 f"the lease table has rows of a single-stream application ({lease.lease_key}), but "
                 f"this configuration writes keys like account:stream:epoch:{lease.lease_key}. Give "
-                "it an applicationName of its own, or configure it for a single stream"
+                "it an applicationName of its own, configure it for a single stream, or move the "
+                "rows with kcl-mld leases migrate --to multi-stream"
             )

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 LEASE_KEY = "leaseKey"
 #: Value of ``entityType`` of a lease; an absent attribute means the same.
 LEASE_ENTITY = "LEASE"
+#: Of a row that ``kcl-mld leases migrate`` has copied and not yet made valid: its ``leaseCounter``,
+#: which the row itself lacks. Without a counter no worker of any version can take or write it.
+MOVING = "kclMldMoving"
 #: Items of 3.x fleets that are known by their key, should their ``entityType`` be missing.
 RESERVED_KEYS = frozenset({"Leader", "Migration3.0", "TableMigration3.5"})
 
@@ -33,9 +36,22 @@ _INTEGER = re.compile(r"-?[0-9]+\Z")
 
 
 def is_lease_item(item: Item) -> bool:
-    """True for a lease, readable or not; False for what 3.x fleets keep beside them."""
+    """True for a lease, readable or not; False for what 3.x fleets keep beside them.
+
+    Also False for a row on its way to the other kind of keys, see :func:`is_moving`.
+    """
+    return is_lease_entity(item) and not is_moving(item)
+
+
+def is_lease_entity(item: Item) -> bool:
+    """True for a lease and for a row that is to become one."""
     entity = item.get("entityType", {}).get("S", LEASE_ENTITY)
     return entity == LEASE_ENTITY and item_key(item) not in RESERVED_KEYS
+
+
+def is_moving(item: Item) -> bool:
+    """True for a row that ``kcl-mld leases migrate`` has written and not yet made valid."""
+    return MOVING in item
 
 
 def item_key(item: Item) -> str:

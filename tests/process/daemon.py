@@ -107,7 +107,7 @@ def plain(value: Mapping[str, Any]) -> Any:
     ((kind, content),) = value.items()
     match kind:
         case "N":
-            return int(content)
+            return float(content) if "." in content else int(content)
         case "SS":
             return sorted(content)
         case "M":

@@ -239,7 +239,7 @@ def is_key(word):
 NOT_KEYS = (
     {"initialize", "processRecords", "leaseLost", "shardEnded", "shutdownRequested"}
     | {"partitionKey", "explicitHashKey", "checkpointOwner", "kclMldIntent"}
-    | {"dictConfig", "groupBy", "maxAge"}
+    | {"dictConfig", "groupBy", "kclMldMoving", "leaseCounter", "maxAge"}
 )
 
 

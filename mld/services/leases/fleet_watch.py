@@ -13,7 +13,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from mld.decide.fleet import MIGRATION_KEY, FleetVersion, check_stream_mode, fleet_version
+from mld.decide.fleet import (
+    MIGRATION_KEY,
+    FleetVersion,
+    check_not_moving,
+    check_stream_mode,
+    fleet_version,
+)
 from mld.errors import AwsError, Denied, NotFound
 from mld.model.lease_item import LEASE_KEY
 
@@ -97,6 +103,7 @@ class FleetWatch:
                     )
 
     def _look_at(self, scan: TableScan) -> None:
+        check_not_moving(scan.foreign, self._store.table_name)
         check_stream_mode(scan.leases, is_multi_stream=self._is_multi_stream)
         self._judge({self._store.table_name: scan.foreign.get(MIGRATION_KEY)})
 

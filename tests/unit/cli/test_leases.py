@@ -7,8 +7,11 @@ import pytest
 import mld.cli.leases
 from mld.cli import dispatch
 from mld.errors import NotFound, ResourceMissing
+from mld.model.lease_item import lease_from_item
+from mld.model.lease_move import staged
 from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
 from mld.services.leases.lease_scan import TableScan
+from tests.fakes.lease_rows import ORDERS, multi, single
 from tests.fakes.lease_world import lease
 
 PROPERTIES = """executableName=app.py
@@ -95,6 +98,8 @@ def test_json_has_every_field(properties, monkeypatch, capsys):
                 "leases": [
                     {
                         "lease": "shardId-000000000007",
+                        "stream": None,
+                        "shard": "shardId-000000000007",
                         "owner": "w",
                         "checkpoint_owner": None,
                         "counter": 0,
@@ -109,8 +114,33 @@ def test_json_has_every_field(properties, monkeypatch, capsys):
             }
         ],
         "other_items": [],
+        "moving": [],
         "unreadable": [],
     }
+
+
+def test_rows_of_several_streams_have_a_column_for_it(properties, monkeypatch, capsys):
+    rows = [lease_from_item(multi(0)), lease_from_item(multi(1)), lease(2)]
+    answer(monkeypatch, TableScan(tuple(rows)))
+    assert dispatch(["leases", "list", properties]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[3][:3] == ["stream", "shard", "owner"]
+    assert lines[4][:3] == [ORDERS.identifier, "shardId-000000000000", "-"]
+    assert lines[6][:2] == ["-", "shardId-000000000002"]
+    assert dispatch(["leases", "list", properties, "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["workers"][0]["leases"][1]
+    assert (listed["stream"], listed["shard"]) == (ORDERS.identifier, "shardId-000000000001")
+
+
+def test_rows_on_their_way_to_other_keys_are_told(properties, monkeypatch, capsys):
+    copy = staged(single(0), "1:s:2:shardId-0")
+    answer(monkeypatch, TableScan((), foreign={"1:s:2:shardId-0": copy, "Leader": {}}))
+    assert dispatch(["leases", "list", properties]) == 0
+    out = capsys.readouterr().out
+    assert "go on with kcl-mld leases migrate: 1:s:2:shardId-0\n" in out
+    assert "Items that are no leases: Leader\n" in out
+    assert dispatch(["leases", "list", properties, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["moving"] == ["1:s:2:shardId-0"]
 
 
 def test_an_empty_table_is_said_to_be_empty(properties, monkeypatch, capsys):

@@ -5,6 +5,8 @@ import asyncio
 import pytest
 
 from mld.errors import Denied, Throttled, UnservableFleet
+from mld.model.lease_move import staged
+from tests.fakes.lease_rows import multi, single
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run
 
@@ -169,5 +171,14 @@ def test_rows_of_the_other_stream_mode_are_refused():
         world.put(lease(lease_key="1:s:2:shardId-1", stream_identifier="1:s:2"))
         with pytest.raises(UnservableFleet, match="multi-stream"):
             await me.start()
+
+    on_table(test, lease())
+
+
+def test_a_table_whose_rows_are_on_their_way_to_other_keys_is_refused():
+    async def test(world, me):
+        world.put_item(staged(single(0), multi(0)["leaseKey"]["S"]))
+        with pytest.raises(UnservableFleet, match="kcl-mld leases migrate"):
+            await me.fleet.check()
 
     on_table(test, lease())

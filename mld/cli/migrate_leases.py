@@ -1,0 +1,223 @@
+"""``kcl-mld leases migrate``: a lease table moves between keys of one stream and of several."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mld.adapters.aws import clients
+from mld.adapters.aws.credentials import make_session, require_credentials
+from mld.adapters.aws.dynamodb import BotocoreDynamoDb
+from mld.adapters.aws.kinesis import BotocoreKinesis
+from mld.adapters.aws.regions import resolve_region
+from mld.adapters.calls import CallPool
+from mld.cli.loading import build
+from mld.cli.move_report import move_as_json, print_move, print_progress
+from mld.cli.options import choose_properties_file
+from mld.decide.lease_migration import creation_epoch, identifiers_of, moving_to, plan_move
+from mld.errors import MalformedData, MoveRefused, NotFound, ResourceMissing
+from mld.model.lease_move import RowKind
+from mld.model.masking import mask
+from mld.model.stream import Stream, StreamArn
+from mld.services.leases.lease_migration import LeaseMigration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mld.decide.lease_migration import Move
+    from mld.model.config import Config
+
+    Item = Mapping[str, Mapping[str, Any]]
+
+
+@click.command("migrate")
+@click.argument("files", nargs=-1, metavar="[FILE]")
+@click.option(
+    "-p", "--properties", "properties", multiple=True, metavar="FILE", help="Same as a plain FILE."
+)
+@click.option(
+    "--to",
+    "to",
+    type=click.Choice([str(kind) for kind in RowKind]),
+    required=True,
+    help="Which keys the rows shall have.",
+)
+@click.option(
+    "--stream",
+    metavar="STREAM",
+    help="Name, ARN or account:name:epoch of the stream; default: the one of FILE.",
+)
+@click.option(
+    "--epoch",
+    type=click.IntRange(1, 2**63 - 1),
+    help="Creation epoch for the new keys; default: when the stream was created, in the unit of "
+    "the table's other rows, else in seconds.",
+)
+@click.option("--apply", "apply", is_flag=True, help="Write; without it nothing is written.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+def migrate(
+    files: tuple[str, ...],
+    properties: tuple[str, ...],
+    to: str,
+    stream: str | None,
+    epoch: int | None,
+    *,
+    apply: bool,
+    as_json: bool,
+) -> int:
+    """Move a lease table between the keys of one stream and those of several.
+
+    Reads the lease table of the application that FILE describes and prints what would be written.
+    With --apply it looks for live workers first, for the time of failoverTimeMillis, and writes
+    only if there are none. If it is interrupted, run it again: it goes on. With the other --to it
+    goes back.
+    """
+    file, _ = choose_properties_file(properties, files)
+    config = build(file, worker_id="nobody").require()
+    asked = _asked(stream, epoch, config)
+    asyncio.run(_migrate(config, RowKind(to), asked, apply=apply, as_json=as_json))
+    return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedStream:
+    """The stream as the user named it; what is None is found out.
+
+    Attributes:
+        name: bare; None = the file names none, or several.
+        arn: as written.
+        account: twelve digits.
+        epoch: for the new keys.
+    """
+
+    name: str | None = None
+    arn: str | None = None
+    account: str | None = None
+    epoch: int | None = None
+
+
+def _asked(stream: str | None, epoch: int | None, config: Config) -> AskedStream:
+    text = stream or config.stream.arn or config.stream.name
+    asked = _parsed(text) if text else AskedStream()
+    if epoch is None:
+        return asked
+    if asked.epoch not in (None, epoch):
+        raise click.UsageError("--epoch differs from the epoch in --stream; give one of them")
+    return replace(asked, epoch=epoch)
+
+
+def _parsed(text: str) -> AskedStream:
+    try:
+        if text.startswith("arn:"):
+            arn = StreamArn.parse(text)
+            return AskedStream(name=arn.name, arn=text, account=arn.account)
+        if ":" in text:
+            stream = Stream.parse_identifier(text)
+            return AskedStream(name=stream.name, account=stream.account, epoch=stream.epoch)
+    except MalformedData as error:
+        raise click.BadParameter(mask(str(error)), param_hint="--stream") from None
+    return AskedStream(name=text)
+
+
+async def _migrate(
+    config: Config, to: RowKind, asked: AskedStream, *, apply: bool, as_json: bool
+) -> None:
+    aws, table = config.aws, config.leases.table_name
+    # Nothing is renewed here, so a slow answer is waited for, whatever failoverTimeMillis is.
+    settings = replace(
+        clients.dynamodb_settings(config), connect_timeout_s=5.0, read_timeout_s=10.0
+    )
+    session = make_session(
+        aws.dynamodb_credentials or aws.kinesis_credentials, resolve_region(settings.region)
+    )
+    require_credentials(session, "AwsCredentialsProvider")
+    with closing(CallPool("leases", 1)) as pool:
+        dynamodb = BotocoreDynamoDb(clients.make_client(session, settings), pool)
+        migration = LeaseMigration(dynamodb, table, random.Random())
+        try:
+            items = await migration.scan()
+        except NotFound:
+            raise ResourceMissing(f"the lease table {table} does not exist") from None
+        identifier = await _identifier(config, to, asked, items)
+        move = _planned(table, items, to, identifier)
+        if apply and move.steps:
+            items = await migration.scan_at_rest(config.leases.failover_s, _tell_wait)
+            move = _planned(table, items, to, identifier)
+            await migration.carry_out(move.steps, print_progress(move))
+    if as_json:
+        click.echo(json.dumps(move_as_json(table, to, identifier, move, done=apply), indent=2))
+    else:
+        print_move(table, to, identifier, move, done=apply)
+
+
+def _planned(table: str, items: Iterable[Item], to: RowKind, identifier: str | None) -> Move:
+    move = plan_move(items, to, identifier)
+    if move.problems:
+        why = "; ".join(move.problems)
+        raise MoveRefused(f"table {table} can't be moved to {to} keys: {why}")
+    return move
+
+
+def _tell_wait(left_s: float) -> None:
+    click.echo(f"Looking for live workers: {left_s:.3g} s left", err=True)
+
+
+async def _identifier(
+    config: Config, to: RowKind, asked: AskedStream, items: Iterable[Item]
+) -> str | None:
+    """``account:stream:epoch`` of the rows to move; None = there is no multi-stream row."""
+    known = identifiers_of(items)
+    if to is RowKind.SINGLE:
+        return _identifier_of_table(asked, known)
+    if asked.name is None:
+        raise click.UsageError("the file names no stream, or several: say which by --stream")
+    begun = moving_to(items, asked.name)
+    if begun is not None and asked.epoch is None:
+        return begun
+    if asked.account is None or asked.epoch is None:
+        asked = await _described(config, asked, known)
+    return Stream(str(asked.name), account=asked.account, epoch=asked.epoch).identifier
+
+
+def _identifier_of_table(asked: AskedStream, known: tuple[str, ...]) -> str | None:
+    if len(known) != 1:
+        return None  # nothing to move, or too much: the plan says so
+    stream = Stream.parse_identifier(known[0])
+    wanted = [
+        (asked.name, stream.name),
+        (asked.account, stream.account),
+        (asked.epoch, stream.epoch),
+    ]
+    if any(mine not in (None, theirs) for mine, theirs in wanted):
+        raise MoveRefused(
+            f"the table has rows of {known[0]}, which is not the stream {asked.name} that was asked "
+            f"for; if these rows are meant, add --stream {known[0]}"
+        )
+    return known[0]
+
+
+async def _described(config: Config, asked: AskedStream, known: Iterable[str]) -> AskedStream:
+    """Account and creation epoch as Kinesis says."""
+    settings = clients.kinesis_settings(config)
+    session = make_session(config.aws.kinesis_credentials, resolve_region(settings.region))
+    request = {"StreamName": asked.name} | ({"StreamARN": asked.arn} if asked.arn else {})
+    with closing(CallPool("control", 1)) as pool:
+        kinesis = BotocoreKinesis(clients.make_client(session, settings), pool, pool)
+        try:
+            answer = await kinesis.describe_stream_summary(**request)
+        except NotFound:
+            raise ResourceMissing(
+                f"the stream {asked.name} does not exist, so its account and creation time are not "
+                "known: correct the name, or give --stream account:name:epoch"
+            ) from None
+    summary = answer["StreamDescriptionSummary"]
+    account = StreamArn.parse(summary["StreamARN"]).account
+    created_s = summary["StreamCreationTimestamp"].timestamp()
+    epoch = asked.epoch or creation_epoch(created_s, known)
+    return replace(asked, account=account, epoch=epoch)
