@@ -42,23 +42,28 @@ from mld.services.shards.shard_end import ShardEnd
 from mld.services.shards.shard_syncer import ShardSyncer
 from mld.services.shards.stream_presence import StreamPresence
 from mld.services.shards.stream_source import StreamSource
-from mld.services.stream_context import StreamContext, StreamRegistry
-from mld.services.stream_metrics import metrics_of
+from mld.services.streams.stream_context import StreamContext, StreamPlan, StreamRegistry
+from mld.services.streams.stream_metrics import metrics_of
+from mld.services.streams.stream_names import StaticNames
+from mld.services.streams.stream_resolver import StreamResolver
+from mld.services.streams.stream_tracker import StreamTracker
+from mld.services.streams.tracker_parts import TrackerParts
+from mld.services.streams.worker_streams import SingleStream, WorkerStreams
 from mld.services.summary_log import SummaryLog
 from mld.services.watchdog import LoopWatchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from mld.model.config import Config
     from mld.model.credentials import CredentialChain
-    from mld.model.lease import HeldLease
-    from mld.model.sequence import InitialPosition
+    from mld.model.lease import HeldLease, Lease
     from mld.model.stream import Stream
     from mld.ports.aws import CloudWatch, DynamoDb, Kinesis
     from mld.ports.children import ChildLauncher
     from mld.ports.clock import Clock, IdSource
     from mld.ports.offload import Offload
+    from mld.services.streams.stream_context import ContextFactory
 
 
 def _keep_memory() -> None:
@@ -99,6 +104,7 @@ class Worker:
         watchdog: whether its loop ticks.
         metrics: close it after the scheduler has ended; None without CloudWatch.
         conditions: what services reported against its readiness.
+        streams: those that it reads.
     """
 
     config: Config
@@ -108,6 +114,7 @@ class Worker:
     metrics: CloudWatchMetrics | None
     conditions: Conditions
     clock: Clock
+    streams: WorkerStreams
 
     def snapshot(self) -> WorkerSnapshot:
         """This worker as it is now, for who judges it."""
@@ -129,13 +136,22 @@ class Worker:
         scan = self.coordinator.store.last_scan
         return () if scan is None else scan.broken
 
+    def _shown_streams(self) -> dict[str, Any]:
+        if not isinstance(self.streams, StreamTracker):
+            return {"stream": self.config.stream.name}
+        return {
+            "streams": [one.identifier for one in self.streams.followed()],
+            "orphans": [one.identifier for one in self.streams.orphans()],
+            "unread": self.streams.unread(),
+        }
+
     def status(self) -> dict[str, Any]:
         """What ``/leases`` shows: this worker, and per held lease its state, lag and age."""
         consumers = {one.lease_key: one.status() for one in self.scheduler.consumers()}
         return {
             "worker_id": self.config.worker_id,
             "application": self.config.application_name,
-            "stream": self.config.stream.name,
+            **self._shown_streams(),
             "state": self.scheduler.state,
             "unreadable": [{"lease_key": key, "why": why} for key, why in self.unreadable()],
             "leases": [
@@ -156,13 +172,13 @@ class Worker:
         }
 
 
-def build(config: Config, ports: Ports, stream: Stream) -> Worker:
+def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
     """Wire one worker.
 
     Args:
         config: the effective configuration.
         ports: the world.
-        stream: as ``mld.decide.addressing`` resolved it.
+        stream: as ``mld.decide.addressing`` resolved it; None = those of ``config.streams``.
     """
     clock, rng = ports.clock, ports.rng
     conditions = Conditions()
@@ -178,27 +194,40 @@ def build(config: Config, ports: Ports, stream: Stream) -> Worker:
         )
         metrics = cloudwatch
     runtime = Runtime(clock=clock, rng=rng, ids=ports.ids, metrics=metrics, offload=ports.offload)
+
+    def is_read(lease: Lease) -> bool:
+        return streams.is_read(lease)
+
     coordinator = LeaseCoordinator.wire(
         ports.dynamodb,
         config,
         runtime,
         conditions,
-        is_multi_stream=stream.identifier is not None,
+        is_multi_stream=stream is None or stream.identifier is not None,
+        is_read=is_read,
     )
     store, renewer = coordinator.store, coordinator.renewer
     budget = ByteBudget(config.retrieval.memory_budget_bytes, clock)
-    streams = StreamRegistry()
-    cleanup = LeaseCleanup(store, streams, config.shards, clock, renewer)
+    registry = StreamRegistry()
+    cleanup = LeaseCleanup(store, registry, config.shards, clock, renewer)
 
-    def add_stream(stream: Stream, position: InitialPosition) -> None:
+    def new_context(plan: StreamPlan) -> StreamContext:
         """Wire what one stream has of its own."""
+        stream = plan.stream
         own = replace(runtime, metrics=metrics_of(stream, metrics))
         detector = ShardDetector(ports.kinesis, stream, config.shards, rng)
         presence = StreamPresence(
-            ports.kinesis, stream, detector, config.leases.table_name, conditions, clock, rng
+            ports.kinesis,
+            stream,
+            detector,
+            config.leases.table_name,
+            conditions,
+            clock,
+            rng,
+            plan.created,
         )
         source = StreamSource(
-            stream=stream, position=position, detector=detector, presence=presence
+            stream=stream, position=plan.position, detector=detector, presence=presence
         )
         polling = PollingParts(
             kinesis=ports.kinesis,
@@ -207,30 +236,40 @@ def build(config: Config, ports: Ports, stream: Stream) -> Worker:
             config=config.retrieval,
             budget=budget,
             runtime=own,
-            initial_timestamp_s=position.timestamp_s,
+            initial_timestamp_s=plan.initial_timestamp_s,
         )
-        streams.add(
-            StreamContext(
-                source=source,
-                syncer=ShardSyncer(
-                    store,
-                    source,
-                    coordinator,
-                    config,
-                    clock,
-                    own.metrics,
-                    on_abandoned=cleanup.enqueue,
-                ),
-                publishers=polling_publishers(polling),
-                metrics=own.metrics,
-            )
+        return StreamContext(
+            source=source,
+            syncer=ShardSyncer(
+                store,
+                source,
+                coordinator,
+                config,
+                clock,
+                own.metrics,
+                on_abandoned=cleanup.enqueue,
+            ),
+            publishers=polling_publishers(polling),
+            metrics=own.metrics,
+            argv=plan.argv,
         )
 
-    add_stream(stream, config.stream.initial_position)
+    streams: WorkerStreams
+    if stream is None:
+        streams = StreamTracker(
+            _tracker_parts(config, ports, coordinator, registry, new_context, conditions)
+        )
+    else:
+        position = config.stream.initial_position
+        context = new_context(
+            StreamPlan(stream=stream, position=position, initial_timestamp_s=position.timestamp_s)
+        )
+        registry.add(context)
+        streams = SingleStream(context)
     consuming = ConsumerParts(
         config=config,
         runtime=runtime,
-        streams=streams,
+        streams=registry,
         renewer=renewer,
         shard_end=ShardEnd(store, clock, rng, metrics),
         cleanup=cleanup,
@@ -261,8 +300,46 @@ def build(config: Config, ports: Ports, stream: Stream) -> Worker:
         ),
     )
     scheduler = Scheduler(config, parts, clock, metrics)
-    worker = Worker(config, scheduler, coordinator, watchdog, cloudwatch, conditions, clock)
+    worker = Worker(
+        config, scheduler, coordinator, watchdog, cloudwatch, conditions, clock, streams
+    )
     return worker
+
+
+def _tracker_parts(
+    config: Config,
+    ports: Ports,
+    coordinator: LeaseCoordinator,
+    registry: StreamRegistry,
+    new_context: ContextFactory,
+    conditions: Conditions,
+) -> TrackerParts:
+    """What follows the streams of a multi-stream worker."""
+    listed = config.streams
+    region = config.aws.kinesis_region or config.stream.region
+    assert listed is not None, "without one stream the configuration lists them"
+    assert region is not None, "RealWorld.effective names the region"
+    store = coordinator.store
+
+    def identifiers() -> Iterable[str]:
+        scan = store.last_scan
+        return () if scan is None else {one.stream_identifier or "" for one in scan.leases}
+
+    return TrackerParts(
+        names=StaticNames(listed.streams),
+        resolver=StreamResolver(ports.kinesis, region, listed.epoch_unit, identifiers, ports.rng),
+        registry=registry,
+        new_context=new_context,
+        store=store,
+        table_watch=coordinator.table_watch,
+        leases_created=coordinator.leases_created,
+        changed=coordinator.renewer.changed,
+        options=listed,
+        position=config.stream.initial_position,
+        region=region,
+        conditions=conditions,
+        rng=ports.rng,
+    )
 
 
 @dataclass(frozen=True, slots=True)

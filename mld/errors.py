@@ -104,6 +104,18 @@ class NotFound(ServiceError):
     """The table, stream or shard does not exist (ResourceNotFoundException)."""
 
 
+class MissingStreams(NotFound):
+    """Some of a worker's streams do not exist.
+
+    Attributes:
+        names: which, as the file has them.
+    """
+
+    def __init__(self, names: tuple[str, ...], error: NotFound) -> None:
+        self.names = names
+        super().__init__(error.operation, error.code, error.message)
+
+
 class InUse(ServiceError):
     """The resource is being created, changed or used by another (ResourceInUseException)."""
 

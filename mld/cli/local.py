@@ -56,7 +56,13 @@ main()
     metavar="FILE.jsonl",
     help='Put its records first: {"partitionKey": …, "data": text} or dataBase64, one a line.',
 )
-@click.option("--stream", metavar="NAME", help="Create this stream (without --properties).")
+@click.option(
+    "--stream",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Create this stream (without --properties); may be given several times.",
+)
 @click.option("--shards", type=click.IntRange(1, 10_000), default=2, show_default=True)
 @click.option("--limits", is_flag=True, help="Apply the rate limits of Kinesis.")
 @click.option("--kinesis-port", type=click.IntRange(0, 65535), default=0, metavar="PORT")
@@ -65,7 +71,7 @@ main()
 def local(
     properties: str | None,
     put: str | None,
-    stream: str | None,
+    names: tuple[str, ...],
     shards: int,
     limits: bool,
     kinesis_port: int,
@@ -74,27 +80,28 @@ def local(
 ) -> int:
     """Run Kinesis, DynamoDB, CloudWatch and STS on loopback, and the daemon of FILE against them.
 
-    The stream of FILE is created, endpoints, region and credentials in FILE are replaced; where the
+    The streams of FILE are created, endpoints, region and credentials in FILE are replaced; where the
     servers are is printed for other programs. Without --properties only the servers run, for tests
     of your own. Ctrl-C stops everything; nothing is kept.
     """
     data, region, account = None, "us-east-1", "123456789012"
+    streams = names
     if properties is not None:
-        if stream is not None:
+        if names:
             raise click.UsageError("--stream goes without --properties, which names the stream")
         data = read_properties(properties)
         target = target_of(data, properties)
-        stream, region, account = target.stream, target.region, target.account_id
+        streams, region, account = target.streams, target.region, target.account_id
     elif daemon_arguments:
         raise click.UsageError("arguments for the daemon need --properties")
-    if put is not None and stream is None:
+    if put is not None and not streams:
         raise click.UsageError("--put needs --properties or --stream")
     options = ["--account-id", account, *(["--limits"] if limits else [])]
     aws = EmbeddedAws(
         kinesis_port=kinesis_port, moto_port=moto_port, region=region, options=options
     )
     with stop_on_signals() as stopped, aws:
-        if stream is not None:
+        for stream in streams:
             prepare_stream(aws, stream, shards, put)
         if data is None or properties is None:
             print_endpoints(aws, err=False)

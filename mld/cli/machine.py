@@ -21,8 +21,10 @@ from mld.model.masking import mask
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from mld.decide.child_environment import ChildFacts
     from mld.model.config_build import Built
     from mld.model.settings import Setting
+    from mld.model.stream_list import ListedStream
 
 
 def on_this_machine(built: Built, file: str) -> Built:
@@ -37,15 +39,52 @@ def on_this_machine(built: Built, file: str) -> Built:
 
 def _program(built: Built, file: str) -> Iterator[Finding]:
     setting = built.setting("executableName")
-    argv = split_command(setting.text or "")
-    if not argv or not argv[0]:
-        return
     try:
         around = Surroundings(os.environ, Path.cwd(), Path(file).parent)
     except FileNotFoundError:  # the working directory was deleted
         return
-    for problem in examine(argv, around):
-        yield _finding(file, setting, problem)
+    told: set[tuple[str, Problem]] = set()
+    for key, line, argv in _programs_of(built, setting):
+        for problem in examine(argv, around) if argv and argv[0] else ():
+            if (key, problem) not in told:
+                told.add((key, problem))
+                yield _finding(file, key, line, problem)
+
+
+def _programs_of(
+    built: Built, setting: Setting
+) -> Iterator[tuple[str, int | None, tuple[str, ...]]]:
+    """Key, line and command of every program, once for each stream that starts it."""
+    command = split_command(setting.text or "")
+    streams = None if built.config is None else built.config.streams
+    if streams is None:
+        yield setting.key.name, setting.line, command
+        return
+    for one in streams.streams:
+        option = streams.program_of(one.name)
+        key, line = (option.key, option.line) if option else (setting.key.name, setting.line)
+        own = split_command(option.text) if option else command
+        yield key, line, _facts_of(one).command(own)
+
+
+def _facts_of(listed: ListedStream) -> ChildFacts:
+    """What a child of that stream is told, with made up values for what the file does not say."""
+    # It imports `protocol`; that this one is ours, is checked only after the loading of this module.
+    from mld.decide.child_environment import ChildFacts
+
+    account, epoch = listed.account or "0" * 12, listed.epoch or 1
+    identifier = f"{account}:{listed.name}:{epoch}"
+    shard_id = "shardId-000000000000"
+    return ChildFacts(
+        shard_id=shard_id,
+        lease_key=f"{identifier}:{shard_id}",
+        stream_name=listed.name,
+        application_name="app",
+        worker_id="",
+        pid=0,
+        stream_arn=str(listed.arn or f"arn:aws:kinesis:us-east-1:{account}:stream/{listed.name}"),
+        stream_identifier=identifier,
+    )
 
 
 def _profiles(built: Built, file: str) -> Iterator[Finding]:
@@ -62,15 +101,19 @@ def _profiles(built: Built, file: str) -> Iterator[Finding]:
     try:
         known = profiles()
     except ConfigError as error:
-        yield _finding(file, named[0][0], Problem(Severity.ERROR, str(error)))
+        yield _of_setting(file, named[0][0], Problem(Severity.ERROR, str(error)))
         return
     advice = f"known: {', '.join(sorted(known))}" if known else "the AWS files here name none"
     for setting, profile in named:
         if profile not in known:
             text = f"this machine has no profile {mask(profile)!r}"
-            yield _finding(file, setting, Problem(Severity.WARNING, text, advice))
+            yield _of_setting(file, setting, Problem(Severity.WARNING, text, advice))
 
 
-def _finding(file: str, setting: Setting, problem: Problem) -> Finding:
+def _of_setting(file: str, setting: Setting, problem: Problem) -> Finding:
+    return _finding(file, setting.key.name, setting.line, problem)
+
+
+def _finding(file: str, key: str, line: int | None, problem: Problem) -> Finding:
     text, suggestion = mask(problem.text), mask(problem.suggestion)
-    return Finding(problem.severity, file, setting.line, setting.key.name, text, suggestion)
+    return Finding(problem.severity, file, line, key, text, suggestion)

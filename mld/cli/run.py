@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mld.cli.run_options import RunOptions
     from mld.model.config import Config
     from mld.model.stream import Stream
+    from mld.model.stream_list import StreamList
 
 log = logging.getLogger(__name__)
 
@@ -99,9 +100,9 @@ async def _main(config: Config, options: RunOptions, world: RealWorld) -> int:
     stream = await _stream(config, world)
     worker = build(world.effective(config), world.ports, stream)
     log.info(
-        "Running %s to process stream %s with executable %s as worker %s",
+        "Running %s to process %s with executable %s as worker %s",
         config.application_name,
-        stream.name,
+        f"stream {stream.name}" if stream is not None else _shown(config.streams),
         " ".join(config.child.argv),
         config.worker_id,
     )
@@ -129,10 +130,26 @@ async def _work(worker: Worker, options: RunOptions, received: Sequence[int]) ->
     return 128 + received[0] if received else 1
 
 
-async def _stream(config: Config, world: RealWorld) -> Stream:
-    """Resolve how the stream is named in requests; asks STS only for an ARN."""
-    from mld.decide.addressing import stream_to_read
+def _shown(streams: StreamList | None) -> str:
+    listed = streams.streams if streams is not None else ()
+    return f"{len(listed)} streams ({', '.join(str(one) for one in listed)})"
 
+
+async def _stream(config: Config, world: RealWorld) -> Stream | None:
+    """Resolve how the stream is named in requests; asks STS only for an ARN.
+
+    Returns:
+        None for a worker of many streams, which finds them when it starts.
+
+    Raises:
+        ConfigError: a stream is not one that the Kinesis client could read.
+    """
+    from mld.decide.addressing import stream_to_read
+    from mld.decide.stream_identity import check_regions
+
+    if config.streams is not None:
+        check_regions(config.streams.streams, world.region)
+        return None
     account = None
     if config.stream.arn is not None and not config.stream.arn_addressing:
         try:

@@ -12,6 +12,7 @@ import click
 from mld.cli.loading import build
 from mld.cli.machine import on_this_machine
 from mld.decide.addressing import stream_to_read
+from mld.decide.stream_identity import check_regions
 from mld.errors import ConfigError
 from mld.model.config_keys import CREDENTIAL_KEYS, Effect
 from mld.model.credentials import REGION, parse_chain
@@ -110,7 +111,10 @@ def _check_region(built: Built, file: str, rows: list[dict[str, Any]]) -> list[F
     if built.config is None or built.config.stream.region is not None or not region:
         return []
     try:
-        stream_to_read(built.config.stream, region, None)
+        if built.config.streams is not None:
+            check_regions(built.config.streams.streams, region)
+        else:
+            stream_to_read(built.config.stream, region, None)
     except ConfigError as error:
         return [Finding(Severity.ERROR, file, None, error.key, error.why)]
     return []

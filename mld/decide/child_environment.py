@@ -1,20 +1,23 @@
-"""What a child finds in its environment: the one place for the daemon and the conformance kit.
+"""What a child is told of its shard: the one place for the daemon and the conformance kit.
 
-The Java daemon adds nothing. Programs that know these variables may use them; those that don't are
-not disturbed.
+The Java daemon tells nothing but the shard. Programs that know these variables, keys and
+placeholders may use them; those that don't are not disturbed. Which stream it is, is told in three
+ways, because not every language and library can use each of them.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from protocol.additions import CAPABILITIES_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+_PLACEHOLDER = re.compile(r"\{([A-Za-z]+)\}")
 _PATH_SEPARATOR = ":"
 
 
@@ -26,6 +29,8 @@ class ChildFacts:
         shard_id: bare shard id.
         lease_key: key of the lease's row.
         stream_name: the stream.
+        stream_arn: of one of many streams; None with a single one, likewise the next.
+        stream_identifier: ``account:stream:epoch``.
         application_name: ``applicationName``.
         worker_id: the worker's.
         pid: process id of the daemon.
@@ -43,6 +48,8 @@ class ChildFacts:
     announced: frozenset[str] = frozenset()
     answer_timeout_s: float | None = None
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
+    stream_arn: str | None = None
+    stream_identifier: str | None = None
 
     def variables(self) -> dict[str, str]:
         """The environment variables that say it; nothing for what is not there."""
@@ -60,7 +67,41 @@ class ChildFacts:
             told["KCL_MLD_TIMEOUT_S"] = f"{self.answer_timeout_s:.15g}"
         if self.spark:
             told["KCL_MLD_SPARK"] = json.dumps(dict(self.spark))
+        if self.stream_identifier is not None:
+            told["KCL_MULTI_STREAM"] = "true"
+            told["KCL_STREAM_IDENTIFIER"] = self.stream_identifier
+            told["KCL_STREAM_ARN"] = self.stream_arn or ""
         return told
+
+    def extras(self) -> dict[str, str]:
+        """Further keys of ``initialize``; none with a single stream, whose bytes are Java's."""
+        if self.stream_identifier is None:
+            return {}
+        return {
+            "streamIdentifier": self.stream_identifier,
+            "streamName": self.stream_name,
+            "streamArn": self.stream_arn or "",
+            "leaseKey": self.lease_key,
+        }
+
+    def command(self, argv: Sequence[str]) -> tuple[str, ...]:
+        """Program and arguments with their placeholders filled in, an argument each.
+
+        Nothing is replaced with a single stream, nor any other name in braces.
+        """
+        if self.stream_identifier is None:
+            return tuple(argv)
+        values = {
+            "streamName": self.stream_name,
+            "streamArn": self.stream_arn or "",
+            "streamIdentifier": self.stream_identifier,
+            "shardId": self.shard_id,
+            "leaseKey": self.lease_key,
+            "applicationName": self.application_name,
+        }
+        return tuple(
+            _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), word) for word in argv
+        )
 
 
 def environment_of_child(

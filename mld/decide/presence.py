@@ -78,7 +78,12 @@ def beginnings(shards: Iterable[Shard]) -> dict[str, str]:
 
 
 def missing_stream(
-    name: str, table: str, summary: Mapping[str, Any] | None, created: object
+    name: str,
+    table: str,
+    summary: Mapping[str, Any] | None,
+    created: object,
+    *,
+    is_one_of_many: bool = False,
 ) -> str | None:
     """What is wrong with a stream, for people; None = it is the one that the worker began with.
 
@@ -87,9 +92,15 @@ def missing_stream(
         table: name of the lease table.
         summary: ``StreamDescriptionSummary``; None = there is no such stream.
         created: creation time that the worker remembers; None = it knows none.
+        is_one_of_many: its lease keys have its creation time.
     """
     if summary is None or summary.get("StreamStatus") == DELETING:
         what = "was deleted" if summary is None else "is being deleted"
+        if is_one_of_many:
+            return (
+                f"stream {name} {what}. Its leases in table {table} stay as they are; a new stream "
+                "of that name gets leases of its own"
+            )
         return (
             f"stream {name} {what}. Its leases in table {table} stay as they are. To read a new "
             "stream of that name, stop all workers and delete that table first, or use another "
@@ -98,17 +109,25 @@ def missing_stream(
     now = summary.get("StreamCreationTimestamp")
     if None in (created, now) or now == created:
         return None
-    return recreated_stream(name, table, f"the new one was created at {now}, not at {created}")
+    why = f"the new one was created at {now}, not at {created}"
+    return recreated_stream(name, table, why, is_one_of_many=is_one_of_many)
 
 
-def recreated_stream(name: str, table: str, why: str) -> str:
+def recreated_stream(name: str, table: str, why: str, *, is_one_of_many: bool = False) -> str:
     """The sentence about a stream that was deleted and created again.
 
     Args:
         name: of the stream.
         table: name of the lease table.
         why: one clause, how that is known.
+        is_one_of_many: its lease keys have its creation time.
     """
+    if is_one_of_many:
+        return (
+            f"stream {name} was deleted and created again ({why}). The leases of the earlier one in "
+            f"table {table} stay as they are; the new one gets leases of its own, unless the list "
+            "of streams names the creation time of the earlier one: then correct it"
+        )
     return (
         f"stream {name} was deleted and created again ({why}). The leases in table {table} belong "
         "to the earlier stream. Stop all workers and delete that table, or use another "

@@ -147,7 +147,7 @@ def readiness(worker: WorkerSnapshot, max_age_s: float | None = None) -> Readine
     judged = [(shard, health_of(shard)) for shard in worker.shards]
     counts = Counter(health for _, health in judged)
     failing = tuple(
-        FailingShard(shard.shard_id, health, _why(shard, health))
+        FailingShard(shard.shown_shard, health, _why(shard, health))
         for shard, health in judged
         if health in _FAILING
     )
@@ -214,11 +214,11 @@ def _all_fail(failing: tuple[FailingShard, ...], due: int) -> list[Condition]:
 def _too_old(due: list[ConsumerStatus], max_age_s: float) -> list[Condition]:
     """The shard that is worst in each way, and how many there are."""
     behind = [
-        (shard.millis_behind_latest / 1000, shard.shard_id)
+        (shard.millis_behind_latest / 1000, shard.shown_shard)
         for shard in due
         if shard.millis_behind_latest is not None and shard.millis_behind_latest / 1000 > max_age_s
     ]
-    idle = [(age_s, shard.shard_id) for shard in due if (age_s := _age_s(shard)) > max_age_s]
+    idle = [(age_s, shard.shown_shard) for shard in due if (age_s := _age_s(shard)) > max_age_s]
     found = []
     for shards, what in ((behind, "is {:.0f} s behind"), (idle, "finished no batch for {:.0f} s")):
         if shards:

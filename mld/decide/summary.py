@@ -54,7 +54,7 @@ def _rate(per_s: float) -> str:
 
 def _lag(worker: WorkerSnapshot) -> list[str]:
     lags = [
-        (shard.millis_behind_latest, shard.shard_id)
+        (shard.millis_behind_latest, shard.shown_shard)
         for shard in worker.shards
         if shard.millis_behind_latest is not None
     ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mld.errors import ConfigError
 from mld.model.properties import Entry, last_of_each, parse
+from mld.model.stream_list import parse_streams
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,37 +34,55 @@ _DEFAULT_ACCOUNT = "123456789012"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The stream that a properties file reads.
+    """The streams that a properties file reads.
 
     Attributes:
-        stream: its name.
-        region: where it lies.
-        account_id: whose it is; made up where the file names it by name alone.
+        streams: their names, at least one.
+        region: where they lie.
+        account_id: whose they are; made up where the file names them by name alone.
     """
 
-    stream: str
+    streams: tuple[str, ...]
     region: str
     account_id: str
 
 
 def target_of(data: bytes, source: str) -> Target:
-    """Stream, region and account of a properties file.
+    """Streams, region and account of a properties file.
 
     Raises:
-        ConfigError: the grammar is broken, or the file names no stream.
+        ConfigError: the grammar is broken, the file names no stream, or streams of several regions
+            or accounts, which the embedded Kinesis has not.
     """
     values = _values(data, source)
     region = values.get("regionname", "").strip() or _DEFAULT_REGION
+    if values.get("multistream", "").strip().lower() == "true":
+        return _many(values.get("streams", ""), region, source)
     arn = values.get("streamarn", "").strip()
     if arn:
         match = _ARN.fullmatch(arn)
         if match is None:
             raise ConfigError("not the ARN of a stream", key="streamArn", where=source)
-        return Target(match[3], match[1], match[2])
+        return Target((match[3],), match[1], match[2])
     stream = values.get("streamname", "").strip()
     if not stream:
         raise ConfigError("names the stream to create", key="streamName", where=source)
-    return Target(stream, region, _DEFAULT_ACCOUNT)
+    return Target((stream,), region, _DEFAULT_ACCOUNT)
+
+
+def _many(text: str, region: str, source: str) -> Target:
+    listed, problems = parse_streams(text)
+    for problem in problems:
+        raise ConfigError(problem.text, key="streams", where=source)
+    for what, found in (
+        ("regions", {one.arn.region for one in listed if one.arn is not None} | {region}),
+        ("accounts", {one.account for one in listed if one.account is not None}),
+    ):
+        if len(found) > 1:
+            text = f"of several {what}, {', '.join(sorted(found))}: the embedded Kinesis has one"
+            raise ConfigError(text, key="streams", where=source)
+    account = next((one.account for one in listed if one.account is not None), _DEFAULT_ACCOUNT)
+    return Target(tuple(one.name for one in listed), region, account)
 
 
 def starts_at_latest(data: bytes, source: str) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mld.model.credentials import CredentialChain
+    from mld.model.stream_list import StreamList
 
 _LATEST_POSITION = InitialPosition(Sentinel.LATEST)
 
@@ -251,6 +252,7 @@ class Config:
         shutdown_grace_s: time for a graceful stop; 0 = none.
         client_version_config: ``clientVersionConfig`` verbatim; only logged in this profile.
         processing_language: goes into the user agent.
+        streams: which streams a multi-stream worker reads; None = ``stream`` alone.
         spark: the file's ``spark.*`` keys with their texts, for children that run Spark; may hold
             secrets.
     """
@@ -267,4 +269,5 @@ class Config:
     shutdown_grace_s: float = 20.0
     client_version_config: str = "CLIENT_VERSION_CONFIG_3X"
     processing_language: str | None = None
+    streams: StreamList | None = None
     spark: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)

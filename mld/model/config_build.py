@@ -19,14 +19,13 @@ from mld.model.config import (
     Config,
     StreamConfig,
 )
-from mld.model.config_checks import check_stream
 from mld.model.config_keys import KEYS
 from mld.model.config_plausible import check_plausible
 from mld.model.config_sections import leases_of, metrics_of, retrieval_of, shards_of
+from mld.model.config_streams import stream_of, streams_of
 from mld.model.credentials import CredentialChain, parse_chain, supported_names
 from mld.model.findings import Finding, Severity
 from mld.model.properties import parse
-from mld.model.sequence import InitialPosition, Sentinel
 from mld.model.settings import Setting, Settings, read_settings
 from mld.model.spark_settings import SparkSetting, spark_settings
 
@@ -106,12 +105,13 @@ def _has_error(findings: Iterable[Finding]) -> bool:
 def _assemble(settings: Settings, worker_id: str) -> Config:
     child = _child(settings)
     application = _application(settings)
-    stream = _stream(settings)
+    stream = stream_of(settings)
     aws = _aws(settings, stream)
     return Config(
         application_name=application,
         worker_id=_worker_id(settings, worker_id),
         stream=stream,
+        streams=streams_of(settings),
         aws=aws,
         leases=leases_of(settings, application),
         child=child,
@@ -166,35 +166,6 @@ def _worker_id(settings: Settings, fresh: str) -> str:
     if not worker_id.strip():
         settings.error("workerId", "must not be empty", "remove the line for a fresh UUID")
     return worker_id
-
-
-def _stream(settings: Settings) -> StreamConfig:
-    addressing = settings.value("streamArnAddressing") == "arn"
-    name, arn = check_stream(settings, by_arn=addressing)
-    return StreamConfig(
-        name=name,
-        arn=None if arn is None else str(arn),
-        arn_addressing=addressing and arn is not None,
-        region=settings.text("regionName"),
-        initial_position=_initial_position(settings),
-    )
-
-
-def _initial_position(settings: Settings) -> InitialPosition:
-    plain, extended = "initialPositionInStream", "initialPositionInStreamExtended"
-    if settings.value(plain) == Sentinel.AT_TIMESTAMP:
-        settings.error(
-            plain, "Invalid InitialPosition: AT_TIMESTAMP", f"write {extended} = <epoch seconds>"
-        )
-    plain_line, extended_line = settings[plain].line, settings[extended].line
-    if plain_line is not None and extended_line is not None:
-        first, second = (plain, extended) if plain_line < extended_line else (extended, plain)
-        text = f"overridden by {second} in line {settings[second].line}; in Java either may win"
-        settings.warn(first, text, "keep one of the two")
-    seconds = settings.value(extended)
-    if isinstance(seconds, int) and (plain_line is None or plain_line < (extended_line or 0)):
-        return InitialPosition(Sentinel.AT_TIMESTAMP, float(seconds))
-    return InitialPosition(Sentinel(str(settings.value(plain))))
 
 
 def _chain(settings: Settings, name: str) -> CredentialChain | None:

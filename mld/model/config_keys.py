@@ -181,6 +181,12 @@ _EFFECTIVE = (
     Key("metricsEnabledDimensions", Kind.WORDS, None, "dimensions kept, or ALL"),
     # Known to kcl-mld only.
     Key("cloudWatchEndpoint", Kind.URL, None, "URL to use for CloudWatch", own=True),
+    Key("multiStream", Kind.B1, default=False, doc="read the streams of `streams` with multi-stream lease keys, even if it is one", own=True),
+    Key("streams", Kind.TEXT, None, "streams to read, separated by commas: ARN, account:name:epoch or name; needs multiStream = true", own=True),
+    _own("streamDiscoveryIntervalMillis", Kind.STRICT_LONG, 60_000, "mean time between two looks at which of `streams` there are"),
+    _own("streamCreationEpochUnit", Kind.ENUM, "auto", "creation time in new lease keys; auto = as the table has it, else seconds", ("auto", "seconds", "millis")),
+    _own("orphanedStreamInitialPositionInStream", Kind.ENUM, "LATEST", "where new shards start whose stream has leases but is not in `streams`", ("LATEST", "TRIM_HORIZON")),
+    Key("initializeMessageExtras", Kind.B1, default=True, doc="name the stream in the child's `initialize` message; multi-stream only", own=True),
     _own("streamArnAddressing", Kind.ENUM, "name", "arn = read the stream of streamArn even where Java would read another", ("name", "arn")),
     _own("childFailurePolicy", Kind.ENUM, "exit", "what a failed child does: end the daemon, or restart for its shard", ("exit", "restart")),
     _own("childRestartBackoffMillis", Kind.STRICT_LONG, 1_000, "pause before the first restart of a child; doubles up to a minute"),

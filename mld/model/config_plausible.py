@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from mld.model.credentials import CredentialSource
 from mld.model.findings import Problem, Severity
 from mld.model.masking import mask
-from mld.model.stream import StreamArn
+from mld.model.stream import StreamArn, partition_of
 
 if TYPE_CHECKING:
     from mld.model.config import Config
@@ -40,7 +40,6 @@ _ENDPOINTS = {
     "dynamoDBEndpoint": ("dynamodb", "dynamoDbClient.region"),
     "cloudWatchEndpoint": ("monitoring", "cloudWatchClient.region"),
 }
-_PARTITIONS = (("cn-", "aws-cn"), ("us-gov-", "aws-us-gov"), ("eusc-", "aws-eusc"))
 
 
 def check_plausible(settings: Settings, config: Config) -> None:
@@ -146,7 +145,7 @@ def _check_roles(settings: Settings, config: Config) -> None:
 
 
 def _check_arn(settings: Settings, arn: StreamArn, config: Config) -> None:
-    partition = next((p for start, p in _PARTITIONS if arn.region.startswith(start)), "aws")
+    partition = partition_of(arn.region)
     if arn.partition != partition and not arn.partition.startswith("aws-iso"):
         text = f"{arn.region} is of the partition {partition}, not of {arn.partition}"
         settings.warn("streamArn", text, f"write arn:{partition}:kinesis:…")

@@ -48,6 +48,13 @@ class ConsumerStatus:
     child_failure_age_s: float | None = None
     last_error: str | None = None
 
+    @property
+    def shown_shard(self) -> str:
+        """The shard for people; several streams have shards of the same id."""
+        return (
+            self.shard_id if self.lease_key == self.shard_id else f"{self.stream}:{self.shard_id}"
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """The same for JSON."""
         return asdict(self)

@@ -16,6 +16,7 @@ from mld.model.findings import Finding, Problem, Severity
 from mld.model.masking import mask, mask_value
 from mld.model.properties import Entry, last_of_each
 from mld.model.spark_settings import PREFIX, SparkSetting, problem_of
+from mld.model.stream_list import OPTION_PREFIX, StreamOption, parse_option
 from mld.model.values import Value, convert
 
 if TYPE_CHECKING:
@@ -65,12 +66,14 @@ class Settings:
         source: file as the user named it.
         by_name: canonical name -> setting; complete: absent ones hold their default.
         spark: name -> line that counts, of the ``spark.*`` properties.
+        stream_options: the ``stream.<name>.*`` lines that count, in file order.
         findings: in file order.
     """
 
     source: str
     by_name: dict[str, Setting] = field(default_factory=dict)
     spark: dict[str, SparkSetting] = field(default_factory=dict)
+    stream_options: list[StreamOption] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
     def __getitem__(self, name: str) -> Setting:
@@ -139,6 +142,8 @@ def read_settings(entries: Sequence[Entry], source: str) -> Settings:
             settings.report(mask(entry.key), overridden, entry.line)
         elif entry.key.startswith(PREFIX):
             _read_spark(settings, entry)
+        elif entry.key.startswith(OPTION_PREFIX):
+            _read_stream_option(settings, entry)
         else:
             _read_entry(settings, entry)
     for name, key in KEYS.items():
@@ -180,6 +185,15 @@ def _read_spark(settings: Settings, entry: Entry) -> None:
         settings.report(mask(entry.key), problem, entry.line)
     origin = f"{settings.source}:{entry.line}"
     settings.spark[entry.key] = SparkSetting(entry.key, entry.value, origin)
+
+
+def _read_stream_option(settings: Settings, entry: Entry) -> None:
+    _report_mojibake(settings, entry)
+    option, problem = parse_option(entry.key, entry.value, entry.line)
+    if problem is not None:
+        settings.report(mask(entry.key), problem, entry.line)
+    elif option is not None:
+        settings.stream_options.append(option)
 
 
 def _report_second_name(settings: Settings, earlier: Setting, entry: Entry) -> None:

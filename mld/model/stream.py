@@ -12,6 +12,14 @@ _ARN = re.compile(
     r"arn:(?P<partition>aws[^:]*):kinesis:(?P<region>[-a-z0-9]+):(?P<account>[0-9]{12}):stream/(?P<name>.+)\Z"
 )
 
+#: Regions whose names begin so are of another partition than ``aws``.
+_PARTITIONS = (("cn-", "aws-cn"), ("us-gov-", "aws-us-gov"), ("eusc-", "aws-eusc"))
+
+
+def partition_of(region: str) -> str:
+    """Second part of the ARNs of a region; isolated regions are not known."""
+    return next((p for start, p in _PARTITIONS if region.startswith(start)), "aws")
+
 
 @dataclass(frozen=True, slots=True)
 class StreamArn:
@@ -58,6 +66,10 @@ class Stream:
     def identifier(self) -> str | None:
         """``account:name:epoch`` in multi-stream mode, else None."""
         return f"{self.account}:{self.name}:{self.epoch}" if self.epoch is not None else None
+
+    def has_name_of(self, other: Stream) -> bool:
+        """True for streams of one account and name; Kinesis has one of them at a time."""
+        return (self.account, self.name) == (other.account, other.name)
 
     def lease_key(self, shard_id: str) -> str:
         """Primary key of a shard's lease."""

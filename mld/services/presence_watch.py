@@ -3,7 +3,8 @@
 A look asks the service. When the resource is gone, that is an ERROR at once and ``/readyz`` answers
 503. It is looked for again every ``REPEAT_S``, and said each time; after ``GIVE_UP_S``
 :meth:`PresenceWatch.run` raises, so that the worker drains and ends with exit code 4. A resource
-that is there again by then was never gone.
+that is there again by then was never gone. One of many streams ends only the reading of itself:
+whoever runs the watch takes the error and reports it.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ GIVE_UP_S = 30.0
 
 
 class PresenceWatch:
-    """Knows whether one resource is there; a worker has one for its stream and one for its table."""
+    """Knows whether one resource is there; a worker has one for each stream and one for its table."""
 
     def __init__(
         self,
         look: Callable[[], Awaitable[str | None]],
         doubted: Wakeup,
         reason: Reason,
-        conditions: Conditions,
+        conditions: Conditions | None,
         clock: Clock,
         rng: random.Random,
         *,
@@ -59,7 +60,7 @@ class PresenceWatch:
                 is not known.
             doubted: woken by whoever met a sign that it is gone; waited for by :meth:`run`.
             reason: of the condition.
-            conditions: for ``/readyz``.
+            conditions: for ``/readyz``; None = it does not end the worker, and its owner reports.
             clock: measures the distances.
             rng: spreads the looks of many workers.
             on_gone: told once with the sentence when the resource is found gone.
@@ -160,15 +161,20 @@ class PresenceWatch:
         if self._why is not None:
             log.warning("It is there again, so the worker goes on. Before: %s", self._why)
             self._why = None
-            self._conditions.clear(self._reason)
+            if self._conditions is not None:
+                self._conditions.clear(self._reason)
 
     def _missed(self, why: str) -> None:
         now = self._clock.monotonic()
         is_news, self._why = self._why is None, why
-        self._conditions.report(self._reason, why)
         if is_news:
             self._gone_at = now
             self._doubted.wake()
+        if self._conditions is None:
+            if is_news:
+                log.error("Given up in %.0f s: %s", GIVE_UP_S, why)
+            return
+        self._conditions.report(self._reason, why)
         if is_news or now - self._said_at >= REPEAT_S:
             self._said_at = now
             left_s = max(0.0, self._left_s())

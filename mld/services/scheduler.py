@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mld.services.consuming.shard_consumer import ShardConsumer
     from mld.services.leases.lease_coordinator import LeaseCoordinator
     from mld.services.shards.lease_cleanup import LeaseCleanup
-    from mld.services.stream_context import StreamRegistry
+    from mld.services.streams.worker_streams import WorkerStreams
 
 log = logging.getLogger(__name__)
 
@@ -56,13 +56,13 @@ class SchedulerParts:
     """What a Scheduler runs; built by ``mld.app``.
 
     Attributes:
-        streams: those that it reads; each has its loops.
+        streams: those that it reads, with their loops.
         loops: name and coroutine function of every further service loop.
         new_consumer: makes the consumer of a lease that was just gained.
     """
 
     coordinator: LeaseCoordinator
-    streams: StreamRegistry
+    streams: WorkerStreams
     cleanup: LeaseCleanup
     new_consumer: Callable[[HeldLease], ShardConsumer]
     loops: tuple[tuple[str, Callable[[], Coroutine[Any, Any, None]]], ...] = ()
@@ -159,8 +159,7 @@ class Scheduler:
                 for name, loop in (
                     ("coordinator", self._parts.coordinator.run),
                     ("lease-cleanup", self._parts.cleanup.run),
-                    *(("shard-syncer", one.syncer.run) for one in self._parts.streams),
-                    *(("stream-watch", one.presence.run) for one in self._parts.streams),
+                    *self._parts.streams.loops(),
                     *self._parts.loops,
                 )
             ]
@@ -214,8 +213,18 @@ class Scheduler:
         if self._stop_requested.is_set():
             return
         for key in sorted(held):
-            if key not in self._consuming and key not in self._finished:
+            if not self._parts.streams.is_read(held[key].lease):
+                await self._give_up(held[key])
+            elif key not in self._consuming and key not in self._finished:
                 await self._start_consumer(group, held[key])
+
+    async def _give_up(self, held: HeldLease) -> None:
+        """The lease's stream is read no longer: tell the child, release the lease."""
+        key = held.lease.lease_key
+        if key in self._consuming:
+            self._consuming[key].consumer.request_shutdown()
+        else:
+            await self._parts.coordinator.renewer.release(key, held.token)
 
     async def _start_consumer(self, group: asyncio.TaskGroup, held: HeldLease) -> None:
         key = held.lease.lease_key

@@ -12,13 +12,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.errors import AwsError, MldError, NotFound, ResourceMissing
+from mld.errors import AwsError, MissingStreams, MldError, NotFound, ResourceMissing
 
 if TYPE_CHECKING:
     from mld.model.config import Config
     from mld.ports.metrics import Metrics
     from mld.services.leases.lease_coordinator import LeaseCoordinator
-    from mld.services.stream_context import StreamRegistry
+    from mld.services.streams.worker_streams import WorkerStreams
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class WorkerStart:
         self,
         config: Config,
         coordinator: LeaseCoordinator,
-        streams: StreamRegistry,
+        streams: WorkerStreams,
         metrics: Metrics,
     ) -> None:
         """Nothing happens before :meth:`run_unless`."""
@@ -77,8 +77,7 @@ class WorkerStart:
             attempt += 1
             try:
                 await self._coordinator.start()
-                for context in self._streams:
-                    await context.syncer.sync_if_empty()
+                await self._streams.start()
             except AwsError as error:
                 self._metrics.add("Scheduler:Initialize", "Initialize.Success", 0)
                 attempts = self._attempts(error)
@@ -119,6 +118,13 @@ class WorkerStart:
         endpoint = config.aws.kinesis_endpoint
         place = f" in {region}" if region else ""
         place += f" at {endpoint}" if endpoint else ""
+        if isinstance(error, MissingStreams):
+            names = ", ".join(error.names)
+            what = f"stream {names} does" if len(error.names) == 1 else f"streams {names} do"
+            return (
+                f"the {what} not exist{place} ({error}); create what is missing or correct the"
+                " names: check streams, regionName and whose credentials are used"
+            )
         key = "streamName" if config.stream.arn is None else "streamArn"
         return (
             f"the stream {config.stream.name} does not exist{place} ({error});"

@@ -53,6 +53,8 @@ class ScriptedChild:
     """One process. Its script sees :meth:`receive` and :meth:`say`; a returned int is its status.
 
     Attributes:
+        argv: what it was started as.
+        env: what was added to its environment.
         heard: the daemon's messages, decoded.
         signals: names of the signals that came.
         ignores_eof: it goes on after its input ended until it gets a signal.
@@ -65,6 +67,8 @@ class ScriptedChild:
         self.stderr = on_stderr
         self.stdin = Pipe()
         self.stdout = Pipe()
+        self.argv: tuple[str, ...] = ()
+        self.env: dict[str, str] = {}
         self.heard: list[dict[str, Any]] = []
         self.signals: list[str] = []
         self.ignores_eof = False
@@ -184,6 +188,7 @@ class ScriptedChildren:
             raise self.refuses
         script = self.scripts[min(len(self.children), len(self.scripts) - 1)]
         child = ScriptedChild(1000 + len(self.children), on_stderr)
+        child.argv, child.env = tuple(argv), dict(env)
         self.children.append(child)
         self.envs.append(env)
         child.task = asyncio.get_running_loop().create_task(self._live(child, script))

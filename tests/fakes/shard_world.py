@@ -25,7 +25,7 @@ from mld.services.shards.shard_end import ShardEnd
 from mld.services.shards.shard_syncer import ShardSyncer
 from mld.services.shards.stream_presence import StreamPresence
 from mld.services.shards.stream_source import StreamSource
-from mld.services.stream_context import StreamContext, StreamRegistry
+from mld.services.streams.stream_context import StreamContext, StreamRegistry
 from tests.fakes.lease_world import TABLE, World
 from tests.sim.loop import run
 

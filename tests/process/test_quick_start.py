@@ -1,4 +1,4 @@
-"""README's quick start, run as it stands there."""
+"""The examples of the pages, run as they stand there."""
 
 import os
 import pathlib
@@ -16,19 +16,33 @@ pytestmark = pytest.mark.process
 LONGEST_S = 120.0
 
 
-def quick_start():
-    """The commands of README's quick start."""
-    fences = [fence for fence in page("README.md").fences if "kcl-mld local" in fence.text]
-    assert len(fences) == 1, "README shows one quick start"
+def quick_start(name):
+    """The commands of a page's example."""
+    fences = [fence for fence in page(name).fences if "kcl-mld local" in fence.text]
+    assert len(fences) == 1, f"{name} shows one example"
     return fences[0].text
 
 
-def test_the_quick_start_of_readme_prints_its_record_and_ends_with_ctrl_c(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [
+        ("README.md", {"stderr: en Hello"}),
+        (
+            "docs/multi-stream.md",
+            {
+                "stderr: orders [] en",
+                "stderr: clicks ['counts', 'clicks'] en",
+                "stderr: views [] en",
+            },
+        ),
+    ],
+)
+def test_the_example_of_a_page_prints_its_records_and_ends_with_ctrl_c(name, printed, tmp_path):
     bin_folder = pathlib.Path(sys.executable).parent
     env = os.environ | {"PATH": f"{bin_folder}:{os.environ['PATH']}"}
     # Not in the background of a shell: such a process would ignore SIGINT.
     shell = subprocess.Popen(
-        ["bash", "-ec", quick_start()],
+        ["bash", "-ec", quick_start(name)],
         cwd=tmp_path,
         env=env,
         stdin=subprocess.DEVNULL,
@@ -39,11 +53,12 @@ def test_the_quick_start_of_readme_prints_its_record_and_ends_with_ctrl_c(tmp_pa
     )
     watchdog = threading.Timer(LONGEST_S, os.killpg, (shell.pid, signal.SIGKILL))
     watchdog.start()
-    seen = []
+    seen, missing = [], set(printed)
     try:
         for line in shell.stdout:
             seen.append(line)
-            if "stderr: en Hello" in line:
+            missing -= {text for text in missing if text in line}
+            if not missing:
                 os.killpg(shell.pid, signal.SIGINT)
                 break
         seen += shell.stdout
@@ -52,5 +67,5 @@ def test_the_quick_start_of_readme_prints_its_record_and_ends_with_ctrl_c(tmp_pa
         watchdog.cancel()
         shell.stdout.close()
     log = "".join(seen)
-    assert "stderr: en Hello" in log, log
+    assert not missing, log
     assert "Stopped: every child was told and every lease released" in log, log

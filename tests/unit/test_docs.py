@@ -17,6 +17,7 @@ from mld.decide.readiness import Reason
 from mld.model import spark_keys as keys
 from mld.model.config_names import resolve
 from mld.model.consumer_status import ConsumerStatus
+from mld.model.stream_list import parse_option
 from mld.ports import aws
 from mld.spark import errors
 from mld.spark.model import BatchContext
@@ -232,7 +233,7 @@ def is_key(word):
     if word.startswith(keys.PREFIX):
         known = {key.name for key in keys.KEYS}
         return word in known or word.startswith(keys.FREE_PREFIXES)
-    return resolve(word)[0] is not None
+    return resolve(word)[0] is not None or parse_option(word, "x")[0] is not None
 
 
 #: Words in the style of a key that are none: of the protocol, of Java and its tables, of Python.
@@ -240,6 +241,7 @@ NOT_KEYS = (
     {"initialize", "processRecords", "leaseLost", "shardEnded", "shutdownRequested"}
     | {"partitionKey", "explicitHashKey", "checkpointOwner", "kclMldIntent"}
     | {"dictConfig", "groupBy", "kclMldMoving", "leaseCounter", "maxAge"}
+    | {"leaseKey", "shardId", "parentShardId", "childShardIds", "streamIdentifier"}
 )
 
 

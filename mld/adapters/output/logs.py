@@ -85,7 +85,11 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line, or more with a traceback."""
         stamp = f"{self.formatTime(record, '%Y-%m-%d %H:%M:%S')},{int(record.msecs):03d}"
-        facts = " ".join(f"{name}={value}" for name, value in _fields(record).items())
+        known = log_facts()
+        # Shards of several streams have the same ids.
+        stream = {"stream": known["stream"]} if "stream_identifier" in known else {}
+        shown = stream | _fields(record)
+        facts = " ".join(f"{name}={value}" for name, value in shown.items())
         context = f" [{facts}]" if facts else ""
         said = _message(record).translate(_VISIBLE)
         text = f"{stamp} {record.levelname:<7} {record.name}{context} {said}"

@@ -83,6 +83,7 @@ class RecordProcessor:
         checkpointer: Checkpointer,
         clock: Clock,
         env: Mapping[str, str],
+        extras: Mapping[str, Scalar] | None = None,
     ) -> None:
         """Nothing is started before :meth:`initialize`.
 
@@ -93,6 +94,7 @@ class RecordProcessor:
             checkpointer: answers its requests.
             clock: for the log's rate limit and warnings.
             env: added to the child's environment.
+            extras: further keys of ``initialize``.
         """
         self._shard_id = shard_id
         self._config = config
@@ -100,6 +102,7 @@ class RecordProcessor:
         self._checkpointer = checkpointer
         self._clock = clock
         self._env = env
+        self._extras = dict(extras or {})
         self._connection = DaemonConnection(shard_id, announced=CAPABILITIES)
         self._log = ChildLog(shard_id, clock)
         self._child: Child | None = None
@@ -179,7 +182,7 @@ class RecordProcessor:
             self._shard_id,
             str(position.sequence_number),
             position.sub_sequence_number,
-            {} if intent is None else _extras(intent),
+            self._extras | ({} if intent is None else _extras(intent)),
         )
         await self._exchange(Action.INITIALIZE, self._connection.send(message))
 

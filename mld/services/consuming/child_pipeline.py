@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mld.decide.child_environment import ChildFacts
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from mld.model.stream import Stream
     from mld.services.consuming.checkpointer import Checkpointer
     from mld.services.consuming.consumer_parts import ConsumerParts
-    from mld.services.stream_context import StreamContext
+    from mld.services.streams.stream_context import StreamContext
 
 
 class ChildPipeline:
@@ -30,13 +31,17 @@ class ChildPipeline:
     ) -> None:
         """Nothing happens before :meth:`start_fetching` and the processor's ``initialize``."""
         self.publisher = stream_context.publishers(lease.shard_id)
+        config = parts.config.child
+        facts = _facts(lease, parts, stream_context.stream)
+        streams = parts.config.streams
         self.processor = RecordProcessor(
             lease.shard_id,
-            parts.config.child,
+            replace(config, argv=facts.command(stream_context.argv or config.argv)),
             parts.launcher,
             checkpointer,
             parts.runtime.clock,
-            _environment(lease, parts, stream_context.stream),
+            facts.variables(),
+            facts.extras() if streams is not None and streams.tells_stream else {},
         )
         self._name = f"fetch {lease.lease_key}"
         self._fetching: asyncio.Task[None] | None = None
@@ -60,8 +65,8 @@ class ChildPipeline:
         await self.publisher.close()
 
 
-def _environment(lease: Lease, parts: ConsumerParts, stream: Stream) -> dict[str, str]:
-    """For the child; nothing reads it but the user's program, if it likes."""
+def _facts(lease: Lease, parts: ConsumerParts, stream: Stream) -> ChildFacts:
+    """For the child; nothing reads them but the user's program, if it likes."""
     config = parts.config
     return ChildFacts(
         shard_id=lease.shard_id,
@@ -73,4 +78,6 @@ def _environment(lease: Lease, parts: ConsumerParts, stream: Stream) -> dict[str
         announced=CAPABILITIES,
         answer_timeout_s=config.child.answer_timeout_s,
         spark=config.spark,
-    ).variables()
+        stream_arn=stream.arn,
+        stream_identifier=stream.identifier,
+    )

@@ -69,6 +69,13 @@ class ConsumerContext:
         self.child_failed_at: float | None = None
         self.last_error: str | None = None
 
+    @property
+    def log_facts(self) -> dict[str, str]:
+        """Stream and shard; the identifier too where there may be many streams."""
+        stream = self.stream_context.stream
+        facts = {"stream": stream.name, "shard": self.shard_id}
+        return facts | ({"stream_identifier": stream.identifier} if stream.identifier else {})
+
     def _end_waits(self) -> None:
         """There is a reason to end: whoever waits for parents or data must look at it."""
         self.parents_wakeup.wake()

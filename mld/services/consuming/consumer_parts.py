@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mld.services.runtime import Runtime
     from mld.services.shards.lease_cleanup import LeaseCleanup
     from mld.services.shards.shard_end import ShardEnd
-    from mld.services.stream_context import StreamRegistry
+    from mld.services.streams.stream_context import StreamRegistry
 
 
 class EndNotCheckpointed(ChildFailed):

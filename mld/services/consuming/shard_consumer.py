@@ -119,7 +119,7 @@ class ShardConsumer:
             context.shutdown.shard_ended()
             self._parts.cleanup.enqueue(context.held.lease)
             return ShutdownReason.SHARD_END
-        with logging_with(stream=self.stream_name, shard=self.shard_id):
+        with logging_with(**context.log_facts):
             failure = await self._live()
         if failure is not None:
             raise failure

@@ -10,14 +10,16 @@ from mld.services.leases.fleet_watch import FleetWatch
 from mld.services.leases.leader_elector import LeaderElector
 from mld.services.leases.lease_renewer import LeaseRenewer
 from mld.services.leases.lease_store import LeaseStore
-from mld.services.leases.lease_taker import LeaseTaker
+from mld.services.leases.lease_taker import LeaseTaker, every
 from mld.services.leases.unreadable_rows import UnreadableRows
 from mld.services.presence_watch import PresenceWatch
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable
 
     from mld.model.config import Config
+    from mld.model.lease import Lease
     from mld.ports.aws import DynamoDb
     from mld.ports.clock import Clock
     from mld.services.conditions import Conditions
@@ -60,6 +62,7 @@ class LeaseCoordinator:
         conditions: Conditions,
         *,
         is_multi_stream: bool = False,
+        is_read: Callable[[Lease], bool] = every,
     ) -> LeaseCoordinator:
         """Build all parts for a worker that takes its share of the leases, as 2.x workers do.
 
@@ -69,6 +72,7 @@ class LeaseCoordinator:
             runtime: clock, chance, ids, metrics.
             conditions: for ``/readyz``.
             is_multi_stream: lease keys name their stream.
+            is_read: which leases are taken.
         """
         worker, leases = config.worker_id, config.leases
         clock, rng, metrics = runtime.clock, runtime.rng, runtime.metrics
@@ -78,7 +82,7 @@ class LeaseCoordinator:
         return cls(
             store,
             renewer,
-            LeaseTaker(store, renewer, leases, worker, clock, rng, metrics),
+            LeaseTaker(store, renewer, leases, worker, clock, rng, metrics, is_read),
             LeaderElector(store, worker, clock),
             FleetWatch(
                 dynamodb,

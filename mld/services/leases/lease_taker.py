@@ -16,6 +16,7 @@ from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable
 
     from mld.model.config import LeaseConfig
     from mld.model.lease import Lease
@@ -67,6 +68,11 @@ def _level(outcome: TakeOutcome) -> int:
     return logging.INFO if outcome.plan.leases else logging.DEBUG
 
 
+def every(_lease: Lease) -> bool:
+    """All leases of the table."""
+    return True
+
+
 class LeaseTaker:
     """Takes free, expired and surplus leases by the rules of ``mld.decide.taking``."""
 
@@ -79,8 +85,20 @@ class LeaseTaker:
         clock: Clock,
         rng: random.Random,
         metrics: Metrics,
+        is_read: Callable[[Lease], bool] = every,
     ) -> None:
-        """Know nothing of the table yet."""
+        """Know nothing of the table yet.
+
+        Args:
+            store: the table.
+            renewer: holds what is taken.
+            config: section ``leases``.
+            worker_id: who takes.
+            clock: measures when counters stand still.
+            rng: chooses.
+            metrics: gets Java's ``TakeLeases`` data.
+            is_read: leases for which it is False are no leases here: of streams that are gone.
+        """
         self._store = store
         self._renewer = renewer
         self._config = config
@@ -88,6 +106,7 @@ class LeaseTaker:
         self._clock = clock
         self._rng = rng
         self._metrics = metrics
+        self._is_read = is_read
         self._limits = TakeLimits(
             failover_s=config.failover_s,
             max_leases=config.max_leases_for_worker,
@@ -152,9 +171,10 @@ class LeaseTaker:
             return TakeOutcome(None, error=str(error))
         self._count("ListLeases.Success", 1, Level.DETAILED)
         self._time("ListLeases.Time", scan.finished_at - scan.started_at, Level.DETAILED)
-        self._seen = look(self._seen, scan.leases, scan.finished_at)
+        leases = tuple(lease for lease in scan.leases if self._is_read(lease))
+        self._seen = look(self._seen, leases, scan.finished_at)
         plan = plan_taking(
-            scan.leases,
+            leases,
             self._seen,
             scan.finished_at,
             self._worker_id,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.stream_source import StreamSource
-    from mld.services.stream_context import StreamRegistry
+    from mld.services.streams.stream_context import StreamRegistry
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +100,12 @@ class LeaseCleanup:
         times = self._times = self._times or CleanupTimes(now, now)
         if not self._queue or not (self._completed_is_due(times) or self._garbage_is_due(times)):
             return CleanupOutcome(waiting=self.queued)
+        # Whoever reads the stream again meets the finished lease again.
+        self._queue = {
+            key: lease
+            for key, lease in self._queue.items()
+            if lease.stream_identifier in self._streams
+        }
         absent = await self._absent_streams()
         results: dict[_Result, list[str]] = {result: [] for result in _Result}
         for key, queued in tuple(self._queue.items()):

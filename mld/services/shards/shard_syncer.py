@@ -124,7 +124,7 @@ class ShardSyncer:
             why = str(error) or f"no answer within {LOOK_S:g} s"
             log.warning("Shards of %s cannot be listed yet: %s", self._stream.name, why)
         else:
-            self._sync.warn_of_recreation(await self._sync.own_leases(), shards)
+            self._sync.warn_of_recreation((await self._sync.recent_rows()).leases, shards)
 
     async def sync(self) -> SyncOutcome:
         """One whole sync by the algorithm that the table asks for.
@@ -139,14 +139,14 @@ class ShardSyncer:
         )
 
     async def _table_is_unused(self) -> bool:
-        """Empty, or all rows are as a first sync leaves them."""
-        scan = await self._store.scan()
-        return not scan.broken and all(is_unused(lease, self._position) for lease in scan.leases)
+        """No row of the stream, or all are as a first sync leaves them."""
+        rows = await self._sync.recent_rows()
+        return not rows.broken and all(is_unused(lease, self._position) for lease in rows.leases)
 
     async def _table_is_empty(self) -> bool:
-        """No row is, or tries to be, a lease; other items do not count."""
-        scan = await self._store.scan()
-        return not scan.leases and not scan.broken
+        """No row is, or tries to be, a lease of the stream; other items do not count."""
+        rows = await self._sync.rows()
+        return not rows.leases and not rows.broken
 
     async def _measured(self, algorithm: Callable[[], Awaitable[SyncOutcome]]) -> SyncOutcome:
         started = self._clock.monotonic()
@@ -201,7 +201,7 @@ class ShardSyncer:
 
     async def _audit(self) -> SyncOutcome:
         await self._presence.check()
-        reason = await self._auditor.look(await self._sync.own_leases())
+        reason = await self._auditor.look((await self._sync.recent_rows()).leases)
         is_too_soon = (
             self._synced_at is not None
             and self._clock.monotonic() - self._synced_at < self._config.sync_interval_s

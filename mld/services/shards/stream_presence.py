@@ -55,17 +55,19 @@ class StreamPresence:
         conditions: Conditions,
         clock: Clock,
         rng: random.Random,
+        created: object = None,
     ) -> None:
-        """Know nothing of the stream yet.
+        """Know no more of the stream yet than is told.
 
         Args:
             kinesis: asked for the stream.
             stream: which one.
             detector: lists its shards.
             table_name: of the lease table, for messages.
-            conditions: for ``/readyz``.
+            conditions: for ``/readyz``; not told of one of many streams, which ends no worker.
             clock: for ages.
             rng: spreads the looks of many workers.
+            created: ``StreamCreationTimestamp`` if it was just answered.
         """
         self._kinesis = kinesis
         self._stream = stream
@@ -73,10 +75,17 @@ class StreamPresence:
         self._table_name = table_name
         self._clock = clock
         self._doubted = Wakeup()
+        self._is_one_of_many = stream.identifier is not None
         self._watch = PresenceWatch(
-            self._look, self._doubted, Reason.STREAM_DELETED, conditions, clock, rng
+            self._look,
+            self._doubted,
+            Reason.STREAM_DELETED,
+            None if self._is_one_of_many else conditions,
+            clock,
+            rng,
         )
-        self._created: object = None
+        self._created = created
+        self._is_told = created is not None
         self._is_denied = False
         self._beginnings: dict[str, str] = {}
         self._doubts: dict[str, str | None] = {}
@@ -88,6 +97,8 @@ class StreamPresence:
 
     async def learn(self) -> None:
         """At start: remember which stream this is. A failure is made up for by :meth:`run`."""
+        if self._is_told:
+            return
         try:
             async with asyncio.timeout(LEARN_S):
                 await self._look()
@@ -161,7 +172,13 @@ class StreamPresence:
         except Denied as error:
             self._warn_of_denial(error)
             return await self._look_at_shards()
-        why = missing_stream(self._stream.name, self._table_name, summary, self._created)
+        why = missing_stream(
+            self._stream.name,
+            self._table_name,
+            summary,
+            self._created,
+            is_one_of_many=self._is_one_of_many,
+        )
         if why is not None or summary is None or self._created is not None:
             return why
         created = summary.get("StreamCreationTimestamp")
@@ -196,9 +213,9 @@ class StreamPresence:
         try:
             shards = await self._list_shards()
         except NotFound:
-            return missing_stream(name, table, None, None)
+            return missing_stream(name, table, None, None, is_one_of_many=self._is_one_of_many)
         if is_another_stream(self._beginnings, shards):
-            return recreated_stream(name, table, "its shards begin at other sequence numbers")
+            return self._recreated("its shards begin at other sequence numbers")
         self._beginnings = beginnings(shards)
         return None
 
@@ -213,9 +230,14 @@ class StreamPresence:
                 why = f"it never had the shard {shard_id} of a lease"
                 if sequence_number is not None:
                     why = f"it never had the record {sequence_number} of shard {shard_id}"
-                return recreated_stream(self._stream.name, self._table_name, why)
+                return self._recreated(why)
             del self._doubts[shard_id]
         return None
+
+    def _recreated(self, why: str) -> str:
+        return recreated_stream(
+            self._stream.name, self._table_name, why, is_one_of_many=self._is_one_of_many
+        )
 
     async def _list_shards(self) -> tuple[Shard, ...]:
         """The unfiltered list, not empty; an answer serves for a while."""

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from mld.model.config import Config
     from mld.model.lease import Lease
     from mld.model.shard import Shard
+    from mld.model.stream import Stream
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
+    from mld.services.leases.lease_scan import TableScan
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.stream_source import StreamSource
 
@@ -44,6 +46,9 @@ COMPLETENESS_PAUSE_S = 1.0
 #: frozen): a shard that was open then may have been read, finished and cleaned up since, and its
 #: lease would be created again. Well below the least time from a shard's end to its cleanup.
 OUTDATED_S = 60.0
+#: A scan serves all streams of a worker for so long where its age does no harm; a worker makes
+#: three a minute for its taker anyway.
+RECENT_S = 30.0
 
 _OPERATION = "ShardSyncTask"
 
@@ -66,6 +71,29 @@ class SyncOutcome:
         if not self.performed:
             return f"no shard sync: {self.why}"
         return f"shard sync ({self.why}) created {len(self.created)} leases"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRows:
+    """Rows of one stream.
+
+    Attributes:
+        leases: sorted by key.
+        broken: keys of those that can't be read.
+    """
+
+    leases: tuple[Lease, ...]
+    broken: tuple[str, ...]
+
+
+def rows_of(stream: Stream, scan: TableScan) -> StreamRows:
+    """What a scan found of one stream; in single-stream mode the whole table is its."""
+    identifier = stream.identifier
+    prefix = "" if identifier is None else f"{identifier}:"
+    return StreamRows(
+        tuple(lease for lease in scan.leases if lease.stream_identifier == identifier),
+        tuple(key for key, _why in scan.broken if key.startswith(prefix)),
+    )
 
 
 class StreamSync:
@@ -102,7 +130,7 @@ class StreamSync:
         keys = {lease.lease_key for lease in planned}
         # A worker that listed before a reshard and one that listed after it must not both write:
         # children at LATEST below a parent at LATEST would skip what arrives in between.
-        others = [lease for lease in await self.own_leases() if lease.lease_key not in keys]
+        others = [lease for lease in (await self.rows()).leases if lease.lease_key not in keys]
         if others:
             return SyncOutcome(performed=False, why="another worker fills the table")
         created = await self._create(planned)
@@ -138,7 +166,7 @@ class StreamSync:
         if not shards:
             return SyncOutcome(performed=False, why="ListShards answered with no shards")
         unexpected = self._refuse_unexpected(shards)
-        leases = {lease.shard_id: lease for lease in await self.own_leases()}
+        leases = {lease.shard_id: lease for lease in (await self.rows()).leases}
         unreadable = self._unreadable(shards)
         if self._clock.monotonic() - began > OUTDATED_S:
             return SyncOutcome(performed=False, why="the list of shards is too old by now")
@@ -218,11 +246,23 @@ class StreamSync:
             )
         return found
 
-    async def own_leases(self) -> tuple[Lease, ...]:
-        """Rows of this stream, sorted by key."""
-        identifier = self._stream.identifier
-        scan = await self._store.scan()
-        return tuple(lease for lease in scan.leases if lease.stream_identifier == identifier)
+    async def rows(self) -> StreamRows:
+        """Rows of this stream as they are now."""
+        return rows_of(self._stream, await self._store.scan())
+
+    async def recent_rows(self) -> StreamRows:
+        """Rows of this stream; one scan of the table serves many streams for a while.
+
+        To be used where a decision is confirmed by a look at :meth:`rows`, or can wait.
+        """
+        scan = self._store.last_scan
+        if (
+            self._stream.identifier is None
+            or scan is None
+            or self._clock.monotonic() - scan.started_at > RECENT_S
+        ):
+            return await self.rows()
+        return rows_of(self._stream, scan)
 
     def warn_of_recreation(self, leases: Collection[Lease], shards: Collection[Shard]) -> None:
         """Say so when leases belong to an earlier stream of the same name."""

@@ -47,3 +47,37 @@ def test_what_is_told_where_it_is_there():
 )
 def test_the_stand_in_is_looked_for_last(inherited, added, shim, expected):
     assert environment_of_child(inherited, added, shim) == expected
+
+
+ARN = "arn:aws:kinesis:us-east-1:1:stream/s"
+MULTI = FACTS | {"stream_arn": ARN, "stream_identifier": "1:s:2"}
+COMMAND = ("app.py", "{streamName}/{shardId}", "{streamArn} {streamIdentifier}", "{other}", "{")
+
+
+def test_a_child_of_one_of_many_streams_learns_which():
+    facts = ChildFacts(**MULTI)
+    assert facts.variables() == ChildFacts(**FACTS).variables() | {
+        "KCL_MULTI_STREAM": "true",
+        "KCL_STREAM_IDENTIFIER": "1:s:2",
+        "KCL_STREAM_ARN": ARN,
+    }
+    assert list(facts.extras().items()) == [
+        ("streamIdentifier", "1:s:2"),
+        ("streamName", "s"),
+        ("streamArn", ARN),
+        ("leaseKey", "1:s:2:shardId-1"),
+    ]
+    assert facts.command((*COMMAND, "{leaseKey}{applicationName}")) == (
+        "app.py",
+        "s/shardId-1",
+        f"{ARN} 1:s:2",
+        "{other}",
+        "{",
+        "1:s:2:shardId-1app",
+    )
+
+
+def test_with_a_single_stream_nothing_is_added():
+    facts = ChildFacts(**FACTS)
+    assert facts.extras() == {}
+    assert facts.command(COMMAND) == COMMAND

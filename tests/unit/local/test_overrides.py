@@ -58,10 +58,34 @@ def test_a_replaced_key_replaces_any_spelling_of_itself() -> None:
 
 
 def test_the_stream_is_found_by_name_or_arn() -> None:
-    assert target_of(FILE, "f") == Target("words", "eu-west-1", "123456789012")
-    assert target_of(b"streamName=s", "f") == Target("s", "us-east-1", "123456789012")
+    assert target_of(FILE, "f") == Target(("words",), "eu-west-1", "123456789012")
+    assert target_of(b"streamName=s", "f") == Target(("s",), "us-east-1", "123456789012")
     arn = b"streamName=s\nstreamArn=arn:aws:kinesis:us-west-2:111122223333:stream/t"
-    assert target_of(arn, "f") == Target("t", "us-west-2", "111122223333")
+    assert target_of(arn, "f") == Target(("t",), "us-west-2", "111122223333")
+
+
+def test_many_streams_are_found() -> None:
+    data = b"multiStream = true\nstreams = a, 111122223333:b:7"
+    assert target_of(data, "f") == Target(("a", "b"), "us-east-1", "111122223333")
+    data = b"multiStream = true\nstreams = a"
+    assert target_of(data, "f") == Target(("a",), "us-east-1", "123456789012")
+
+
+@pytest.mark.parametrize(
+    ("streams", "why"),
+    [
+        ("", "names no stream"),
+        ("a b", "not a valid stream name"),
+        ("1:a:7, 2:b:7", "of several accounts, 1, 2"),
+        (
+            "arn:aws:kinesis:eu-west-1:111122223333:stream/a",
+            "of several regions, eu-west-1, us-eas",
+        ),
+    ],
+)
+def test_many_streams_must_fit_into_the_embedded_kinesis(streams: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        target_of(f"multiStream = true\nstreams = {streams}".encode(), "f")
 
 
 @pytest.mark.parametrize("data", [b"", b"streamName=", b"streamArn=arn:aws:s3:::bucket"])

@@ -163,6 +163,12 @@ def test_the_table_holds_nothing_else_but_our_own_keys_and_flags_of_clients():
     own = {name for name in KEYS if KEYS[name].own} - {"cloudWatchEndpoint"}
     assert extra == own | dual
     assert own == {
+        "multiStream",
+        "streams",
+        "streamDiscoveryIntervalMillis",
+        "streamCreationEpochUnit",
+        "orphanedStreamInitialPositionInStream",
+        "initializeMessageExtras",
         "streamArnAddressing",
         "childFailurePolicy",
         "childRestartBackoffMillis",

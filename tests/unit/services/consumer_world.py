@@ -36,7 +36,7 @@ from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd
 from mld.services.shards.stream_presence import StreamPresence
 from mld.services.shards.stream_source import StreamSource
-from mld.services.stream_context import StreamContext, StreamRegistry
+from mld.services.streams.stream_context import StreamContext, StreamRegistry
 from tests.fakes.children import ScriptedChildren
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb

@@ -19,3 +19,11 @@ def test_a_condition_holds_from_its_report_until_it_is_taken_back():
     )
     conditions.clear(Reason.STREAM_DELETED)
     assert [one.reason for one in conditions.current()] == [Reason.UNREADABLE_ROWS]
+
+
+def test_several_subjects_have_a_condition_each():
+    conditions = Conditions()
+    conditions.report(Reason.STREAM_DELETED, "stream a was deleted", "a")
+    conditions.report(Reason.STREAM_DELETED, "stream b was deleted", "b")
+    conditions.clear(Reason.STREAM_DELETED, "a")
+    assert [one.message for one in conditions.current()] == ["stream b was deleted"]

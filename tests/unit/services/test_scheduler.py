@@ -31,6 +31,7 @@ from mld.model.credentials import CredentialChain
 from mld.model.lease import HeldLease
 from mld.model.sequence import SHARD_END
 from mld.services.scheduler import Scheduler, SchedulerParts, StopOutcome
+from mld.services.streams.worker_streams import SingleStream
 from mld.services.wakeup import Wakeup
 from tests.fakes.clock import LoopClock
 from tests.fakes.lease_world import CountingMetrics, lease
@@ -165,7 +166,7 @@ class World:
         )
         parts = SchedulerParts(
             coordinator=self,  # type: ignore[arg-type]
-            streams=[Context(Syncer(self), Loop(forever))],  # type: ignore[arg-type]
+            streams=SingleStream(Context(Syncer(self), Loop(forever))),  # type: ignore[arg-type]
             cleanup=Loop(forever),  # type: ignore[arg-type]
             new_consumer=self._new_consumer,  # type: ignore[arg-type]
             loops=(("extra", self._extra),),

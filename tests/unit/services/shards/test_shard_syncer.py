@@ -397,15 +397,32 @@ async def test_a_list_without_shards_is_not_compared():
 
 
 @simulated
-async def test_leases_of_other_streams_count_only_for_emptiness():
+async def test_leases_of_other_streams_do_not_count():
     stream = Stream("s", account="123456789012", epoch=7)
     world = ShardWorld(1, LATEST, stream=stream)
     other = "123456789012:other:7"
-    world.put(lease(0, lease_key=f"{other}:{shard_id(0)}", stream_identifier=other))
-    assert not (await world.syncer.sync_if_empty()).performed
-    outcome = await world.syncer.sync()
+    row = lease(0, lease_key=f"{other}:{shard_id(0)}", stream_identifier=other, lease_counter=4)
+    world.put(row)
+    outcome = await world.syncer.sync_if_empty()
     assert outcome.created == (f"123456789012:s:7:{shard_id(0)}",)
-    assert filters(world)[-1] is None
+    assert filters(world)[-1] == {"Type": "AT_LATEST"}
+    world.delete(0)
+    assert (await world.syncer.sync()).created == outcome.created
+    assert filters(world)[-1] == {"Type": "AT_LATEST"}
+
+
+@simulated
+async def test_rows_that_cannot_be_read_count_for_their_own_stream():
+    stream = Stream("s", account="123456789012", epoch=7)
+    world = ShardWorld(1, stream=stream)
+    broken = {"leaseKey": {"S": "123456789012:other:7:x"}, "leaseCounter": {"S": "many"}}
+    world.put_item(broken)
+    assert (await world.syncer.sync_if_empty()).created
+    world.delete(0)
+    broken = {"leaseKey": {"S": "123456789012:s:7:x"}, "leaseCounter": {"S": "many"}}
+    world.put_item(broken)
+    await world.lease_store.scan()
+    assert not (await world.new_syncer().sync_if_empty()).performed
 
 
 @simulated

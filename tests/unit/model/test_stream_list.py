@@ -1,0 +1,177 @@
+"""The properties of a worker of many streams: which streams, and what holds for one of them."""
+
+import pytest
+
+from mld.model.findings import Severity
+from mld.model.sequence import InitialPosition, Sentinel
+from mld.model.stream import StreamArn
+from mld.model.stream_list import ListedStream, StreamOption, parse_option, parse_streams
+from tests.unit.model.test_config_build import built, config, errors, warnings
+
+ACCOUNT = "123456789012"
+ARN = f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/clicks"
+MANY = {"multiStream": "true", "without": ("streamName",)}
+
+
+def many(*lines, streams="orders, clicks", **more):
+    return built(f"streams = {streams}", *lines, **MANY, **more)
+
+
+def streams_of(*lines, **more):
+    return many(*lines, **more).require().streams
+
+
+# --- the list
+
+
+def test_a_stream_is_listed_by_name_arn_or_identifier():
+    listed, problems = parse_streams(f" orders ,{ARN},, {ACCOUNT}:views:1700000000")
+    assert problems == ()
+    assert listed == (
+        ListedStream("orders"),
+        ListedStream("clicks", arn=StreamArn.parse(ARN), account=ACCOUNT),
+        ListedStream("views", account=ACCOUNT, epoch=1700000000),
+    )
+    assert [str(one) for one in listed] == ["orders", ARN, f"{ACCOUNT}:views:1700000000"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "names no stream"),
+        (" , ", "names no stream"),
+        ("or ders", "not a valid stream name"),
+        ("arn:aws:s3:::bucket", "not the ARN of a Kinesis stream"),
+        (f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/a/b", "not a valid stream name"),
+        (":a:1", "not of the form"),
+        ("1:a:", "not of the form"),
+        ("x:a:1", "not of the form"),
+        ("1:a:b:1", "not of the form"),
+        ("1:a:0", "not of the form"),
+        ("1:a:9223372036854775808", "not of the form"),
+        ("1:a b:7", "not a valid stream name"),
+        ("orders, orders", "orders may name the same stream as orders"),
+        (f"clicks, {ARN}", "may name the same stream as clicks"),
+        (f"{ACCOUNT}:clicks:1, {ARN}", "may name the same stream"),
+    ],
+)  # fmt: skip
+def test_what_is_no_list_of_streams(text, why):
+    _, (problem,) = parse_streams(text)
+    assert problem.severity is Severity.ERROR
+    assert why in problem.text
+
+
+def test_streams_of_one_name_in_two_accounts_are_two():
+    other = ARN.replace(ACCOUNT, "000011112222")
+    assert parse_streams(f"{ARN}, {other}")[1] == ()
+
+
+# --- the file
+
+
+def test_a_file_of_many_streams():
+    streams = streams_of()
+    assert [one.name for one in streams.streams] == ["orders", "clicks"]
+    assert streams.epoch_unit == "auto"
+    assert streams.orphan_position == InitialPosition(Sentinel.LATEST)
+    assert streams.tells_stream
+    assert streams.discovery_interval_s == 60
+    assert config().streams is None
+    assert many().require().stream.name == ""
+
+
+def test_every_property_of_many_streams_counts():
+    streams = streams_of(
+        "streamCreationEpochUnit = millis",
+        "orphanedStreamInitialPositionInStream = TRIM_HORIZON",
+        "initializeMessageExtras = false",
+        "streamDiscoveryIntervalMillis = 1500",
+    )
+    assert streams.epoch_unit == "millis"
+    assert streams.orphan_position == InitialPosition(Sentinel.TRIM_HORIZON)
+    assert not streams.tells_stream
+    assert streams.discovery_interval_s == 1.5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "streams = a",
+        "streamCreationEpochUnit = auto",
+        "orphanedStreamInitialPositionInStream = LATEST",
+        "initializeMessageExtras = true",
+        "streamDiscoveryIntervalMillis = 5",
+        "stream.a.executableName = x",
+    ],
+)
+def test_a_property_of_many_streams_in_a_file_of_one_is_an_error(line):
+    assert errors(built(line)) == ["needs multiStream = true"]
+
+
+def test_many_streams_must_be_listed():
+    assert errors(built(**MANY)) == ["true needs the property streams"]
+    assert errors(many(streams="a b")) == ["'a b' is not a valid stream name"]
+
+
+def test_the_stream_of_java_workers_on_the_same_file_must_be_in_the_list():
+    assert errors(many("streamName = clicks")) == []
+    assert errors(many("streamName = other")) == ["is not one of streams"]
+    assert errors(many(f"streamArn = {ARN}", streams=f"a, {ARN}")) == []
+    assert errors(many(f"streamArn = {ARN}")) == ["is not one of streams"]
+
+
+def test_all_streams_are_of_the_region_of_the_client():
+    other = ARN.replace("us-east-1", "eu-west-1")
+    (text,) = errors(many(streams=f"a, {other}"))
+    assert "is in eu-west-1, but the Kinesis client is in us-east-1" in text
+    assert errors(many("kinesisClient.region = eu-west-1", streams=f"a, {other}")) == []
+
+
+# --- options of one stream
+
+
+def test_the_own_name_wins_over_a_glob_and_an_earlier_line_over_a_later():
+    streams = streams_of(
+        "stream.*.executableName = every.py  --all",
+        "stream.cl*.executableName = late.py",
+        "stream.orders.executableName = orders.py",
+        "stream.clicks.initialPositionInStreamExtended = 1700000000",
+        "stream.clicks.initialPositionInStream = LATEST",
+        "stream.[o]rders.initialPositionInStream = TRIM_HORIZON",
+    )
+    orders, clicks = streams.options_of("orders"), streams.options_of("clicks")
+    assert orders.argv == ("orders.py",)
+    assert orders.initial_position == InitialPosition(Sentinel.TRIM_HORIZON)
+    assert clicks.argv == ("every.py", "--all")
+    assert clicks.initial_position == InitialPosition(Sentinel.AT_TIMESTAMP, 1_700_000_000.0)
+    assert streams.options_of("x.y").argv == ("every.py", "--all")
+    assert streams.program_of("orders").key == "stream.orders.executableName"
+    assert streams_of().program_of("orders") is None
+
+
+def test_a_name_may_have_dots():
+    option, problem = parse_option("stream.a.b.c.executableName", " x ", 7)
+    assert option == StreamOption("a.b.c", "executableName", "x")
+    assert (option.line, problem) == (7, None)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("stream.a.initialPositionInStream = AT_TIMESTAMP", "'AT_TIMESTAMP' is not one of LATEST"),
+        ("stream.a.initialPositionInStreamExtended = 5s", "'5s' is not a number of seconds"),
+        ("stream.a.executableName =", "names no program"),
+    ],
+)
+def test_an_option_that_makes_no_sense(line, why):
+    (text,) = errors(many(line, streams="a"))
+    assert text.startswith(why)
+
+
+def test_options_that_hold_for_nothing_are_said():
+    assert warnings(many("stream.a.b = 1"))[0] == "not a property of kcl-mld"
+    assert warnings(many("stream.executableName = x"))[0] == "not a property of kcl-mld"
+    text = "no stream of the list matches 'x*'"
+    assert warnings(many("stream.x*.executableName = a")) == [text]
+    quoted = warnings(many("stream.orders.executableName = a 'b c'"))
+    assert quoted[0].startswith("quotes are passed to the program as they are")
