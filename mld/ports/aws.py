@@ -81,6 +81,26 @@ class Kinesis(Protocol):
 
     async def list_shards(self, **request: Any) -> dict[str, Any]: ...
 
+    async def list_streams(self, **request: Any) -> dict[str, Any]:
+        """One page of the account's streams: ``StreamNames``, in order, and ``HasMoreStreams``.
+
+        The next page begins behind ``ExclusiveStartStreamName``. ``StreamSummaries`` has name,
+        ARN, status and creation time of each; an emulator may lack it.
+
+        Raises:
+            LimitExceeded: more than five calls a second and account.
+        """
+        ...
+
+    async def list_tags_for_stream(self, **request: Any) -> dict[str, Any]:
+        """One page of a stream's tags: ``Tags``, a list of ``Key`` and ``Value``; ``HasMoreTags``.
+
+        Raises:
+            LimitExceeded: more than five calls a second and account.
+            NotFound: there is no such stream.
+        """
+        ...
+
     async def get_shard_iterator(self, **request: Any) -> dict[str, Any]: ...
 
     async def get_records(self, **request: Any) -> bytes:

@@ -584,6 +584,50 @@ def test_a_filter_holds_for_all_pages(kinesis: Target) -> None:
 # --- consumers ------------------------------------------------------------------------------
 
 
+# --- names and tags of streams --------------------------------------------------------------
+
+
+def test_streams_are_listed_in_order_page_by_page(kinesis: Target) -> None:
+    mine = sorted(new_stream(kinesis) for _ in range(3))
+    found: list[str] = []
+    request: dict[str, Any] = {"Limit": 2}
+    while True:
+        answer = kinesis.call("ListStreams", **request)
+        assert len(answer["StreamNames"]) <= 2
+        found += answer["StreamNames"]
+        if not answer["HasMoreStreams"]:
+            break
+        request["ExclusiveStartStreamName"] = found[-1]
+    assert found == sorted(found)
+    assert [name for name in found if name in mine] == mine
+
+
+def test_tags_are_added_changed_removed_and_listed_page_by_page(kinesis: Target) -> None:
+    stream = new_stream(kinesis)
+    assert tags(kinesis, stream) == {}
+    kinesis.call("AddTagsToStream", StreamName=stream, Tags={"a": "1", "b": "", "c": "3"})
+    kinesis.call("AddTagsToStream", StreamName=stream, Tags={"a": "2"})
+    assert tags(kinesis, stream) == {"a": "2", "b": "", "c": "3"}
+    first = kinesis.call("ListTagsForStream", StreamName=stream, Limit=2)
+    assert [tag["Key"] for tag in first["Tags"]] == ["a", "b"]
+    assert first["HasMoreTags"]
+    rest = kinesis.call("ListTagsForStream", StreamName=stream, ExclusiveStartTagKey="b")
+    assert [tag["Key"] for tag in rest["Tags"]] == ["c"]
+    assert not rest["HasMoreTags"]
+    kinesis.call("RemoveTagsFromStream", StreamName=stream, TagKeys=["a", "never"])
+    assert tags(kinesis, stream) == {"b": "", "c": "3"}
+
+
+def tags(kinesis: Target, stream: str) -> dict[str, str]:
+    answer = kinesis.call("ListTagsForStream", StreamName=stream)
+    return {tag["Key"]: tag["Value"] for tag in answer["Tags"]}
+
+
+def test_tags_of_a_missing_stream_are_not_found(kinesis: Target) -> None:
+    with pytest.raises(Refused, match="ResourceNotFoundException"):
+        kinesis.call("ListTagsForStream", StreamName="absent")
+
+
 def test_a_consumer_is_registered_and_found(kinesis: Target) -> None:
     stream = new_stream(kinesis)
     arn = summary(kinesis, stream)["StreamARN"]

@@ -48,6 +48,14 @@ class BotocoreKinesis:
         """ListShards, one page."""
         return await self._control.read("list_shards", request)
 
+    async def list_streams(self, **request: Any) -> dict[str, Any]:
+        """ListStreams, one page."""
+        return await self._control.read("list_streams", request)
+
+    async def list_tags_for_stream(self, **request: Any) -> dict[str, Any]:
+        """ListTagsForStream, one page."""
+        return await self._control.read("list_tags_for_stream", request)
+
     async def get_shard_iterator(self, **request: Any) -> dict[str, Any]:
         """GetShardIterator."""
         return await self._retrieval.read("get_shard_iterator", request)

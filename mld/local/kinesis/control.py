@@ -1,4 +1,4 @@
-"""Operations on whole streams: create, delete, describe, list, retention, tags."""
+"""Operations on whole streams: create, delete, describe, list, retention."""
 
 from __future__ import annotations
 
@@ -105,7 +105,10 @@ def _common_description(stream: Stream) -> dict[str, Any]:
 
 def list_streams(state: KinesisState, request: Mapping[str, Any]) -> dict[str, Any]:
     """ListStreams: names in order, paged by the last name."""
+    state.count_call("ListStreams", "")
     limit = request.get("Limit", 100)
+    if not isinstance(limit, int) or not 1 <= limit <= 10_000:
+        raise malformed("Limit must be between 1 and 10000.")
     after = request.get("NextToken") or request.get("ExclusiveStartStreamName") or ""
     for name in list(state.streams):
         state.streams[name].settle(state.now_ms())
@@ -165,18 +168,3 @@ def change_retention(state: KinesisState, request: Mapping[str, Any]) -> dict[st
         raise invalid("RetentionPeriodHours must be between 24 and 8760.")
     stream.retention_hours = hours
     return {}
-
-
-def add_tags(state: KinesisState, request: Mapping[str, Any]) -> dict[str, Any]:
-    """AddTagsToStream."""
-    state.find(request).tags.update(request.get("Tags", {}))
-    return {}
-
-
-def list_tags(state: KinesisState, request: Mapping[str, Any]) -> dict[str, Any]:
-    """ListTagsForStream, in one page."""
-    tags = state.find(request).tags
-    return {
-        "Tags": [{"Key": key, "Value": tags[key]} for key in sorted(tags)],
-        "HasMoreTags": False,
-    }

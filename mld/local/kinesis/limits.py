@@ -48,6 +48,10 @@ SHARD_READ_BYTES_PER_S = 2 * 1024 * 1024
 SHARD_WRITES_PER_S = 1000
 SHARD_WRITE_BYTES_PER_S = 1024 * 1024
 STREAM_CALLS_PER_S = {
+    "AddTagsToStream": 5,
+    "ListStreams": 5,
+    "ListTagsForStream": 5,
+    "RemoveTagsFromStream": 5,
     "ListShards": 1000,
     "DescribeStreamSummary": 20,
     "DescribeStream": 10,

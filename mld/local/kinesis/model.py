@@ -12,6 +12,7 @@ from mld.local.kinesis import (
     reading,
     resharding,
     subscriptions,
+    tags,
     writing,
 )
 from mld.local.kinesis.faults import KinesisFault
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["KinesisModel", "KinesisSettings"]
 
 _OPERATIONS: dict[str, Callable[[KinesisState, Mapping[str, Any]], dict[str, Any]]] = {
-    "AddTagsToStream": control.add_tags,
+    "AddTagsToStream": tags.add_tags_to_stream,
     "CreateStream": control.create_stream,
     "DecreaseStreamRetentionPeriod": control.change_retention,
     "DeleteStream": control.delete_stream,
@@ -40,11 +41,12 @@ _OPERATIONS: dict[str, Callable[[KinesisState, Mapping[str, Any]], dict[str, Any
     "ListShards": control.list_shards,
     "ListStreamConsumers": consumers.list_stream_consumers,
     "ListStreams": control.list_streams,
-    "ListTagsForStream": control.list_tags,
+    "ListTagsForStream": tags.list_tags_for_stream,
     "MergeShards": resharding.merge_shards,
     "PutRecord": writing.put_record,
     "PutRecords": writing.put_records,
     "RegisterStreamConsumer": consumers.register_stream_consumer,
+    "RemoveTagsFromStream": tags.remove_tags_from_stream,
     "SplitShard": resharding.split_shard,
     "UpdateShardCount": resharding.update_shard_count,
 }

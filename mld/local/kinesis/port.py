@@ -84,6 +84,14 @@ class FakeKinesis:
         summary = answer["StreamDescriptionSummary"]
         return {"StreamDescriptionSummary": _with_datetime(summary, "StreamCreationTimestamp")}
 
+    async def list_streams(self, **request: Any) -> dict[str, Any]:
+        """ListStreams; creation times of summaries are epoch seconds."""
+        return await self._call("ListStreams", request)
+
+    async def list_tags_for_stream(self, **request: Any) -> dict[str, Any]:
+        """ListTagsForStream."""
+        return await self._call("ListTagsForStream", request)
+
     async def list_shards(self, **request: Any) -> dict[str, Any]:
         """ListShards; a filter's Timestamp may be a datetime or epoch seconds."""
         if isinstance(shard_filter := request.get("ShardFilter"), dict):

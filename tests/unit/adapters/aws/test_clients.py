@@ -355,15 +355,25 @@ def test_only_get_records_is_left_raw(session: Session, answers: Answers, url: s
                 StreamName="s", ShardId="1", ShardIteratorType="LATEST"
             ),
             await kinesis.describe_stream_summary(StreamName="s"),
+            await kinesis.list_streams(Limit=5),
+            await kinesis.list_tags_for_stream(StreamName="s"),
         ]
 
     answers.body = json.dumps(
-        {"Shards": [], "ShardIterator": "i", "StreamDescriptionSummary": {"StreamName": "s"}}
+        {
+            "Shards": [],
+            "ShardIterator": "i",
+            "StreamDescriptionSummary": {"StreamName": "s"},
+            "StreamNames": ["s"],
+            "Tags": [{"Key": "k", "Value": "v"}],
+        }
     ).encode()
-    shards, iterator, summary = ask(session, "kinesis", calls, url)
+    shards, iterator, summary, streams, tags = ask(session, "kinesis", calls, url)
     assert shards["Shards"] == []
     assert iterator["ShardIterator"] == "i"
     assert summary["StreamDescriptionSummary"]["StreamName"] == "s"
+    assert streams["StreamNames"] == ["s"]
+    assert tags["Tags"] == [{"Key": "k", "Value": "v"}]
 
 
 def test_every_dynamodb_operation_reaches_the_wire(

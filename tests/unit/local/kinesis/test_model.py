@@ -501,3 +501,38 @@ def test_equal_calls_at_equal_times_give_equal_answers() -> None:
         return json.dumps(answers)
 
     assert life() == life()
+
+
+# --- tags and lists of streams --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("operation", "request_", "code"),
+    [
+        ("AddTagsToStream", {"Tags": {}}, "ValidationException"),
+        ("AddTagsToStream", {"Tags": {"": "x"}}, "ValidationException"),
+        ("AddTagsToStream", {"Tags": {"k": "v" * 257}}, "ValidationException"),
+        (
+            "AddTagsToStream",
+            {"Tags": {str(number): "" for number in range(51)}},
+            "InvalidArgumentException",
+        ),
+        ("RemoveTagsFromStream", {"TagKeys": []}, "ValidationException"),
+        ("ListTagsForStream", {"Limit": 51}, "ValidationException"),
+        ("ListStreams", {"Limit": 0}, "ValidationException"),
+    ],
+)
+def test_bad_requests_about_tags_and_lists_are_refused(
+    operation: str, request_: dict[str, Any], code: str
+) -> None:
+    assert World().refused(operation, **request_) == code
+
+
+@pytest.mark.parametrize("operation", ["ListStreams", "ListTagsForStream"])
+def test_lists_are_limited_to_five_calls_a_second_and_account(operation: str) -> None:
+    world = World(limits=True)
+    for _ in range(5):
+        world.call(operation)
+    assert world.refused(operation) == "LimitExceededException"
+    world.now_s += 0.2
+    world.call(operation)

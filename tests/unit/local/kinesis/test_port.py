@@ -45,6 +45,8 @@ def test_the_fake_is_the_port_and_reads() -> None:
         ]
         assert summary["StreamCreationTimestamp"] == datetime.fromtimestamp(NOW_S, UTC)
         chosen = {"Type": "AT_TIMESTAMP", "Timestamp": datetime.fromtimestamp(NOW_S, UTC)}
+        assert (await kinesis.list_streams(Limit=1))["StreamNames"] == ["s"]
+        assert (await kinesis.list_tags_for_stream(StreamName="s"))["Tags"] == []
         (shard,) = (await kinesis.list_shards(StreamName="s", ShardFilter=chosen))["Shards"]
         iterator = await kinesis.get_shard_iterator(
             StreamName="s",
