@@ -17,12 +17,15 @@ from mld.adapters.aws import clients
 from mld.adapters.aws.cloudwatch import BotocoreCloudWatch
 from mld.adapters.aws.credentials import Sessions, require_credentials
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
+from mld.adapters.aws.glue import BotocoreGlue
 from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
 from mld.adapters.children.child_process import ProcessLauncher
 from mld.adapters.children.guardian import Guardian
 from mld.adapters.output.background_output import dropped_messages
+from mld.adapters.schemas.decoders import Decoders
+from mld.adapters.schemas.definition_files import SchemaFolder
 from mld.adapters.system_clock import RandomIds, SystemClock
 from mld.decide.readiness import Readiness, WorkerSnapshot, readiness
 from mld.ports.metrics import Metrics, NoMetrics
@@ -36,6 +39,7 @@ from mld.services.retrieval.byte_budget import ByteBudget
 from mld.services.retrieval.polling_publisher import PollingParts, polling_publishers
 from mld.services.runtime import Runtime
 from mld.services.scheduler import Scheduler, SchedulerParts
+from mld.services.schemas.schema_registry import SchemaRegistry
 from mld.services.shards.lease_cleanup import LeaseCleanup
 from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd
@@ -59,15 +63,29 @@ if TYPE_CHECKING:
     from mld.model.credentials import CredentialChain
     from mld.model.lease import HeldLease, Lease
     from mld.model.stream import Stream
-    from mld.ports.aws import CloudWatch, DynamoDb, Kinesis
+    from mld.ports.aws import CloudWatch, DynamoDb, Glue, Kinesis
     from mld.ports.children import ChildLauncher
     from mld.ports.clock import Clock, IdSource
     from mld.ports.offload import Offload
+    from mld.ports.schemas import DecoderFactory, DefinitionFiles
     from mld.services.streams.stream_context import ContextFactory
 
 
 def _keep_memory() -> None:
     """Where no memory can be given back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaPorts:
+    """What a schema registry needs of the world.
+
+    Attributes:
+        decoders: None = payloads are passed on as they are.
+    """
+
+    glue: Glue
+    files: DefinitionFiles
+    decoders: DecoderFactory | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +95,7 @@ class Ports:
     Attributes:
         cloudwatch: None with ``metricsLevel=NONE``: then no client exists at all.
         pid: process id of the daemon.
+        schemas: None without ``glueSchemaRegistry.enabled``: then no client exists at all.
         release_memory: gives free memory back to the system, if there is a way.
         dropped_messages: log messages since the start that nobody took.
     """
@@ -90,6 +109,7 @@ class Ports:
     rng: random.Random
     offload: Offload
     pid: int
+    schemas: SchemaPorts | None = None
     release_memory: Callable[[], object] = _keep_memory
     dropped_messages: Callable[[], int] = int
 
@@ -275,6 +295,7 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
         cleanup=cleanup,
         launcher=ports.children,
         pid=ports.pid,
+        schemas=None if ports.schemas is None else _schema_registry(ports.schemas, runtime),
     )
     watchdog = LoopWatchdog(clock, metrics)
 
@@ -342,6 +363,10 @@ def _tracker_parts(
     )
 
 
+def _schema_registry(ports: SchemaPorts, runtime: Runtime) -> SchemaRegistry:
+    return SchemaRegistry(ports.glue, ports.files, ports.decoders, runtime)
+
+
 @dataclass(frozen=True, slots=True)
 class RealWorld:
     """Real ports, and what start-up asks about us.
@@ -407,6 +432,21 @@ def real_ports(config: Config) -> Iterator[RealWorld]:
                 control,
             )
 
+        schemas = None
+        if config.schemas.enabled:
+            decoders = Decoders() if config.schemas.decode else None
+            glue_pool = pool("schemas", clients.GLUE_THREADS)
+            glue = client(
+                config.aws.glue_credentials,
+                "AwsCredentialsProviderGlue",
+                clients.glue_settings(config),
+            )
+            files = SchemaFolder(glue_pool)
+            closing.callback(files.close)
+            schemas = SchemaPorts(
+                glue=BotocoreGlue(glue, glue_pool), files=files, decoders=decoders
+            )
+
         async def account() -> str:
             sts = client(None, "AwsCredentialsProvider", clients.sts_settings(config))
             return await clients.caller_account(sts, control)
@@ -423,6 +463,7 @@ def real_ports(config: Config) -> Iterator[RealWorld]:
             rng=random.Random(),
             offload=pool("convert", 1),
             pid=os.getpid(),
+            schemas=schemas,
             release_memory=return_free_memory,
             dropped_messages=dropped_messages,
         )

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Environment variable with the names, separated by commas.
 CAPABILITIES_VARIABLE: Final = "KCL_MLD_CAPABILITIES"
+#: Environment variable with the folder of the definitions of schemas; only where records have them.
+SCHEMAS_VARIABLE: Final = "KCL_MLD_SCHEMAS"
 #: All additions, by the name of their action.
 CAPABILITIES: Final = frozenset({"intent", "tick"})
 #: Shortest and longest tick, in seconds.

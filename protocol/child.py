@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
-from typing import TYPE_CHECKING, Protocol, assert_never
+from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
-from protocol.additions import capabilities, intent_in
+from protocol.additions import SCHEMAS_VARIABLE, capabilities, intent_in
 from protocol.child_connection import ChildConnection
 from protocol.events import NEED_DATA, ChildEvent, EndOfStream
 from protocol.messages import (
@@ -65,7 +66,12 @@ __all__ = [
     "ShutdownRequestedInput",
     "capabilities",
     "run",
+    "schema_definition",
 ]
+
+
+#: A UUID in lower case: no other name is ever looked for in the folder.
+_VERSION_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Readable(Protocol):
@@ -183,6 +189,32 @@ def _take_over(fd: int, replacement: int) -> int:
     private = os.dup(fd)
     os.dup2(replacement, fd)
     return private
+
+
+def schema_definition(
+    schema_version_id: str, environ: Mapping[str, str] | None = None
+) -> str | None:
+    """The definition of a record's schema, which never changes; keep what was made of it.
+
+    Args:
+        schema_version_id: of a record.
+        environ: says where the daemon keeps definitions; None = the environment of the process.
+
+    Returns: None where there is none: the record has no schema, or the daemon tells none.
+
+    Raises:
+        ValueError: it is not a version id.
+    """
+    if not _VERSION_ID.fullmatch(schema_version_id):
+        raise ValueError(f"not the id of a schema version: {schema_version_id!r}")
+    folder = (os.environ if environ is None else environ).get(SCHEMAS_VARIABLE)
+    if not folder:
+        return None
+    try:
+        with open(os.path.join(folder, schema_version_id), encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
 
 
 def _own_stdin() -> Readable:

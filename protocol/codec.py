@@ -73,7 +73,17 @@ def _record(record: Record) -> str:
         f',"sequenceNumber":{json_string(record.sequence_number)}'
         f',"approximateArrivalTimestamp":{_number(record.approximate_arrival_timestamp_ms)}'
         f',"subSequenceNumber":{_number(record.sub_sequence_number)}'
-        ',"action":"record"}'
+        f',"action":"record"{_schema(record)}}}'
+    )
+
+
+def _schema(record: Record) -> str:
+    if record.schema_version_id is None:
+        return ""
+    return (
+        f',"schemaVersionId":{json_string(record.schema_version_id)}'
+        f',"schemaName":{json_string(record.schema_name)}'
+        f',"dataFormat":{json_string(record.data_format)}'
     )
 
 
@@ -178,7 +188,14 @@ def _record_in(fields: object) -> Record:
         _string_in(fields, "sequenceNumber"),
         _long_in(fields, "approximateArrivalTimestamp"),
         _long_in(fields, "subSequenceNumber"),
+        *(_optional_in(fields, name) for name in ("schemaVersionId", "schemaName", "dataFormat")),
     )
+
+
+def _optional_in(fields: dict[str, Any], name: str) -> str | None:
+    """A text that may be there; what is none is a key of somebody else's, which is ignored."""
+    value = fields.get(name)
+    return value if isinstance(value, str) else None
 
 
 def _initialize_in(fields: dict[str, Any]) -> Initialize:

@@ -85,6 +85,10 @@ class Record:
         sequence_number: decimal digits; shared by all records of one KPL aggregate.
         approximate_arrival_timestamp_ms: epoch milliseconds, truncated.
         sub_sequence_number: index within a KPL aggregate, else 0.
+        schema_version_id: UUID of the schema's version; None, as the next two, unless the daemon
+            took the frame of a schema registry off. Not written while it is None.
+        schema_name: of the schema.
+        data_format: ``AVRO``, ``JSON`` or ``PROTOBUF``.
     """
 
     action: ClassVar[Action] = Action.RECORD
@@ -93,6 +97,9 @@ class Record:
     sequence_number: str | None
     approximate_arrival_timestamp_ms: int | None
     sub_sequence_number: int | None = 0
+    schema_version_id: str | None = None
+    schema_name: str | None = None
+    data_format: str | None = None
 
     @property
     def binary_data(self) -> bytes:

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from protocol.additions import CAPABILITIES_VARIABLE
+from protocol.additions import CAPABILITIES_VARIABLE, SCHEMAS_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,6 +36,7 @@ class ChildFacts:
         pid: process id of the daemon.
         announced: additions to the protocol that the daemon serves.
         answer_timeout_s: ``timeoutInSeconds``, or None.
+        schemas: folder with the definitions of schemas, or None.
         spark: the file's ``spark.*`` keys; may hold secrets.
     """
 
@@ -47,6 +48,7 @@ class ChildFacts:
     pid: int
     announced: frozenset[str] = frozenset()
     answer_timeout_s: float | None = None
+    schemas: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
     stream_arn: str | None = None
     stream_identifier: str | None = None
@@ -65,6 +67,8 @@ class ChildFacts:
             told[CAPABILITIES_VARIABLE] = ",".join(sorted(self.announced))
         if self.answer_timeout_s is not None:
             told["KCL_MLD_TIMEOUT_S"] = f"{self.answer_timeout_s:.15g}"
+        if self.schemas is not None:
+            told[SCHEMAS_VARIABLE] = self.schemas
         if self.spark:
             told["KCL_MLD_SPARK"] = json.dumps(dict(self.spark))
         if self.stream_identifier is not None:

@@ -1,8 +1,9 @@
 """From the records of a batch to the one line that the child reads.
 
-The order is Java's: expand aggregates, drop what the last checkpoint covers, find the largest
-position handed out, write the line. Data stays the base64 text that Kinesis sent; only what starts
-like a KPL aggregate is decoded.
+The order is Java's: expand aggregates, take off the frames of a schema registry if there is one,
+drop what the last checkpoint covers, find the largest position handed out, write the line. Data
+stays the base64 text that Kinesis sent; only what starts like a KPL aggregate or a frame is looked
+into.
 
 The line is byte-equal to what ``protocol.codec`` writes, and ten times faster: batches without
 aggregates and without anything to drop (almost all) are never looked at record by record in Python
@@ -15,18 +16,24 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from mld.decide.deaggregate import AggregateOutcome, deaggregate, is_aggregated_base64
+from mld.decide.line_record import LineRecord
+from mld.decide.schema_frame import may_have_frame
+from mld.decide.unframing import Unframed, unframe
 from mld.model.sequence import ExtendedSequenceNumber
 from mld.model.wire import MS_PER_S, arrival_ms, decode_records
 
 if TYPE_CHECKING:
+    from mld.decide.unframing import FailureCount, FailureKey
     from mld.model.record import Batch, KinesisRecord
+    from mld.model.schema import Catalogue
     from mld.model.shard import HashRange
 
 #: Base64 of the first 30 bits of the KPL magic; the sixth character is one of ``g`` to ``v``.
@@ -35,20 +42,9 @@ AGGREGATE_PREFIX = "84maw"
 _BEHIND_AGGREGATES = AGGREGATE_PREFIX[:-1] + chr(ord(AGGREGATE_PREFIX[-1]) + 1)
 
 
-class _LineRecord(msgspec.Struct, gc=False, rename="camel"):
-    """Field names (in camel case) and their order are those of the wire."""
-
-    data: str | None
-    partition_key: str | None
-    sequence_number: str
-    approximate_arrival_timestamp: int | None
-    sub_sequence_number: int = 0
-    action: str = "record"
-
-
 class _Line(msgspec.Struct, gc=False, rename="camel"):
     action: str
-    records: list[_LineRecord]
+    records: list[LineRecord]
     millis_behind_latest: int | None
 
 
@@ -70,6 +66,10 @@ class Delivery:
         data_bytes: payload of those.
         largest: largest position in the line, None without records.
         problems: what could not be expanded, one sentence each; the rest was delivered.
+        versions: ids of the schema versions of its records.
+        failures: records that stay framed, by why.
+        unknown: records by version id that must be looked up first. If there is any, nothing was
+            delivered, and the batch is as it was.
     """
 
     line: bytes | None
@@ -78,6 +78,9 @@ class Delivery:
     data_bytes: int = 0
     largest: ExtendedSequenceNumber | None = None
     problems: tuple[str, ...] = ()
+    versions: frozenset[str] = frozenset()
+    failures: dict[FailureKey, FailureCount] = field(default_factory=dict)
+    unknown: Counter[str] = field(default_factory=Counter)
 
     def pop_line(self) -> bytes | None:
         """The line, handed over so that it can be freed as soon as it is written."""
@@ -91,6 +94,7 @@ def deliver(
     hash_range: HashRange | None,
     *,
     even_if_empty: bool,
+    schemas: Catalogue | None = None,
 ) -> Delivery:
     """The line of one batch.
 
@@ -100,48 +104,64 @@ def deliver(
         hash_range: keys of the shard; aggregates that hold a record of another shard are dropped
             whole, because their producer sends those again. None = no such filter.
         even_if_empty: deliver a batch without records, too.
+        schemas: what is known of the versions of a schema registry; None = frames are left alone.
 
     Raises:
         MalformedData: the records cannot be read; nothing was delivered.
     """
+    untouched = None if schemas is None else batch.records
     records = decode_records(batch.take_records())
     millis_behind_latest = batch.millis_behind_latest
     if not records:
         return Delivery(_line([], millis_behind_latest) if even_if_empty else None)
     payloads = list(map(_data_of, records))
     is_plain = None not in payloads and not _has_aggregate(payloads)
+    if is_plain and schemas is not None and not may_have_frame(payloads):
+        schemas = None
     problems: list[str] = []
-    if is_plain and _position(records[0].sequence_number) > checkpoint:
+    unframed = Unframed([])
+    if is_plain and schemas is None and _position(records[0].sequence_number) > checkpoint:
         lines = _plain_lines(records)
         total, data_bytes = len(records), _payload_bytes(payloads)
     else:
-        expanded = [line for record in records for line in _expand(record, hash_range, problems)]
+        expanded = (
+            _plain_lines(records)
+            if is_plain
+            else [line for record in records for line in _expand(record, hash_range, problems)]
+        )
+        if schemas is not None:
+            unframed = unframe(expanded, schemas)
+            if unframed.unknown:
+                batch.records = untouched
+                return Delivery(None, unknown=unframed.unknown)
+            expanded = unframed.lines
         total = len(expanded)
         lines = _behind(checkpoint, expanded)
         data_bytes = _payload_bytes([payload for payload in map(_data_of, lines) if payload])
-    del records, payloads
-    if not lines and not even_if_empty:
-        return Delivery(None, records=total, problems=tuple(problems))
-    largest = max(map(_position_of, _ends(lines)), default=None)
-    return Delivery(
-        _line(lines, millis_behind_latest),
+    del records, payloads, untouched
+    delivery = Delivery(
+        None,
         records=total,
-        kept=len(lines),
-        data_bytes=data_bytes,
-        largest=largest,
         problems=tuple(problems),
+        versions=unframed.versions,
+        failures=unframed.failures,
     )
+    if lines or even_if_empty:
+        delivery.line = _line(lines, millis_behind_latest)
+        delivery.kept, delivery.data_bytes = len(lines), data_bytes
+        delivery.largest = max(map(_position_of, _ends(lines)), default=None)
+    return delivery
 
 
 def _position(sequence_number: str, sub_sequence_number: int = 0) -> ExtendedSequenceNumber:
     return ExtendedSequenceNumber(sequence_number, sub_sequence_number)
 
 
-def _position_of(line: _LineRecord) -> ExtendedSequenceNumber:
+def _position_of(line: LineRecord) -> ExtendedSequenceNumber:
     return _position(line.sequence_number, line.sub_sequence_number)
 
 
-def _behind(checkpoint: ExtendedSequenceNumber, lines: list[_LineRecord]) -> list[_LineRecord]:
+def _behind(checkpoint: ExtendedSequenceNumber, lines: list[LineRecord]) -> list[LineRecord]:
     """What follows the checkpoint; Kinesis delivers in order, so only the beginning is compared."""
     done = 0
     while done < len(lines) and _position_of(lines[done]) <= checkpoint:
@@ -149,16 +169,16 @@ def _behind(checkpoint: ExtendedSequenceNumber, lines: list[_LineRecord]) -> lis
     return lines[done:] if done else lines
 
 
-def _ends(lines: list[_LineRecord]) -> list[_LineRecord]:
+def _ends(lines: list[LineRecord]) -> list[LineRecord]:
     """Kinesis delivers in order: the first or, always in truth, the last record is the largest."""
     return [lines[0], lines[-1]] if lines else []
 
 
-def _plain_lines(records: list[KinesisRecord]) -> list[_LineRecord]:
+def _plain_lines(records: list[KinesisRecord]) -> list[LineRecord]:
     """As :func:`_plain` for all, without a call each."""
     try:
         return [
-            _LineRecord(
+            LineRecord(
                 record.data,
                 record.partition_key,
                 record.sequence_number,
@@ -170,8 +190,8 @@ def _plain_lines(records: list[KinesisRecord]) -> list[_LineRecord]:
         return list(map(_plain, records))
 
 
-def _plain(record: KinesisRecord) -> _LineRecord:
-    return _LineRecord(
+def _plain(record: KinesisRecord) -> LineRecord:
+    return LineRecord(
         record.data,
         record.partition_key,
         record.sequence_number,
@@ -194,7 +214,7 @@ def _payload_bytes(payloads: list[str]) -> int:
 
 def _expand(
     record: KinesisRecord, hash_range: HashRange | None, problems: list[str]
-) -> list[_LineRecord]:
+) -> list[LineRecord]:
     """The user records of one Kinesis record."""
     plain = _plain(record)
     data = _decoded(record.data)
@@ -206,7 +226,7 @@ def _expand(
     if result.outcome is AggregateOutcome.RAW:
         return [plain]
     return [
-        _LineRecord(
+        LineRecord(
             b64encode(user.data).decode(),
             user.partition_key,
             plain.sequence_number,
@@ -227,7 +247,7 @@ def _decoded(data: str | None) -> bytes | None:
         return None
 
 
-def _line(lines: list[_LineRecord], millis_behind_latest: int | None) -> bytes:
+def _line(lines: list[LineRecord], millis_behind_latest: int | None) -> bytes:
     line = _Line("processRecords", lines, millis_behind_latest)
     encoded = _ENCODER.encode_lines([line])
     # Jackson writes the hex digits of escapes in upper case. This is where the two can differ.

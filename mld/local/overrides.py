@@ -19,13 +19,15 @@ _REPLACED = frozenset(
         "awscredentialsprovider",
         "awscredentialsproviderdynamodb",
         "awscredentialsprovidercloudwatch",
+        "awscredentialsproviderglue",
         "regionname",
         "kinesisendpoint",
         "dynamodbendpoint",
         "cloudwatchendpoint",
+        "glueendpoint",
     }
 )
-_REPLACED_PREFIXES = ("kinesisclient.", "dynamodbclient.", "cloudwatchclient.")
+_REPLACED_PREFIXES = ("kinesisclient.", "dynamodbclient.", "cloudwatchclient.", "glueclient.")
 _PLAIN = re.compile(r"[^A-Za-z0-9._/-]")
 _ARN = re.compile(r"arn:[^:]+:kinesis:([a-z0-9-]+):(\d{12}):stream/([^/]+)")
 _DEFAULT_REGION = "us-east-1"

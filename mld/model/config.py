@@ -65,6 +65,7 @@ class AwsConfig:
         cloudwatch_credentials: chain for CloudWatch, or None.
         kinesis_endpoint: URL or None; likewise the next two.
         dynamodb_region: region of one client where it differs; likewise the next.
+        glue_credentials: chain for Glue, or None; likewise its endpoint and region.
         use_fips: None = botocore's own setting.
     """
 
@@ -77,6 +78,9 @@ class AwsConfig:
     kinesis_region: str | None = None
     dynamodb_region: str | None = None
     cloudwatch_region: str | None = None
+    glue_credentials: CredentialChain | None = None
+    glue_endpoint: str | None = None
+    glue_region: str | None = None
     use_fips: bool | None = None
     use_dualstack: bool | None = None
 
@@ -243,6 +247,19 @@ class MetricsConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaConfig:
+    """The Glue Schema Registry.
+
+    Attributes:
+        enabled: frames are taken off and schemas looked up.
+        decode: payloads become JSON text, where their format is decoded here.
+    """
+
+    enabled: bool = False
+    decode: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """Everything that the daemon was told.
 
@@ -266,6 +283,7 @@ class Config:
     shards: ShardConfig = field(default_factory=ShardConfig)
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    schemas: SchemaConfig = field(default_factory=SchemaConfig)
     shutdown_grace_s: float = 20.0
     client_version_config: str = "CLIENT_VERSION_CONFIG_3X"
     processing_language: str | None = None

@@ -21,7 +21,13 @@ from mld.model.config import (
 )
 from mld.model.config_keys import KEYS
 from mld.model.config_plausible import check_plausible
-from mld.model.config_sections import leases_of, metrics_of, retrieval_of, shards_of
+from mld.model.config_sections import (
+    leases_of,
+    metrics_of,
+    retrieval_of,
+    schemas_of,
+    shards_of,
+)
 from mld.model.config_streams import stream_of, streams_of
 from mld.model.credentials import CredentialChain, parse_chain, supported_names
 from mld.model.findings import Finding, Severity
@@ -118,6 +124,7 @@ def _assemble(settings: Settings, worker_id: str) -> Config:
         shards=shards_of(settings),
         retrieval=retrieval_of(settings),
         metrics=metrics_of(settings),
+        schemas=schemas_of(settings),
         shutdown_grace_s=settings.seconds("shutdownGraceMillis"),
         client_version_config=str(settings.value("clientVersionConfig")),
         processing_language=settings.text("processingLanguage") or None,
@@ -203,6 +210,9 @@ def _aws(settings: Settings, stream: StreamConfig) -> AwsConfig:
         kinesis_region=kinesis_region,
         dynamodb_region=settings.text("dynamoDbClient.region"),
         cloudwatch_region=settings.text("cloudWatchClient.region"),
+        glue_credentials=_chain(settings, "AwsCredentialsProviderGlue"),
+        glue_endpoint=settings.text("glueEndpoint"),
+        glue_region=settings.text("glueClient.region"),
         use_fips=_client_flag(settings, "fipsEnabled"),
         use_dualstack=_client_flag(settings, "dualstackEnabled"),
     )

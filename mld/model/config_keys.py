@@ -79,6 +79,14 @@ CREDENTIAL_KEYS = (
     "AwsCredentialsProvider",
     "AwsCredentialsProviderDynamoDB",
     "AwsCredentialsProviderCloudWatch",
+    "AwsCredentialsProviderGlue",
+)
+#: Mean nothing unless ``glueSchemaRegistry.enabled``.
+GLUE_KEYS = (
+    "glueSchemaRegistry.mode",
+    "glueEndpoint",
+    "glueClient.region",
+    "AwsCredentialsProviderGlue",
 )
 #: Any of these makes ``retrievalMode=DEFAULT`` poll.
 POLLING_KEYS = (
@@ -188,6 +196,12 @@ _EFFECTIVE = (
     _own("orphanedStreamInitialPositionInStream", Kind.ENUM, "LATEST", "where new shards start whose stream has leases but is not in `streams`", ("LATEST", "TRIM_HORIZON")),
     Key("initializeMessageExtras", Kind.B1, default=True, doc="name the stream in the child's `initialize` message; multi-stream only", own=True),
     _own("streamArnAddressing", Kind.ENUM, "name", "arn = read the stream of streamArn even where Java would read another", ("name", "arn")),
+    _own("glueSchemaRegistry.enabled", Kind.ENUM, "false", "take off the frames of the Glue Schema Registry", ("true", "false")),
+    _own("glueSchemaRegistry.mode", Kind.ENUM, "pass", "pass = payloads as they were written, decode = Avro and JSON as JSON text",
+         ("pass", "decode")),
+    Key("AwsCredentialsProviderGlue", Kind.CREDENTIALS, None, "credentials for Glue", own=True),
+    Key("glueEndpoint", Kind.URL, None, "URL to use for Glue", own=True),
+    Key("glueClient.region", Kind.REGION, None, "region of Glue alone", own=True),
     _own("childFailurePolicy", Kind.ENUM, "exit", "what a failed child does: end the daemon, or restart for its shard", ("exit", "restart")),
     _own("childRestartBackoffMillis", Kind.STRICT_LONG, 1_000, "pause before the first restart of a child; doubles up to a minute"),
     _own("childRestartMaxAttempts", Kind.STRICT_INT, 10, "restarts of one shard without progress before the daemon gives up"),

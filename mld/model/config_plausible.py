@@ -31,7 +31,7 @@ _ROLE = re.compile(r"arn:aws[^:]*:iam::(\d{12}):role/\S+")
 _SESSION = re.compile(r"[\w+=,.@-]{2,64}", re.ASCII)
 _CONSUMER = re.compile(r"(arn:aws[^:]*:kinesis:.+:stream/[^/]+)/consumer/.+")
 _AWS_HOST = re.compile(
-    r"(?:.+\.)?(?P<service>kinesis|dynamodb|monitoring|sts)(?:-fips)?\.(?P<region>[a-z]+(?:-[a-z]+)+-\d+)"
+    r"(?:.+\.)?(?P<service>kinesis|dynamodb|monitoring|sts|glue)(?:-fips)?\.(?P<region>[a-z]+(?:-[a-z]+)+-\d+)"
     r"\.(?:vpce\.)?(?:amazonaws\.com(?:\.cn)?|api\.aws)"
 )
 #: Endpoint -> service in its host name, and the client whose region it must have.
@@ -39,6 +39,7 @@ _ENDPOINTS = {
     "kinesisEndpoint": ("kinesis", "kinesisClient.region"),
     "dynamoDBEndpoint": ("dynamodb", "dynamoDbClient.region"),
     "cloudWatchEndpoint": ("monitoring", "cloudWatchClient.region"),
+    "glueEndpoint": ("glue", "glueClient.region"),
 }
 
 
@@ -131,6 +132,7 @@ def _check_roles(settings: Settings, config: Config) -> None:
         "AwsCredentialsProvider": config.aws.kinesis_credentials,
         "AwsCredentialsProviderDynamoDB": config.aws.dynamodb_credentials,
         "AwsCredentialsProviderCloudWatch": config.aws.cloudwatch_credentials,
+        "AwsCredentialsProviderGlue": config.aws.glue_credentials,
     }
     for name, chain in chains.items():
         for step in chain.steps if chain else ():

@@ -1,12 +1,19 @@
-"""Leases, shards, retrieval and metrics: sections of the configuration that share no property."""
+"""Leases, shards, retrieval, metrics and schemas: sections of the configuration that share no property."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.model.config import LeaseConfig, MetricsConfig, RetrievalConfig, RetrievalMode, ShardConfig
+from mld.model.config import (
+    LeaseConfig,
+    MetricsConfig,
+    RetrievalConfig,
+    RetrievalMode,
+    SchemaConfig,
+    ShardConfig,
+)
 from mld.model.config_checks import check_table_name, check_words
-from mld.model.config_keys import POLLING_KEYS
+from mld.model.config_keys import GLUE_KEYS, POLLING_KEYS
 from mld.model.findings import Problem, Severity
 
 if TYPE_CHECKING:
@@ -127,4 +134,16 @@ def metrics_of(settings: Settings) -> MetricsConfig:
         enabled_dimensions=check_words(settings),
         buffer_s=settings.seconds("metricsBufferTimeMillis"),
         max_queue=settings.number("metricsMaxQueueSize"),
+    )
+
+
+def schemas_of(settings: Settings) -> SchemaConfig:
+    """The schema registry; reports what means nothing while it is switched off."""
+    enabled = settings.value("glueSchemaRegistry.enabled") == "true"
+    for name in GLUE_KEYS:
+        if settings[name].is_set and not enabled:
+            advice = "write glueSchemaRegistry.enabled = true, or remove the line"
+            settings.warn(name, "has no effect while the schema registry is not enabled", advice)
+    return SchemaConfig(
+        enabled=enabled, decode=settings.value("glueSchemaRegistry.mode") == "decode"
     )

@@ -148,6 +148,12 @@ class Kinesis(Protocol):
         ...
 
 
+class Glue(Protocol):
+    """Reading schemas."""
+
+    async def get_schema_version(self, **request: Any) -> dict[str, Any]: ...
+
+
 class CloudWatch(Protocol):
     """Publishing metrics."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -398,6 +399,22 @@ def test_a_client_is_made_for_each_service_that_is_used(made, level, services):
         assert world.region == "us-east-1"
         assert isinstance(world.ports.cloudwatch, BotocoreCloudWatch | None)
         assert (world.ports.cloudwatch is None) is (level == "NONE")
+
+
+@pytest.mark.parametrize("mode", ["pass", "decode"])
+def test_a_schema_registry_is_there_only_where_it_is_enabled(made, mode):
+    with app.real_ports(config()) as world:
+        assert world.ports.schemas is None
+        assert "glue" not in made
+    on = {"glueSchemaRegistry.enabled": "true", "glueSchemaRegistry.mode": mode}
+    with app.real_ports(config(**on)) as world:
+        schemas = world.ports.schemas
+        assert schemas is not None
+        assert "glue" in made
+        assert (schemas.decoders is None) == (mode == "pass")
+        folder = Path(schemas.files.folder)
+        assert folder.is_dir()
+    assert not folder.exists()
 
 
 def test_the_account_is_asked_for_only_when_it_is_needed(made, environment):

@@ -73,7 +73,7 @@ def test_every_reason_of_readyz_and_every_field_of_leases_is_a_row():
 
 
 def test_every_action_that_is_asked_of_aws_is_among_the_permissions():
-    ports = (aws.DynamoDb, aws.Kinesis, aws.CloudWatch)
+    ports = (aws.DynamoDb, aws.Kinesis, aws.CloudWatch, aws.Glue)
     actions = {name for port in ports for name in vars(port) if not name.startswith("_")}
     named = set(page("docs/operations.md").inline_code)
     assert actions
@@ -242,6 +242,7 @@ NOT_KEYS = (
     | {"partitionKey", "explicitHashKey", "checkpointOwner", "kclMldIntent"}
     | {"dictConfig", "groupBy", "kclMldMoving", "leaseCounter", "maxAge"}
     | {"leaseKey", "shardId", "parentShardId", "childShardIds", "streamIdentifier"}
+    | {"schemaVersionId", "schemaName", "dataFormat"}
 )
 
 

@@ -6,7 +6,7 @@ boto3 is never imported: it costs 50 ms and 3 MiB at every start and adds nothin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from botocore import UNSIGNED, exceptions as boto
@@ -140,6 +140,7 @@ async def caller_account(client: BaseClient, pool: CallPool) -> str:
 LEASE_THREADS = 8
 CONTROL_THREADS = 4
 RETRIEVAL_THREADS = 64
+GLUE_THREADS = 4
 
 
 def kinesis_settings(config: Config) -> ClientSettings:
@@ -177,6 +178,12 @@ def cloudwatch_settings(config: Config) -> ClientSettings:
     return _control_settings(
         config, "cloudwatch", config.aws.cloudwatch_region, config.aws.cloudwatch_endpoint
     )
+
+
+def glue_settings(config: Config) -> ClientSettings:
+    """Settings of the Glue client: connecting plus reading end before a record is let go."""
+    settings = _control_settings(config, "glue", config.aws.glue_region, config.aws.glue_endpoint)
+    return replace(settings, threads=GLUE_THREADS, connect_timeout_s=2.0, read_timeout_s=3.0)
 
 
 def sts_settings(config: Config) -> ClientSettings:

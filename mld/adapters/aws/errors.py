@@ -66,6 +66,7 @@ _CREDENTIALS_REFUSED = frozenset(
 )
 
 _BY_CODE: dict[str, type[errors.ServiceError]] = {
+    "EntityNotFoundException": errors.NotFound,
     "ExpiredIteratorException": errors.ExpiredIterator,
     "InvalidArgumentException": errors.InvalidArgument,
     "LimitExceededException": errors.LimitExceeded,

@@ -136,9 +136,12 @@ class BatchFeed:
         )
         for problem in delivery.problems:
             log.error("%s: %s", context.shard_id, problem)
+        if self._parts.schemas is not None and delivery.failures:
+            self._parts.schemas.report(context.shard_id, delivery.failures)
         if context.current() is None:
             return  # it lapsed while other shards were converted, or this process was frozen
         context.metrics.delivered(delivery.records, delivery.data_bytes)
+        context.metrics.stayed_framed(sum(one.count for one in delivery.failures.values()))
         self._parts.tally.records += delivery.records
         context.checkpointer.delivered(delivery.largest)
         line = delivery.pop_line()

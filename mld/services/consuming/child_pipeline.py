@@ -77,6 +77,7 @@ def _facts(lease: Lease, parts: ConsumerParts, stream: Stream) -> ChildFacts:
         pid=parts.pid,
         announced=CAPABILITIES,
         answer_timeout_s=config.child.answer_timeout_s,
+        schemas=None if parts.schemas is None else parts.schemas.files.folder,
         spark=config.spark,
         stream_arn=stream.arn,
         stream_identifier=stream.identifier,

@@ -67,3 +67,8 @@ class ConsumerMetrics:
         self._metrics.add(
             _PROCESS, "DataBytesProcessed", data_bytes, unit=Unit.BYTES, shard_id=shard
         )
+
+    def stayed_framed(self, records: int) -> None:
+        """Report records whose frame could not be taken off; nothing while there is none."""
+        if records:
+            self._metrics.add(_PROCESS, "SchemaFailures", records, shard_id=self._shard_id)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mld.ports.children import ChildLauncher
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.runtime import Runtime
+    from mld.services.schemas.schema_registry import SchemaRegistry
     from mld.services.shards.lease_cleanup import LeaseCleanup
     from mld.services.shards.shard_end import ShardEnd
     from mld.services.streams.stream_context import StreamRegistry
@@ -45,6 +46,7 @@ class ConsumerParts:
     Attributes:
         streams: finds the stream of a lease.
         pid: process id of the daemon, for children that outlive it if they don't look.
+        schemas: the schema registry; None = frames are left alone.
         lines: made here, because large conversions of all shards wait for each other in it.
         latest_starts: by lease key, the row's count of owner switches and when this process began
             to read at LATEST (epoch seconds). A child that is started again, or a lapsed lease that
@@ -61,11 +63,14 @@ class ConsumerParts:
     cleanup: LeaseCleanup
     launcher: ChildLauncher
     pid: int
+    schemas: SchemaRegistry | None = None
     lines: LineWriter = field(init=False)
     latest_starts: dict[str, tuple[int, float]] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
 
     def __post_init__(self) -> None:
         self.lines = LineWriter(
-            self.runtime.offload, even_if_empty=self.config.retrieval.call_even_if_empty
+            self.runtime.offload,
+            even_if_empty=self.config.retrieval.call_even_if_empty,
+            schemas=self.schemas,
         )

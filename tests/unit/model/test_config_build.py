@@ -646,3 +646,79 @@ def test_a_finding_reads_like_a_compilers():
 def test_a_broken_escape_ends_the_reading():
     with pytest.raises(ConfigError, match=r"^f:6: Malformed"):
         built("x = \\u12")
+
+
+# --- schemas
+
+
+@pytest.mark.parametrize(
+    ("lines", "enabled", "decode"),
+    [
+        ((), False, False),
+        (("glueSchemaRegistry.enabled = false",), False, False),
+        (("glueSchemaRegistry.enabled = true",), True, False),
+        (("glueSchemaRegistry.enabled = TRUE", "glueSchemaRegistry.mode = pass"), True, False),
+        (("glueSchemaRegistry.enabled = true", "glueSchemaRegistry.mode = Decode"), True, True),
+    ],
+)
+def test_the_schema_registry_is_off_unless_it_is_switched_on(lines, enabled, decode):
+    result = built(*lines)
+    schemas = result.require().schemas
+    assert (schemas.enabled, schemas.decode) == (enabled, decode)
+    assert warnings(result) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["glueSchemaRegistry.enabled = yes", "glueSchemaRegistry.mode = avro", "glueEndpoint = x"],
+)
+def test_a_wrong_value_of_the_schema_registry_is_an_error(line):
+    (finding,) = [f for f in built(line).findings if f.severity is Severity.ERROR]
+    assert finding.key == line.partition(" ")[0]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "glueSchemaRegistry.mode = decode",
+        "glueEndpoint = http://localhost:1",
+        "glueClient.region = eu-west-1",
+        "AwsCredentialsProviderGlue = ProfileCredentialsProvider|glue",
+    ],
+)
+def test_what_has_no_effect_without_the_schema_registry_is_told(line):
+    (finding,) = [f for f in built(line).findings if f.severity is Severity.WARNING]
+    assert finding.key == line.partition(" ")[0]
+    assert "not enabled" in finding.text
+    assert warnings(built(line, "glueSchemaRegistry.enabled = true")) == []
+
+
+def test_glue_has_endpoint_region_and_credentials_of_its_own():
+    aws = config(
+        "glueSchemaRegistry.enabled = true",
+        "glueEndpoint = http://localhost:1",
+        "glueClient.region = eu-west-1",
+        "AwsCredentialsProviderGlue = ProfileCredentialsProvider|glue",
+    ).aws
+    assert (aws.glue_endpoint, aws.glue_region) == ("http://localhost:1", "eu-west-1")
+    assert aws.glue_credentials is not None
+    assert aws.glue_credentials.steps[0].profile == "glue"
+    wrong = built(
+        "glueSchemaRegistry.enabled = true",
+        "glueEndpoint = https://kinesis.us-east-1.amazonaws.com",
+    )
+    assert errors(wrong) == ["is an endpoint of kinesis, not of glue"]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("glueSchemaRegistry.Enabled", "glueSchemaRegistry.enabled"),
+        ("schemaRegistry.enabled", None),
+        ("glueSchemaRegistryEnabled", "glueSchemaRegistry.enabled"),
+    ],
+)
+def test_a_misspelt_key_of_the_schema_registry_is_told(name, meant):
+    (finding,) = built(f"{name} = true").findings
+    assert finding.severity is Severity.WARNING
+    assert meant is None or f"did you mean {meant}?" in finding.suggestion

@@ -214,3 +214,24 @@ def test_a_broken_payload_or_time_is_the_daemons_fault():
 
 def test_messages_can_be_keys():
     assert len({Initialize("s", "1", 0, {"a": 1}), LeaseLost(), LeaseLost()}) == 2
+
+
+VERSION = "b7b4a7f0-9c96-4e4a-a687-fb5de9ef0c63"
+
+
+def test_a_record_with_a_schema_has_flat_keys_and_one_without_has_none():
+    record = Record("aGk=", "pk", "200", 1, 0, VERSION, 'or"ders', "AVRO")
+    line = encode(ProcessRecords((record, RECORD), 0))
+    assert (
+        b'"action":"record","schemaVersionId":"b7b4a7f0-9c96-4e4a-a687-fb5de9ef0c63",'
+        b'"schemaName":"or\\"ders","dataFormat":"AVRO"},{"data"'
+    ) in line
+    assert line.count(b"schemaName") == 1
+    assert decode_from_daemon(line) == ProcessRecords((record, RECORD), 0)
+
+
+def test_keys_of_a_schema_that_are_no_texts_are_somebody_elses():
+    line = encode(ProcessRecords((RECORD,), 0)).replace(
+        b'"action":"record"', b'"schemaName":{"a":1}'
+    )
+    assert decode_from_daemon(line) == ProcessRecords((RECORD,), 0)

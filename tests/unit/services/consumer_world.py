@@ -45,6 +45,8 @@ from tests.fakes.dynamodb_model import DynamoDbModel
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mld.services.schemas.schema_registry import SchemaRegistry
+
 STREAM = Stream(name="orders")
 FIRST = "shardId-000000000000"
 
@@ -84,6 +86,7 @@ class World:
         child: dict[str, Any] | None = None,
         retrieval: dict[str, Any] | None = None,
         spark: dict[str, str] | None = None,
+        schemas: Callable[[Runtime], SchemaRegistry] | None = None,
         budget_bytes: int = 48 * 2**20,
     ) -> None:
         self.clock = LoopClock()
@@ -157,6 +160,7 @@ class World:
             cleanup=self.cleanup,
             launcher=self.children,
             pid=4711,
+            schemas=None if schemas is None else schemas(self.runtime),
         )
 
     def publish_to(self, runtime: Runtime) -> None:

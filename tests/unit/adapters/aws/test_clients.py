@@ -32,6 +32,7 @@ from mld.model.config import (
     StreamConfig,
 )
 from mld.model.credentials import CredentialChain
+from mld.services.schemas.schema_registry import CALL_S, CALLS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -512,6 +513,10 @@ def test_each_client_gets_its_region_endpoint_and_time_outs() -> None:
         None,
     )
     assert {kinesis.use_fips, dynamodb.use_fips} == {True}
+    glue = clients.glue_settings(CONFIG)
+    assert (glue.service, glue.region, glue.endpoint) == ("glue", "eu-west-1", None)
+    assert glue.connect_timeout_s + glue.read_timeout_s <= CALL_S
+    assert glue.threads == CALLS
     assert kinesis.agent == "python/3.11x"
 
 

@@ -1,0 +1,1 @@
+"""Schemas on this machine: files of their definitions, decoders of what they describe."""

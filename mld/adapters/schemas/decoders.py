@@ -1,0 +1,154 @@
+"""Payloads -> JSON text, in a form that programs of any language read without knowing Avro.
+
+========================================  =======================================================
+Avro                                      JSON
+========================================  =======================================================
+null, boolean, int, long, string, enum    as they are; a long keeps all its digits
+float, double                             number; null for NaN and the infinities
+bytes, fixed                              base64 text
+union                                     the value alone, without the name of its type
+record, map                               object
+array                                     array
+decimal                                   text of all digits: ``"12.340"``
+date, time-millis, time-micros            ``"2024-02-29"``, ``"13:37:00.250000"``
+timestamp-millis, -micros, -nanos         RFC 3339 in UTC: ``"2024-02-29T13:37:00.250000Z"``
+local-timestamp-…                         the same without the ``Z``
+uuid                                      text
+duration                                  ISO 8601: ``"P1M2DT0.003S"``
+========================================  =======================================================
+
+A payload of JSON is checked to be JSON and stays as it is, byte for byte.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mld.decide.avro_shape import MOST_DIGITS, safe_schema
+from mld.errors import ConfigError
+from mld.model.schema import SchemaVersion, Undecodable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mld.model.schema import Decode
+
+_EXTRA = "pip install 'kcl-mld[schemas]'"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ENCODE = msgspec.json.Encoder().encode
+_ANY_JSON = msgspec.json.Decoder()
+
+
+class Decoders:
+    """The port :class:`mld.ports.schemas.DecoderFactory`.
+
+    Raises:
+        ConfigError: the package fastavro is missing.
+    """
+
+    def __init__(self) -> None:
+        try:
+            import fastavro.read  # noqa: PLC0415 - of an extra, and 20 ms for those who don't decode
+        except ImportError:
+            raise ConfigError(
+                f"decode needs the package fastavro: {_EXTRA}", key="glueSchemaRegistry.mode"
+            ) from None
+        self._parse = fastavro.parse_schema
+        self._read = fastavro.schemaless_reader
+        # The library's way to read a logical type that it does not know.
+        fastavro.read.LOGICAL_READERS.update(_LOGICAL_READERS)
+
+    def __call__(self, version: SchemaVersion) -> Decode | None:
+        """See the port; any format but Avro and JSON is passed on as it is.
+
+        Raises:
+            Undecodable: the definition is no Avro schema, or one whose payloads might hurt.
+        """
+        if version.data_format == "JSON":
+            return _checked_json
+        if version.data_format != "AVRO":
+            return None
+        try:
+            schema = self._parse(safe_schema(json.loads(version.definition)))
+        except Undecodable:
+            raise
+        except Exception as error:
+            raise Undecodable(f"not an Avro schema: {type(error).__name__}") from error
+        return partial(self._avro, schema)
+
+    def _avro(self, schema: Any, payload: bytes) -> bytes:
+        stream = io.BytesIO(payload)
+        try:
+            encoded = _ENCODE(self._read(stream, schema, None))
+        except Exception as error:  # noqa: BLE001 - the library lets all kinds through
+            # Only the kind: the message may have a part of the payload.
+            raise Undecodable(type(error).__name__) from None
+        if stream.tell() != len(payload):
+            raise Undecodable("there is more than one value of the schema in it")
+        return encoded
+
+
+def _checked_json(payload: bytes) -> bytes:
+    try:
+        _ANY_JSON.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        _check_slowly(payload)
+    return payload
+
+
+def _check_slowly(payload: bytes) -> None:
+    """The fast parser refuses numbers beyond a double, which are JSON all the same."""
+    try:
+        json.loads(payload.decode(), parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise Undecodable("not JSON") from None
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(name)
+
+
+def _decimal(data: bytes, schema: Any, _reader: Any = None) -> str:
+    precision, scale = schema["precision"], schema.get("scale", 0)
+    if len(data) > MOST_DIGITS:  # making digits of a number takes the square of its length
+        raise ValueError("longer than its precision")
+    unscaled = int.from_bytes(data, "big", signed=True)
+    digits = str(abs(unscaled))
+    if len(digits) > precision:
+        raise ValueError("longer than its precision")
+    sign = "-" if unscaled < 0 else ""
+    if not scale:
+        return sign + digits
+    digits = digits.zfill(scale + 1)
+    return f"{sign}{digits[:-scale]}.{digits[-scale:]}"
+
+
+def _duration(data: bytes, _schema: Any, _reader: Any = None) -> str:
+    months, days, millis = (int.from_bytes(data[at : at + 4], "little") for at in (0, 4, 8))
+    seconds, rest = divmod(millis, 1000)
+    return f"P{months}M{days}DT{seconds}.{rest:03}S"
+
+
+def _nanos(value: int, _schema: Any, _reader: Any = None) -> str:
+    seconds, nanos = divmod(value, 10**9)
+    moment = _EPOCH + timedelta(seconds=seconds)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{nanos:09}"
+
+
+def _utc_nanos(value: int, schema: Any, reader: Any = None) -> str:
+    return _nanos(value, schema, reader) + "Z"
+
+
+_LOGICAL_READERS: dict[str, Callable[[Any, Any, Any], str]] = {
+    "bytes-kcl-mld-decimal": _decimal,
+    "fixed-kcl-mld-decimal": _decimal,
+    "fixed-kcl-mld-duration": _duration,
+    "long-kcl-mld-timestamp-nanos": _utc_nanos,
+    "long-kcl-mld-local-timestamp-nanos": _nanos,
+}
