@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mld.spark.parquet.reading import read_chain
     from mld.spark.pipeline import SparkRecordProcessor
     from mld.spark.registration import run
+    from protocol.child import schema_definition
 
 __all__ = [
     "BatchContext",
@@ -33,6 +34,7 @@ __all__ = [
     "compact",
     "read_chain",
     "run",
+    "schema_definition",
 ]
 
 _HOMES = {
@@ -42,6 +44,7 @@ _HOMES = {
     "compact": "mld.spark.parquet.compaction",
     "read_chain": "mld.spark.parquet.reading",
     "run": "mld.spark.registration",
+    "schema_definition": "protocol.child",
 }
 
 

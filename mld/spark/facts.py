@@ -17,6 +17,7 @@ from mld.model.properties import last_of_each, parse
 from mld.spark.config import from_environment
 from mld.spark.errors import SparkConfigError
 from mld.spark.keep_alive import TIMEOUT_KEY, interval_s
+from protocol.additions import SCHEMAS_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,6 +37,7 @@ class Facts:
         worker_id: of the daemon; "" under a daemon that doesn't tell.
         capabilities: what the daemon can do beyond the protocol: ``intent``, ``tick``.
         shard_id: of the child; None under a daemon that tells it in ``initialize`` only.
+        has_schemas: the daemon has a schema registry.
         keep_alive_s: how often a keep-alive is due while a status is withheld, in s.
     """
 
@@ -45,6 +47,7 @@ class Facts:
     capabilities: frozenset[str] = frozenset()
     shard_id: str | None = None
     keep_alive_s: float = 1.0
+    has_schemas: bool = False
 
     @classmethod
     def gather(cls, environ: Mapping[str, str], properties: Mapping[str, str]) -> Self:
@@ -73,6 +76,7 @@ class Facts:
             frozenset(word.strip() for word in words if word.strip()),
             environ.get("KCL_SHARD_ID") or None,
             interval_s(environ, properties.get(TIMEOUT_KEY)),
+            SCHEMAS_VARIABLE in environ,
         )
 
     def of_child(self, environ: Mapping[str, str]) -> Facts:

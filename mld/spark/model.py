@@ -100,6 +100,14 @@ class WriteIntent:
     app_id: str
 
 
+class RowSchema(NamedTuple):
+    """What a daemon with a schema registry says of a record whose frame it took off."""
+
+    version_id: str
+    name: str | None
+    data_format: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One user record as the child received it; ``data`` is decoded from base64."""
@@ -108,6 +116,7 @@ class Row:
     partition_key: str
     data: bytes
     arrival_ms: int | None
+    schema: RowSchema | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ class SparkService:
         uses_store = self._sink.uses_intents
         self._intents = make_intent_store(config, facts.application) if uses_store else None
         handoff = Inline() if scratch is None else LocalFiles(scratch)
-        planner = Planner(pipeline, config, handoff)
+        planner = Planner(pipeline, config, handoff, with_schemas=facts.has_schemas)
         planner.decoder(self._sessions.get())  # a wrong schema is told before a shard begins
         self._engine = Engine(self._sessions, self._sink, pipeline, config, planner=planner)
 

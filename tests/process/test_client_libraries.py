@@ -132,3 +132,40 @@ def test_a_node_program_lives_through_a_lease() -> None:
     assert saw[0] == "initialize shardId-0"
     assert len([line for line in saw if line.endswith(" 1000")]) == 3000
     assert saw[-3:] == ["shutdownRequested", "refused ShutdownException", "leaseLost"]
+
+
+@pytest.mark.parametrize("library", ["shim", "real"])
+def test_kclpy_takes_flat_keys_of_a_schema_and_dies_of_an_object(library: str) -> None:
+    env = {}
+    if library == "real":
+        folder = kclpy()
+        if folder is None:
+            pytest.skip("amazon_kclpy cannot be fetched here")
+        env["PYTHONPATH"] = str(folder)
+    flat = {"schemaVersionId": "v", "schemaName": "orders", "dataFormat": "AVRO"}
+    assert asyncio.run(survives({**records(1, 10)[0], **flat}, env))
+    assert not asyncio.run(survives({**records(1, 10)[0], "schema": flat}, env))
+
+
+async def survives(record: dict[str, Any], env: dict[str, str]) -> bool:
+    """Whether a kclpy program answers a batch with this record."""
+    argv = [*PYTHON, "3", "never"]
+    child = await ProcessLauncher().start(argv, env, lambda _line: None)
+    talk = Conversation(child)
+    try:
+        async with asyncio.timeout(60):
+            await talk.say(
+                action="initialize",
+                shardId="shardId-0",
+                sequenceNumber="LATEST",
+                subSequenceNumber=0,
+            )
+            await talk.done("initialize")
+            await talk.say(action="processRecords", records=[record], millisBehindLatest=5)
+            while data := await child.read():
+                if b'"responseFor":"processRecords"' in data.replace(b" ", b""):
+                    return True
+            return False
+    finally:
+        child.kill()
+        await child.wait()

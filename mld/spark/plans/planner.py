@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mld.spark.errors import BatchFailed, SparkConfigError
@@ -20,7 +20,7 @@ from mld.spark.plans.views import RowsNamed, Views
 from mld.spark.rows.deadletter import write_bad_rows
 from mld.spark.rows.decode import Decoder, make_decoder
 from mld.spark.rows.handoff import HandOff, Inline
-from mld.spark.rows.records import batched_table, table_of
+from mld.spark.rows.records import SCHEMA_COLUMNS, batched_table, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -70,11 +70,18 @@ class Planner:
         pipeline: what the app registered; it wins over the properties.
         config: decoder and policy where the app names none.
         handoff: how rows get into Spark; None = inline.
+        with_schemas: the daemon has a schema registry: rows have the columns of a schema.
     """
 
     def __init__(
-        self, pipeline: Pipeline, config: SparkConfig, handoff: HandOff | None = None
+        self,
+        pipeline: Pipeline,
+        config: SparkConfig,
+        handoff: HandOff | None = None,
+        *,
+        with_schemas: bool = False,
     ) -> None:
+        self._with_schemas = with_schemas
         self._pipeline = pipeline
         self._config = config
         self._handoff = handoff or Inline()
@@ -95,12 +102,15 @@ class Planner:
             on_error = self._pipeline.on_error or self._config.on_error
             if on_error == "deadletter" and self._config.deadletter_path is None:
                 raise SparkConfigError("spark.deadletter.path is missing: bad records go there")
-            self._decoder = make_decoder(
+            decoder = make_decoder(
                 self._pipeline.decoder or self._config.decoder,
                 self._pipeline.schema or self._config.decoder_schema,
                 on_error,
                 spark,
             )
+            if self._with_schemas:
+                decoder = replace(decoder, raw_names=(*decoder.raw_names, *SCHEMA_COLUMNS))
+            self._decoder = decoder
         return self._decoder
 
     def plan(self, spark: SparkSession, batch: MicroBatch) -> Planned:
@@ -133,7 +143,9 @@ class Planner:
         decoder = self.decoder(spark)
 
         def build() -> DataFrame:
-            rows = self._handoff.frame(spark, {batch.batch_id: table_of(batch)})
+            rows = self._handoff.frame(
+                spark, {batch.batch_id: table_of(batch, with_schemas=self._with_schemas)}
+            )
             return decoder.apply(rows)
 
         from mld.spark.plans.merging import RowsPlaceholder, with_placeholder  # noqa: PLC0415 - Connect's own modules
@@ -196,7 +208,10 @@ class Planner:
 
     def _united(self, spark: SparkSession, batches: Sequence[MicroBatch]) -> DataFrame:
         """The raw rows of several batches with the batch column."""
-        return self._handoff.frame(spark, {each.batch_id: batched_table(each) for each in batches})
+        tables = {
+            each.batch_id: batched_table(each, with_schemas=self._with_schemas) for each in batches
+        }
+        return self._handoff.frame(spark, tables)
 
     def _check(self, answer: Any, batch: MicroBatch) -> None:
         where = f"{batch.shard.shard_id}: the function's answer for batch {batch.batch_id}"

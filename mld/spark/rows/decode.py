@@ -62,12 +62,14 @@ class Decoder:
         schema: as Spark's function takes it; None for raw.
         on_error: fail, null or deadletter.
         names: of the decoded columns, in order; empty for raw.
+        raw_names: of the columns that the rows have before.
     """
 
     kind: str
     schema: StructType | str | None
     on_error: str
     names: tuple[str, ...] = ()
+    raw_names: tuple[str, ...] = _RAW_NAMES
 
     def apply(self, frame: DataFrame, *, carried: Sequence[str] = ()) -> DataFrame:
         """The frame that the function sees: bad records are dealt with as the policy says.
@@ -84,14 +86,14 @@ class Decoder:
         elif self.on_error == "fail":
             marked = marked.where(_refusal())
         taken = {name.lower() for name in self.names}
-        raw = [_column(name) for name in _RAW_NAMES if name not in taken]
+        raw = [_column(name) for name in self.raw_names if name not in taken]
         decoded = [self._value(name).alias(name) for name in self.names]
         flag = [_column(_BAD).alias(CORRUPT_COLUMN)] if self.on_error == "null" else []
         return marked.select(*raw, *decoded, *flag, *map(_column, carried))
 
     def bad_rows(self, frame: DataFrame, *, carried: Sequence[str] = ()) -> DataFrame:
         """The raw rows that cannot be decoded; none for raw."""
-        columns = [_column(name) for name in (*_RAW_NAMES, *carried)]
+        columns = [_column(name) for name in (*self.raw_names, *carried)]
         if self.kind == "raw":
             return frame.where("false").select(*columns)
         return self._marked(frame).where(_column(_BAD)).select(*columns)

@@ -15,9 +15,6 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mld.spark.model import BATCH_COLUMN
-from mld.spark.rows.records import BATCHED_SCHEMA, RAW_SCHEMA
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
@@ -102,5 +99,4 @@ class LocalFiles:
 def _schema_of(table: pa.Table) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - takes half a second
 
-    is_batched = BATCH_COLUMN in table.column_names
-    return from_arrow_schema(BATCHED_SCHEMA if is_batched else RAW_SCHEMA)
+    return from_arrow_schema(table.schema)

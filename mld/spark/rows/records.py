@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from mld.spark.errors import BatchFailed
-from mld.spark.model import BATCH_COLUMN, Position, Row
+from mld.spark.model import BATCH_COLUMN, Position, Row, RowSchema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,8 +33,9 @@ RAW_SCHEMA = pa.schema(
         pa.field("stream_name", pa.string(), nullable=False),
     ]
 )
-#: The same with the batch of each row, for a table that holds several batches.
-BATCHED_SCHEMA = RAW_SCHEMA.append(pa.field(BATCH_COLUMN, pa.string(), nullable=False))
+#: Further columns where the daemon has a schema registry; null for records without a schema.
+SCHEMA_COLUMNS = ("schema_version_id", "schema_name", "data_format")
+_BATCH_FIELD = pa.field(BATCH_COLUMN, pa.string(), nullable=False)
 
 _US_PER_MS = 1000
 #: How a delivery begins as every daemon writes it.
@@ -49,6 +50,9 @@ class _WireRecord(msgspec.Struct, gc=False):
     partitionKey: str | None = None  # noqa: N815 - the wire's name
     approximateArrivalTimestamp: int | None = None  # noqa: N815 - the wire's name
     subSequenceNumber: int | None = None  # noqa: N815 - the wire's name
+    schemaVersionId: str | None = None  # noqa: N815 - the wire's name
+    schemaName: str | None = None  # noqa: N815 - the wire's name
+    dataFormat: str | None = None  # noqa: N815 - the wire's name
 
 
 class _WireDelivery(msgspec.Struct):
@@ -78,6 +82,7 @@ def read_delivery(line: bytes) -> tuple[list[Row], bytes] | None:
                 record.partitionKey or "",
                 record.data or b"",
                 record.approximateArrivalTimestamp,
+                _schema(record.schemaVersionId, record.schemaName, record.dataFormat),
             )
             for record in found.records
         ]
@@ -102,6 +107,7 @@ def rows_of(records: Iterable[Record]) -> list[Row]:
                 record.partition_key or "",
                 decode(record.data or ""),
                 record.approximate_arrival_timestamp_ms,
+                _schema(record.schema_version_id, record.schema_name, record.data_format),
             )
             for record in records
         ]
@@ -109,15 +115,30 @@ def rows_of(records: Iterable[Record]) -> list[Row]:
         raise BatchFailed(f"a record of the daemon cannot be read: {error}") from error
 
 
-def table_of(batch: MicroBatch) -> pa.Table:
-    """The rows of one batch in the raw schema; a batch without rows gives an empty table."""
-    return pa.Table.from_arrays(_columns(batch), schema=RAW_SCHEMA)
+def _schema(version_id: str | None, name: str | None, data_format: str | None) -> RowSchema | None:
+    return None if version_id is None else RowSchema(version_id, name, data_format)
 
 
-def batched_table(batch: MicroBatch) -> pa.Table:
-    """The rows of one batch, each row with the id of its batch."""
+def table_of(batch: MicroBatch, *, with_schemas: bool = False) -> pa.Table:
+    """The rows of one batch in the raw schema; a batch without rows gives an empty table.
+
+    Args:
+        batch: whose.
+        with_schemas: with :data:`SCHEMA_COLUMNS`.
+    """
+    table = pa.Table.from_arrays(_columns(batch), schema=RAW_SCHEMA)
+    if with_schemas:
+        found = [row.schema or (None, None, None) for row in batch.rows]
+        for index, name in enumerate(SCHEMA_COLUMNS):
+            values = [schema[index] for schema in found]
+            table = table.append_column(pa.field(name, pa.string()), pa.array(values, pa.string()))
+    return table
+
+
+def batched_table(batch: MicroBatch, *, with_schemas: bool = False) -> pa.Table:
+    """The same, each row with the id of its batch."""
     names = pa.repeat(batch.batch_id, len(batch.rows))
-    return pa.Table.from_arrays([*_columns(batch), names], schema=BATCHED_SCHEMA)
+    return table_of(batch, with_schemas=with_schemas).append_column(_BATCH_FIELD, names)
 
 
 def _columns(batch: MicroBatch) -> list[pa.Array]:

@@ -23,6 +23,11 @@ def test_the_environment_says_it_all():
     )
 
 
+def test_a_daemon_with_a_schema_registry_says_so():
+    assert not Facts.gather(ENVIRON, {}).has_schemas
+    assert Facts.gather({**ENVIRON, "KCL_MLD_SCHEMAS": "/tmp/schemas"}, {}).has_schemas
+
+
 def test_the_file_says_what_another_daemon_does_not():
     found = Facts.gather({}, {"applicationName": " app ", "streamName": "stream"})
     assert found == Facts("app", "stream")

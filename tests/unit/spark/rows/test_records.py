@@ -6,7 +6,14 @@ import pytest
 
 from mld.spark.errors import BatchFailed
 from mld.spark.model import BATCH_COLUMN, MicroBatch, Position, Row, ShardKey
-from mld.spark.rows.records import RAW_SCHEMA, batched_table, read_delivery, rows_of, table_of
+from mld.spark.rows.records import (
+    RAW_SCHEMA,
+    SCHEMA_COLUMNS,
+    batched_table,
+    read_delivery,
+    rows_of,
+    table_of,
+)
 from protocol import ProcessRecords, Record, encode
 
 
@@ -80,3 +87,21 @@ def test_a_table_says_whose_each_row_is():
     assert batched_table(one)[BATCH_COLUMN].to_pylist() == [one.batch_id] * 3
     assert batched_table(none).num_rows == table_of(none).num_rows == 0
     assert batched_table(none).schema == batched_table(one).schema
+
+
+VERSION = "b7b4a7f0-9c96-4e4a-a687-fb5de9ef0c63"
+
+
+def test_a_daemon_with_a_schema_registry_gives_columns_of_the_schema():
+    framed = Record("aGk=", "k", "5", 1, 0, VERSION, "orders", "AVRO")
+    rows, _ = read_delivery(encode(ProcessRecords((framed, record()), 0)))
+    assert rows == rows_of([framed, record()])
+    assert [row.schema for row in rows] == [(VERSION, "orders", "AVRO"), None]
+    table = table_of(batch(*rows), with_schemas=True)
+    assert table.column_names == [*RAW_SCHEMA.names, *SCHEMA_COLUMNS]
+    shown = [tuple(row[name] for name in SCHEMA_COLUMNS) for row in table.to_pylist()]
+    assert shown == [(VERSION, "orders", "AVRO"), (None, None, None)]
+    several = batched_table(batch(*rows), with_schemas=True)
+    assert several.column_names == [*table.column_names, BATCH_COLUMN]
+    assert batched_table(batch(), with_schemas=True).schema == several.schema
+    assert table_of(batch(*rows)).schema == RAW_SCHEMA
