@@ -110,8 +110,21 @@ def _moto(options: argparse.Namespace, plan: FaultPlan) -> MotoServer:
     return moto
 
 
+class _Server(uvicorn.Server):
+    """uvicorn's server, which would wait for the end of subscriptions and then complain."""
+
+    def __init__(self, config: uvicorn.Config, app: KinesisApp) -> None:
+        super().__init__(config)
+        self._kinesis = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop at once."""
+        self._kinesis.cut_subscriptions()
+        await super().shutdown(sockets)
+
+
 def _server(app: KinesisApp) -> uvicorn.Server:
-    return uvicorn.Server(
+    return _Server(
         uvicorn.Config(
             app,
             http=AbortableProtocol,
@@ -125,7 +138,8 @@ def _server(app: KinesisApp) -> uvicorn.Server:
             date_header=False,
             timeout_keep_alive=300,
             timeout_graceful_shutdown=1,
-        )
+        ),
+        app,
     )
 
 

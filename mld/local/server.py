@@ -71,8 +71,8 @@ class KinesisApp:
         self.clock = AdvancingClock()
         self.model = KinesisModel(self.clock, rng, settings)
         self.plan = plan
-        #: Answers to SubscribeToShard that are being sent now.
-        self.subscriptions = 0
+        #: How to cut each connection on which events are being sent.
+        self._open: set[Callable[[], None]] = set()
         self._decode_control = msgspec.json.Decoder(Control)
         self._decode = msgspec.json.Decoder(dict[str, Any])
 
@@ -98,13 +98,19 @@ class KinesisApp:
             fault = KinesisFault(rule.code or "", rule.message, rule.http_status)
             answer = fault.http_status, _error_body(fault)
         if isinstance(answer, Subscription):
-            self.subscriptions += 1
+            abort = scope["extensions"]["abort"]
+            self._open.add(abort)
             try:
-                await serve_events(answer, rule, receive, send, scope["extensions"]["abort"])
+                await serve_events(answer, rule, receive, send, abort)
             finally:
-                self.subscriptions -= 1
+                self._open.remove(abort)
         else:
             await _respond(send, *answer)
+
+    def cut_subscriptions(self) -> None:
+        """End every subscription now, as a service that stops does: by its connection."""
+        for abort in tuple(self._open):
+            abort()
 
     def _answer(
         self, operation: str, content_type: bytes, body: bytes
@@ -138,7 +144,7 @@ class KinesisApp:
         shown = {
             "now_s": self.clock(),
             "settings": asdict(self.model.settings),
-            "subscriptions": self.subscriptions,
+            "subscriptions": len(self._open),
             **self.plan.counts(),
         }
         await _respond(send, 200, msgspec.json.encode(shown))

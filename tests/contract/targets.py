@@ -7,6 +7,8 @@ botocore's shape: blobs are bytes, times are datetimes.
 from __future__ import annotations
 
 import base64
+import contextlib
+import json
 import random
 import time
 from datetime import UTC, datetime
@@ -14,16 +16,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import botocore.session
 from botocore.config import Config
+from botocore.eventstream import EventStreamBuffer
 from botocore.exceptions import ClientError
 
 from mld.errors import ConditionFailed, ServiceError
+from mld.local import event_frames
 from mld.local.kinesis import KinesisFault, KinesisModel, KinesisSettings
 from tests.fakes.dynamodb_model import DynamoDbModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Iterator
 
     from mld.local.embedded import EmbeddedAws
+    from mld.local.kinesis.subscriptions import Subscription
 
 START_WALL = 1_700_000_000.0
 
@@ -44,6 +49,9 @@ class Target(Protocol):
 
     def call(self, operation: str, **request: Any) -> dict[str, Any]: ...
 
+    def events(self, **request: Any) -> Generator[dict[str, Any]]:
+        """SubscribeToShard: its events, until it ends or the caller closes."""
+
     def advance(self, seconds: float) -> None:
         """Let time pass for the service."""
 
@@ -63,6 +71,9 @@ class Botocore:
         self.name = name
         self._client = client
         self._advance = advance
+        self._raw: Any = None
+        if client.meta.service_model.service_name == "kinesis":
+            client.meta.events.register("before-parse.kinesis.SubscribeToShard", self._keep_raw)
 
     def call(self, operation: str, **request: Any) -> dict[str, Any]:
         method = getattr(self._client, _snake(operation))
@@ -74,8 +85,38 @@ class Botocore:
         del answer["ResponseMetadata"]
         return answer
 
+    def events(self, **request: Any) -> Generator[dict[str, Any]]:
+        self.call("SubscribeToShard", **request)
+        return self._frames(self._raw)
+
+    def _keep_raw(self, response_dict: dict[str, Any], **_: Any) -> None:
+        """The frames as they come: kinesis-local sends no initial response."""
+        if response_dict["status_code"] == 200:
+            self._raw = response_dict["body"]
+            response_dict["body"] = _InitialResponse()
+
+    @staticmethod
+    def _frames(raw: Any) -> Generator[dict[str, Any]]:
+        frames = EventStreamBuffer()
+        with contextlib.closing(raw):
+            for data in raw.stream():
+                frames.add_data(data)
+                for frame in frames:
+                    if ":exception-type" in frame.headers:
+                        raise Refused(frame.headers[":exception-type"])
+                    if frame.headers[":event-type"] == "SubscribeToShardEvent":
+                        shown = _from_json(json.loads(frame.payload))
+                        yield {key: value for key, value in shown.items() if value is not None}
+
     def advance(self, seconds: float) -> None:
         self._advance(seconds)
+
+
+class _InitialResponse:
+    """An answer of events that has none."""
+
+    def stream(self) -> Iterator[bytes]:
+        yield event_frames.initial_response()
 
 
 class InProcessKinesis:
@@ -94,6 +135,23 @@ class InProcessKinesis:
         except KinesisFault as fault:
             raise Refused(fault.code) from fault
         return answer
+
+    def events(self, **request: Any) -> Generator[dict[str, Any]]:
+        try:
+            subscription = self.model.subscribe(_to_json(request))
+        except KinesisFault as fault:
+            raise Refused(fault.code) from fault
+        return self._events(subscription)
+
+    def _events(self, subscription: Subscription) -> Generator[dict[str, Any]]:
+        while not subscription.is_over:
+            try:
+                event = subscription.next_event()
+            except KinesisFault as fault:
+                raise Refused(fault.code) from fault
+            if event is not None:
+                yield _from_json(json.loads(event))
+            self.now_s += subscription.pause_s
 
     def advance(self, seconds: float) -> None:
         self.now_s += seconds

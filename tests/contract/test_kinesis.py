@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 from datetime import timedelta
@@ -581,9 +582,6 @@ def test_a_filter_holds_for_all_pages(kinesis: Target) -> None:
     ]
 
 
-# --- consumers ------------------------------------------------------------------------------
-
-
 # --- names and tags of streams --------------------------------------------------------------
 
 
@@ -628,6 +626,44 @@ def test_tags_of_a_missing_stream_are_not_found(kinesis: Target) -> None:
         kinesis.call("ListTagsForStream", StreamName="absent")
 
 
+# --- consumers ------------------------------------------------------------------------------
+
+
+def new_consumer(kinesis: Target, stream: str, name: str = "app") -> str:
+    """The ARN of a consumer that is ACTIVE."""
+    arn = summary(kinesis, stream)["StreamARN"]
+    made = kinesis.call("RegisterStreamConsumer", StreamARN=arn, ConsumerName=name)["Consumer"]
+    for _ in range(50):
+        found = kinesis.call("DescribeStreamConsumer", ConsumerARN=made["ConsumerARN"])
+        if found["ConsumerDescription"]["ConsumerStatus"] == "ACTIVE":
+            consumer: str = made["ConsumerARN"]
+            return consumer
+        kinesis.advance(0.2)
+    raise AssertionError(f"{name} stays CREATING")
+
+
+def subscribed(kinesis: Target, consumer: str, shard: str = FIRST, **position: Any) -> Any:
+    position = position or {"Type": "TRIM_HORIZON"}
+    return kinesis.events(ConsumerARN=consumer, ShardId=shard, StartingPosition=position)
+
+
+def subscription_refused(kinesis: Target, *args: Any, **more: Any) -> str:
+    with pytest.raises(Refused) as caught:
+        subscribed(kinesis, *args, **more)
+    return caught.value.code
+
+
+def received(kinesis: Target, consumer: str, wanted: int = 1, **position: Any) -> list[bytes]:
+    """Data of the records that come first, until there are so many."""
+    found: list[bytes] = []
+    with contextlib.closing(subscribed(kinesis, consumer, **position)) as events:
+        for event in events:
+            found += [record["Data"] for record in event["Records"]]
+            if len(found) >= wanted:
+                break
+    return found
+
+
 def test_a_consumer_is_registered_and_found(kinesis: Target) -> None:
     stream = new_stream(kinesis)
     arn = summary(kinesis, stream)["StreamARN"]
@@ -645,3 +681,120 @@ def test_a_consumer_is_registered_and_found(kinesis: Target) -> None:
     assert code == "ResourceInUseException"
     code = refused(kinesis, "DescribeStreamConsumer", StreamARN=arn, ConsumerName="other")
     assert code == "ResourceNotFoundException"
+
+
+def test_consumers_are_listed_and_deregistered(kinesis: Target) -> None:
+    stream = new_stream(kinesis)
+    arn = summary(kinesis, stream)["StreamARN"]
+    first, second = (new_consumer(kinesis, stream, name) for name in ("one", "two"))
+    listed = kinesis.call("ListStreamConsumers", StreamARN=arn)["Consumers"]
+    assert {consumer["ConsumerARN"] for consumer in listed} == {first, second}
+    assert summary(kinesis, stream)["ConsumerCount"] == 2
+    kinesis.call("DeregisterStreamConsumer", ConsumerARN=first)
+    for _ in range(50):
+        listed = kinesis.call("ListStreamConsumers", StreamARN=arn)["Consumers"]
+        if len(listed) == 1:
+            break
+        assert listed[0]["ConsumerStatus"] == "DELETING"
+        kinesis.advance(0.2)
+    assert listed[0]["ConsumerName"] == "two"
+    code = refused(kinesis, "DescribeStreamConsumer", ConsumerARN=first)
+    assert code == "ResourceNotFoundException"
+
+
+def test_a_subscription_gets_what_is_there_and_what_comes(kinesis: Target) -> None:
+    stream = new_stream(kinesis)
+    consumer = new_consumer(kinesis, stream)
+    (number,) = put(kinesis, stream, b"a")
+    events = subscribed(kinesis, consumer)
+    first = next(event for event in events if event["Records"])
+    (record,) = first["Records"]
+    assert (record["Data"], record["PartitionKey"]) == (b"a", "k")
+    assert record["SequenceNumber"] == number
+    assert first["MillisBehindLatest"] == 0
+    assert int(first["ContinuationSequenceNumber"]) >= int(number)
+    put(kinesis, stream, b"b")
+    second = next(event for event in events if event["Records"])
+    assert second["Records"][0]["Data"] == b"b"
+    events.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("TRIM_HORIZON", b"a"),
+        ("AT_SEQUENCE_NUMBER", b"b"),
+        ("AFTER_SEQUENCE_NUMBER", b"c"),
+        ("AT_TIMESTAMP", b"c"),
+    ],
+)
+def test_a_subscription_begins_where_it_is_told(
+    kinesis: Target, kind: str, expected: bytes
+) -> None:
+    stream = new_stream(kinesis)
+    consumer = new_consumer(kinesis, stream)
+    numbers = put(kinesis, stream, b"a", b"b")
+    kinesis.advance(0.1)
+    put(kinesis, stream, b"c")
+    kinesis.advance(0.1)
+    position: dict[str, Any] = {"Type": kind}
+    if "SEQUENCE" in kind:
+        position["SequenceNumber"] = numbers[1]
+    if kind == "AT_TIMESTAMP":
+        last = read(kinesis, iterator(kinesis, stream))["Records"][-1]
+        position["Timestamp"] = last["ApproximateArrivalTimestamp"]
+    assert received(kinesis, consumer, **position)[0] == expected
+
+
+def test_a_continuation_leads_on(kinesis: Target) -> None:
+    stream = new_stream(kinesis)
+    first, second = (new_consumer(kinesis, stream, name) for name in ("one", "two"))
+    put(kinesis, stream, b"a")
+    with contextlib.closing(subscribed(kinesis, first)) as events:
+        event = next(event for event in events if event["Records"])
+    number = event["ContinuationSequenceNumber"]
+    put(kinesis, stream, b"b")
+    after = {"Type": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": number}
+    assert received(kinesis, second, **after) == [b"b"]
+
+
+def test_a_subscription_ends_with_its_shard(kinesis: Target) -> None:
+    stream = new_stream(kinesis)
+    consumer = new_consumer(kinesis, stream)
+    put(kinesis, stream, b"a")
+    kinesis.call("SplitShard", StreamName=stream, ShardToSplit=FIRST, NewStartingHashKey=MIDDLE)
+    until_active(kinesis, stream)
+    events = list(subscribed(kinesis, consumer))
+    assert [record["Data"] for event in events for record in event["Records"]] == [b"a"]
+    assert "ContinuationSequenceNumber" not in events[-1]
+    assert [child["ParentShards"] for child in events[-1]["ChildShards"]] == [[FIRST]] * 2
+    assert all("ContinuationSequenceNumber" in event for event in events[:-1])
+
+
+def test_a_second_subscription_is_refused_for_five_seconds(kinesis: Target) -> None:
+    stream = new_stream(kinesis)
+    consumer, other = (new_consumer(kinesis, stream, name) for name in ("one", "two"))
+    put(kinesis, stream, b"a")
+    events = subscribed(kinesis, consumer)
+    assert next(events)
+    assert subscription_refused(kinesis, consumer) == "ResourceInUseException"
+    assert received(kinesis, other) == [b"a"]
+    kinesis.advance(5.5)
+    assert received(kinesis, consumer) == [b"a"]
+    with pytest.raises(Refused, match="ResourceInUseException"):
+        list(events)
+
+
+@pytest.mark.parametrize("missing", ["consumer", "shard", "number"])
+def test_a_subscription_to_nothing_is_refused(kinesis: Target, missing: str) -> None:
+    stream = new_stream(kinesis)
+    consumer = new_consumer(kinesis, stream)
+    if missing == "consumer":
+        code = subscription_refused(kinesis, consumer.replace("/app:", "/other:"))
+        assert code == "ResourceNotFoundException"
+    elif missing == "shard":
+        code = subscription_refused(kinesis, consumer, "shardId-000000000009")
+        assert code == "ResourceNotFoundException"
+    else:
+        wrong = {"Type": "AT_SEQUENCE_NUMBER", "SequenceNumber": "12345"}
+        assert subscription_refused(kinesis, consumer, **wrong) == "InvalidArgumentException"

@@ -346,7 +346,7 @@ def test_a_slow_client_holds_up_nobody(aws: EmbeddedAws) -> None:
     assert len(data([event["SubscribeToShardEvent"] for event in slow])) == 20
 
 
-def test_the_server_stops_with_a_subscription_open() -> None:
+def test_the_server_stops_with_a_subscription_open(capfd: pytest.CaptureFixture[str]) -> None:
     with EmbeddedAws(options=("--no-moto",)) as own:
         reader = Reader(own)
         events = reader.subscribe()
@@ -355,5 +355,6 @@ def test_the_server_stops_with_a_subscription_open() -> None:
     assert process is not None
     assert process.returncode == 0
     assert time.monotonic() - started < 5
+    assert capfd.readouterr().err == ""
     with pytest.raises(ProtocolError):
         list(events)
