@@ -14,6 +14,7 @@ from mld import spark
 from mld.cli import COMMANDS, cli
 from mld.cli.options import run_command
 from mld.decide.readiness import Reason
+from mld.local.kinesis.model import OPERATIONS
 from mld.model import spark_keys as keys
 from mld.model.config_names import resolve
 from mld.model.consumer_status import ConsumerStatus
@@ -78,6 +79,13 @@ def test_every_action_that_is_asked_of_aws_is_among_the_permissions():
     named = set(page("docs/operations.md").inline_code)
     assert actions
     assert {name.title().replace("_", "") for name in actions} <= named
+
+
+def test_every_operation_of_the_embedded_kinesis_is_listed():
+    text = (ROOT / "docs/local.md").read_text("utf-8")
+    rows = re.findall(r"^\| [a-z -]+ \| ([A-Za-z, ]+) \|$", text, re.MULTILINE)
+    listed = [name for row in rows for name in row.split(", ")]
+    assert sorted(listed) == sorted(OPERATIONS)
 
 
 def test_every_sink_of_the_key_table_has_a_part_of_its_own():

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mld.local.kinesis.stream import Stream
     from mld.local.kinesis.subscriptions import Subscription
 
-__all__ = ["KinesisModel", "KinesisSettings"]
+__all__ = ["OPERATIONS", "KinesisModel", "KinesisSettings"]
 
 _OPERATIONS: dict[str, Callable[[KinesisState, Mapping[str, Any]], dict[str, Any]]] = {
     "AddTagsToStream": tags.add_tags_to_stream,
@@ -50,6 +50,8 @@ _OPERATIONS: dict[str, Callable[[KinesisState, Mapping[str, Any]], dict[str, Any
     "SplitShard": resharding.split_shard,
     "UpdateShardCount": resharding.update_shard_count,
 }
+#: Everything that is served, by its name in the API.
+OPERATIONS = frozenset({*_OPERATIONS, "GetRecords", "SubscribeToShard"})
 
 
 class KinesisModel:
