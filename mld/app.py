@@ -46,6 +46,7 @@ from mld.services.shards.shard_end import ShardEnd
 from mld.services.shards.shard_syncer import ShardSyncer
 from mld.services.shards.stream_presence import StreamPresence
 from mld.services.shards.stream_source import StreamSource
+from mld.services.streams.discovered_names import DiscoveredNames
 from mld.services.streams.stream_context import StreamContext, StreamPlan, StreamRegistry
 from mld.services.streams.stream_metrics import metrics_of
 from mld.services.streams.stream_names import StaticNames
@@ -63,12 +64,14 @@ if TYPE_CHECKING:
     from mld.model.credentials import CredentialChain
     from mld.model.lease import HeldLease, Lease
     from mld.model.stream import Stream
+    from mld.model.stream_list import StreamList
     from mld.ports.aws import CloudWatch, DynamoDb, Glue, Kinesis
     from mld.ports.children import ChildLauncher
     from mld.ports.clock import Clock, IdSource
     from mld.ports.offload import Offload
     from mld.ports.schemas import DecoderFactory, DefinitionFiles
     from mld.services.streams.stream_context import ContextFactory
+    from mld.services.streams.stream_names import StreamNames
 
 
 def _keep_memory() -> None:
@@ -347,7 +350,7 @@ def _tracker_parts(
         return () if scan is None else {one.stream_identifier or "" for one in scan.leases}
 
     return TrackerParts(
-        names=StaticNames(listed.streams),
+        names=_names(listed, ports),
         resolver=StreamResolver(ports.kinesis, region, listed.epoch_unit, identifiers, ports.rng),
         registry=registry,
         new_context=new_context,
@@ -360,6 +363,19 @@ def _tracker_parts(
         region=region,
         conditions=conditions,
         rng=ports.rng,
+    )
+
+
+def _names(listed: StreamList, ports: Ports) -> StreamNames:
+    if listed.selection is None:
+        return StaticNames(listed.streams)
+    return DiscoveredNames(
+        ports.kinesis,
+        listed.streams,
+        listed.selection,
+        listed.discovery_interval_s,
+        ports.clock,
+        ports.rng,
     )
 
 

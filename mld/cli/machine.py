@@ -17,6 +17,7 @@ from mld.model.config_keys import CREDENTIAL_KEYS
 from mld.model.credentials import CredentialSource, parse_chain
 from mld.model.findings import Finding, Problem, Severity
 from mld.model.masking import mask
+from mld.model.stream_list import ListedStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from mld.decide.child_environment import ChildFacts
     from mld.model.config_build import Built
     from mld.model.settings import Setting
-    from mld.model.stream_list import ListedStream
 
 
 def on_this_machine(built: Built, file: str) -> Built:
@@ -60,7 +60,9 @@ def _programs_of(
     if streams is None:
         yield setting.key.name, setting.line, command
         return
-    for one in streams.streams:
+    # Streams that are found by a rule are not known here; one stands for all without options.
+    found = () if streams.selection is None else (ListedStream("stream"),)
+    for one in (*streams.streams, *found):
         option = streams.program_of(one.name)
         key, line = (option.key, option.line) if option else (setting.key.name, setting.line)
         own = split_command(option.text) if option else command

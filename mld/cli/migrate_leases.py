@@ -20,7 +20,8 @@ from mld.adapters.calls import CallPool
 from mld.cli.loading import build
 from mld.cli.move_report import move_as_json, print_move, print_progress
 from mld.cli.options import choose_properties_file
-from mld.decide.lease_migration import creation_epoch, identifiers_of, moving_to, plan_move
+from mld.decide.lease_migration import identifiers_of, moving_to, plan_move
+from mld.decide.stream_identity import created_at_s, epoch_of
 from mld.errors import MalformedData, MoveRefused, NotFound, ResourceMissing
 from mld.model.lease_move import RowKind
 from mld.model.masking import mask
@@ -104,6 +105,9 @@ class AskedStream:
 
 def _asked(stream: str | None, epoch: int | None, config: Config) -> AskedStream:
     text = stream or config.stream.arn or config.stream.name
+    if not text and config.streams is not None and config.streams.selection is None:
+        listed = config.streams.streams
+        text = str(listed[0]) if len(listed) == 1 else ""
     asked = _parsed(text) if text else AskedStream()
     if epoch is None:
         return asked
@@ -218,6 +222,7 @@ async def _described(config: Config, asked: AskedStream, known: Iterable[str]) -
             ) from None
     summary = answer["StreamDescriptionSummary"]
     account = StreamArn.parse(summary["StreamARN"]).account
-    created_s = summary["StreamCreationTimestamp"].timestamp()
-    epoch = asked.epoch or creation_epoch(created_s, known)
+    unit = "auto" if config.streams is None else config.streams.epoch_unit
+    created_s = created_at_s(summary["StreamCreationTimestamp"]) or 0.0
+    epoch = asked.epoch or epoch_of(account, str(asked.name), created_s, known, unit)
     return replace(asked, account=account, epoch=epoch)

@@ -131,8 +131,12 @@ async def _work(worker: Worker, options: RunOptions, received: Sequence[int]) ->
 
 
 def _shown(streams: StreamList | None) -> str:
-    listed = streams.streams if streams is not None else ()
-    return f"{len(listed)} streams ({', '.join(str(one) for one in listed)})"
+    assert streams is not None, "a worker without one stream has a list"
+    listed = ", ".join(map(str, streams.streams))
+    rule = "" if streams.selection is None else str(streams.selection)
+    if not listed:
+        return rule
+    return f"{len(streams.streams)} streams ({listed})" + (f" and {rule}" if rule else "")
 
 
 async def _stream(config: Config, world: RealWorld) -> Stream | None:

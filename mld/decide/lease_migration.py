@@ -36,10 +36,6 @@ if TYPE_CHECKING:
     Item = Mapping[str, Mapping[str, Any]]
 
 
-#: Epochs from here on are milliseconds: in seconds this is the year 5138, in milliseconds 1973.
-_LEAST_MILLIS = 10**11
-
-
 class Phase(StrEnum):
     """What a step does, in the order of the phases."""
 
@@ -256,15 +252,3 @@ def _writer(item: Item) -> str:
     if item.get("entityType", {}).get("S") == "WORKER_METRIC_STATS":
         return f"worker {item_key(item)}"
     return "somebody"
-
-
-def creation_epoch(created_at_s: float, identifiers: Iterable[str]) -> int:
-    """The epoch for new keys: a creation time, in the unit that the table's other rows have.
-
-    Args:
-        created_at_s: epoch seconds, to the millisecond.
-        identifiers: ``account:stream:epoch`` of the table's rows; without any, seconds are used.
-    """
-    millis = round(created_at_s * 1000)
-    epochs = {Stream.parse_identifier(text).epoch or 0 for text in identifiers}
-    return millis if any(epoch >= _LEAST_MILLIS for epoch in epochs) else int(created_at_s)

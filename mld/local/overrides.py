@@ -39,7 +39,7 @@ class Target:
     """The streams that a properties file reads.
 
     Attributes:
-        streams: their names, at least one.
+        streams: their names; none where the file has only a rule for names or tags.
         region: where they lie.
         account_id: whose they are; made up where the file names them by name alone.
     """
@@ -59,6 +59,8 @@ def target_of(data: bytes, source: str) -> Target:
     values = _values(data, source)
     region = values.get("regionname", "").strip() or _DEFAULT_REGION
     if values.get("multistream", "").strip().lower() == "true":
+        if "streams" not in values and {"streamnamepattern", "streamtags"} & values.keys():
+            return Target((), region, _DEFAULT_ACCOUNT)
         return _many(values.get("streams", ""), region, source)
     arn = values.get("streamarn", "").strip()
     if arn:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mld.model.child_command import command_problems
 from mld.model.config import StreamConfig
 from mld.model.config_checks import check_stream
+from mld.model.config_selection import SELECTION_KEYS, selection_of
 from mld.model.findings import Problem, Severity
 from mld.model.masking import mask
 from mld.model.sequence import InitialPosition, Sentinel
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 #: Keys that mean nothing to a worker of one stream.
 _MULTI_ONLY = (
     "streams",
+    *SELECTION_KEYS,
     "streamDiscoveryIntervalMillis",
     "streamCreationEpochUnit",
     "orphanedStreamInitialPositionInStream",
@@ -50,20 +52,24 @@ def streams_of(settings: Settings) -> StreamList | None:
     if not settings.flag("multiStream"):
         _report_without_multi_stream(settings)
         return None
-    text = settings.text("streams")
-    if text is None:
+    selection = selection_of(settings)
+    listed = _listed(settings)
+    if listed is None and selection is None:
         settings.error(
-            "multiStream", "true needs the property streams", "write streams = name, name, …"
+            "multiStream",
+            "true needs one of the properties streams, streamNamePattern and streamTags",
+            "write streams = name, name, …",
         )
         return None
-    listed, problems = parse_streams(text)
-    for problem in problems:
-        settings.report("streams", problem)
-    _compare_with_single(settings, listed)
-    _report_options(settings, listed)
+    listed = listed or ()
+    if selection is None:  # else it is known only later which streams are meant
+        _compare_with_single(settings, listed)
+        _report_idle_options(settings, listed)
+    _report_programs(settings)
     _report_regions(settings, listed)
     return StreamList(
         streams=listed,
+        selection=selection,
         options=tuple(settings.stream_options),
         epoch_unit=str(settings.value("streamCreationEpochUnit")),
         orphan_position=InitialPosition(
@@ -72,6 +78,16 @@ def streams_of(settings: Settings) -> StreamList | None:
         tells_stream=settings.flag("initializeMessageExtras"),
         discovery_interval_s=settings.seconds("streamDiscoveryIntervalMillis"),
     )
+
+
+def _listed(settings: Settings) -> tuple[ListedStream, ...] | None:
+    text = settings.text("streams")
+    if text is None:
+        return None
+    listed, problems = parse_streams(text)
+    for problem in problems:
+        settings.report("streams", problem)
+    return listed
 
 
 def _report_without_multi_stream(settings: Settings) -> None:
@@ -98,11 +114,15 @@ def _compare_with_single(settings: Settings, listed: tuple[ListedStream, ...]) -
         )
 
 
-def _report_options(settings: Settings, listed: tuple[ListedStream, ...]) -> None:
+def _report_programs(settings: Settings) -> None:
     for option in settings.stream_options:
         if option.option == "executableName":
             for problem in command_problems(option.text):
                 settings.report(mask(option.key), problem, option.line)
+
+
+def _report_idle_options(settings: Settings, listed: tuple[ListedStream, ...]) -> None:
+    for option in settings.stream_options:
         if not any(option.matches(one.name) for one in listed):
             text = f"no stream of the list matches {mask(option.pattern)!r}"
             problem = Problem(Severity.WARNING, text, "correct the name")

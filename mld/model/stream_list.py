@@ -22,6 +22,8 @@ from mld.model.stream import Stream, StreamArn
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from mld.model.stream_selection import StreamSelection
+
 #: What names of options begin with, before the stream's name.
 OPTION_PREFIX = "stream."
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}\Z")
@@ -226,7 +228,8 @@ class StreamList:
     """The multi-stream part of the configuration.
 
     Attributes:
-        streams: at least one.
+        streams: those that the file lists; none only with a rule.
+        selection: a rule for more of them, or None.
         options: of single streams, in file order.
         epoch_unit: ``auto``, ``seconds`` or ``millis``: how creation times stand in new lease keys.
         orphan_position: start of shards whose stream is in the table but not in the list.
@@ -235,6 +238,7 @@ class StreamList:
     """
 
     streams: tuple[ListedStream, ...]
+    selection: StreamSelection | None = None
     options: tuple[StreamOption, ...] = field(default=())
     epoch_unit: str = "auto"
     orphan_position: InitialPosition = _LATEST

@@ -385,3 +385,17 @@ def test_the_file_may_be_given_as_for_the_daemon(migrate, aws, capsys):
     assert dispatch(arguments) == 0
     assert "app: 1 row of" in capsys.readouterr().out
     assert dispatch(["leases", "migrate", "--to", "multi-stream"]) == 2
+
+
+def test_the_file_may_be_that_of_a_worker_of_many_streams(migrate, aws, capsys):
+    aws.fill(single(0))
+    text = PROPERTIES.replace("streamName=orders", "multiStream=true\nstreams=orders")
+    migrate.path.write_text(text + "streamCreationEpochUnit=millis\n")
+    assert migrate() == 0
+    assert "of 123456789012:orders:1700000000250 to" in capsys.readouterr().out
+    migrate.path.write_text(text.replace("streams=orders", "streams=orders, clicks"))
+    assert migrate() == 2
+    assert "say which by --stream" in capsys.readouterr().err
+    assert migrate("multi-stream", "--stream", "orders") == 0
+    aws.fill(multi(0))
+    assert migrate("single-stream") == 5

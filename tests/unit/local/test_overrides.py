@@ -105,3 +105,12 @@ def test_a_file_without_a_stream_is_refused(data: bytes) -> None:
 )
 def test_the_starting_position_is_seen(data: bytes, latest: bool) -> None:
     assert starts_at_latest(data, "f") is latest
+
+
+def test_a_rule_for_streams_names_none_to_create():
+    many = b"multiStream=true\n"
+    none = Target((), "us-east-1", "123456789012")
+    assert target_of(many + b"streamNamePattern=o*", "f") == none
+    assert target_of(many + b"streamTags=a=b", "f") == none
+    both = target_of(many + b"streamTags=a=b\nstreams=s", "f")
+    assert both.streams == ("s",)

@@ -165,7 +165,12 @@ def test_the_table_holds_nothing_else_but_our_own_keys_and_flags_of_clients():
     assert own == {
         "multiStream",
         "streams",
+        "streamNamePattern",
+        "streamNameExcludePattern",
+        "streamTags",
         "streamDiscoveryIntervalMillis",
+        "streamDiscoveryGraceMillis",
+        "maxStreams",
         "streamCreationEpochUnit",
         "orphanedStreamInitialPositionInStream",
         "initializeMessageExtras",

@@ -101,6 +101,11 @@ def test_every_property_of_many_streams_counts():
         "orphanedStreamInitialPositionInStream = LATEST",
         "initializeMessageExtras = true",
         "streamDiscoveryIntervalMillis = 5",
+        "streamNamePattern = x*",
+        "streamNameExcludePattern = x*",
+        "streamTags = a=b",
+        "streamDiscoveryGraceMillis = 5",
+        "maxStreams = 5",
         "stream.a.executableName = x",
     ],
 )
@@ -109,7 +114,8 @@ def test_a_property_of_many_streams_in_a_file_of_one_is_an_error(line):
 
 
 def test_many_streams_must_be_listed():
-    assert errors(built(**MANY)) == ["true needs the property streams"]
+    needed = "one of the properties streams, streamNamePattern and streamTags"
+    assert errors(built(**MANY)) == [f"true needs {needed}"]
     assert errors(many(streams="a b")) == ["'a b' is not a valid stream name"]
 
 
@@ -175,3 +181,43 @@ def test_options_that_hold_for_nothing_are_said():
     assert warnings(many("stream.x*.executableName = a")) == [text]
     quoted = warnings(many("stream.orders.executableName = a 'b c'"))
     assert quoted[0].startswith("quotes are passed to the program as they are")
+
+
+# --- streams that are chosen by a rule
+
+
+def test_a_rule_is_enough_and_may_stand_beside_a_list():
+    lines = ("streamNamePattern = o*, /", "streamNameExcludePattern = /.*-test/")
+    more = ("streamTags = a=b", "streamDiscoveryGraceMillis = 2500", "maxStreams = 7")
+    streams = built(*lines, *more, **MANY).require().streams
+    assert streams.streams == ()
+    rule = streams.selection
+    assert rule.has_name("orders")
+    assert not rule.has_name("orders-test")
+    assert (rule.tags, rule.grace_s, rule.max_streams) == ((("a", "b"),), 2.5, 7)
+    both = streams_of("streamTags = a=b")
+    assert [one.name for one in both.streams] == ["orders", "clicks"]
+    assert both.selection.names is None
+    assert streams_of().selection is None
+    zeros = streams_of("streamTags = a=b", "maxStreams = 0", "streamDiscoveryGraceMillis = 0")
+    assert (zeros.selection.grace_s, zeros.selection.max_streams) == (0.0, 0)
+
+
+def test_with_a_rule_any_stream_may_be_meant():
+    lines = ("streamNamePattern = o*", "streamName = x", "stream.x.executableName = python x.py")
+    assert [one for one in many(*lines).findings if one.severity is not Severity.INFO] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("streamNamePattern = /(/", "not a regular expression"),
+        ("streamTags = team", "not of the form key=value"),
+        ("streamNameExcludePattern = x", "needs streamNamePattern or streamTags"),
+        ("maxStreams = 3", "needs streamNamePattern or streamTags"),
+        ("streamDiscoveryGraceMillis = 3", "needs streamNamePattern or streamTags"),
+    ],
+)
+def test_a_rule_that_cannot_be_read_is_an_error(line, why):
+    (text,) = errors(many(line))
+    assert why in text

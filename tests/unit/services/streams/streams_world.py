@@ -67,7 +67,7 @@ class StreamsWorld:
         """Another one, or the next process."""
         values = {
             "executableName": "python app.py",
-            "streams": ", ".join(self.names),
+            **({"streams": ", ".join(self.names)} if self.names else {}),
             "multiStream": "true",
             "applicationName": "app",
             "AwsCredentialsProvider": "DefaultCredentialsProvider",

@@ -1,0 +1,103 @@
+"""Which of an account's streams a worker reads, where the file gives a rule instead of a list."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mld.errors import MalformedData
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class NamePattern:
+    """A rule for names of streams.
+
+    Attributes:
+        text: as the file has it.
+        compiled: matches the whole name.
+    """
+
+    text: str
+    compiled: re.Pattern[str]
+
+    @classmethod
+    def parse(cls, text: str) -> NamePattern:
+        """Read ``/regular expression/``, or globs (``*``, ``?``, ``[…]``) separated by commas.
+
+        Both have to match a whole name.
+
+        Raises:
+            MalformedData: the regular expression is none, or a glob is empty.
+        """
+        if len(text) > 2 and text.startswith("/") and text.endswith("/"):
+            try:
+                return cls(text, re.compile(text[1:-1]))
+            except re.error as error:
+                raise MalformedData(f"{text!r} is not a regular expression: {error}") from None
+        globs = [glob.strip() for glob in text.split(",")]
+        if not all(globs):
+            raise MalformedData(f"{text!r} has an empty pattern")
+        return cls(text, re.compile("|".join(map(fnmatch.translate, globs))))
+
+    def matches(self, name: str) -> bool:
+        """Whether a stream of that name is meant."""
+        return self.compiled.fullmatch(name) is not None
+
+
+def parse_tags(text: str) -> tuple[tuple[str, str], ...]:
+    """Read ``key=value, key=value``; values may be empty and may have ``=`` in them.
+
+    Raises:
+        MalformedData: an item without ``=`` or without a key, or a key twice.
+    """
+    tags: dict[str, str] = {}
+    for item in (part.strip() for part in text.split(",")):
+        key, equals, value = (part.strip() for part in item.partition("="))
+        if not equals or not key:
+            raise MalformedData(f"{item!r} is not of the form key=value")
+        if key in tags:
+            raise MalformedData(f"the tag {key!r} is there twice")
+        tags[key] = value
+    return tuple(tags.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSelection:
+    """A rule that chooses streams of the own account.
+
+    Attributes:
+        names: None = any name.
+        excluded: names that are not meant after all, or None.
+        tags: key and value, all of which a stream must have; empty = any tags.
+        grace_s: a stream that is not found any more counts as gone only after this.
+        max_streams: how many are read at most; 0 = no limit.
+    """
+
+    names: NamePattern | None = None
+    excluded: NamePattern | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+    grace_s: float = 0.0
+    max_streams: int = 0
+
+    def __str__(self) -> str:
+        parts = [f"of names {self.names.text}"] if self.names is not None else []
+        if self.excluded is not None:
+            parts.append(f"not of names {self.excluded.text}")
+        if self.tags:
+            parts.append("with tags " + ", ".join(f"{key}={value}" for key, value in self.tags))
+        return "all streams " + ", ".join(parts)
+
+    def has_name(self, name: str) -> bool:
+        """Whether a stream of that name may be meant."""
+        if self.names is not None and not self.names.matches(name):
+            return False
+        return self.excluded is None or not self.excluded.matches(name)
+
+    def has_tags(self, tags: Mapping[str, str]) -> bool:
+        """Whether a stream with these tags is meant."""
+        return all(tags.get(key) == value for key, value in self.tags)

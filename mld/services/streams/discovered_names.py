@@ -1,0 +1,171 @@
+"""The streams of the account that meet a rule: names, tags."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from mld.decide.backoff import backoff_s
+from mld.decide.stream_discovery import Found, KnownTags, found, tags_to_ask
+from mld.errors import LimitExceeded, NotFound, Throttled
+from mld.model.stream_list import ListedStream
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from mld.model.stream_selection import StreamSelection
+    from mld.ports.aws import Kinesis
+    from mld.ports.clock import Clock
+
+log = logging.getLogger(__name__)
+
+#: Names of one answer.
+PAGE = 1000
+#: Both lists are limited to five calls a second and account; other workers ask, too.
+ATTEMPTS = 6
+_FIRST_S, _CAP_S = 0.5, 4.0
+#: Between two questions about tags.
+PAUSE_S = 0.25
+#: In these a stream has no shards to read.
+_NOT_READY = frozenset({"CREATING", "DELETING"})
+
+
+class DiscoveredNames:
+    """A source of streams, see ``StreamNames``: those of the file, and those that meet its rule.
+
+    A worker asks for the whole list at each look. Tags are remembered, and asked for again as
+    :func:`mld.decide.stream_discovery.tags_to_ask` says.
+    """
+
+    def __init__(
+        self,
+        kinesis: Kinesis,
+        fixed: tuple[ListedStream, ...],
+        selection: StreamSelection,
+        interval_s: float,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        """Nothing is known yet.
+
+        Args:
+            kinesis: asked.
+            fixed: always there; a stream that has the name of one of them is not added again.
+            selection: the rule.
+            interval_s: mean time between two looks.
+            clock: for the age of what is known.
+            rng: spreads repeated requests.
+        """
+        self._kinesis = kinesis
+        self._fixed = fixed
+        self._selection = selection
+        self._interval_s = interval_s
+        self._clock = clock
+        self._rng = rng
+        self._found = Found({})
+        self._tags: dict[str, KnownTags] = {}
+        self._told: object = None
+
+    async def names(self) -> tuple[ListedStream, ...]:
+        """The streams of the file first, then those that were found, by name.
+
+        Raises:
+            AwsError: the list, or tags that it needs, could not be read; nothing changes.
+        """
+        listed = await self._listed()
+        fixed = {one.name for one in self._fixed}
+        chosen = [name for name in listed if self._selection.has_name(name) and name not in fixed]
+        if self._selection.tags:
+            await self._learn_tags(chosen)
+            chosen = [name for name in chosen if self._has_tags(name)]
+        now = self._clock.monotonic()
+        self._found = found(self._found.seen, listed, chosen, now, self._selection)
+        self._tell()
+        return (*self._fixed, *map(ListedStream, self._found.names))
+
+    async def _listed(self) -> list[str]:
+        names: list[str] = []
+        request: dict[str, Any] = {"Limit": PAGE}
+        while True:
+            page = await self._patiently(self._kinesis.list_streams, request)
+            last = page["StreamNames"][-1:]
+            states = {one["StreamName"]: one["StreamStatus"] for one in _summaries(page)}
+            names += [one for one in page["StreamNames"] if states.get(one) not in _NOT_READY]
+            if not page.get("HasMoreStreams"):
+                return names
+            if not last or last[0] == request.get("ExclusiveStartStreamName"):
+                raise Throttled("ListStreams", "IncompleteList", "a page has no names, but no end")
+            request = {**request, "ExclusiveStartStreamName": last[0]}
+
+    # -- tags ----------------------------------------------------------------------------------
+
+    async def _learn_tags(self, names: Iterable[str]) -> None:
+        names = set(names)
+        self._tags = {name: known for name, known in self._tags.items() if name in names}
+        now = self._clock.monotonic()
+        for name in tags_to_ask(names, self._tags, now, self._interval_s):
+            try:
+                tags = await self._tags_of(name)
+            except NotFound:
+                self._tags.pop(name, None)  # deleted since it was listed
+                continue
+            except (LimitExceeded, Throttled) as error:
+                missing = len(names - self._tags.keys())
+                log.warning("Tags of %d streams are not known yet: %s", missing, error)
+                return
+            self._tags[name] = KnownTags(tags, self._clock.monotonic())
+            await asyncio.sleep(PAUSE_S)
+
+    async def _tags_of(self, name: str) -> dict[str, str]:
+        tags: dict[str, str] = {}
+        request: dict[str, Any] = {"StreamName": name}
+        while True:
+            page = await self._patiently(self._kinesis.list_tags_for_stream, request)
+            tags |= {tag["Key"]: tag.get("Value", "") for tag in page["Tags"]}
+            if not page.get("HasMoreTags") or not page["Tags"]:
+                return tags
+            request = {**request, "ExclusiveStartTagKey": page["Tags"][-1]["Key"]}
+
+    def _has_tags(self, name: str) -> bool:
+        known = self._tags.get(name)
+        return known is not None and self._selection.has_tags(known.tags)
+
+    # -- both ----------------------------------------------------------------------------------
+
+    async def _patiently(
+        self, call: Callable[..., Awaitable[dict[str, Any]]], request: dict[str, Any]
+    ) -> dict[str, Any]:
+        attempt = 0
+        while True:
+            try:
+                return await call(**request)
+            except (LimitExceeded, Throttled):
+                attempt += 1
+                if attempt == ATTEMPTS:
+                    raise
+                pause_s = backoff_s(attempt - 1, self._rng, first_s=_FIRST_S, cap_s=_CAP_S)
+                await asyncio.sleep(pause_s)
+
+    def _tell(self) -> None:
+        """Say what is unusual, once."""
+        what = (self._found.too_many, self._found.doubted, not self._found.seen)
+        if what == self._told:
+            return
+        self._told = what
+        if self._found.doubted:
+            log.warning("Kinesis lists no stream at all; those that were found stay")
+        elif not self._found.seen:
+            log.warning("No stream meets the rule of the file yet; looking again from time to time")
+        if self._found.too_many:
+            log.warning(
+                "More streams meet the rule than maxStreams = %d allows; not read: %s",
+                self._selection.max_streams,
+                ", ".join(self._found.too_many),
+            )
+
+
+def _summaries(page: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    summaries: Iterable[dict[str, Any]] = page.get("StreamSummaries", ())
+    return summaries
