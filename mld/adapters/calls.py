@@ -1,4 +1,4 @@
-"""The only door to threads: blocking work runs in small named pools of daemon threads.
+"""The only door to threads: blocking work runs in named daemon threads, most of it in small pools.
 
 Each pool is a bulkhead: a pool whose calls all hang delays nothing outside of it. The standard
 library's executor is not used because it joins its threads when the interpreter exits, so that one
@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
@@ -24,6 +25,22 @@ R = TypeVar("R")
 STACK_BYTES = 1 << 20
 
 _starting = threading.Lock()
+
+
+def start_thread(work: Callable[[], None], name: str) -> None:
+    """Run something in a daemon thread of its own, which nobody waits for.
+
+    Args:
+        work: raises nothing.
+        name: shown in thread names and in /proc.
+    """
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    with _starting:  # the stack size is a setting of the whole process
+        before = threading.stack_size(STACK_BYTES)
+        try:
+            thread.start()
+        finally:
+            threading.stack_size(before)
 
 
 class PoolClosed(RuntimeError):
@@ -177,13 +194,7 @@ class CallPool:
     def _start_thread(self, job: _Job) -> None:
         name = f"{self.name}-{self._started}"
         worker = _Worker(job)
-        thread = threading.Thread(target=self._serve, args=(worker,), name=name, daemon=True)
-        with _starting:  # the stack size is a setting of the whole process
-            before = threading.stack_size(STACK_BYTES)
-            try:
-                thread.start()
-            finally:
-                threading.stack_size(before)
+        start_thread(partial(self._serve, worker), name)
         self._started += 1
 
     def _serve(self, worker: _Worker) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mld.adapters.aws.clients import Caller
 from mld.adapters.aws.errors import check_whole
+from mld.adapters.aws.shard_subscription import ShardSubscription, watch_subscriptions
 from mld.errors import UnknownOutcome
 
 if TYPE_CHECKING:
@@ -33,12 +34,22 @@ class BotocoreKinesis:
         client: a Kinesis client, see :func:`mld.adapters.aws.clients.make_client`; the hook is added to it.
         control: pool of everything but records.
         retrieval: pool of GetRecords and GetShardIterator.
+        subscribing: a client for subscriptions, whose read time-out is how long one may be silent;
+            None = the same.
     """
 
-    def __init__(self, client: BaseClient, control: CallPool, retrieval: CallPool) -> None:
+    def __init__(
+        self,
+        client: BaseClient,
+        control: CallPool,
+        retrieval: CallPool,
+        subscribing: BaseClient | None = None,
+    ) -> None:
         client.meta.events.register("before-parse.kinesis.GetRecords", _take_body)
         self._control = Caller(client, control)
         self._retrieval = Caller(client, retrieval, ("get_records",))
+        self._subscribing = subscribing or client
+        watch_subscriptions(self._subscribing)
 
     async def describe_stream_summary(self, **request: Any) -> dict[str, Any]:
         """DescribeStreamSummary."""
@@ -81,8 +92,8 @@ class BotocoreKinesis:
         return await self._control.read("describe_stream_consumer", request)
 
     async def subscribe_to_shard(self, **request: Any) -> Subscription:
-        """SubscribeToShard."""
-        raise NotImplementedError
+        """SubscribeToShard, in a thread and on a connection of its own."""
+        return await ShardSubscription.open(self._subscribing, request)
 
 
 def _take_body(
