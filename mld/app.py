@@ -28,6 +28,7 @@ from mld.adapters.schemas.decoders import Decoders
 from mld.adapters.schemas.definition_files import SchemaFolder
 from mld.adapters.system_clock import RandomIds, SystemClock
 from mld.decide.readiness import Readiness, WorkerSnapshot, readiness
+from mld.model.config import RetrievalMode
 from mld.ports.metrics import Metrics, NoMetrics
 from mld.services.cloudwatch_metrics import CloudWatchMetrics
 from mld.services.conditions import Conditions
@@ -36,7 +37,8 @@ from mld.services.consuming.shard_consumer import ShardConsumer
 from mld.services.leases.lease_coordinator import LeaseCoordinator
 from mld.services.memory_return import MemoryReturn
 from mld.services.retrieval.byte_budget import ByteBudget
-from mld.services.retrieval.polling_publisher import PollingParts, polling_publishers
+from mld.services.retrieval.chosen_publishers import chosen_publishers
+from mld.services.retrieval.polling_publisher import PollingParts
 from mld.services.runtime import Runtime
 from mld.services.scheduler import Scheduler, SchedulerParts
 from mld.services.schemas.schema_registry import SchemaRegistry
@@ -272,7 +274,7 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
                 own.metrics,
                 on_abandoned=cleanup.enqueue,
             ),
-            publishers=polling_publishers(polling),
+            publishers=chosen_publishers(polling, config.application_name, conditions),
             metrics=own.metrics,
             argv=plan.argv,
         )
@@ -432,6 +434,11 @@ def real_ports(config: Config) -> Iterator[RealWorld]:
         control = pool("control", clients.CONTROL_THREADS)
         retrieval = pool("retrieval", clients.RETRIEVAL_THREADS)
         kinesis = client(None, "AwsCredentialsProvider", clients.kinesis_settings(config))
+        subscribing = None
+        if config.retrieval.mode is RetrievalMode.FANOUT:
+            subscribing = client(
+                None, "AwsCredentialsProvider", clients.subscription_settings(config)
+            )
         dynamodb = client(
             config.aws.dynamodb_credentials,
             "AwsCredentialsProviderDynamoDB",
@@ -471,7 +478,7 @@ def real_ports(config: Config) -> Iterator[RealWorld]:
         closing.callback(guardian.close)
         ports = Ports(
             dynamodb=BotocoreDynamoDb(dynamodb, pool("leases", clients.LEASE_THREADS)),
-            kinesis=BotocoreKinesis(kinesis, control, retrieval),
+            kinesis=BotocoreKinesis(kinesis, control, retrieval, subscribing),
             cloudwatch=cloudwatch,
             children=ProcessLauncher(guardian),
             clock=SystemClock(),

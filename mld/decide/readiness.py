@@ -41,6 +41,7 @@ class Reason(StrEnum):
     TABLE_DELETED = "table_deleted"
     TABLE_SILENT = "table_silent"  #: no answer of the lease table for long
     UNREADABLE_ROWS = "unreadable_rows"
+    NO_CONSUMER = "no_consumer"  #: of enhanced fan-out
     ALL_SHARDS_FAIL = "all_shards_fail"
     TOO_OLD = "too_old"  #: a shard exceeds the age that was asked for
 

@@ -174,11 +174,33 @@ class ShardConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FanOutConfig:
+    """The consumer of enhanced fan-out, and how patiently it is found or registered.
+
+    Attributes:
+        consumer_arn: used as it is, nothing is asked; None = found by name.
+        consumer_name: None = the application's name.
+        summary_attempts: throttled DescribeStreamSummary calls in a row that are no failure yet.
+        describe_attempts: likewise of DescribeStreamConsumer.
+        register_attempts: likewise of RegisterStreamConsumer.
+        backoff_s: first pause between them.
+    """
+
+    consumer_arn: str | None = None
+    consumer_name: str | None = None
+    summary_attempts: int = 10
+    describe_attempts: int = 10
+    register_attempts: int = 10
+    backoff_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievalConfig:
     """Fetching records.
 
     Attributes:
-        mode: what the file asks for; fan-out polls until it is built.
+        mode: how records are got.
+        fan_out: of ``mode`` FANOUT.
         max_records: limit of one GetRecords, 1..10000.
         idle_s: least distance of two calls on a shard, >= 0.2.
         reduced_tps_threshold_s: poll at most this often when less than this behind; 0 = off.
@@ -192,6 +214,7 @@ class RetrievalConfig:
     """
 
     mode: RetrievalMode = RetrievalMode.POLLING
+    fan_out: FanOutConfig = field(default_factory=FanOutConfig)
     max_records: int = 10_000
     idle_s: float = 1.5
     reduced_tps_threshold_s: float = 0.0

@@ -159,6 +159,12 @@ _EFFECTIVE = (
         below=_PASSED_ON),
     Key("retrievalMode", Kind.ENUM, "DEFAULT", "DEFAULT polls if any polling property is set, else fan-out",
         ("FANOUT", "POLLING", "DEFAULT")),
+    Key("fanoutConfig.consumerArn", Kind.TEXT, None, "registered consumer to use as it is"),
+    Key("fanoutConfig.consumerName", Kind.TEXT, None, "consumer to find or register; applicationName when absent"),
+    _count("fanoutConfig.maxDescribeStreamSummaryRetries", 10, "throttled calls in a row that are no failure yet"),
+    _count("fanoutConfig.maxDescribeStreamConsumerRetries", 10, "throttled calls in a row that are no failure yet"),
+    _count("fanoutConfig.registerStreamConsumerRetries", 10, "throttled calls in a row that are no failure yet"),
+    _millis("fanoutConfig.retryBackoffMillis", 1_000, "first pause after a throttled call of the registration"),
     _count("maxRecords", 10_000, "limit of one GetRecords, at most 10000", 1, "GetRecords fails for ever in the Java daemon"),
     Key("idleTimeBetweenReadsInMillis", Kind.N0_LONG, 1_500, "least time between two reads of a shard; raised to 200"),
     Key("millisBehindLatestThresholdForReducedTps", Kind.N0_LONG, 0, "read less often when less than this behind; 0 = off"),
@@ -216,12 +222,6 @@ _EFFECTIVE = (
 )
 
 _LATER = (
-    Key("fanoutConfig.consumerArn", Kind.TEXT, None, "use this registered consumer"),
-    Key("fanoutConfig.consumerName", Kind.TEXT, None, "consumer to find or register; applicationName when absent"),
-    _count("fanoutConfig.maxDescribeStreamSummaryRetries", 10, "of fan-out registration"),
-    _count("fanoutConfig.maxDescribeStreamConsumerRetries", 10, "of fan-out registration"),
-    _count("fanoutConfig.registerStreamConsumerRetries", 10, "of fan-out registration"),
-    _millis("fanoutConfig.retryBackoffMillis", 1_000, "of fan-out registration"),
     Key("leaseAssignmentIntervalMillis", Kind.N0_LONG, None, "period of the 3.x lease assignment; 2 x failoverTimeMillis when absent",
         least=52, below=_NO_START),
     Key("clientVersionConfig", Kind.ENUM, "CLIENT_VERSION_CONFIG_3X", "which generation of the lease table to use", _VERSIONS),

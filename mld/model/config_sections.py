@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.model.config import (
+    FanOutConfig,
     LeaseConfig,
     MetricsConfig,
     RetrievalConfig,
@@ -69,9 +70,6 @@ def shards_of(settings: Settings) -> ShardConfig:
 def retrieval_of(settings: Settings) -> RetrievalConfig:
     """Fetching records; settles what ``retrievalMode=DEFAULT`` means."""
     mode = _retrieval_mode(settings)
-    if mode is RetrievalMode.FANOUT:
-        remark = Problem(Severity.INFO, "fan-out is not built yet: records are polled")
-        settings.report("retrievalMode", remark)
     max_records = settings.number("maxRecords")
     idle_ms = settings.number("idleTimeBetweenReadsInMillis")
     if max_records > _MOST_RECORDS:
@@ -92,11 +90,23 @@ def retrieval_of(settings: Settings) -> RetrievalConfig:
         settings.derive(name, idle_ms, raised)
     return RetrievalConfig(
         mode=mode,
+        fan_out=_fan_out(settings),
         max_records=max_records,
         idle_s=idle_ms / 1000,
         reduced_tps_threshold_s=_reduced_tps(settings),
         call_even_if_empty=settings.flag("callProcessRecordsEvenForEmptyRecordList"),
         task_backoff_s=settings.seconds("taskBackoffTimeMillis"),
+    )
+
+
+def _fan_out(settings: Settings) -> FanOutConfig:
+    return FanOutConfig(
+        consumer_arn=settings.text("fanoutConfig.consumerArn") or None,
+        consumer_name=settings.text("fanoutConfig.consumerName") or None,
+        summary_attempts=settings.number("fanoutConfig.maxDescribeStreamSummaryRetries"),
+        describe_attempts=settings.number("fanoutConfig.maxDescribeStreamConsumerRetries"),
+        register_attempts=settings.number("fanoutConfig.registerStreamConsumerRetries"),
+        backoff_s=settings.seconds("fanoutConfig.retryBackoffMillis"),
     )
 
 
@@ -115,6 +125,13 @@ def _retrieval_mode(settings: Settings) -> RetrievalMode:
         return RetrievalMode(str(chosen))
     polling = [key for key in POLLING_KEYS if settings[key].is_set]
     if not polling:
+        remark = Problem(
+            Severity.INFO,
+            "DEFAULT means enhanced fan-out because no polling property is set, as in Java: the"
+            " stream gets a registered consumer, which AWS bills",
+            "write retrievalMode = FANOUT, or POLLING to go without",
+        )
+        settings.report(name, remark)
         settings.derive(name, RetrievalMode.FANOUT, "derived: no polling property is set")
         return RetrievalMode.FANOUT
     problem = Problem(

@@ -39,7 +39,8 @@ class Batch:
     Attributes:
         records: JSON text of the list of records; None once they were taken.
         size_bytes: length of ``records``, also after they were taken.
-        next_iterator: None at the end of the shard.
+        next_iterator: where the next batch begins: an iterator, or the continuation number of what was
+            pushed; None at the end of the shard.
         millis_behind_latest: None where the service did not say.
         child_shards: set in the last answer of a shard that was split or merged; empty there when
             the shard vanished.

@@ -1,4 +1,4 @@
-"""Bodies of GetRecords answers -> batches -> records.
+"""Bodies of GetRecords answers and of pushed events -> batches -> records.
 
 The envelope is read when an answer arrives, its records only when they are delivered: until then
 they are bytes, a tenth of what Python objects would take.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -32,19 +33,58 @@ class _Child(msgspec.Struct, gc=False, rename="pascal"):
 
 class _Envelope(msgspec.Struct, gc=False, rename="pascal"):
     records: msgspec.Raw
-    next_shard_iterator: str | None = None
     millis_behind_latest: int | None = None
     child_shards: list[_Child] | None = None
 
 
-class _Remainder(_Envelope, gc=False, rename="pascal", forbid_unknown_fields=True):
+class _Answer(_Envelope, gc=False, rename="pascal"):
+    following: str | None = msgspec.field(default=None, name="NextShardIterator")
+
+
+class _AnswerWithoutRecords(_Answer, gc=False, rename="pascal", forbid_unknown_fields=True):
     """What is left when the records are cut out: a member that we do not know may have some, too."""
+
+
+class _Event(_Envelope, gc=False, rename="pascal"):
+    following: str | None = msgspec.field(default=None, name="ContinuationSequenceNumber")
+
+
+class _EventWithoutRecords(_Event, gc=False, rename="pascal", forbid_unknown_fields=True):
+    """As :class:`_AnswerWithoutRecords`."""
 
 
 T = TypeVar("T")
 
-_ENVELOPE = msgspec.json.Decoder(_Envelope)
-_REMAINDER = msgspec.json.Decoder(_Remainder)
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How one kind of envelope is read.
+
+    Attributes:
+        what: for messages.
+        following: what says where the next one begins, for messages.
+        whole: decodes it with its records.
+        remainder: decodes it when they are cut out.
+    """
+
+    what: str
+    following: str
+    whole: msgspec.json.Decoder[Any]
+    remainder: msgspec.json.Decoder[Any]
+
+
+_ANSWER = _Form(
+    "a GetRecords answer",
+    "a next iterator",
+    msgspec.json.Decoder(_Answer),
+    msgspec.json.Decoder(_AnswerWithoutRecords),
+)
+_EVENT = _Form(
+    "a SubscribeToShard event",
+    "a continuation number",
+    msgspec.json.Decoder(_Event),
+    msgspec.json.Decoder(_EventWithoutRecords),
+)
 _RECORDS = msgspec.json.Decoder(list[KinesisRecord])
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 _SEQUENCE_FIELD = b'"SequenceNumber"'
@@ -69,21 +109,39 @@ def read_batch(body: bytes) -> Batch:
 
     Source: DataRetrievalUtil.isValidResult, KinesisDataFetcher.getRecords (3.5.1).
     """
-    envelope, records, body = _cut(body) or _whole(body)
-    children = tuple(_child(child) for child in envelope.child_shards or ())
-    if (envelope.next_shard_iterator is None) != bool(children):
-        raise MalformedData("a GetRecords answer must have either a next iterator or child shards")
+    return _batch(_ANSWER, body)
+
+
+def read_event(body: bytes) -> Batch:
+    """The batch of one SubscribeToShardEvent; its continuation number is its ``next_iterator``.
+
+    Args:
+        body: JSON text as received; it is kept, not copied.
+
+    Raises:
+        MalformedData: as for :func:`read_batch`. Subscribe again behind the last good event.
+
+    Source: FanOutRecordsPublisher.recordsReceived (3.5.1).
+    """
+    return _batch(_EVENT, body)
+
+
+def _batch(form: _Form, body: bytes) -> Batch:
+    envelope, records, body = _cut(form, body) or _whole(form, body)
+    children = tuple(_child(form, child) for child in envelope.child_shards or ())
+    if (envelope.following is None) != bool(children):
+        raise MalformedData(f"{form.what} must have either {form.following} or child shards")
     return Batch(
         records=records,
         size_bytes=records.nbytes,
-        next_iterator=envelope.next_shard_iterator,
+        next_iterator=envelope.following,
         millis_behind_latest=envelope.millis_behind_latest,
         child_shards=children,
-        last_sequence_number=_last_sequence_number(body, records),
+        last_sequence_number=_last_sequence_number(form, body, records),
     )
 
 
-def _cut(body: bytes) -> tuple[_Envelope, memoryview, bytes] | None:
+def _cut(form: _Form, body: bytes) -> tuple[_Answer | _Event, memoryview, bytes] | None:
     """Envelope and records without a look at the records, which takes as long as their number.
 
     The list is cut out from its bracket to the one behind the last sequence number, and what is
@@ -101,25 +159,25 @@ def _cut(body: bytes) -> tuple[_Envelope, memoryview, bytes] | None:
         return None
     start, end = opening.end(), closing.end()
     try:
-        envelope = _REMAINDER.decode(b"%b[]%b" % (body[:start], body[end:]))
+        envelope = form.remainder.decode(b"%b[]%b" % (body[:start], body[end:]))
     except _UNREADABLE:
         return None
     return envelope, memoryview(body)[start:end], body
 
 
-def _whole(body: bytes) -> tuple[_Envelope, memoryview, bytes]:
+def _whole(form: _Form, body: bytes) -> tuple[_Answer | _Event, memoryview, bytes]:
     """Envelope, records and the text they are in, every byte looked at."""
     try:
-        envelope = _ENVELOPE.decode(body)
+        envelope = form.whole.decode(body)
     except _UNREADABLE:
-        body = _cleaned(body)
-        envelope = _decoded(_ENVELOPE, body)
+        body = _cleaned(form.what, body)
+        envelope = _decoded(form.what, form.whole, body)
     return envelope, memoryview(envelope.records), body
 
 
-def _child(child: _Child) -> ChildShard:
+def _child(form: _Form, child: _Child) -> ChildShard:
     if not child.parent_shards:
-        raise MalformedData(f"child shard {child.shard_id} of a GetRecords answer has no parent")
+        raise MalformedData(f"child shard {child.shard_id} of {form.what} has no parent")
     keys = child.hash_key_range
     return ChildShard(
         shard_id=child.shard_id,
@@ -128,7 +186,7 @@ def _child(child: _Child) -> ChildShard:
     )
 
 
-def _last_sequence_number(body: bytes, records: memoryview) -> str | None:
+def _last_sequence_number(form: _Form, body: bytes, records: memoryview) -> str | None:
     """Of the last record, found from the back; None when there is no record."""
     if records.nbytes < 64 and not bytes(records).strip(b"[] \t\r\n"):
         return None
@@ -138,7 +196,7 @@ def _last_sequence_number(body: bytes, records: memoryview) -> str | None:
         if match := _SEQUENCE_VALUE.match(body, at):
             return match[1].decode()
         end = at
-    raise MalformedData("the records of a GetRecords answer have no sequence number")
+    raise MalformedData(f"the records of {form.what} have no sequence number")
 
 
 def decode_records(records: memoryview) -> list[KinesisRecord]:
@@ -153,23 +211,25 @@ def decode_records(records: memoryview) -> list[KinesisRecord]:
     try:
         return _RECORDS.decode(records)
     except _UNREADABLE:
-        return _decoded(_RECORDS, _cleaned(bytes(records)))
+        return _decoded(
+            "a list of records", _RECORDS, _cleaned("a list of records", bytes(records))
+        )
 
 
-def _decoded(decoder: msgspec.json.Decoder[T], text: bytes) -> T:
+def _decoded(what: str, decoder: msgspec.json.Decoder[T], text: bytes) -> T:
     try:
         return decoder.decode(text)
     except _UNREADABLE as error:
-        raise MalformedData(f"a GetRecords answer cannot be read: {error}") from error
+        raise MalformedData(f"{what} cannot be read: {error}") from error
 
 
-def _cleaned(text: bytes) -> bytes:
+def _cleaned(what: str, text: bytes) -> bytes:
     """The same JSON in valid UTF-8 without lone surrogates."""
     try:
         parsed: Any = json.loads(text.decode("utf-8", "replace"))
         return json.dumps(parsed, ensure_ascii=False).encode("utf-8", "replace")
     except _UNREADABLE as error:
-        raise MalformedData(f"a GetRecords answer cannot be read: {error}") from error
+        raise MalformedData(f"{what} cannot be read: {error}") from error
 
 
 #: Seconds to milliseconds, a trifle (0.0004 ms today) too large: the nearest float of a time with

@@ -15,6 +15,7 @@ from botocore.config import Config as ClientConfig
 from mld import __version__, errors
 from mld.adapters.aws.errors import BrokenAnswer, check_whole, client_error, service_error
 from mld.adapters.aws.prepared import PreparedOperation
+from mld.decide.fan_out import SILENCE_S
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
@@ -141,6 +142,9 @@ LEASE_THREADS = 8
 CONTROL_THREADS = 4
 RETRIEVAL_THREADS = 64
 GLUE_THREADS = 4
+#: Connections of subscriptions that ended as they should, kept for the next ones. urllib3 warns of
+#: each that it closes beyond that.
+SUBSCRIPTIONS_KEPT = 512
 
 
 def kinesis_settings(config: Config) -> ClientSettings:
@@ -156,6 +160,12 @@ def kinesis_settings(config: Config) -> ClientSettings:
         use_dualstack=config.aws.use_dualstack,
         agent=_agent(config),
     )
+
+
+def subscription_settings(config: Config) -> ClientSettings:
+    """Settings of the Kinesis client that subscribes: silence on a connection may last longer."""
+    kept = SUBSCRIPTIONS_KEPT
+    return replace(kinesis_settings(config), threads=kept, read_timeout_s=SILENCE_S)
 
 
 def dynamodb_settings(config: Config) -> ClientSettings:

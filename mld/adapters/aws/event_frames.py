@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from botocore.eventstream import EventStreamBuffer, ParserError
+from botocore.eventstream import EventStreamBuffer
 from botocore.exceptions import ClientError
 
 from mld.adapters.aws.errors import service_error
@@ -27,7 +27,7 @@ _PRELUDE_BYTES = 12
 _SMALLEST_BYTES = 16
 
 
-class BrokenFrame(ParserError):
+class BrokenFrame(Exception):
     """What came is no frame, or not all of one."""
 
 
@@ -41,8 +41,9 @@ def read_frame(read: Callable[[int], bytes]) -> EventStreamMessage | None:
         None when the stream ended behind a whole frame.
 
     Raises:
-        ParserError: the frame is damaged or cut. The length of a frame is believed only when its
-            checksum is right, and up to 24 MiB of payload.
+        BrokenFrame: it is cut.
+        botocore.eventstream.ParserError: it is damaged. The length of a frame is believed only when
+            its checksum is right, and up to 24 MiB of payload.
     """
     prelude = read(_PRELUDE_BYTES)
     if not prelude:
@@ -73,7 +74,7 @@ def next_payload(read: Callable[[int], bytes], operation: str, event_type: str) 
 
     Raises:
         AwsError: an exception in the stream.
-        ParserError: see :func:`read_frame`.
+        BrokenFrame, ParserError: see :func:`read_frame`.
     """
     while (frame := read_frame(read)) is not None:
         headers = frame.headers

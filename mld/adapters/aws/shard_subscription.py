@@ -22,7 +22,7 @@ from botocore.eventstream import ParserError
 from urllib3.exceptions import HTTPError
 
 from mld.adapters.aws.errors import BrokenAnswer, client_error, service_error
-from mld.adapters.aws.event_frames import next_payload
+from mld.adapters.aws.event_frames import BrokenFrame, next_payload
 from mld.adapters.calls import start_thread
 from mld.errors import AwsError, UnknownOutcome
 
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 _OPERATION = "SubscribeToShard"
 _EVENT = "SubscribeToShardEvent"
+#: What reading raises when the stream is cut, silent or damaged. urllib3's and not botocore's: the
+#: head of the answer was read long ago.
+_BROKEN = (HTTPError, HTTPException, ParserError, BrokenFrame, OSError, ValueError)
 #: Told once, when the service has accepted; no event is empty.
 _ACCEPTED = b""
 
@@ -150,8 +153,7 @@ class ShardSubscription:
             last = service_error(error, writes=False)
         except (boto.BotoCoreError, BrokenAnswer) as error:
             last = client_error(error, _OPERATION)
-        except (HTTPError, HTTPException, ParserError, OSError, ValueError) as error:
-            # urllib3's and not botocore's: the answer's head was read long ago.
+        except _BROKEN as error:
             last = UnknownOutcome(_OPERATION, type(error).__name__, str(error))
         except Exception as error:  # noqa: BLE001 - or the loop would wait for ever
             last = UnknownOutcome(_OPERATION, type(error).__name__, f"unexpected: {error}")

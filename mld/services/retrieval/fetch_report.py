@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from mld.errors import (
     ExpiredIterator,
+    InUse,
     InvalidArgument,
+    LimitExceeded,
     MalformedData,
     MldError,
     Throttled,
@@ -27,22 +29,42 @@ _CALM_FAILURES = 5
 _LOG_EVERY_S = 30.0
 
 
-class FetchReport:
-    """One per publisher."""
+class CallReport:
+    """Counts the failures of a shard's calls in a row; one per publisher."""
 
-    def __init__(self, shard_id: str, clock: Clock, metrics: Metrics) -> None:
+    def __init__(self, shard_id: str, clock: Clock) -> None:
         """Report about a shard."""
         self._shard_id = shard_id
         self._clock = clock
-        self._metrics = metrics
-        self._failures = 0
         self._logged_at = 0.0
+        self.failures = 0  #: in a row
         self.failing_since: float | None = None  #: monotonic; None while calls succeed
 
     def succeeded(self) -> None:
         """An answer came: the trouble is over."""
-        self._failures = 0
+        self.failures = 0
         self.failing_since = None
+
+    def count_failure(self) -> None:
+        """A call failed, and whoever knows why says so."""
+        self.failures += 1
+        if self.failing_since is None:
+            self.failing_since = self._clock.monotonic()
+
+    def _log(self, level: int, what: str) -> None:
+        now = self._clock.monotonic()
+        if self.failures <= _CALM_FAILURES + 1 or now - self._logged_at >= _LOG_EVERY_S:
+            log.log(level, "%s: %s", self._shard_id, what)
+            self._logged_at = now
+
+
+class FetchReport(CallReport):
+    """Of a shard that is polled."""
+
+    def __init__(self, shard_id: str, clock: Clock, metrics: Metrics) -> None:
+        """Report about a shard."""
+        super().__init__(shard_id, clock)
+        self._metrics = metrics
 
     def failed(self, error: MldError) -> bool:
         """Log a failure.
@@ -51,7 +73,7 @@ class FetchReport:
             True when it is the iterator's fault: get a new one.
         """
         self.count_failure()
-        shard, count = self._shard_id, self._failures
+        shard, count = self._shard_id, self.failures
         match error:
             case ExpiredIterator():
                 log.info("%s: the iterator expired, getting a new one", shard)
@@ -68,18 +90,6 @@ class FetchReport:
             case _:
                 self._log(logging.WARNING, f"cannot fetch records: {error}; trying again")
         return isinstance(error, ExpiredIterator | InvalidArgument)
-
-    def count_failure(self) -> None:
-        """A call failed, and whoever knows why says so."""
-        self._failures += 1
-        if self.failing_since is None:
-            self.failing_since = self._clock.monotonic()
-
-    def _log(self, level: int, what: str) -> None:
-        now = self._clock.monotonic()
-        if self._failures <= _CALM_FAILURES + 1 or now - self._logged_at >= _LOG_EVERY_S:
-            log.log(level, "%s: %s", self._shard_id, what)
-            self._logged_at = now
 
     def measure(self, call: str, began: float, *, succeeded: bool) -> None:
         """Success and time of a call.
@@ -101,3 +111,24 @@ class FetchReport:
             level=level,
             shard_id=shard,
         )
+
+
+class SubscriptionReport(CallReport):
+    """Of a shard whose records are pushed; Java has no metrics of that."""
+
+    def failed(self, error: MldError) -> None:
+        """Log why a subscription was refused or ended."""
+        self.count_failure()
+        calm = self.failures <= _CALM_FAILURES
+        match error:
+            case InUse():
+                level = logging.INFO if calm else logging.WARNING
+                self._log(level, f"another subscription has the shard: {error}; trying again")
+            case Throttled() | LimitExceeded():
+                level = logging.WARNING if calm else logging.ERROR
+                self._log(level, f"{self.failures} calls in a row throttled: {error}; trying again")
+            case InvalidArgument():
+                level = logging.INFO if calm else logging.ERROR
+                self._log(level, f"the position was refused: {error}; trying again")
+            case _:
+                self._log(logging.WARNING, f"the subscription failed: {error}; trying again")

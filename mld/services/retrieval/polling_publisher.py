@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from mld.decide.polling import (
     SMALLEST_ANSWER_BYTES,
     IteratorType,
-    ReadPosition,
     expected_bytes,
     iterator_start,
     may_prefetch,
@@ -30,6 +28,13 @@ from mld.errors import MldError, NotFound, ResourceMissing
 from mld.model.record import vanished
 from mld.model.sequence import Sentinel
 from mld.model.wire import read_batch
+from mld.services.retrieval.buffered_publisher import (
+    ABSENT_PAUSE_S,
+    OFFLOAD_BYTES,
+    READING_FACTOR,
+    BufferedPublisher,
+    Queued,
+)
 from mld.services.retrieval.fetch_report import FetchReport
 from mld.services.retrieval.records_publisher import FetchedBatch
 
@@ -45,13 +50,6 @@ if TYPE_CHECKING:
     from mld.services.shards.stream_presence import StreamPresence
 
 log = logging.getLogger(__name__)
-
-#: From this size on an answer's envelope is read away from the loop.
-_OFFLOAD_BYTES = 1_048_576
-#: While an answer is being read it exists in pieces and as a whole.
-_READING_FACTOR = 2
-#: Pause of a shard whose stream is gone.
-_ABSENT_PAUSE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,135 +70,39 @@ class PollingParts:
     initial_timestamp_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Queued:
-    """A batch that was not handed out yet, and the iterator that got it (None: the shard is gone)."""
-
-    fetched: FetchedBatch
-    iterator: str | None
-
-
 def polling_publishers(parts: PollingParts) -> PublisherFactory:
     """The factory of a stream that is polled."""
     return partial(PollingPublisher, parts=parts)
 
 
-class PollingPublisher:
+class PollingPublisher(BufferedPublisher):
     """One shard's answers, in order; a :class:`RecordsPublisher`."""
 
     def __init__(self, shard_id: str, parts: PollingParts) -> None:
         """Nothing is fetched before :meth:`start` and :meth:`run`."""
-        self._shard_id = shard_id
+        runtime = parts.runtime
+        self._fetches = FetchReport(shard_id, runtime.clock, runtime.metrics)
+        super().__init__(shard_id, parts.budget, self._fetches, self._drop_read_ahead)
         self._parts = parts
         self._config = parts.config
-        self._clock = parts.runtime.clock
-        self._position: ReadPosition | None = None
-        self._delivered: ReadPosition | None = None
+        self._clock = runtime.clock
         self._iterator: str | None = None
-        self._queue: deque[_Queued] = deque()
-        self._arrived = asyncio.Event()
-        self._taken = asyncio.Event()
-        self._is_wanted = False
-        self._is_interrupted = False
-        self._may_read_ahead = True
         self._success_at: float | None = None
         self._behind_s: float | None = None
         self._is_first_call = True
-        self._report = FetchReport(shard_id, parts.runtime.clock, parts.runtime.metrics)
-        self._credit = parts.budget.credit(
-            is_awaited=self._is_awaited, drop_read_ahead=self._drop_read_ahead
-        )
         self._expected_bytes: int | None = None
-        self._rewinds = 0
-        self._has_ended = False
         self._not_found: NotFound | None = None
-
-    # -- for the consumer ----------------------------------------------------------------------
 
     async def start(
         self, position: ExtendedSequenceNumber, latest_since_s: float | None = None
     ) -> None:
-        """Begin at a checkpoint; the first call is made at once by :meth:`run`.
-
-        Args:
-            position: the checkpoint.
-            latest_since_s: when reading at LATEST had begun before (epoch seconds); None = now.
-        """
-        self._position = self._delivered = ReadPosition(position, latest_since_s=latest_since_s)
-        self._taken.set()
+        """See :meth:`BufferedPublisher.start`."""
+        await super().start(position, latest_since_s)
         if position.sentinel is Sentinel.LATEST:
             self._expected_bytes = SMALLEST_ANSWER_BYTES
 
-    async def next_batch(self) -> FetchedBatch | None:
-        """The next answer, waiting for it; the last one says that the shard ended.
-
-        Returns:
-            None when :meth:`interrupt` was called while waiting.
-
-        Cancellation: nothing is lost, the next call gets the same batch.
-        """
-        self._is_wanted = self._may_read_ahead = True
-        self._taken.set()
-        self._is_interrupted = False
-        if not self._queue:
-            self._parts.budget.look_again()
-        try:
-            while not self._queue:
-                if self._is_interrupted:
-                    return None
-                self._arrived.clear()
-                await self._arrived.wait()
-        finally:
-            self._is_wanted = False
-            self._credit.served()
-        fetched = self._queue.popleft().fetched
-        self._taken.set()
-        self._note_delivered(fetched.batch)
-        return fetched
-
-    def _note_delivered(self, batch: Batch) -> None:
-        if self._delivered is not None and batch.last_sequence_number is not None:
-            self._delivered = replace(self._delivered, last_received=batch.last_sequence_number)
-
-    def interrupt(self) -> None:
-        """Let a waiting :meth:`next_batch` return."""
-        self._is_interrupted = True
-        self._arrived.set()
-
-    def rewind(self, to: ReadPosition) -> None:
-        """Fetch again what came after a position; what is queued or in flight is dropped."""
-        self._drop_queue()
-        # The place may be from before the first LATEST iterator.
-        self._position = self._delivered = replace(to, latest_since_s=self.latest_since_s)
+    def _restart(self) -> None:
         self._iterator = None
-        self._has_ended = False
-        self._rewinds += 1
-        self._taken.set()
-
-    @property
-    def delivered(self) -> ReadPosition:
-        """How far batches were handed out; a place for :meth:`rewind`."""
-        if self._delivered is None:
-            raise RuntimeError("the publisher was not started")
-        return self._delivered
-
-    @property
-    def latest_since_s(self) -> float | None:
-        """Epoch seconds before the first LATEST iterator; None if there was none."""
-        return None if self._delivered is None else self._delivered.latest_since_s
-
-    @property
-    def failing_since(self) -> float | None:
-        """Reading of the monotonic clock at the first failed call in a row; None while all is well."""
-        return self._report.failing_since
-
-    async def close(self) -> None:
-        """Give the memory of undelivered batches back; :meth:`run` must have been cancelled."""
-        self._drop_queue()
-
-    def _drop_queue(self) -> None:
-        while self._queue:
-            self._queue.popleft().fetched.reservation.release()
 
     def _drop_read_ahead(self) -> None:
         """Others need the memory, and the consumer takes nothing: get it again when it does.
@@ -231,7 +133,7 @@ class PollingPublisher:
                     continue  # somebody thought better of it meanwhile
             self._is_first_call = False
             if self._parts.presence.is_gone:
-                await asyncio.sleep(_ABSENT_PAUSE_S)  # the watch says so, and ends the worker
+                await asyncio.sleep(ABSENT_PAUSE_S)  # the watch says so, and ends the worker
                 continue
             self._success_at = self._behind_s = None
             await self._fetch_once()
@@ -249,10 +151,6 @@ class PollingPublisher:
             sum(batch.records_at_most(self._config.max_records) for batch in batches),
             is_wanted=self._is_wanted,
         )
-
-    def _is_awaited(self) -> bool:
-        """True while the consumer has nothing and waits."""
-        return self._is_wanted and not self._queue
 
     async def _gate(self) -> None:
         while not self._may_fetch():
@@ -276,11 +174,11 @@ class PollingPublisher:
         except NotFound as error:
             self._not_found = error
         except MldError as error:
-            if self._report.failed(error) and self._rewinds == rewinds:
+            if self._fetches.failed(error) and self._rewinds == rewinds:
                 self._iterator = None
                 self._parts.presence.doubt(self._shard_id, self._last_known())
         except Exception:
-            self._report.count_failure()
+            self._fetches.count_failure()
             log.exception("%s: unexpected error while fetching; going on", self._shard_id)
         if self._not_found is not None:
             await self._end_if_trimmed(self._not_found, rewinds)
@@ -299,7 +197,7 @@ class PollingPublisher:
         except ResourceMissing:
             return
         except MldError as unknown:
-            self._report.failed(unknown)
+            self._fetches.failed(unknown)
             return
         self._not_found = None
         if self._rewinds != rewinds:
@@ -308,16 +206,12 @@ class PollingPublisher:
             log.info("%s: past the retention of its stream: %s", self._shard_id, error)
             self._enqueue(vanished(), self._credit.spend(1))
         else:
-            self._report.failed(error)
+            self._fetches.failed(error)
 
     def _last_known(self) -> str | None:
         """Sequence number of the last record that this shard is known to have had."""
         position = self._position
-        if position is None:
-            return None
-        checkpoint = position.checkpoint
-        stored = checkpoint.sequence_number if checkpoint.sentinel is None else None
-        return position.last_received or stored
+        return None if position is None else position.last_received or self._stored_number()
 
     async def _new_iterator(self) -> None:
         position = self._position
@@ -333,18 +227,17 @@ class PollingPublisher:
             )
             succeeded = True
         finally:
-            self._report.measure("getShardIterator", began, succeeded=succeeded)
+            self._fetches.measure("getShardIterator", began, succeeded=succeeded)
         if self._rewinds != rewinds:
             return
         self._iterator = answer.get("ShardIterator")
         if self._iterator is None:
             raise NotFound("GetShardIterator", "ResourceNotFoundException", "no iterator")
-        if start.type is IteratorType.LATEST and self._delivered is not None:
-            self._position = replace(position, latest_since_s=since_s)
-            self._delivered = replace(self._delivered, latest_since_s=since_s)
+        if start.type is IteratorType.LATEST:
+            self._began_at_latest(since_s)
 
     async def _get_records(self, iterator: str, rewinds: int) -> None:
-        await self._credit.refill(_READING_FACTOR * self._expectation())
+        await self._credit.refill(READING_FACTOR * self._expectation())
         if self._rewinds != rewinds:
             self._credit.give_back()
             return
@@ -365,13 +258,13 @@ class PollingPublisher:
                 self._enqueue(batch, reservation)
                 reservation = None
         finally:
-            self._report.measure("getRecords", began, succeeded=succeeded)
+            self._fetches.measure("getRecords", began, succeeded=succeeded)
             self._credit.give_back()
             if reservation is not None:
                 reservation.release()
 
     async def _read(self, body: bytes) -> Batch:
-        if len(body) < _OFFLOAD_BYTES:
+        if len(body) < OFFLOAD_BYTES:
             return read_batch(body)
         return await self._parts.runtime.offload.run(read_batch, body)
 
@@ -382,7 +275,7 @@ class PollingPublisher:
     def _enqueue(self, batch: Batch, reservation: Reservation) -> None:
         now = self._clock.monotonic()
         self._success_at = now
-        self._report.succeeded()
+        self._fetches.succeeded()
         behind_ms = batch.millis_behind_latest
         self._behind_s = None if behind_ms is None else behind_ms / 1000
         budget = self._parts.budget
@@ -390,11 +283,5 @@ class PollingPublisher:
         self._expected_bytes = expected_bytes(
             batch.size_bytes, self._behind_s, budget.expected_bytes()
         )
-        if self._is_wanted:
-            self._credit.served()  # it is as good as taken
-        self._queue.append(_Queued(FetchedBatch(batch, reservation, now), self._iterator))
-        self._iterator = batch.next_iterator
-        self._has_ended = batch.is_shard_end
-        if self._position is not None and batch.last_sequence_number is not None:
-            self._position = replace(self._position, last_received=batch.last_sequence_number)
-        self._arrived.set()
+        iterator, self._iterator = self._iterator, batch.next_iterator
+        self._queue_up(Queued(FetchedBatch(batch, reservation, now), iterator))

@@ -9,7 +9,7 @@ import pytest
 from mld.errors import MalformedData
 from mld.model.record import vanished
 from mld.model.shard import ChildShard, HashRange
-from mld.model.wire import arrival_ms, decode_records, read_batch
+from mld.model.wire import arrival_ms, decode_records, read_batch, read_event
 
 CHILD = {
     "ShardId": "shardId-2",
@@ -158,3 +158,38 @@ def test_a_vanished_shard_ends_without_children():
     assert batch.is_empty
     assert batch.child_shards == ()
     assert batch.millis_behind_latest is None
+
+
+class TestEvents:
+    def test_the_continuation_number_is_where_the_next_begins(self):
+        batch = read_event(body(ContinuationSequenceNumber="49", MillisBehindLatest=7))
+        assert (batch.next_iterator, batch.millis_behind_latest, batch.is_empty) == ("49", 7, True)
+
+    def test_records_stay_bytes_and_the_continuation_is_not_taken_for_one_of_theirs(self):
+        records = [{"SequenceNumber": str(n), "PartitionKey": "k", "Data": "eA=="} for n in (5, 6)]
+        for fields in ({}, {"Unheard": "SequenceNumber"}):
+            text = body(ContinuationSequenceNumber="49", Records=records, **fields)
+            batch = read_event(text)
+            assert batch.last_sequence_number == "6"
+            assert [one.sequence_number for one in decode_records(batch.take_records())] == [
+                "5",
+                "6",
+            ]
+
+    def test_the_last_event_has_children(self):
+        batch = read_event(body(ChildShards=[CHILD]))
+        assert batch.is_shard_end
+        assert [child.shard_id for child in batch.child_shards] == ["shardId-2"]
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {},
+            {"NextShardIterator": "next"},
+            {"ContinuationSequenceNumber": "49", "ChildShards": [CHILD]},
+            {"ChildShards": [CHILD | {"ParentShards": []}]},
+        ],
+    )
+    def test_events_that_contradict_themselves_are_refused(self, fields):
+        with pytest.raises(MalformedData, match="SubscribeToShard event"):
+            read_event(body(**fields))

@@ -1,0 +1,205 @@
+"""The registered consumer of a stream: found, or registered, once for all its shards.
+
+It is asked for by the publishers when they subscribe, so nothing else waits for it. All workers of
+an application share the consumer, so nobody deregisters it, as in Java.
+
+Source: FanOutConsumerRegistration (KCL 3.5.1), with pauses that grow and are spread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mld.decide.backoff import backoff_s
+from mld.decide.fan_out import ConsumerStep, consumer_step
+from mld.decide.readiness import Reason
+from mld.errors import Denied, InUse, LimitExceeded, MldError, NotFound, ServiceError, Throttled
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Awaitable, Callable
+
+    from mld.model.config import FanOutConfig
+    from mld.model.stream import Stream
+    from mld.ports.aws import Kinesis
+    from mld.ports.clock import Clock
+    from mld.services.conditions import Conditions
+
+log = logging.getLogger(__name__)
+
+#: A consumer that is being created or deleted is looked at so often,
+POLL_S = 1.0
+#: and so many times before that is a failure.
+POLLS = 10
+_LONGEST_PAUSE_S = 30.0
+_PERMISSIONS = (
+    "allow kinesis:DescribeStreamSummary, DescribeStreamConsumer and RegisterStreamConsumer"
+    " (and SubscribeToShard), or write retrievalMode = POLLING"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrationParts:
+    """What a registration works with.
+
+    Attributes:
+        name: of the consumer to find or register.
+        config: ``consumer_arn`` wins over the name.
+        conditions: for ``/readyz``.
+    """
+
+    kinesis: Kinesis
+    stream: Stream
+    name: str
+    config: FanOutConfig
+    conditions: Conditions
+    clock: Clock
+    rng: random.Random
+
+
+class ConsumerRegistration:
+    """One per stream and worker."""
+
+    def __init__(self, parts: RegistrationParts) -> None:
+        """Nothing is asked before :meth:`arn`."""
+        self._parts = parts
+        self._config = parts.config
+        self._arn = parts.config.consumer_arn
+        self._lock = asyncio.Lock()
+        self._failures = 0
+        self.failing_since: float | None = None  #: monotonic; None while all is well
+
+    @property
+    def is_known(self) -> bool:
+        """Whether :meth:`arn` answers at once."""
+        return self._arn is not None
+
+    async def arn(self) -> str:
+        """ARN of the active consumer, waiting for it as long as it takes.
+
+        Of many that ask, one works and the others wait. A failure is told and tried again.
+
+        Cancellation: who waits next goes on.
+        """
+        async with self._lock:
+            while self._arn is None:
+                try:
+                    self._arn = await self._find()
+                except MldError as error:
+                    self._tell(error)
+                    await self._pause(self._failures - 1)
+            return self._arn
+
+    def accepted(self) -> None:
+        """The service took a subscription of the consumer: all is well."""
+        if self.failing_since is not None:
+            self._parts.conditions.clear(Reason.NO_CONSUMER)
+        self._failures = 0
+        self.failing_since = None
+
+    def doubt(self, arn: str) -> None:
+        """The service did not find it, although the shard is there: look again.
+
+        Args:
+            arn: with which it was asked.
+        """
+        if self._config.consumer_arn is not None:
+            where = "fanoutConfig.consumerArn"
+            self._tell(NotFound("SubscribeToShard", "ResourceNotFoundException", f"check {where}"))
+        elif self._arn == arn:
+            log.warning("The consumer %s is gone; looking for it again", arn)
+            self._arn = None
+
+    # -- finding it ------------------------------------------------------------------------------
+
+    async def _find(self) -> str:
+        """Steps 1 to 4 of Java's; raises what did not pass."""
+        stream_arn = await self._stream_arn()
+        status: object = None
+        for _ in range(POLLS):
+            consumer = await self._describe(stream_arn)
+            status = consumer.get("ConsumerStatus")
+            step = consumer_step(status)
+            if step is ConsumerStep.USE:
+                arn = str(consumer["ConsumerARN"])
+                log.info("Enhanced fan-out by consumer %s", arn)
+                return arn
+            if step is ConsumerStep.REGISTER:
+                await self._register(stream_arn)
+            await asyncio.sleep(POLL_S * (1 + self._parts.rng.random() / 2))
+        why = f"it is still {status or 'missing'} after {POLLS} looks"
+        raise ServiceError("DescribeStreamConsumer", "NotActive", why)
+
+    async def _stream_arn(self) -> str:
+        stream = self._parts.stream
+        if stream.arn is not None:
+            return stream.arn
+        describe = self._parts.kinesis.describe_stream_summary
+        attempts = self._config.summary_attempts
+        answer = await self._patiently(attempts, describe, **stream.request())
+        return str(answer["StreamDescriptionSummary"]["StreamARN"])
+
+    async def _describe(self, stream_arn: str) -> dict[str, Any]:
+        """The consumer; empty = there is none."""
+        describe = self._parts.kinesis.describe_stream_consumer
+        attempts, name = self._config.describe_attempts, self._parts.name
+        try:
+            answer = await self._patiently(
+                attempts, describe, StreamARN=stream_arn, ConsumerName=name
+            )
+        except NotFound:
+            return {}
+        description: dict[str, Any] = answer["ConsumerDescription"]
+        return description
+
+    async def _register(self, stream_arn: str) -> None:
+        register = self._parts.kinesis.register_stream_consumer
+        attempts, name = self._config.register_attempts, self._parts.name
+        try:
+            await self._patiently(attempts, register, StreamARN=stream_arn, ConsumerName=name)
+        except InUse:
+            log.info("Another worker is registering the consumer %s", name)
+            return
+        log.info(
+            "Registered the consumer %s of stream %s. It is billed until it is deregistered, which "
+            "no worker ever does",
+            name,
+            self._parts.stream.name,
+        )
+
+    async def _patiently(
+        self, attempts: int, call: Callable[..., Awaitable[dict[str, Any]]], **request: str
+    ) -> dict[str, Any]:
+        """Answer of a call that is repeated while it is throttled."""
+        attempt = 0
+        while True:
+            try:
+                return await call(**request)
+            except (LimitExceeded, Throttled):
+                attempt += 1
+                if attempt >= attempts:
+                    raise
+            await self._pause(attempt - 1)
+
+    async def _pause(self, attempt: int) -> None:
+        first_s = max(POLL_S, 2 * self._config.backoff_s)  # of which half is random
+        await asyncio.sleep(
+            backoff_s(attempt, self._parts.rng, first_s=first_s, cap_s=_LONGEST_PAUSE_S)
+        )
+
+    def _tell(self, error: MldError) -> None:
+        self._failures += 1
+        if self.failing_since is None:
+            self.failing_since = self._parts.clock.monotonic()
+        parts = self._parts
+        what = self._config.consumer_arn or parts.name
+        advice = f"; {_PERMISSIONS}" if isinstance(error, Denied) else ""
+        message = (
+            f"enhanced fan-out: the consumer {what} of stream {parts.stream.name} cannot be used"
+            f" ({error}){advice}"
+        )
+        parts.conditions.report(Reason.NO_CONSUMER, message)
+        log.warning("%s; trying again", message[0].upper() + message[1:])

@@ -1,0 +1,310 @@
+"""Has one shard's records pushed by enhanced fan-out, and keeps a few events ready.
+
+``run`` subscribes again and again; it never ends because of an error, only with the shard. A
+subscription lasts five minutes. The next one begins behind the last event that is kept: AT the
+checkpoint until there is one, because the checkpoint may lie inside an aggregated record, and AFTER
+from then on. Every event has its place in the process-wide :class:`ByteBudget` before it is let in.
+
+Source: FanOutRecordsPublisher (KCL 3.5.1), which says AFTER as soon as a subscription is accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from mld.decide.fan_out import (
+    LARGEST_EVENT_BYTES,
+    SILENCE_S,
+    expected_event_bytes,
+    may_receive,
+    renewal_pause_s,
+    starting_position,
+)
+from mld.decide.polling import SMALLEST_ANSWER_BYTES, iterator_start
+from mld.errors import InvalidArgument, MldError, NotFound, ResourceMissing, UnknownOutcome
+from mld.model.record import vanished
+from mld.model.sequence import Sentinel
+from mld.model.wire import read_event
+from mld.services.retrieval.buffered_publisher import (
+    ABSENT_PAUSE_S,
+    OFFLOAD_BYTES,
+    READING_FACTOR,
+    BufferedPublisher,
+    Queued,
+)
+from mld.services.retrieval.fetch_report import SubscriptionReport
+from mld.services.retrieval.records_publisher import FetchedBatch
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from mld.decide.polling import IteratorStart, ReadPosition
+    from mld.model.config import RetrievalConfig
+    from mld.model.record import Batch
+    from mld.model.sequence import ExtendedSequenceNumber
+    from mld.ports.aws import Kinesis, Subscription
+    from mld.services.retrieval.byte_budget import ByteBudget, Reservation
+    from mld.services.retrieval.consumer_registration import ConsumerRegistration
+    from mld.services.retrieval.records_publisher import PublisherFactory
+    from mld.services.runtime import Runtime
+    from mld.services.shards.stream_presence import StreamPresence
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FanOutParts:
+    """What all publishers of a stream share.
+
+    Attributes:
+        registration: knows the consumer.
+        presence: says whether a shard that was not found has ended, or its stream is gone.
+        initial_timestamp_s: of an AT_TIMESTAMP start, else None.
+    """
+
+    kinesis: Kinesis
+    registration: ConsumerRegistration
+    presence: StreamPresence
+    config: RetrievalConfig
+    budget: ByteBudget
+    runtime: Runtime
+    initial_timestamp_s: float | None = None
+
+
+def fan_out_publishers(parts: FanOutParts) -> PublisherFactory:
+    """The factory of a stream whose records are pushed."""
+    return partial(FanOutPublisher, parts=parts)
+
+
+class FanOutPublisher(BufferedPublisher):
+    """One shard's events, in order; a :class:`RecordsPublisher`."""
+
+    def __init__(self, shard_id: str, parts: FanOutParts) -> None:
+        """Nothing is asked before :meth:`start` and :meth:`run`."""
+        self._subscriptions = SubscriptionReport(shard_id, parts.runtime.clock)
+        super().__init__(shard_id, parts.budget, self._subscriptions, self._drop_read_ahead)
+        self._parts = parts
+        self._clock = parts.runtime.clock
+        self._subscription: Subscription | None = None
+        self._accepted_at: float | None = None
+        self._expected_bytes = LARGEST_EVENT_BYTES
+        self._last_record: str | None = None
+        self._not_found: NotFound | None = None
+        self._consumer_arn = ""
+
+    # -- for the consumer ----------------------------------------------------------------------
+
+    async def start(
+        self, position: ExtendedSequenceNumber, latest_since_s: float | None = None
+    ) -> None:
+        """See :meth:`BufferedPublisher.start`."""
+        await super().start(position, latest_since_s)
+        if position.sentinel is Sentinel.LATEST:
+            self._expected_bytes = SMALLEST_ANSWER_BYTES
+
+    @property
+    def failing_since(self) -> float | None:
+        """As of the surface; a consumer that cannot be registered fails all shards."""
+        failing = super().failing_since
+        return self._parts.registration.failing_since if failing is None else failing
+
+    def _restart(self) -> None:
+        if self._subscription is not None:
+            self._subscription.close()
+
+    def _behind(self, position: ReadPosition, batch: Batch) -> ReadPosition:
+        """Events without records go on, too."""
+        place = batch.next_iterator or batch.last_sequence_number
+        return position if place is None else replace(position, last_received=place)
+
+    def _drop_read_ahead(self) -> None:
+        """Others need the memory, and the consumer takes nothing: subscribe again when it does.
+
+        A subscription of which nothing is kept stays: what the service pushes waits in the kernel.
+        """
+        self._may_read_ahead = False
+        self._credit.give_back()
+        if self._queue:
+            self._position = self._delivered
+            self._has_ended = False
+            self._drop_queue()
+            self._rewinds += 1
+            self._restart()
+
+    # -- the loop ------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Subscribe until cancelled. After the end of the shard it only waits for a rewind."""
+        while True:
+            await self._gate()
+            if self._parts.presence.is_gone:
+                await asyncio.sleep(ABSENT_PAUSE_S)  # the watch says so, and ends the worker
+                continue
+            error = await self._subscribe_once()
+            await asyncio.sleep(self._pause_s(error))
+
+    def _may_receive(self) -> bool:
+        if self._position is None or self._has_ended:
+            return False
+        if not self._may_read_ahead and not self._is_wanted:
+            return False
+        batches = [queued.fetched.batch for queued in self._queue]
+        config = self._parts.config
+        return may_receive(
+            config,
+            len(batches),
+            sum(batch.data_bytes_at_most for batch in batches),
+            sum(batch.records_at_most(config.max_records) for batch in batches),
+            is_wanted=self._is_wanted,
+        )
+
+    async def _gate(self) -> None:
+        while not self._may_receive():
+            self._credit.give_back()
+            self._taken.clear()
+            await self._taken.wait()
+
+    def _pause_s(self, error: MldError | None) -> float:
+        if self._has_ended:
+            return 0.0
+        accepted_at = self._accepted_at
+        since_s = None if accepted_at is None else self._clock.monotonic() - accepted_at
+        rng = self._parts.runtime.rng
+        return renewal_pause_s(error, self._subscriptions.failures, since_s, rng)
+
+    async def _subscribe_once(self) -> MldError | None:
+        """One subscription from its request to its end; the error that ended it."""
+        rewinds = self._rewinds
+        error: MldError | None = None
+        try:
+            # A shard that was not found is asked for again only when it is known to be the same.
+            if self._not_found is None:
+                await self._receive(rewinds)
+        except NotFound as not_found:
+            self._not_found = error = not_found
+        except MldError as failed:
+            error = failed
+            if self._rewinds == rewinds:
+                self._subscriptions.failed(failed)
+                if isinstance(failed, InvalidArgument):
+                    self._parts.presence.doubt(self._shard_id, self._last_known())
+        except Exception as unforeseen:
+            self._subscriptions.count_failure()
+            log.exception("%s: unexpected error while subscribed; going on", self._shard_id)
+            error = UnknownOutcome("SubscribeToShard", type(unforeseen).__name__)
+        finally:
+            self._credit.give_back()
+        if self._not_found is not None:
+            error = self._not_found
+            await self._end_if_trimmed(self._not_found, rewinds)
+        return error
+
+    async def _end_if_trimmed(self, error: NotFound, rewinds: int) -> None:
+        """End a shard that is past retention; while its stream is gone, only wait."""
+        try:
+            is_trimmed = await self._parts.presence.is_trimmed(self._shard_id, self._last_known())
+        except ResourceMissing:
+            return
+        except MldError as unknown:
+            self._subscriptions.failed(unknown)
+            return
+        self._not_found = None
+        if self._rewinds != rewinds:
+            return
+        if is_trimmed:
+            log.info("%s: past the retention of its stream: %s", self._shard_id, error)
+            self._enqueue(vanished(), self._credit.spend(1))
+        else:
+            self._subscriptions.failed(error)
+            self._parts.registration.doubt(self._consumer_arn)
+
+    def _last_known(self) -> str | None:
+        """Sequence number of the last record that this shard is known to have had."""
+        return self._last_record or self._stored_number()
+
+    # -- one subscription ----------------------------------------------------------------------
+
+    async def _receive(self, rewinds: int) -> None:
+        start = await self._where_to_begin()
+        if self._rewinds != rewinds:
+            return
+        async with _within_silence():
+            subscription = await self._parts.kinesis.subscribe_to_shard(
+                ConsumerARN=self._consumer_arn,
+                ShardId=self._shard_id,
+                StartingPosition=starting_position(start),
+            )
+        self._accepted_at = self._clock.monotonic()
+        self._parts.registration.accepted()
+        self._subscription = subscription
+        try:
+            while self._rewinds == rewinds and not self._has_ended:
+                await self._gate()
+                if self._rewinds != rewinds or not await self._receive_one(subscription, rewinds):
+                    return
+        finally:
+            self._subscription = None
+            subscription.close()
+
+    async def _where_to_begin(self) -> IteratorStart:
+        """Waits for the consumer.
+
+        At LATEST the first subscription may have to wait for it, or be refused: what comes
+        meanwhile is read by the time at which it was to begin.
+        """
+        registration, position = self._parts.registration, self._position
+        if position is None:
+            raise RuntimeError("the publisher was not started")
+        is_known = registration.is_known
+        if position.checkpoint.sentinel is Sentinel.LATEST and position.latest_since_s is None:
+            self._began_at_latest(self._clock.wall())
+        self._consumer_arn = await registration.arn()
+        since = position if is_known else self._position or position
+        return iterator_start(since, self._parts.initial_timestamp_s)
+
+    async def _receive_one(self, subscription: Subscription, rewinds: int) -> bool:
+        """The next event; False at the end of the subscription."""
+        await self._credit.refill(READING_FACTOR * self._expected_bytes)
+        if self._rewinds != rewinds:
+            return False
+        async with _within_silence():
+            body = await subscription.next_event()
+        if body is None or self._rewinds != rewinds:
+            return False
+        reservation: Reservation | None = self._credit.spend(max(1, len(body)))
+        try:
+            batch = await self._read(body)
+            if self._rewinds == rewinds and reservation is not None:
+                self._enqueue(batch, reservation)
+                reservation = None
+        finally:
+            if reservation is not None:
+                reservation.release()
+        return True
+
+    async def _read(self, body: bytes) -> Batch:
+        if len(body) < OFFLOAD_BYTES:
+            return read_event(body)
+        return await self._parts.runtime.offload.run(read_event, body)
+
+    def _enqueue(self, batch: Batch, reservation: Reservation) -> None:
+        self._subscriptions.succeeded()
+        self._expected_bytes = expected_event_bytes(batch.size_bytes, batch.millis_behind_latest)
+        self._last_record = batch.last_sequence_number or self._last_record
+        self._queue_up(Queued(FetchedBatch(batch, reservation, self._clock.monotonic())))
+
+
+@asynccontextmanager
+async def _within_silence() -> AsyncIterator[None]:
+    """Longer waiting is a failure."""
+    try:
+        async with asyncio.timeout(SILENCE_S):
+            yield
+    except TimeoutError:
+        why = f"nothing came for {SILENCE_S:.0f} s"
+        raise UnknownOutcome("SubscribeToShard", "Silence", why) from None
