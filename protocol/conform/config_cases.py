@@ -188,13 +188,8 @@ def retrieval_modes(kit: DaemonKit) -> Iterator[Finding]:
         with kit.start(name, changes) as run:
             arrived = run.wait_for_action("processRecords", kit.limits.start_s)
             consumers = kit.cloud.consumers(name)
-            yield kit.decided(
-                item_id,
-                as_java=consumers == 1,
-                row="fan-out",
-                otherwise=arrived,
-                evidence=f"records arrived: {arrived}; {consumers} consumers registered",
-            )
+            evidence = f"records arrived: {arrived}; {consumers} consumers registered"
+            yield judged(item_id, consumers == 1 and arrived, evidence)
     name = "pollten"
     kit.cloud.create_stream(name, 1)
     kit.cloud.put(name, [(b"x", "k")] * 11)

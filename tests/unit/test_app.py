@@ -18,6 +18,7 @@ from mld.errors import (
     AwsError,
     ConfigError,
     CredentialsMissing,
+    Denied,
     InvalidArgument,
     Unreachable,
 )
@@ -48,6 +49,7 @@ def config(**changes: str | None) -> Config:
         "regionName": "us-east-1",
         "initialPositionInStream": "TRIM_HORIZON",
         "metricsLevel": "NONE",
+        "retrievalMode": "POLLING",
         **changes,
     }
     text = "".join(f"{key} = {value}\n" for key, value in values.items() if value is not None)
@@ -292,6 +294,59 @@ async def test_a_worker_is_not_ready_while_iterators_are_refused_for_all_shards(
 
 
 @simulated
+async def test_a_file_without_polling_properties_has_its_records_pushed():
+    world = World(ScriptedChildren(), retrievalMode=None)
+    operations: list[str] = []
+
+    async def remember(_service: str, operation: str, _request: Any) -> None:
+        operations.append(operation)
+
+    world.port.before = remember
+    stored = world.put()
+    running = asyncio.create_task(world.worker.scheduler.run())
+    await asyncio.sleep(5)
+    assert world.lease(FIRST)["checkpoint"] == stored
+    assert "SubscribeToShard" in operations
+    assert not {"GetShardIterator", "GetRecords"} & set(operations)
+    described = world.kinesis.call(
+        "DescribeStreamConsumer", {"ConsumerName": "app", "StreamARN": _arn(world)}
+    )
+    assert described["ConsumerDescription"]["ConsumerStatus"] == "ACTIVE"
+    world.worker.scheduler.stop()
+    assert (await running).complete
+    # The consumer is the application's: it stays.
+    assert world.kinesis.call("ListStreamConsumers", {"StreamARN": _arn(world)})["Consumers"]
+
+
+@simulated
+async def test_a_worker_without_a_consumer_is_not_ready_and_says_why():
+    world = World(ScriptedChildren(), retrievalMode="FANOUT")
+
+    async def deny(_service: str, operation: str, _request: Any) -> None:
+        if operation == "DescribeStreamConsumer":
+            raise Denied(operation, "AccessDeniedException", "not you")
+
+    world.port.before = deny
+    stored = world.put()
+    running = asyncio.create_task(world.worker.scheduler.run())
+    await asyncio.sleep(5)
+    (reason,) = world.worker.readiness().reasons
+    assert reason.reason is Reason.NO_CONSUMER
+    assert "retrievalMode = POLLING" in reason.message
+    world.port.before = None
+    await asyncio.sleep(40)
+    assert world.worker.readiness().is_ready
+    assert world.lease(FIRST)["checkpoint"] == stored
+    world.worker.scheduler.stop()
+    assert (await running).complete
+
+
+def _arn(world: World) -> str:
+    answer = world.kinesis.call("DescribeStreamSummary", {"StreamName": "orders"})
+    return str(answer["StreamDescriptionSummary"]["StreamARN"])
+
+
+@simulated
 async def test_a_worker_is_not_ready_while_its_table_is_silent():
     world = World(ScriptedChildren())
     worker = world.worker
@@ -415,6 +470,11 @@ def test_a_schema_registry_is_there_only_where_it_is_enabled(made, mode):
         folder = Path(schemas.files.folder)
         assert folder.is_dir()
     assert not folder.exists()
+
+
+def test_fan_out_has_a_client_of_its_own_for_subscriptions(made):
+    with app.real_ports(config(retrievalMode="FANOUT")):
+        assert made == ["kinesis", "kinesis", "dynamodb"]
 
 
 def test_the_account_is_asked_for_only_when_it_is_needed(made, environment):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mld.errors import ConfigError
-from mld.model.config import ChildFailurePolicy, RetrievalMode
+from mld.model.config import ChildFailurePolicy, FanOutConfig, RetrievalMode
 from mld.model.config_build import build_config
 from mld.model.config_keys import KEYS
 from mld.model.credentials import CredentialSource
@@ -28,7 +28,8 @@ def built(*lines, without=(), **more):
     text = [f"{name} = {value}" for name, value in entries.items()]
     result = build_config("\n".join([*text, *lines]).encode(), "f", worker_id="fresh")
     # Said of most files here, which leave the retrieval mode at its default.
-    kept = [f for f in result.findings if f.text != "fan-out is not built yet: records are polled"]
+    said = "DEFAULT means enhanced fan-out because no polling property is set"
+    kept = [f for f in result.findings if not f.text.startswith(said)]
     return replace(result, findings=tuple(kept))
 
 
@@ -464,12 +465,38 @@ def test_the_default_mode_polls_if_any_polling_property_counts(lines, mode):
     assert config(*lines).retrieval.mode is mode
 
 
-def test_fan_out_is_said_to_poll():
+def test_fan_out_by_default_is_said_with_its_cost_and_the_way_out():
     data = "\n".join(f"{name} = {value}" for name, value in BASE.items()).encode()
     (finding,) = build_config(data, "f", worker_id="w").findings
     assert (finding.severity, finding.key) == (Severity.INFO, "retrievalMode")
-    (finding,) = build_config(data + b"\nretrievalMode = fanout", "f", worker_id="w").findings
-    assert finding.line == 6
+    assert "which AWS bills" in finding.text
+    assert "POLLING" in finding.suggestion
+    for line in (b"\nretrievalMode = DEFAULT", b"\nretrievalMode = default"):
+        (finding,) = build_config(data + line, "f", worker_id="w").findings
+        assert finding.line == 6
+    assert build_config(data + b"\nretrievalMode = fanout", "f", worker_id="w").findings == ()
+
+
+def test_the_consumer_of_fan_out():
+    assert config().retrieval.fan_out == FanOutConfig()
+    lines = [
+        "fanoutConfig.consumerArn = arn:aws:kinesis:us-east-1:123456789012:stream/str/consumer/c:1",
+        "fanoutConfig.consumerName = c",
+        "fanoutConfig.maxDescribeStreamSummaryRetries = 1",
+        "fanoutConfig.maxDescribeStreamConsumerRetries = 2",
+        "fanoutConfig.registerStreamConsumerRetries = 3",
+        "fanoutConfig.retryBackoffMillis = 250",
+    ]
+    result = built(*lines)
+    assert result.findings == ()
+    assert result.require().retrieval.fan_out == FanOutConfig(
+        consumer_arn="arn:aws:kinesis:us-east-1:123456789012:stream/str/consumer/c:1",
+        consumer_name="c",
+        summary_attempts=1,
+        describe_attempts=2,
+        register_attempts=3,
+        backoff_s=0.25,
+    )
 
 
 def test_polling_by_default_is_said_at_the_line_that_causes_it():
@@ -590,7 +617,6 @@ def test_an_unknown_name_has_no_effect_but_a_warning():
     [
         ("isGracefulLeaseHandoffEnabled = true", Severity.INFO),
         ("isGracefulLeaseHandoffEnabled = false", Severity.WARNING),
-        ("fanoutConfig.consumerName = x", Severity.WARNING),
         ("clientVersionConfig = client_version_config_compatible_with_2x", Severity.INFO),
         ("maxActiveThreads = 5", Severity.INFO),
         ("validateSequenceNumberBeforeCheckpointing = true", Severity.WARNING),
