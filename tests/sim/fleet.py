@@ -121,6 +121,8 @@ class Fleet:
             plan.shards,
             KinesisSettings(
                 reshard_s=plan.reshard_s,
+                consumer_create_s=plan.create_s,
+                subscription_s=plan.subscription_s,
                 limits=plan.limits,
                 spare_answer_probability=plan.spare_answers,
             ),
@@ -171,9 +173,8 @@ class Fleet:
         """A fresh process, with a worker id of its own unless it is told one."""
         self._incarnations += 1
         number = self._incarnations
-        node = Node(
-            self, worker_id or f"w{number}", random.Random(f"node {number} {self.plan.seed}")
-        )
+        rng = random.Random(f"node {number} {self.plan.seed}")
+        node = Node(self, worker_id or f"w{number}", rng, number)
         vars(node.gate.weather).update(self.plan.weather)
         self.nodes.append(node)
         node.start()

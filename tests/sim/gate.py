@@ -139,6 +139,26 @@ class Gate:
             raise result
         return result
 
+    async def carry(self, service: str, operation: str) -> None:
+        """What is pushed on its way to the worker; a cut connection is noticed at its end.
+
+        Raises:
+            MldError: the connection broke, or the service ended it.
+        """
+        weather, why = self.weather, "by the nemesis"
+        while service in weather.partitioned:  # noqa: ASYNC110 - packets are sent again and again
+            await asyncio.sleep(1)
+        await asyncio.sleep(self._way_s())
+        await self.passable()
+        if self._happens(weather.lost_before) or self._happens(weather.lost_after):
+            raise UnknownOutcome(operation, "ProtocolError", why)
+        if self._happens(weather.broken):
+            raise ServiceError(operation, "InternalFailureException", why)
+        if self._happens(weather.throttled / 2):
+            raise Throttled(operation, "KMSThrottlingException", why)
+        if self._happens(weather.expired):
+            raise UnknownOutcome(operation, "ChecksumMismatch", why)
+
     def _happens(self, probability: float) -> bool:
         return bool(probability) and self.rng.random() < probability
 

@@ -17,6 +17,7 @@ from mld.model.config import (
     LeaseConfig,
     MetricsConfig,
     RetrievalConfig,
+    RetrievalMode,
     ShardConfig,
     StreamConfig,
 )
@@ -40,8 +41,10 @@ if TYPE_CHECKING:
 TABLE = "app"
 
 
-def config_of(plan: Plan, worker_id: str) -> Config:
-    """What a worker of this plan is told."""
+def config_of(plan: Plan, worker_id: str, number: int = 0) -> Config:
+    """What a worker of this plan is told; the n-th may get its records another way."""
+    is_pushed = plan.fan_out[number % len(plan.fan_out)]
+    mode = RetrievalMode.FANOUT if is_pushed else RetrievalMode.POLLING
     is_at_time = plan.start is Sentinel.AT_TIMESTAMP
     position = InitialPosition(plan.start, EPOCH_S - 3600 if is_at_time else None)
     policy = ChildFailurePolicy.RESTART if plan.restart_children else ChildFailurePolicy.EXIT
@@ -68,7 +71,7 @@ def config_of(plan: Plan, worker_id: str) -> Config:
             restart_attempts=1000,
         ),
         shards=shards,
-        retrieval=RetrievalConfig(idle_s=1.5, max_records=plan.max_records),
+        retrieval=RetrievalConfig(mode=mode, idle_s=1.5, max_records=plan.max_records),
         metrics=MetricsConfig(level="NONE"),
         shutdown_grace_s=plan.grace_s,
     )
@@ -77,11 +80,11 @@ def config_of(plan: Plan, worker_id: str) -> Config:
 class Node(TaskOwner):
     """One process, from its start to its end."""
 
-    def __init__(self, fleet: Fleet, worker_id: str, rng: random.Random) -> None:
+    def __init__(self, fleet: Fleet, worker_id: str, rng: random.Random, number: int = 0) -> None:
         super().__init__()
         self.fleet = fleet
         self.worker_id = worker_id
-        self.config = config_of(fleet.plan, worker_id)
+        self.config = config_of(fleet.plan, worker_id, number)
         self.gate = Gate(rng)
         self.worker: Any = None
         self.outcome: StopOutcome | None = None

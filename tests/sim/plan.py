@@ -35,6 +35,8 @@ FAULTS = (
 
 #: What can be taken away from a whole fleet.
 LOSSES = ("stream deleted", "stream recreated", "table deleted", "table recreated")
+#: Who polls and who does not; a fleet may be of two minds, as its files may be.
+FAN_OUT = ((False,), (False,), (True,), (True,), (True, False))
 _STARTS = [Sentinel.TRIM_HORIZON] * 4 + [Sentinel.AT_TIMESTAMP, Sentinel.LATEST]
 
 
@@ -53,6 +55,8 @@ class Plan:
         faults: those that exist in this run.
         fault_every_s: mean distance of two faults.
         chaos_s: how long the nemesis is at work.
+        fan_out: whether the records of a worker are pushed, by its number, over and over.
+        subscription_s: how long a subscription lasts.
         weather: fields of :class:`tests.sim.gate.Weather` that differ, for every member.
     """
 
@@ -88,6 +92,8 @@ class Plan:
     weather: Mapping[str, Any] = field(default_factory=dict)
     loses: str | None = None
     loses_at_s: float = 0.0
+    fan_out: tuple[bool, ...] = (False,)
+    subscription_s: float = 300.0
 
 
 def draw(seed: int) -> Plan:
@@ -104,6 +110,7 @@ def draw(seed: int) -> Plan:
     manners = replace(manners, tick_s=added.choice([0.0, 0.3, 2.0]), intends=added.random() < 0.5)
     losing = random.Random(f"losses {seed}")
     is_losing = losing.random() < 0.1 and not flip and not peers
+    pushing = random.Random(f"fan-out {seed}")
     return Plan(
         seed,
         workers=rng.randint(1, 4),
@@ -136,6 +143,8 @@ def draw(seed: int) -> Plan:
         grace_s=rng.choice([20.0, 20.0, 4.0, 0.0]),
         loses=losing.choice(LOSSES) if is_losing else None,
         loses_at_s=losing.uniform(20, 120),
+        fan_out=pushing.choice(FAN_OUT),
+        subscription_s=pushing.choice([300.0, 20.0]),
     )
 
 

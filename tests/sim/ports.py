@@ -6,10 +6,13 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mld.errors import MldError
+
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Coroutine
 
+    from mld.ports.aws import Subscription
     from tests.sim.gate import Gate
 
 #: Wall-clock time at virtual second 0.
@@ -55,10 +58,47 @@ class ThroughGate:
 
             if self._sent is not None:
                 self._sent(request)
-            return await self._gate.call(self._service, operation, effect, self._timeout_s)
+            answer = await self._gate.call(self._service, operation, effect, self._timeout_s)
+            if operation == "SubscribeToShard":
+                return SubscriptionThroughGate(answer, self._gate)
+            return answer
 
         setattr(self, name, call)
         return call
+
+
+class SubscriptionThroughGate:
+    """The events of a subscription on their way to a worker.
+
+    Args:
+        shared: the fake's.
+        gate: of the worker.
+    """
+
+    def __init__(self, shared: Subscription, gate: Gate) -> None:
+        self._shared = shared
+        self._gate = gate
+        self._held: list[bytes | None] = []
+        self._error: MldError | None = None
+
+    async def next_event(self) -> bytes | None:
+        """The next event, after its way; what a caller no longer awaits is not lost."""
+        if self._error is not None:
+            raise self._error
+        await self._gate.passable()
+        if not self._held:
+            self._held.append(await self._shared.next_event())
+        try:
+            await self._gate.carry("kinesis", "SubscribeToShard")
+        except MldError as error:
+            self._error = error
+            raise
+        return self._held.pop()
+
+    def close(self) -> None:
+        """End it; a dead worker cannot."""
+        if not self._gate.dead:
+            self._shared.close()
 
 
 @dataclass
