@@ -7,6 +7,7 @@ meets it at once when it makes its clients.
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,8 @@ def on_this_machine(built: Built, file: str) -> Built:
         built: of a file.
         file: its path as typed.
     """
-    return built.with_findings([*_program(built, file), *_profiles(built, file)])
+    found = [*_program(built, file), *_profiles(built, file), *_packages(built, file)]
+    return built.with_findings(found)
 
 
 def _program(built: Built, file: str) -> Iterator[Finding]:
@@ -114,6 +116,15 @@ def _profiles(built: Built, file: str) -> Iterator[Finding]:
 
 def _of_setting(file: str, setting: Setting, problem: Problem) -> Finding:
     return _finding(file, setting.key.name, setting.line, problem)
+
+
+def _packages(built: Built, file: str) -> Iterator[Finding]:
+    setting = built.setting("glueSchemaRegistry.mode")
+    is_on = built.setting("glueSchemaRegistry.enabled").value == "true"
+    if is_on and setting.value == "decode" and find_spec("fastavro") is None:
+        text, advice = "decode needs the package fastavro", "pip install 'kcl-mld[schemas]'"
+        problem = Problem(Severity.ERROR, text, advice)
+        yield _finding(file, setting.key.name, setting.line, problem)
 
 
 def _finding(file: str, key: str, line: int | None, problem: Problem) -> Finding:

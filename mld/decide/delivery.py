@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode, b64encode
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ import msgspec
 from mld.decide.deaggregate import AggregateOutcome, deaggregate, is_aggregated_base64
 from mld.decide.line_record import LineRecord
 from mld.decide.schema_frame import may_have_frame
-from mld.decide.unframing import Unframed, unframe
+from mld.decide.unframing import unframe
 from mld.model.sequence import ExtendedSequenceNumber
 from mld.model.wire import MS_PER_S, arrival_ms, decode_records
 
@@ -56,6 +56,31 @@ _ESCAPE = re.compile(rb"\\(?:u00([01][0-9a-f])|.)", re.DOTALL)
 
 
 @dataclass(slots=True)
+class Rest:
+    """Records of a batch that wait for a line of their own.
+
+    Attributes:
+        lines: still framed.
+        checkpoint: as :func:`deliver` got it; likewise the next two.
+    """
+
+    lines: list[LineRecord]
+    checkpoint: ExtendedSequenceNumber
+    schemas: Catalogue | None
+    millis_behind_latest: int | None
+
+    @property
+    def size_bytes(self) -> int:
+        """Of their data as text."""
+        return sum(len(line.data or "") for line in self.lines)
+
+    def take(self) -> list[LineRecord]:
+        """The records, handed over."""
+        lines, self.lines = self.lines, []
+        return lines
+
+
+@dataclass(slots=True)
 class Delivery:
     """What a batch became.
 
@@ -70,6 +95,7 @@ class Delivery:
         failures: records that stay framed, by why.
         unknown: records by version id that must be looked up first. If there is any, nothing was
             delivered, and the batch is as it was.
+        rest: what did not fit into the line, for :func:`deliver_rest`; None = it is the last one.
     """
 
     line: bytes | None
@@ -81,6 +107,7 @@ class Delivery:
     versions: frozenset[str] = frozenset()
     failures: dict[FailureKey, FailureCount] = field(default_factory=dict)
     unknown: Counter[str] = field(default_factory=Counter)
+    rest: Rest | None = None
 
     def pop_line(self) -> bytes | None:
         """The line, handed over so that it can be freed as soon as it is written."""
@@ -96,7 +123,7 @@ def deliver(
     even_if_empty: bool,
     schemas: Catalogue | None = None,
 ) -> Delivery:
-    """The line of one batch.
+    """The line of one batch, or the first of its lines.
 
     Args:
         batch: its records are taken: the bytes are freed before the line is written.
@@ -118,38 +145,59 @@ def deliver(
     is_plain = None not in payloads and not _has_aggregate(payloads)
     if is_plain and schemas is not None and not may_have_frame(payloads):
         schemas = None
-    problems: list[str] = []
-    unframed = Unframed([])
     if is_plain and schemas is None and _position(records[0].sequence_number) > checkpoint:
         lines = _plain_lines(records)
-        total, data_bytes = len(records), _payload_bytes(payloads)
-    else:
-        expanded = (
-            _plain_lines(records)
-            if is_plain
-            else [line for record in records for line in _expand(record, hash_range, problems)]
-        )
-        if schemas is not None:
-            unframed = unframe(expanded, schemas)
-            if unframed.unknown:
-                batch.records = untouched
-                return Delivery(None, unknown=unframed.unknown)
-            expanded = unframed.lines
-        total = len(expanded)
-        lines = _behind(checkpoint, expanded)
-        data_bytes = _payload_bytes([payload for payload in map(_data_of, lines) if payload])
-    del records, payloads, untouched
-    delivery = Delivery(
-        None,
-        records=total,
-        problems=tuple(problems),
-        versions=unframed.versions,
-        failures=unframed.failures,
+        delivery = Delivery(None, records=len(records))
+        data_bytes = _payload_bytes(payloads)
+        del records, payloads, untouched
+        return _written(delivery, lines, data_bytes, millis_behind_latest)
+    problems: list[str] = []
+    expanded = (
+        _plain_lines(records)
+        if is_plain
+        else [line for record in records for line in _expand(record, hash_range, problems)]
     )
-    if lines or even_if_empty:
-        delivery.line = _line(lines, millis_behind_latest)
-        delivery.kept, delivery.data_bytes = len(lines), data_bytes
-        delivery.largest = max(map(_position_of, _ends(lines)), default=None)
+    del records, payloads
+    rest = Rest(expanded, checkpoint, schemas, millis_behind_latest)
+    del expanded
+    delivery = deliver_rest(rest, even_if_empty=even_if_empty)
+    delivery.problems = tuple(problems)
+    if delivery.unknown:
+        batch.records = untouched
+    return delivery
+
+
+def deliver_rest(rest: Rest, *, even_if_empty: bool = False) -> Delivery:
+    """The next line of a batch that is too large for one; see :attr:`Delivery.rest`.
+
+    Args:
+        rest: of the line before; taken.
+        even_if_empty: deliver a line without records, too.
+    """
+    lines = rest.take()
+    delivery = Delivery(None)
+    if rest.schemas is not None:
+        unframed = unframe(lines, rest.schemas)
+        if unframed.unknown:
+            return Delivery(None, unknown=unframed.unknown)
+        lines = unframed.lines
+        delivery.versions, delivery.failures = unframed.versions, unframed.failures
+        if unframed.rest:
+            delivery.rest = replace(rest, lines=unframed.rest)
+    delivery.records = len(lines)
+    lines = _behind(rest.checkpoint, lines)
+    if not lines and not even_if_empty:
+        return delivery
+    data_bytes = _payload_bytes([payload for payload in map(_data_of, lines) if payload])
+    return _written(delivery, lines, data_bytes, rest.millis_behind_latest)
+
+
+def _written(
+    delivery: Delivery, lines: list[LineRecord], data_bytes: int, millis_behind_latest: int | None
+) -> Delivery:
+    delivery.line = _line(lines, millis_behind_latest)
+    delivery.kept, delivery.data_bytes = len(lines), data_bytes
+    delivery.largest = max(map(_position_of, _ends(lines)), default=None)
     return delivery
 
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 #: Largest payload of one record after decompressing or decoding: what Kinesis takes as a record.
 MOST_PAYLOAD_BYTES = 10 * 2**20
-#: Likewise of all records of one batch together. Payloads that are not compressed and not decoded
-#: do not count: they only get shorter.
-MOST_BATCH_BYTES = 64 * 2**20
+#: Once so much has been decompressed or decoded, the rest of the batch waits for a line of its own.
+#: Payloads that are neither do not count: they only get shorter.
+ENOUGH_BYTES = 16 * 2**20
 
 
 class FailureKey(NamedTuple):
@@ -57,7 +57,8 @@ class Unframed:
     """What became of a batch's records.
 
     Attributes:
-        lines: as many as before, in order.
+        lines: as many as before less the rest, in order.
+        rest: what was not looked at, because the line would become too long.
         unknown: how many records have each version that the catalogue does not mention. If there
             is any, no record was touched.
         versions: ids of all versions that records name.
@@ -65,6 +66,7 @@ class Unframed:
     """
 
     lines: list[LineRecord]
+    rest: list[LineRecord] = field(default_factory=list)
     versions: frozenset[str] = frozenset()
     unknown: Counter[str] = field(default_factory=Counter)
     failures: dict[FailureKey, FailureCount] = field(default_factory=dict)
@@ -90,40 +92,51 @@ def unframe(lines: list[LineRecord], catalogue: Catalogue) -> Unframed:
         if (header := header_of(line.data)) is not None
     ]
     versions = frozenset(header.version_id for _, header in framed)
-    unframed = Unframed(list(lines), versions)
+    unframed = Unframed(list(lines), versions=versions)
     unframed.unknown.update(
         header.version_id for _, header in framed if header.version_id not in catalogue
     )
     if unframed.unknown:
         return unframed
-    room = MOST_BATCH_BYTES
+    made = 0
     for index, header in framed:
-        known = catalogue[header.version_id]
-        if isinstance(known, SchemaFailure):
-            unframed.fail(lines[index], header.version_id, known)
-            continue
-        try:
-            data, taken = _unframed_data(lines[index], header, known, min(room, MOST_PAYLOAD_BYTES))
-        except BadPayload as error:
-            unframed.fail(lines[index], header.version_id, error.failure)
-        except Undecodable as error:
-            unframed.fail(lines[index], header.version_id, SchemaFailure.UNDECODABLE, str(error))
-        else:
-            room -= taken
-            unframed.lines[index] = _with_schema(lines[index], data, known)
+        if made >= ENOUGH_BYTES:
+            unframed.rest = unframed.lines[index:]
+            del unframed.lines[index:]
+            break
+        made += _unframe_one(unframed, index, header, catalogue[header.version_id])
     return unframed
 
 
-def _unframed_data(
-    line: LineRecord, header: FrameHeader, known: KnownSchema, most_bytes: int
-) -> tuple[str, int]:
-    """The payload in base64, and how many bytes of memory the record may have been blown up to."""
+def _unframe_one(
+    unframed: Unframed, index: int, header: FrameHeader, known: KnownSchema | SchemaFailure
+) -> int:
+    """Replace one record if it can be unframed; how many bytes that made."""
+    line = unframed.lines[index]
+    if isinstance(known, SchemaFailure):
+        unframed.fail(line, header.version_id, known)
+        return 0
+    try:
+        data, made = _unframed_data(line, header, known)
+    except BadPayload as error:
+        unframed.fail(line, header.version_id, error.failure)
+        # Finding out takes as long as unframing it would have taken.
+        return MOST_PAYLOAD_BYTES if error.failure is SchemaFailure.TOO_LARGE else 0
+    except Undecodable as error:
+        unframed.fail(line, header.version_id, SchemaFailure.UNDECODABLE, str(error))
+        return 0
+    unframed.lines[index] = _with_schema(line, data, known)
+    return made
+
+
+def _unframed_data(line: LineRecord, header: FrameHeader, known: KnownSchema) -> tuple[str, int]:
+    """The payload in base64, and how many bytes were decompressed or decoded for it."""
     assert line.data is not None  # it has a header
     if known.decode is None:
-        text = payload_text(line.data, header, most_bytes)
+        text = payload_text(line.data, header, MOST_PAYLOAD_BYTES)
         return text, len(text) * 3 // 4 if header.is_compressed else 0
-    decoded = known.decode(payload_of(line.data, header, most_bytes))
-    if len(decoded) > most_bytes:
+    decoded = known.decode(payload_of(line.data, header, MOST_PAYLOAD_BYTES))
+    if len(decoded) > MOST_PAYLOAD_BYTES:
         raise BadPayload(SchemaFailure.TOO_LARGE)
     return b64encode(decoded).decode(), len(decoded)
 

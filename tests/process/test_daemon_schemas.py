@@ -106,7 +106,10 @@ def test_an_unmodified_child_gets_payloads_and_the_keys_of_their_schemas(
     assert [one["definition"] for one in found[:3]] == [ORDER_AVRO, ORDER_AVRO, JSON_SCHEMA]
     if library := kclpy():
         assert found[0]["library"].startswith(str(library))
+    folder = Path(found[0]["folder"])
+    assert {one.name for one in folder.iterdir()} >= {registry.avro, registry.json}
     assert run.stop() == 0
+    assert not folder.exists()
     assert run.output.count("the registry has no such version") == 1
     assert run.output.count("the payload is not valid zlib") == 1
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mld.decide.lifecycle import TaskOutcome
@@ -14,6 +15,7 @@ from mld.errors import MalformedData
 from mld.services.child.record_processor import OutgoingLine
 
 if TYPE_CHECKING:
+    from mld.decide.delivery import Delivery
     from mld.services.consuming.child_pipeline import ChildPipeline
     from mld.services.consuming.consumer_context import ConsumerContext
     from mld.services.consuming.shard_closing import ShardClosing
@@ -134,6 +136,14 @@ class BatchFeed:
         delivery = await self._parts.lines.write(
             fetched, context.checkpointer.last, lease.hash_range if has_filter else None
         )
+        await self._say(fetched, delivery)
+        while delivery.rest is not None and context.current() is not None:
+            delivery = await self._parts.lines.write_rest(fetched, delivery.rest)
+            await self._say(fetched, delivery)
+
+    async def _say(self, fetched: FetchedBatch, delivery: Delivery) -> None:
+        """One line to the child."""
+        context = self._context
         for problem in delivery.problems:
             log.error("%s: %s", context.shard_id, problem)
         if self._parts.schemas is not None and delivery.failures:
@@ -147,7 +157,8 @@ class BatchFeed:
         line = delivery.pop_line()
         if line is None or context.pipeline is None:
             return
-        outgoing = OutgoingLine(line, fetched.reservation.release)
+        left = 0 if delivery.rest is None else delivery.rest.size_bytes
+        outgoing = OutgoingLine(line, partial(fetched.reservation.resize, left))
         del line
         with context.metrics.timed(
             "ProcessTask", "RecordProcessor.processRecords.Time", of_shard=True

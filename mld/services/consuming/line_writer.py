@@ -10,20 +10,20 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mld.decide.delivery import Delivery, deliver
+from mld.decide.delivery import Delivery, Rest, deliver, deliver_rest
 
 if TYPE_CHECKING:
     from mld.model.schema import Catalogue
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.shard import HashRange
     from mld.ports.offload import Offload
+    from mld.services.retrieval.byte_budget import Reservation
     from mld.services.retrieval.records_publisher import FetchedBatch
     from mld.services.schemas.schema_registry import SchemaRegistry
 
 #: Up to this size a conversion takes less than the hop to another thread is worth (about 1 ms).
+#: Nothing is small where payloads may have to be decompressed or decoded.
 INLINE_BYTES = 256 * 1024
-#: The same where payloads may have to be decompressed or decoded.
-INLINE_BYTES_OF_FRAMED = 16 * 1024
 #: Body, texts and line exist at the same time for a moment.
 _CONVERSION_FACTOR = 3
 
@@ -45,7 +45,6 @@ class LineWriter:
         self._lock = asyncio.Lock()
         self._deliver = partial(deliver, even_if_empty=even_if_empty)
         self._schemas = schemas
-        self._inline_bytes = INLINE_BYTES if schemas is None else INLINE_BYTES_OF_FRAMED
 
     async def write(
         self,
@@ -55,7 +54,7 @@ class LineWriter:
     ) -> Delivery:
         """The line of a batch; see :func:`mld.decide.delivery.deliver`.
 
-        Its reservation becomes the size of the line.
+        Its reservation becomes the size of the line, and of what is left for further lines.
 
         Raises:
             MalformedData: the batch cannot be read; fetch it again.
@@ -71,7 +70,14 @@ class LineWriter:
             delivery = await self._convert(fetched, checkpoint, hash_range, catalogue)
         if schemas is not None:
             schemas.used(delivery.versions)
-        fetched.reservation.resize(len(delivery.line or b""))
+        _account(fetched.reservation, delivery)
+        return delivery
+
+    async def write_rest(self, fetched: FetchedBatch, rest: Rest) -> Delivery:
+        """The next line of a batch, as :meth:`write` gives the first one."""
+        async with self._lock:
+            delivery = await self._offload.run(deliver_rest, rest)
+        _account(fetched.reservation, delivery)
         return delivery
 
     async def _convert(
@@ -83,8 +89,14 @@ class LineWriter:
     ) -> Delivery:
         batch = fetched.batch
         deliver = partial(self._deliver, schemas=schemas)
-        if batch.size_bytes <= self._inline_bytes:
+        is_small = batch.size_bytes <= INLINE_BYTES and self._schemas is None
+        if is_small or batch.is_empty:
             return deliver(batch, checkpoint, hash_range)
         async with self._lock:
             fetched.reservation.resize(_CONVERSION_FACTOR * batch.size_bytes)
             return await self._offload.run(deliver, batch, checkpoint, hash_range)
+
+
+def _account(reservation: Reservation, delivery: Delivery) -> None:
+    left = 0 if delivery.rest is None else delivery.rest.size_bytes
+    reservation.resize(len(delivery.line or b"") + left)

@@ -35,6 +35,7 @@ class App(processor.RecordProcessorBase):
                     "version": version_id,
                     "name": field(record, "schemaName"),
                     "format": field(record, "dataFormat"),
+                    "folder": os.environ.get("KCL_MLD_SCHEMAS"),
                     "definition": definition(version_id) if version_id else None,
                 }
                 journal.write(json.dumps(seen) + "\n")

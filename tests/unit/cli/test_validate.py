@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mld.cli import dispatch
+from mld.cli import dispatch, machine
 
 GOOD = """executableName = ./app.py
 applicationName = app
@@ -247,3 +247,15 @@ def test_a_bad_value_for_spark_is_an_error(validate):
     code, out = validate(f"{GOOD}spark.sink = delt\n")
     assert code == 2
     assert "f:7: error: spark.sink: 'delt' is not one of" in out
+
+
+def test_the_package_that_decodes_is_looked_for(validate, monkeypatch):
+    decode = "glueSchemaRegistry.enabled = true\nglueSchemaRegistry.mode = decode\n"
+    code, out = validate(GOOD + decode)
+    assert (code, "fastavro" in out) == (0, False)
+    monkeypatch.setattr(machine, "find_spec", lambda _name: None)
+    code, out = validate(GOOD + decode)
+    assert code == 2
+    assert "f:8: error: glueSchemaRegistry.mode: decode needs the package fastavro" in out
+    assert "pip install 'kcl-mld[schemas]'" in out
+    assert validate(GOOD + decode.replace("decode", "pass"))[0] == 0

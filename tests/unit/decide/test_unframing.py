@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from mld.decide import unframing
-from mld.decide.delivery import deliver
+from mld.decide.delivery import deliver, deliver_rest
 from mld.model.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber as At
 from tests.fakes.aggregate import aggregate
@@ -180,12 +180,57 @@ def test_one_record_is_unframed_up_to_a_bound(monkeypatch):
     assert counted(delivery) == {(ORDER_ID, SchemaFailure.TOO_LARGE): 1}
 
 
-def test_one_batch_is_unframed_up_to_a_bound(monkeypatch):
-    monkeypatch.setattr(unframing, "MOST_BATCH_BYTES", 250)
-    bombs = [record(n, frame(ORDER_ID, bytes(100), compressed=True)) for n in range(1, 5)]
-    delivery = delivered(*bombs, record(9, frame(ORDER_ID, bytes(1000))))
-    # What is not compressed only gets shorter, and needs no room.
-    assert ["schemaName" in one for one in lines(delivery)] == [True, True, False, False, True]
+def in_lines(delivery):
+    """Sequence numbers of each line of a batch."""
+    found = []
+    while True:
+        found.append([one["sequenceNumber"] for one in lines(delivery)] if delivery.line else None)
+        if delivery.rest is None:
+            return found
+        delivery = deliver_rest(delivery.rest)
+
+
+def compressed(number, size=100):
+    return record(number, frame(ORDER_ID, bytes(size), compressed=True))
+
+
+def test_a_batch_that_grows_too_large_becomes_several_lines(monkeypatch):
+    monkeypatch.setattr(unframing, "ENOUGH_BYTES", 150)
+    batch = [record(1, b"plain"), *map(compressed, range(2, 7)), record(7, b"plain")]
+    delivery = delivered(*batch)
+    assert (delivery.records, delivery.kept, delivery.largest) == (3, 3, At("3"))
+    assert delivery.data_bytes == 205
+    assert delivery.rest is not None
+    assert delivery.rest.size_bytes > 0
+    assert in_lines(delivery) == [["1", "2", "3"], ["4", "5"], ["6", "7"]]
+
+
+def test_what_is_not_compressed_only_gets_shorter_and_needs_no_room(monkeypatch):
+    monkeypatch.setattr(unframing, "ENOUGH_BYTES", 150)
+    batch = [record(n, frame(ORDER_ID, bytes(1000))) for n in range(1, 5)]
+    assert in_lines(delivered(*batch)) == [["1", "2", "3", "4"]]
+
+
+def test_decoded_payloads_need_room(monkeypatch):
+    monkeypatch.setattr(unframing, "ENOUGH_BYTES", 150)
+    schemas = with_decoder(lambda _payload: bytes(100))
+    batch = [record(n, FRAMED) for n in range(1, 6)]
+    assert in_lines(delivered(*batch, schemas=schemas)) == [["1", "2"], ["3", "4"], ["5"]]
+
+
+def test_a_line_of_which_the_checkpoint_covers_all_is_left_out(monkeypatch):
+    monkeypatch.setattr(unframing, "ENOUGH_BYTES", 150)
+    delivery = delivered(*map(compressed, range(1, 6)), checkpoint=At("3"))
+    assert delivery.line is None
+    assert delivery.records == 2
+    assert in_lines(delivery) == [None, ["4"], ["5"]]
+
+
+def test_bombs_are_looked_at_a_few_at_a_time(monkeypatch):
+    monkeypatch.setattr(unframing, "MOST_PAYLOAD_BYTES", 100)
+    monkeypatch.setattr(unframing, "ENOUGH_BYTES", 150)
+    batch = [compressed(n, 101) for n in range(1, 6)]
+    assert in_lines(delivered(*batch)) == [["1", "2"], ["3", "4"], ["5"]]
 
 
 def test_what_decoding_makes_is_bounded_too(monkeypatch):

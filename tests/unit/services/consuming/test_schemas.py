@@ -6,16 +6,14 @@ import asyncio
 import base64
 import logging
 
-import pytest
-
 from mld.adapters.schemas.decoders import Decoders
+from mld.decide import unframing
 from mld.decide.lifecycle import ShutdownReason
-from mld.services.consuming.line_writer import INLINE_BYTES_OF_FRAMED
 from mld.services.schemas.schema_registry import CALL_S, SchemaRegistry
 from tests.fakes.children import ScriptedChildren, polite
 from tests.fakes.schema_frames import ORDER, ORDER_AVRO, ORDER_ID, FakeFiles, FakeGlue, avro, frame
 from tests.sim.loop import run
-from tests.unit.services.consumer_world import World
+from tests.unit.services.consumer_world import FIRST, World
 
 NOBODY = "00000000-0000-0000-0000-000000000001"
 VALUE = {"id": 7, "customer": None, "lines": ["a"]}
@@ -152,9 +150,44 @@ def test_a_dead_registry_holds_records_up_for_one_time_out():
     run(main())
 
 
-@pytest.mark.parametrize("size", [10, 2 * INLINE_BYTES_OF_FRAMED])
-def test_large_batches_are_converted_elsewhere_in_both_passes(size):
-    world = consumed(Registry(), frame(ORDER_ID, bytes(size)))
-    (record,) = records(world)
-    assert base64.b64decode(record["data"]) == bytes(size)
-    assert world.offload.count == (2 if size > INLINE_BYTES_OF_FRAMED else 0)
+def test_batches_are_converted_elsewhere_because_small_ones_may_grow():
+    world = consumed(Registry(), frame(ORDER_ID, b"small"))
+    assert world.offload.count == 2  # once without the schema, once with it
+
+
+def test_a_batch_that_grows_reaches_the_child_in_several_lines(monkeypatch):
+    monkeypatch.setattr(unframing, "ENOUGH_BYTES", 1500)
+    sent = [bytes([n]) * 1000 for n in range(7)]
+    world = consumed(Registry(), *(frame(ORDER_ID, one, compressed=True) for one in sent))
+    assert [base64.b64decode(one["data"]) for one in records(world)] == sent
+    heard = world.children.children[0].heard
+    sizes = [len(one["records"]) for one in heard if one["action"] == "processRecords"]
+    assert sizes == [2, 2, 2, 1]
+    assert sum(world.metrics.values["ProcessTask", "RecordsProcessed"]) == 7
+    assert sum(world.metrics.values["ProcessTask", "DataBytesProcessed"]) == 7000
+
+
+def test_a_lease_that_is_lost_between_two_lines_ends_the_batch(monkeypatch):
+    monkeypatch.setattr(unframing, "ENOUGH_BYTES", 1500)
+    registry = Registry()
+    worlds, tokens = [], []
+
+    async def loser(child):
+        while (message := await child.receive()) is not None:
+            if message["action"] == "processRecords":
+                await worlds[0].renewer.drop(FIRST, tokens[0])
+            await child.answer(message)
+        return 0
+
+    async def main():
+        world = World(children=ScriptedChildren(loser), schemas=registry._made)
+        worlds.append(world)
+        await world.open()
+        held = await world.hold()
+        tokens.append(held.token)
+        world.put(*(frame(ORDER_ID, bytes(1000), compressed=True) for _ in range(7)))
+        assert await world.consumer(held).run() is ShutdownReason.LEASE_LOST
+        assert world.budget.used_bytes == 0
+        assert len(records(world)) == 2
+
+    run(main())
