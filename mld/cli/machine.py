@@ -123,8 +123,7 @@ def _packages(built: Built, file: str) -> Iterator[Finding]:
     is_on = built.setting("glueSchemaRegistry.enabled").value == "true"
     if is_on and setting.value == "decode" and find_spec("fastavro") is None:
         text, advice = "decode needs the package fastavro", "pip install 'kcl-mld[schemas]'"
-        problem = Problem(Severity.ERROR, text, advice)
-        yield _finding(file, setting.key.name, setting.line, problem)
+        yield _of_setting(file, setting, Problem(Severity.ERROR, text, advice))
 
 
 def _finding(file: str, key: str, line: int | None, problem: Problem) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import uuid
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.fakes.schema_frames import ORDER_AVRO, avro, frame
-from tests.kclpy_cache import kclpy
+from tests.kclpy_cache import aws_kcl, kclpy
 from tests.process.daemon import journals, wait_until
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 PROGRAM = Path(__file__).resolve().parents[1] / "data" / "kclpy" / "schemas.py"
+NODE_PROGRAM = PROGRAM.parents[1] / "node" / "schemas.js"
 JSON_SCHEMA = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
 ON = {"glueSchemaRegistry.enabled": "true"}
 DECODE = {**ON, "glueSchemaRegistry.mode": "decode"}
@@ -141,3 +143,23 @@ def test_switched_off_a_frame_is_data_and_glue_is_not_asked(
     assert record["version"] is None
     assert run.stop() == 0
     assert {name for name in app.calls() if name.startswith("glue.")} == before
+
+
+def test_an_unmodified_node_program_gets_payloads_keys_and_definitions(
+    new_app: Callable[..., Application],
+) -> None:
+    folder, node = aws_kcl(), shutil.which("node")
+    if folder is None or node is None:
+        pytest.skip("Node or aws-kcl is not available here")
+    app = new_app()
+    registry = Registry(app)
+    put(app, frame(registry.avro, AVRO, compressed=True), b"plain")
+    run = app.start(
+        executable=(node, str(NODE_PROGRAM)), environment={"NODE_PATH": str(folder)}, **DECODE
+    )
+    first, second = seen(run, 2)
+    assert json.loads(bytes.fromhex(first["data"])) == VALUE
+    assert (first["version"], first["name"], first["format"]) == (registry.avro, "orders", "AVRO")
+    assert first["definition"] == ORDER_AVRO
+    assert (bytes.fromhex(second["data"]), second["version"]) == (b"plain", None)
+    assert run.stop() == 0
