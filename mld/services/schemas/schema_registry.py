@@ -1,7 +1,8 @@
 """The versions of schemas that records of this worker name, each asked for once.
 
-Records wait here, so nobody waits long: a call that is not answered within 5 s ends the waiting of
-all shards, and none is made for the next 5 to 60 s. What is not known by then stays framed.
+Records wait here, so nobody waits long: a question that is not answered within 5 s, repeated where
+it fails, ends the waiting of all shards, and none is asked for the next 5 to 60 s. What is not known
+by then stays framed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+from mld.decide.backoff import backoff_s
 from mld.decide.lookup_limits import MissLimit, Outage
 from mld.errors import AwsError, Denied, NotFound, ServiceError, Throttled
 from mld.model.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
@@ -40,6 +42,9 @@ MOST_VERSIONS = 1000
 MOST_CHARACTERS = 32 * 2**20
 _MISSES = 20
 _MISS_INTERVAL_S = 6.0
+_RETRY_S = 0.1
+#: Answers of the service that say nothing about the version.
+_PASSING = {"InternalServiceException", "InternalFailure", "ServiceUnavailable"}
 _FIRST_OUTAGE_S, _LONGEST_OUTAGE_S = 5.0, 60.0
 #: The same failure of the same version is logged again after so long.
 _TOLD_S = 3600.0
@@ -122,29 +127,46 @@ class SchemaRegistry:
             return await self._ask(version_id)
 
     async def _ask(self, version_id: str) -> KnownSchema | SchemaFailure:
-        began = self._clock.monotonic()
-        answer = None
+        failures: list[AwsError] = []
         try:
             async with asyncio.timeout(CALL_S):
-                answer = await self._glue.get_schema_version(SchemaVersionId=version_id)
+                answer = await self._answer(version_id, failures)
         except TimeoutError:
-            return self._unreachable(version_id, f"no answer within {CALL_S:.0f} s")
-        except Throttled as error:
-            return self._unreachable(version_id, str(error))
+            why = f": {failures[-1]}" if failures else ""
+            return self._unreachable(version_id, f"no answer within {CALL_S:.0f} s{why}")
         except ServiceError as error:
             return self._refused(version_id, error)
-        except AwsError as error:
-            return self._unreachable(version_id, str(error))
-        finally:
-            self._measure(began, succeeded=answer is not None)
         self._misses.give_back()
         self._outage.answered()
         return await self._found(_version(version_id, answer))
 
-    def _measure(self, began: float, *, succeeded: bool) -> None:
-        took_ms = (self._clock.monotonic() - began) * 1000
-        self._runtime.metrics.add(_OPERATION, "Time", took_ms, unit=Unit.MILLISECONDS)
-        self._runtime.metrics.add(_OPERATION, "Success", succeeded)
+    async def _answer(self, version_id: str, failures: list[AwsError]) -> Mapping[str, object]:
+        """Ask until there is an answer: a record that goes on framed stays framed for good.
+
+        Raises:
+            ServiceError: the answer is a refusal.
+        """
+        while True:
+            try:
+                return await self._call(version_id)
+            except AwsError as error:
+                if isinstance(error, ServiceError) and not _may_pass(error):
+                    raise
+                failures.append(error)
+            rng = self._runtime.rng
+            await asyncio.sleep(backoff_s(len(failures), rng, first_s=_RETRY_S, cap_s=CALL_S))
+
+    async def _call(self, version_id: str) -> Mapping[str, object]:
+        began = self._clock.monotonic()
+        answer = None
+        try:
+            answer = await self._glue.get_schema_version(SchemaVersionId=version_id)
+        finally:
+            took_ms = (self._clock.monotonic() - began) * 1000
+            metrics = self._runtime.metrics
+            metrics.add(_OPERATION, "Time", took_ms, unit=Unit.MILLISECONDS)
+            metrics.add(_OPERATION, "Success", answer is not None)
+        return answer
 
     def _unreachable(self, version_id: str, why: str) -> SchemaFailure:
         self._misses.give_back()
@@ -227,6 +249,10 @@ class SchemaRegistry:
         log.warning(
             "schema version %s: %s, so its records stay framed (%s)", version_id, failure, detail
         )
+
+
+def _may_pass(error: ServiceError) -> bool:
+    return isinstance(error, Throttled) or error.code in _PASSING
 
 
 def _version(version_id: str, answer: Mapping[str, object]) -> SchemaVersion:

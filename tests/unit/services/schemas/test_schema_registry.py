@@ -168,13 +168,38 @@ def test_no_usable_answer_is_an_outage(error):
     async def run():
         world = World()
         world.glue.failing = error("GetSchemaVersion", "Code", "text")
+        began = world.clock.monotonic()
         assert await world.find() is SchemaFailure.UNREACHABLE
+        assert world.clock.monotonic() - began == pytest.approx(CALL_S, abs=0.01)
+        calls = len(world.glue.calls)
+        assert 4 <= calls <= 8
         assert await world.find(version(5).version_id) is SchemaFailure.UNREACHABLE
-        assert len(world.glue.calls) == 1
+        assert len(world.glue.calls) == calls
         world.glue.failing = None
         await asyncio.sleep(5)
         assert await world.find() == KnownSchema(ORDER)
-        assert world.metrics.values["GetSchemaVersion", "Success"] == [0.0, 1.0]
+        successes = world.metrics.values["GetSchemaVersion", "Success"]
+        assert (sum(successes), len(successes)) == (1.0, calls + 1)
+
+    run()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unreachable("GetSchemaVersion", "ConnectionError", "reset"),
+        Throttled("GetSchemaVersion", "ThrottlingException", "slow down"),
+        ServiceError("GetSchemaVersion", "InternalServiceException", "oops"),
+    ],
+)
+def test_a_failure_that_passes_leaves_no_record_framed(error, caplog):
+    @simulated
+    async def run():
+        world = World()
+        world.glue.failing = error
+        asyncio.get_running_loop().call_later(2, setattr, world.glue, "failing", None)
+        assert await world.find() == KnownSchema(ORDER)
+        assert caplog.records == []
 
     run()
 
