@@ -28,7 +28,7 @@ from mld.adapters.schemas.decoders import Decoders
 from mld.adapters.schemas.definition_files import SchemaFolder
 from mld.adapters.system_clock import RandomIds, SystemClock
 from mld.decide.readiness import Readiness, WorkerSnapshot, readiness
-from mld.model.config import RetrievalMode
+from mld.decide.retrieval_mode import may_fan_out, retrieval_of
 from mld.ports.metrics import Metrics, NoMetrics
 from mld.services.cloudwatch_metrics import CloudWatchMetrics
 from mld.services.conditions import Conditions
@@ -258,7 +258,7 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
             kinesis=ports.kinesis,
             stream=stream,
             presence=presence,
-            config=config.retrieval,
+            config=retrieval_of(config, stream.name),
             budget=budget,
             runtime=own,
             initial_timestamp_s=plan.initial_timestamp_s,
@@ -435,7 +435,7 @@ def real_ports(config: Config) -> Iterator[RealWorld]:
         retrieval = pool("retrieval", clients.RETRIEVAL_THREADS)
         kinesis = client(None, "AwsCredentialsProvider", clients.kinesis_settings(config))
         subscribing = None
-        if config.retrieval.mode is RetrievalMode.FANOUT:
+        if may_fan_out(config):
             subscribing = client(
                 None, "AwsCredentialsProvider", clients.subscription_settings(config)
             )

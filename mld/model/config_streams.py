@@ -65,6 +65,9 @@ def streams_of(settings: Settings) -> StreamList | None:
     if selection is None:  # else it is known only later which streams are meant
         _compare_with_single(settings, listed)
         _report_idle_options(settings, listed)
+    if settings["fanoutConfig.consumerArn"].is_set:
+        advice = "write stream.<name>.consumerArn"
+        settings.error("fanoutConfig.consumerArn", "names the consumer of one stream", advice)
     _report_programs(settings)
     _report_regions(settings, listed)
     return StreamList(

@@ -115,10 +115,14 @@ class StreamOptions:
     Attributes:
         initial_position: start of their shards without a checkpoint.
         argv: their child program.
+        is_pushed: by enhanced fan-out, or polled.
+        consumer_arn: of their registered consumer.
     """
 
     initial_position: InitialPosition | None = None
     argv: tuple[str, ...] | None = None
+    is_pushed: bool | None = None
+    consumer_arn: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +157,16 @@ class StreamOption:
 
 
 #: Options that a stream may have for itself.
-OPTIONS = ("executableName", "initialPositionInStream", "initialPositionInStreamExtended")
+OPTIONS = (
+    "executableName",
+    "initialPositionInStream",
+    "initialPositionInStreamExtended",
+    "retrievalMode",
+    "consumerArn",
+)
+#: Values of the option ``retrievalMode``; a stream that has none is read as all are.
+_MODES = {"FANOUT": True, "POLLING": False}
+_CONSUMER = re.compile(r"(?P<stream>arn:.+:stream/(?P<name>[^/]+))/consumer/[^/]+\Z")
 
 
 def parse_option(key: str, text: str, line: int = 0) -> tuple[StreamOption | None, Problem | None]:
@@ -180,8 +193,23 @@ def _why_wrong(option: StreamOption) -> tuple[str, str] | None:
             return f"{mask(option.text)!r} is not one of {known}", f"for a time write {extended}"
         case "initialPositionInStreamExtended" if not re.fullmatch(r"[0-9]{1,18}", option.text):
             return f"{mask(option.text)!r} is not a number of seconds since 1970", ""
+        case "retrievalMode" if option.text.upper() not in _MODES:
+            known = ", ".join(_MODES)
+            return f"{mask(option.text)!r} is not one of {known}", "remove the line for that of all"
+        case "consumerArn":
+            return _why_no_consumer(option)
         case _:
             return None
+
+
+def _why_no_consumer(option: StreamOption) -> tuple[str, str] | None:
+    consumer = _CONSUMER.match(option.text)
+    if consumer is None:
+        form = "write arn:…:stream/<name>/consumer/<consumer>:<time>"
+        return f"{mask(option.text)!r} is not the ARN of a consumer", form
+    if consumer["name"] != option.pattern:
+        return f"a consumer of stream {mask(consumer['name'])}", "name that stream in the key"
+    return None
 
 
 def options_of(name: str, options: Iterable[StreamOption]) -> StreamOptions:
@@ -193,9 +221,12 @@ def options_of(name: str, options: Iterable[StreamOption]) -> StreamOptions:
     """
     chosen = _chosen(name, options)
     position, program = chosen.get("position"), chosen.get("program")
+    mode, consumer = chosen.get("mode"), chosen.get("consumer")
     return StreamOptions(
         initial_position=None if position is None else _position(position),
         argv=None if program is None else split_command(program.text),
+        is_pushed=None if mode is None else _MODES[mode.text.upper()],
+        consumer_arn=None if consumer is None else consumer.text,
     )
 
 
@@ -214,6 +245,8 @@ _FIELD = {
     "executableName": "program",
     "initialPositionInStream": "position",
     "initialPositionInStreamExtended": "position",
+    "retrievalMode": "mode",
+    "consumerArn": "consumer",
 }
 
 

@@ -105,7 +105,7 @@ class SimStream:
     def delete(self, *, create_shards: int = 0) -> None:
         """Delete the stream, and create another of its name when that has shards."""
         self.is_deleted = True
-        self.model.call("DeleteStream", {"StreamName": STREAM})
+        self.model.call("DeleteStream", {"StreamName": STREAM, "EnforceConsumerDeletion": True})
         if create_shards:
             self.model.call("CreateStream", {"StreamName": STREAM, "ShardCount": create_shards})
 

@@ -84,19 +84,26 @@ class ConsumerRegistration:
 
         Cancellation: who waits next goes on.
         """
-        async with self._lock:
-            while self._arn is None:
-                try:
-                    self._arn = await self._find()
-                except MldError as error:
-                    self._tell(error)
-                    await self._pause(self._failures - 1)
-            return self._arn
+        try:
+            async with self._lock:
+                while self._arn is None:
+                    try:
+                        self._arn = await self._find()
+                    except MldError as error:
+                        self._tell(error)
+                        await self._pause(self._failures - 1)
+                return self._arn
+        except asyncio.CancelledError:
+            self._all_is_well()  # perhaps nobody needs it any more; who does says it again
+            raise
 
     def accepted(self) -> None:
         """The service took a subscription of the consumer: all is well."""
+        self._all_is_well()
+
+    def _all_is_well(self) -> None:
         if self.failing_since is not None:
-            self._parts.conditions.clear(Reason.NO_CONSUMER)
+            self._parts.conditions.clear(Reason.NO_CONSUMER, self._parts.stream.name)
         self._failures = 0
         self.failing_since = None
 
@@ -201,5 +208,5 @@ class ConsumerRegistration:
             f"enhanced fan-out: the consumer {what} of stream {parts.stream.name} cannot be used"
             f" ({error}){advice}"
         )
-        parts.conditions.report(Reason.NO_CONSUMER, message)
+        parts.conditions.report(Reason.NO_CONSUMER, message, parts.stream.name)
         log.warning("%s; trying again", message[0].upper() + message[1:])

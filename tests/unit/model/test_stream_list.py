@@ -167,11 +167,29 @@ def test_a_name_may_have_dots():
         ("stream.a.initialPositionInStream = AT_TIMESTAMP", "'AT_TIMESTAMP' is not one of LATEST"),
         ("stream.a.initialPositionInStreamExtended = 5s", "'5s' is not a number of seconds"),
         ("stream.a.executableName =", "names no program"),
+        ("stream.a.retrievalMode = PUSH", "'PUSH' is not one of FANOUT, POLLING"),
+        ("stream.a.retrievalMode = DEFAULT", "'DEFAULT' is not one of FANOUT, POLLING"),
+        ("stream.a.consumerArn = c", "'c' is not the ARN of a consumer"),
+        (f"stream.a.consumerArn = {ARN}/consumer/c:1", "a consumer of stream clicks"),
+        (f"stream.*.consumerArn = {ARN}/consumer/c:1", "a consumer of stream clicks"),
+        (f"fanoutConfig.consumerArn = {ARN}/consumer/c:1", "names the consumer of one stream"),
     ],
 )
 def test_an_option_that_makes_no_sense(line, why):
     (text,) = errors(many(line, streams="a"))
     assert text.startswith(why)
+
+
+def test_how_the_records_of_one_stream_are_got():
+    streams = streams_of(
+        "stream.cl*.retrievalMode = polling",
+        f"stream.clicks.consumerArn = {ARN}/consumer/c:1",
+        "stream.orders.retrievalMode = FANOUT",
+    )
+    orders, clicks = streams.options_of("orders"), streams.options_of("clicks")
+    assert (orders.is_pushed, orders.consumer_arn) == (True, None)
+    assert (clicks.is_pushed, clicks.consumer_arn) == (False, f"{ARN}/consumer/c:1")
+    assert streams.options_of("other").is_pushed is None
 
 
 def test_options_that_hold_for_nothing_are_said():

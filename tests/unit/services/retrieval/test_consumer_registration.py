@@ -273,3 +273,18 @@ def test_a_configured_arn_that_the_service_does_not_find_is_told():
         assert "fanoutConfig.consumerArn" in condition.message
 
     registering(test, config=FanOutConfig(consumer_arn="mine"))
+
+
+def test_what_nobody_waits_for_any_more_does_not_count():
+    async def test(world):
+        asking = asyncio.ensure_future(world.registration.arn())
+        await asyncio.sleep(5)
+        assert world.conditions.current()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        assert not world.conditions.current()
+
+    registering(
+        test,
+        describe_stream_consumer=[Denied("DescribeStreamConsumer", "AccessDeniedException")],
+    )
