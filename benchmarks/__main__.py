@@ -1,10 +1,12 @@
 """``python -m benchmarks [--quick] [PART ...]``: everything as one table a part.
 
-Parts: throughput, startup, idle, renewals. Machines are shared and noisy: read the ratios.
+Parts: startup, idle, throughput, renewals, events, fan-out. Machines are shared and noisy: read the ratios.
 """
 
 import sys
 
+from benchmarks.events import event_rows
+from benchmarks.fan_out import fan_out_rows
 from benchmarks.idle import idle_rows
 from benchmarks.measure import workspace
 from benchmarks.renewals import renewal_rows
@@ -17,6 +19,8 @@ PARTS = {
     "idle": idle_rows,
     "throughput": throughput_rows,
     "renewals": renewal_rows,
+    "events": event_rows,
+    "fan-out": fan_out_rows,
 }
 
 

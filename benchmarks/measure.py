@@ -79,19 +79,19 @@ initialPositionInStream = TRIM_HORIZON
 kinesisEndpoint = {aws.kinesis_url}
 dynamoDBEndpoint = {aws.moto_url}
 metricsLevel = NONE
-retrievalMode = POLLING
+retrievalMode = {mode}
 {extra}
 """
 
 
 @contextlib.contextmanager
-def daemon(aws, folder, *, stream, app, child, extra=""):
+def daemon(aws, folder, *, stream, app, child, extra="", mode="POLLING"):
     """``kcl-mld`` on a properties file; stopped gracefully at the end. Yields (process, Progress)."""
     out = folder / f"out-{app}-{time.monotonic_ns()}"
     out.mkdir()
     properties = folder / f"{app}.properties"
     properties.write_text(
-        PROPERTIES.format(aws=aws, child=child, app=app, stream=stream, extra=extra)
+        PROPERTIES.format(aws=aws, child=child, app=app, stream=stream, extra=extra, mode=mode)
     )
     process = subprocess.Popen(
         [sys.executable, "-m", "mld", "--properties", str(properties), "--log-level", "WARNING"],

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import botocore.session
 import pytest
-from botocore.eventstream import ParserError
+from botocore.eventstream import EventStreamBuffer
 from hypothesis import given, strategies as st
 
 from mld import errors
@@ -311,7 +311,7 @@ class TestFrames:
             asked.append(size)
             return b"\x7f" * size
 
-        with pytest.raises(ParserError):
+        with pytest.raises(BrokenFrame):
             read_frame(read)
         assert asked == [12]
 
@@ -331,10 +331,30 @@ class TestFrames:
         with pytest.raises(errors.InUse, match=r"ResourceInUseException$"):
             next_payload(reading(said), "Op", "SubscribeToShardEvent")
 
-    def test_a_frame_shorter_than_a_frame_can_be(self):
-        prelude = struct.pack(">II", 12, 0)
-        with pytest.raises((BrokenFrame, ParserError)):
-            read_frame(reading(prelude + struct.pack(">I", zlib.crc32(prelude))))
+    @pytest.mark.parametrize(
+        ("total", "headers"), [(12, 0), (16, 1), (40, 30), (2**31, 0), (26 * 2**20, 0)]
+    )
+    def test_lengths_that_no_frame_can_have(self, total, headers):
+        prelude = struct.pack(">II", total, headers)
+        read = reading(prelude + struct.pack(">I", zlib.crc32(prelude)) + bytes(100))
+        with pytest.raises(BrokenFrame, match=f"cannot have {total} bytes"):
+            read_frame(read)
+
+    @given(st.binary(max_size=300), st.data())
+    def test_a_damaged_frame_is_refused(self, payload, data):
+        whole = bytearray(event(payload))
+        at = data.draw(st.integers(0, len(whole) - 1))
+        whole[at] ^= data.draw(st.integers(1, 255))
+        with pytest.raises(BrokenFrame):
+            read_frame(reading(bytes(whole)))
+
+    @given(st.binary(max_size=300))
+    def test_botocore_reads_the_same(self, payload):
+        theirs = EventStreamBuffer()
+        theirs.add_data(event(payload))
+        (message,) = list(theirs)
+        mine = read_frame(reading(event(payload)))
+        assert (dict(mine.headers), mine.payload) == (message.headers, message.payload)
 
     def test_json_is_what_the_service_sends(self):
         body = {"Records": [], "ContinuationSequenceNumber": "1", "MillisBehindLatest": 0}
