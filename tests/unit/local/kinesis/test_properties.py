@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import base64
 import itertools
+import json
 import random
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings, strategies as st
 
 from mld.local.kinesis import KinesisModel, KinesisSettings
 
+if TYPE_CHECKING:
+    from mld.local.kinesis.subscriptions import Subscription
+
 MAX_KEY = (1 << 128) - 1
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("put"), st.integers(0, MAX_KEY), st.just(0)),
-        st.tuples(st.just("split"), st.integers(0, 50), st.integers(1, 9)),
-        st.tuples(st.just("merge"), st.integers(0, 50), st.just(0)),
-        st.tuples(st.just("wait"), st.integers(0, 3000), st.just(0)),
-    ),
-    max_size=60,
+STEP = st.one_of(
+    st.tuples(st.just("put"), st.integers(0, MAX_KEY), st.just(0)),
+    st.tuples(st.just("split"), st.integers(0, 50), st.integers(1, 9)),
+    st.tuples(st.just("merge"), st.integers(0, 50), st.just(0)),
+    st.tuples(st.just("wait"), st.integers(0, 3000), st.just(0)),
 )
+STEPS = st.lists(STEP, max_size=60)
+LOOK = st.tuples(st.just("look"), st.integers(0, 11), st.just(0))
 
 
 class Life:
@@ -97,6 +101,95 @@ class Life:
             if not answer["MillisBehindLatest"] and not answer["Records"]:
                 return []
             iterator = answer["NextShardIterator"]
+
+
+class Pushed:
+    """A consumer that reads along, renews its subscriptions at will and forgets some events.
+
+    What it forgets it gets again from the continuation number before, as after a cut connection.
+    """
+
+    def __init__(self, life: Life) -> None:
+        self.life = life
+        self.found: list[int] = []
+        self.open: dict[str, Subscription] = {}
+        self.waiting: dict[str, set[str]] = {}
+        stream = life.call("DescribeStreamSummary")["StreamDescriptionSummary"]
+        made = life.call("RegisterStreamConsumer", StreamARN=stream["StreamARN"], ConsumerName="c")
+        self.arn = made["Consumer"]["ConsumerARN"]
+        roots = [shard["ShardId"] for shard in life.call("ListShards")["Shards"]]
+        self.positions: dict[str, dict[str, str]] = {
+            root: {"Type": "TRIM_HORIZON"} for root in roots
+        }
+
+    def look(self, number: int) -> None:
+        """Take what is due of every shard; an even number forgets, one of four renews."""
+        for shard, position in list(self.positions.items()):
+            if shard not in self.open:
+                request = {"ConsumerARN": self.arn, "ShardId": shard, "StartingPosition": position}
+                self.open[shard] = self.life.model.subscribe(request)
+            body = self.open[shard].next_event()
+            if body is None or number % 2 == 0:
+                if body is not None or number % 4 == 0 or self.open[shard].is_over:
+                    del self.open[shard]
+                continue
+            event = json.loads(body)
+            self.found += [int(base64.b64decode(r["Data"])) for r in event["Records"]]
+            if "ChildShards" in event:
+                self.ended(shard, event["ChildShards"])
+                continue
+            kind = "AT_SEQUENCE_NUMBER" if number % 3 else "AFTER_SEQUENCE_NUMBER"
+            if event["Records"] and kind == "AT_SEQUENCE_NUMBER":
+                # The number may be that of the last record, which AT would give again.
+                kind = "AFTER_SEQUENCE_NUMBER"
+            self.positions[shard] = {
+                "Type": kind,
+                "SequenceNumber": event["ContinuationSequenceNumber"],
+            }
+
+    def ended(self, shard: str, children: list[dict[str, Any]]) -> None:
+        del self.positions[shard], self.open[shard]
+        for child in children:
+            left = self.waiting.setdefault(child["ShardId"], set(child["ParentShards"]))
+            left.discard(shard)
+            if not left:
+                self.positions[child["ShardId"]] = {"Type": "TRIM_HORIZON"}
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.integers(1, 5),
+    st.sampled_from([0.0, 1.0]),
+    st.sampled_from([0.0, 0.5]),
+    st.lists(st.one_of(STEP, LOOK), max_size=60),
+)
+def test_a_consumer_that_reads_along_gets_every_record_once(
+    shards: int, reshard_s: float, spare: float, steps: list[tuple[str, int, int]]
+) -> None:
+    life = Life(shards, reshard_s, spare)
+    life.model.settings = replace(
+        life.model.settings, takeover_s=0.0, empty_event_s=1.0, subscription_s=5.0
+    )
+    reader = Pushed(life)
+    for step in steps:
+        if step[0] == "look":
+            reader.look(step[1])
+        else:
+            life.do(*step)
+    patience = 300
+    while (open_ids := {shard["ShardId"] for shard in life.open_shards()}) and patience:
+        patience -= 1
+        life.now_ms += 2000
+        reader.look(1)
+        if set(reader.positions) == open_ids and len(reader.found) >= sum(
+            map(len, life.put.values())
+        ):
+            break
+    assert sorted(reader.found) == list(range(next(life.count)))
+    place = {value: index for index, value in enumerate(reader.found)}
+    for values in life.put.values():
+        assert [place[value] for value in values] == sorted(place[value] for value in values)
+    assert set(reader.positions) == open_ids
 
 
 def first_key(shard: dict[str, Any]) -> int:
