@@ -20,7 +20,7 @@ from mld.cli.loading import read_properties
 from mld.errors import ConfigError
 from mld.local.embedded import EmbeddedAws
 from mld.local.feeding import put_all, read_records
-from mld.local.overrides import overridden, starts_at_latest, target_of
+from mld.local.overrides import Target, overridden, starts_at_latest, target_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -80,29 +80,29 @@ def local(
 ) -> int:
     """Run Kinesis, DynamoDB, CloudWatch and STS on loopback, and the daemon of FILE against them.
 
-    The streams of FILE are created, endpoints, region and credentials in FILE are replaced; where the
+    The streams of FILE and the consumers that it names are created, endpoints, region and credentials in FILE are replaced; where the
     servers are is printed for other programs. Without --properties only the servers run, for tests
     of your own. Ctrl-C stops everything; nothing is kept.
     """
-    data, region, account = None, "us-east-1", "123456789012"
-    streams = names
+    data = None
+    target = Target(names, "us-east-1", "123456789012")
     if properties is not None:
         if names:
             raise click.UsageError("--stream goes without --properties, which names the stream")
         data = read_properties(properties)
         target = target_of(data, properties)
-        streams, region, account = target.streams, target.region, target.account_id
     elif daemon_arguments:
         raise click.UsageError("arguments for the daemon need --properties")
-    if put is not None and not streams:
+    if put is not None and not target.streams:
         raise click.UsageError("--put needs --properties or --stream")
-    options = ["--account-id", account, *(["--limits"] if limits else [])]
+    options = ["--account-id", target.account_id, *(["--limits"] if limits else [])]
     aws = EmbeddedAws(
-        kinesis_port=kinesis_port, moto_port=moto_port, region=region, options=options
+        kinesis_port=kinesis_port, moto_port=moto_port, region=target.region, options=options
     )
     with stop_on_signals() as stopped, aws:
-        for stream in streams:
+        for stream in target.streams:
             prepare_stream(aws, stream, shards, put)
+        prepare_consumers(aws, target.consumers)
         if data is None or properties is None:
             print_endpoints(aws, err=False)
             stopped.wait()
@@ -129,6 +129,20 @@ def prepare_stream(aws: EmbeddedAws, stream: str, shards: int, put: str | None) 
             put_file(kinesis, stream, Path(put))
     except (ClientError, ParamValidationError) as error:
         raise ConfigError(f"stream {stream}: {error}") from None
+
+
+def prepare_consumers(aws: EmbeddedAws, arns: Sequence[str]) -> None:
+    """Have the consumers that the file names by their ARN.
+
+    Raises:
+        ConfigError: one is of a stream that the file does not name, or of another region.
+    """
+    for arn in arns:
+        try:
+            aws.control(consumers=[arn])
+        except OSError:
+            why = f"not a consumer of a stream of this file, in {aws.region}: {arn}"
+            raise ConfigError(why, key="consumerArn") from None
 
 
 def replacements(aws: EmbeddedAws, data: bytes, source: str, *, puts: bool) -> dict[str, str]:

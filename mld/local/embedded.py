@@ -9,6 +9,7 @@ import os
 import select
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -180,6 +181,7 @@ class EmbeddedAws:
         settings: Mapping[str, Any] | None = None,
         faults: Sequence[Mapping[str, Any]] | None = None,
         advance_s: float = 0.0,
+        consumers: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Change the server's behavior and see its counts.
 
@@ -188,19 +190,31 @@ class EmbeddedAws:
             faults: fields of :class:`mld.local.faultplan.FaultRule`, one mapping a rule; they
                 replace all earlier rules. None leaves them, an empty list removes them.
             advance_s: seconds by which the clock of Kinesis goes forward.
+            consumers: ARNs of consumers that there shall be from now on.
+
+        Raises:
+            urllib.error.HTTPError: it refuses what makes no sense.
 
         Returns: ``now_s``, ``settings``, ``subscriptions`` being served, ``calls`` and ``faults``
             counted so far.
         """
-        wanted: dict[str, Any] = {"settings": dict(settings or {}), "advance_s": advance_s}
+        wanted: dict[str, Any] = {
+            "settings": dict(settings or {}),
+            "advance_s": advance_s,
+            "consumers": list(consumers),
+        }
         if faults is not None:
             wanted["faults"] = [dict(rule) for rule in faults]
         request = urllib.request.Request(  # noqa: S310 (our own loopback address)
             f"{self.kinesis_url}/_control", data=json.dumps(wanted).encode(), method="POST"
         )
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with direct.open(request, timeout=10) as response:
-            answer: dict[str, Any] = json.load(response)
+        try:
+            with direct.open(request, timeout=10) as response:
+                answer: dict[str, Any] = json.load(response)
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise
         return answer
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mld.errors import ConfigError
@@ -30,6 +30,7 @@ _REPLACED = frozenset(
 _REPLACED_PREFIXES = ("kinesisclient.", "dynamodbclient.", "cloudwatchclient.", "glueclient.")
 _PLAIN = re.compile(r"[^A-Za-z0-9._/-]")
 _ARN = re.compile(r"arn:[^:]+:kinesis:([a-z0-9-]+):(\d{12}):stream/([^/]+)")
+_CONSUMER_KEY = re.compile(r"fanoutconfig\.consumerarn|stream\..+\.consumerarn")
 _DEFAULT_REGION = "us-east-1"
 _DEFAULT_ACCOUNT = "123456789012"
 
@@ -41,12 +42,14 @@ class Target:
     Attributes:
         streams: their names; none where the file has only a rule for names or tags.
         region: where they lie.
-        account_id: whose they are; made up where the file names them by name alone.
+        account_id: whose they are; made up where the file names no ARN.
+        consumers: ARNs of the registered consumers that the file names.
     """
 
     streams: tuple[str, ...]
     region: str
     account_id: str
+    consumers: tuple[str, ...] = ()
 
 
 def target_of(data: bytes, source: str) -> Target:
@@ -57,6 +60,16 @@ def target_of(data: bytes, source: str) -> Target:
             or accounts, which the embedded Kinesis has not.
     """
     values = _values(data, source)
+    consumers = tuple(values[key].strip() for key in sorted(values) if _CONSUMER_KEY.fullmatch(key))
+    consumers = tuple(arn for arn in consumers if arn)
+    target = _target(values, source)
+    named = _ARN.match(consumers[0]) if consumers else None
+    if named is not None and target.account_id == _DEFAULT_ACCOUNT:
+        target = replace(target, account_id=named[2])
+    return replace(target, consumers=consumers)
+
+
+def _target(values: Mapping[str, str], source: str) -> Target:
     region = values.get("regionname", "").strip() or _DEFAULT_REGION
     if values.get("multistream", "").strip().lower() == "true":
         if "streams" not in values and {"streamnamepattern", "streamtags"} & values.keys():

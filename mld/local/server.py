@@ -40,11 +40,13 @@ class Control(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         settings: fields of :class:`KinesisSettings` to change.
         faults: rules that replace all earlier ones.
         advance_s: seconds by which the server's clock is put forward.
+        consumers: ARNs of consumers that there shall be; their streams are there.
     """
 
     settings: dict[str, Any] = {}
     faults: list[FaultRule] | None = None
     advance_s: float = 0.0
+    consumers: list[str] = []
 
 
 class AdvancingClock:
@@ -135,7 +137,9 @@ class KinesisApp:
         try:
             wanted = self._decode_control.decode(body or b"{}")
             self.model.settings = replace(self.model.settings, **wanted.settings)
-        except (msgspec.DecodeError, TypeError) as error:
+            for arn in wanted.consumers:
+                self.model.adopt_consumer(arn)
+        except (msgspec.DecodeError, TypeError, KinesisFault) as error:
             await _respond(send, 400, msgspec.json.encode({"message": str(error)}))
             return
         if wanted.faults is not None:

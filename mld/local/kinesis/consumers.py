@@ -29,6 +29,7 @@ MAX_CONSUMERS = 20
 #: Of all streams of the account together.
 MAX_CREATING = 5
 _CONSUMER_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
+_CONSUMER_ARN = re.compile(r"(?P<stream>arn:.+)/consumer/(?P<name>[^/:]+):(?P<created_s>\d{1,12})")
 _MAX_PAGE = 10_000
 _MOST_SHOWN = 100
 _KIND = "consumers"
@@ -56,6 +57,20 @@ def register_stream_consumer(state: KinesisState, request: Mapping[str, Any]) ->
     shown = _shown(state, consumer)
     # The answer is from before the change, however short that is.
     return {"Consumer": {**shown, "ConsumerStatus": "CREATING"}}
+
+
+def adopt_consumer(state: KinesisState, arn: str) -> None:
+    """Have a consumer of exactly that ARN, ACTIVE, as if registered in the second that it names.
+
+    Raises:
+        KinesisFault: it is no such ARN, or of no stream that is here.
+    """
+    found = _CONSUMER_ARN.fullmatch(arn)
+    if found is None:
+        raise malformed(f"'{arn}' is not the ARN of a consumer.")
+    stream = _of_arn(state, {"StreamARN": found["stream"]})
+    created_ms = int(found["created_s"]) * 1000
+    stream.consumers[found["name"]] = Consumer(found["name"], arn, created_ms, created_ms)
 
 
 def describe_stream_consumer(state: KinesisState, request: Mapping[str, Any]) -> dict[str, Any]:

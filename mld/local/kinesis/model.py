@@ -119,6 +119,14 @@ class KinesisModel:
         self._begin("SubscribeToShard", request)
         return subscriptions.subscribe(self._state, request)
 
+    def adopt_consumer(self, arn: str) -> None:
+        """Have a consumer of that ARN, which a configuration names.
+
+        Raises:
+            KinesisFault: it can have none: the stream is not here.
+        """
+        consumers.adopt_consumer(self._state, arn)
+
     def stream(self, name: str) -> Stream:
         """The stream itself, for judges and tests: everything due is done first."""
         return self._state.named(name, active=False)

@@ -51,6 +51,7 @@ class Daemon:
         self.properties: dict[str, str] = {}
         self.arguments: list[str] = []
         self.records = 0
+        self.consumers: list[str] = []
         self.shards = 0
         self._exit_code = exit_code
         self.stdin = None
@@ -69,6 +70,9 @@ class Daemon:
             aws_access_key_id=env["AWS_ACCESS_KEY_ID"],
             aws_secret_access_key=env["AWS_SECRET_ACCESS_KEY"],
         )
+        summary = client.describe_stream_summary(StreamName="words")["StreamDescriptionSummary"]
+        listed = client.list_stream_consumers(StreamARN=summary["StreamARN"])["Consumers"]
+        self.consumers = [consumer["ConsumerARN"] for consumer in listed]
         for shard in client.list_shards(StreamName="words")["Shards"]:
             self.shards += 1
             iterator = client.get_shard_iterator(
@@ -112,6 +116,27 @@ def test_the_daemon_runs_against_the_embedded_stream(
         f"export AWS_ENDPOINT_URL_KINESIS={daemon.properties['kinesisEndpoint']}" in result.stderr
     )
     assert result.stdout == ""
+
+
+CONSUMER = "arn:aws:kinesis:eu-west-1:210987654321:stream/words/consumer/app:1700000000"
+
+
+def test_a_consumer_that_the_file_names_is_there(
+    monkeypatch: pytest.MonkeyPatch, properties: Path
+) -> None:
+    properties.write_text(f"{PROPERTIES}fanoutConfig.consumerArn = {CONSUMER}\n")
+    daemon = Daemon(monkeypatch)
+    assert run("--properties", str(properties)).exception is None
+    assert daemon.properties["fanoutConfig.consumerArn"] == CONSUMER
+    assert daemon.consumers == [CONSUMER]
+
+
+def test_a_consumer_of_another_stream_is_refused(properties: Path) -> None:
+    other = CONSUMER.replace("words", "others")
+    properties.write_text(f"{PROPERTIES}fanoutConfig.consumerArn = {other}\n")
+    result = run("--properties", str(properties))
+    assert isinstance(result.exception, ConfigError)
+    assert other in str(result.exception)
 
 
 @pytest.mark.parametrize(("ended", "shown"), [(0, 0), (4, 4), (-15, 143)])

@@ -114,3 +114,21 @@ def test_a_rule_for_streams_names_none_to_create():
     assert target_of(many + b"streamTags=a=b", "f") == none
     both = target_of(many + b"streamTags=a=b\nstreams=s", "f")
     assert both.streams == ("s",)
+
+
+def test_consumers_are_found_and_say_whose_the_stream_is() -> None:
+    arn = "arn:aws:kinesis:eu-west-1:210987654321:stream/words/consumer/app:1700000000"
+    file = f"streamName = words\nregionName = eu-west-1\nFanOutConfig.ConsumerArn = {arn}\n"
+    target = target_of(file.encode(), "f")
+    assert target == Target(("words",), "eu-west-1", "210987654321", (arn,))
+    assert target_of(b"streamName = s\nfanoutConfig.consumerArn =", "f").consumers == ()
+
+
+def test_each_stream_may_name_its_consumer() -> None:
+    one, two = (
+        f"arn:aws:kinesis:us-east-1:123456789012:stream/{name}/consumer/c:17" for name in "ab"
+    )
+    file = f"multiStream = true\nstreams = a,b\nstream.b.consumerArn={two}\n"
+    file += f"stream.a.consumerArn={one}\n"
+    target = target_of(file.encode(), "f")
+    assert target == Target(("a", "b"), "us-east-1", "123456789012", (one, two))

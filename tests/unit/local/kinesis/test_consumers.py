@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mld.local.kinesis import KinesisSettings
+from mld.local.kinesis import KinesisFault, KinesisSettings
 from tests.unit.local.kinesis.model_world import ARN, World
 
 
@@ -183,3 +183,21 @@ def test_calls_are_limited_where_limits_are_on(operation: str, rate: int) -> Non
     assert world.refused(operation, ConsumerName=name) == "LimitExceededException"
     world.now_s += 1
     world.call(operation, ConsumerName=name)
+
+
+def test_a_consumer_can_be_adopted_with_its_arn() -> None:
+    world = World(consumer_create_s=60)
+    arn = f"{ARN}/consumer/named:1600000000"
+    world.model.adopt_consumer(arn)
+    world.model.adopt_consumer(arn)
+    shown = world.call("DescribeStreamConsumer", ConsumerARN=arn)["ConsumerDescription"]
+    assert shown["ConsumerStatus"] == "ACTIVE"
+    assert shown["ConsumerCreationTimestamp"] == 1_600_000_000.0
+
+
+@pytest.mark.parametrize(
+    "arn", ["", ARN, f"{ARN}/consumer/c", f"{ARN}/consumer/c:x", f"{ARN}other/consumer/c:1"]
+)
+def test_what_no_stream_has_is_not_adopted(arn: str) -> None:
+    with pytest.raises(KinesisFault):
+        World().model.adopt_consumer(arn)
