@@ -60,7 +60,7 @@ def list_leases(file: str, *, by: str, as_json: bool) -> int:
     """Print every lease of the application that the properties FILE describes.
 
     Reads the table once and changes nothing. Whether an owner still lives is not in the table: its
-    counter moves about every third of failoverTimeMillis.
+    counter moves at least once in failoverTimeMillis.
     """
     config = build(file, worker_id="nobody").require()
     scan = asyncio.run(_scan(config))
