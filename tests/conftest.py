@@ -1,10 +1,13 @@
 """What holds for all tests of a run."""
 
+import contextlib
 import os
 import signal
 
 import hypothesis
 import pytest
+
+from tests import tracing
 
 # gRPC's handlers start threads in a forked child, where they find their descriptors closed and end
 # the process by a signal. The host launches its server before it loads gRPC; a test run does not.
@@ -30,6 +33,13 @@ SHARED = ("spark_server", "sink_server", "cluster", "wheel")
 #: Files with tests of half a minute and more. They begin first: at the end of a run one of them
 #: would keep one worker busy and leave the others idle.
 LONG = ("test_chaos.py", "test_cluster.py", "test_conform.py", "test_end_to_end.py")
+
+
+@pytest.fixture(autouse=True)
+def tracing_where_it_counts(request: pytest.FixtureRequest):
+    """See :data:`tests.tracing.UNTRACED`."""
+    with tracing.off() if request.path.name in tracing.UNTRACED else contextlib.nullcontext():
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks; pytest-randomly has been there

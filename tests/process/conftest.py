@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mld.local.embedded import EmbeddedAws
+from tests import tracing
 from tests.process.daemon import Application
 
 if TYPE_CHECKING:
@@ -21,8 +22,13 @@ _NUMBERS = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def shared_aws() -> Iterator[EmbeddedAws]:
-    with EmbeddedAws(options=("--create-s", "0.1", "--reshard-s", "0.1")) as aws:
+    aws = EmbeddedAws(options=("--create-s", "0.1", "--reshard-s", "0.1"))
+    with tracing.off():  # it serves every test, and has tests of its own
+        aws.start()
+    try:
         yield aws
+    finally:
+        aws.stop()
 
 
 @pytest.fixture
