@@ -75,7 +75,7 @@ def run(interpreter: Interpreter, arguments: list[str]) -> int:
     if not stamp.exists() or stamp.stat().st_mtime < (ROOT / "setup.cfg").stat().st_mtime:
         subprocess.run([interpreter.path, "-m", "venv", "--clear", folder], check=True)
         pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-        subprocess.run([*pip, "--editable", ".[local,test]"], cwd=ROOT, check=True)
+        subprocess.run([*pip, "--editable", ".[local,schemas,test]"], cwd=ROOT, check=True)
         stamp.touch()
     workers = str(max(2, os.cpu_count() or 2))
     left_out = [f"--ignore={path}" for path in (*SPARK, *STATIC)]

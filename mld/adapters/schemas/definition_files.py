@@ -14,12 +14,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mld.errors import ConfigError
+
 if TYPE_CHECKING:
     from mld.adapters.calls import CallPool
     from mld.model.schema import SchemaVersion
 
 _PREFIX = "kcl-mld-schemas-"
-_LOCK = ".lock"
+_UNFINISHED = "kcl-mld-new-schemas-"
 
 
 class SchemaFolder:
@@ -28,19 +30,20 @@ class SchemaFolder:
     Args:
         pool: where files are written.
         parent: where the folder is made; None = the system's place for temporary files.
+
+    Raises:
+        ConfigError: it cannot be made there.
     """
 
     def __init__(self, pool: CallPool, parent: Path | None = None) -> None:
         self._pool = pool
-        beside = Path(tempfile.gettempdir()) if parent is None else parent
-        _remove_leftovers(beside)
-        # 0700, as mkdtemp makes it: definitions may be nobody else's business.
-        self._path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=beside)).absolute()
-        lock = self._path / _LOCK
-        # Under its name only once it is locked: an unlocked one is a dead daemon's.
-        self._lock = os.open(f"{lock}.new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        Path(f"{lock}.new").rename(lock)
+        try:
+            beside = Path(tempfile.gettempdir()) if parent is None else parent
+            _remove_leftovers(beside)
+            self._path, self._lock = _made(beside.absolute())
+        except OSError as error:
+            why = f"the folder for definitions cannot be made ({error}); TMPDIR says where"
+            raise ConfigError(why, key="glueSchemaRegistry.enabled") from error
 
     @property
     def folder(self) -> str:
@@ -70,6 +73,17 @@ class SchemaFolder:
         os.close(self._lock)
 
 
+def _made(beside: Path) -> tuple[Path, int]:
+    """A new folder, and the descriptor that holds its lock."""
+    # 0700, as mkdtemp makes it: definitions may be nobody else's business.
+    made = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=beside))
+    # The lock also keeps systemd-tmpfiles from removing what was not used for days.
+    lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    # Under its name only once it is locked: an unlocked one is a dead daemon's.
+    return made.rename(beside / made.name.replace(_UNFINISHED, _PREFIX, 1)), lock
+
+
 def _remove_leftovers(beside: Path) -> None:
     """Folders of this user whose daemon is gone."""
     for folder in beside.glob(f"{_PREFIX}*"):
@@ -79,12 +93,12 @@ def _remove_leftovers(beside: Path) -> None:
 
 
 def _is_left(folder: Path) -> bool:
-    """Whether nobody holds its lock; a folder without one is being made.
+    """Whether nobody holds its lock.
 
     Raises:
-        OSError: it has no lock, or somebody holds it.
+        OSError: somebody does.
     """
-    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:

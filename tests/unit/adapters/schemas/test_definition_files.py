@@ -13,6 +13,7 @@ import pytest
 
 from mld.adapters.calls import CallPool
 from mld.adapters.schemas.definition_files import SchemaFolder
+from mld.errors import ConfigError
 from mld.model.schema import SchemaVersion
 from protocol.child import schema_definition
 from tests.fakes.schema_frames import ORDER, ORDER_ID
@@ -88,11 +89,20 @@ def test_what_a_killed_daemon_left_is_removed_by_the_next(tmp_path, pool):
         living = SchemaFolder(pool, tmp_path)
         assert left.is_dir()  # its daemon lives
         os.kill(other.pid, signal.SIGKILL)
-    unlocked = tmp_path / "kcl-mld-schemas-new"
+    unlocked = tmp_path / "kcl-mld-new-schemas-x"
     unlocked.mkdir()
+    link = tmp_path / "kcl-mld-schemas-link"
+    link.symlink_to(unlocked)
     files = SchemaFolder(pool, tmp_path)
     assert not left.exists()
     assert Path(living.folder).is_dir()
     assert unlocked.is_dir()  # somebody is just making it
+    assert link.is_symlink()
     files.close()
     living.close()
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_what_to_do(tmp_path, pool):
+    with pytest.raises(ConfigError, match=r"cannot be made .*TMPDIR") as error:
+        SchemaFolder(pool, tmp_path / "missing")
+    assert error.value.exit_code == 2
