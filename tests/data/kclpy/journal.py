@@ -1,7 +1,8 @@
 """A kclpy program that keeps a journal: ``journal.py VERSION [batch|each|never]``.
 
 Every callback becomes a JSON line in ``$JOURNAL/journal-PID.jsonl`` with the time; checkpoints are
-made after every batch, after every record with its own position, or at no batch at all.
+made after every batch, after every record with its own position, or at no batch at all. Further
+arguments are noted.
 """
 
 import json
@@ -15,11 +16,13 @@ from amazon_kclpy.v3 import processor as v3
 
 VERSION = sys.argv[1]
 WHEN = sys.argv[2] if len(sys.argv) > 2 else "batch"
+REST = sys.argv[3:]
 PATH = os.path.join(os.environ["JOURNAL"], f"journal-{os.getpid()}.jsonl")
 
 
 def note(what, **details):
-    details.update(at=time.time(), saw=what, library=kcl.__file__)
+    stream, program = os.environ.get("KCL_STREAM_NAME"), [os.path.basename(sys.argv[0]), *REST]
+    details.update(at=time.time(), saw=what, library=kcl.__file__, stream=stream, program=program)
     with open(PATH, "a") as journal:
         journal.write(json.dumps(details) + "\n")
 
