@@ -192,7 +192,7 @@ def _read_stream_option(settings: Settings, entry: Entry) -> None:
     option, problem = parse_option(entry.key, entry.value, entry.line)
     if problem is not None:
         settings.report(mask(entry.key), problem, entry.line)
-    elif option is not None:
+    if option is not None and problem is None:
         settings.stream_options.append(option)
 
 

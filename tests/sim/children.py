@@ -116,7 +116,7 @@ class SimChild:
     """One process: :class:`mld.ports.children.Child` for the daemon, a coroutine inside.
 
     Attributes:
-        shard_id: known from initialize on.
+        shard_id: known from initialize on; of one of many streams the lease key.
         began_at: position told in initialize.
     """
 
@@ -234,7 +234,7 @@ class SimChild:
     async def _handle(self, message: Any) -> None:
         manners = self.manners
         if isinstance(message, Initialize):
-            self.shard_id = message.shard_id or ""
+            self.shard_id = str(message.extras.get("leaseKey", message.shard_id or ""))
             self.began_at = (message.sequence_number or "", message.sub_sequence_number or 0)
             self._intent = intent_in(message.extras) or self._intent
         self._judges.children.message(self, message)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tests.sim.rows import Item
-    from tests.sim.stream import SimStream
+    from tests.sim.stream import SimStream, SimStreams
     from tests.sim.trace import Trace
 
 
@@ -94,7 +94,7 @@ class Court:
 
     def __init__(
         self,
-        stream: SimStream,
+        stream: SimStream | SimStreams,
         trace: Trace,
         now: Callable[[], float],
         *,
@@ -134,5 +134,7 @@ class Court:
         return [
             key
             for key, item in self.rows.items()
-            if key in self.stream.shards and not position_of(item).is_shard_end
+            if key in self.stream.shards
+            and self.stream.deleted_s(key) is None
+            and not position_of(item).is_shard_end
         ]

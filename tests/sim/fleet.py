@@ -15,6 +15,7 @@ from mld import app
 from mld.decide.renewal import CALM_SHARES
 from mld.errors import MldError, UnservableFleet
 from mld.local.kinesis import KinesisSettings
+from mld.local.kinesis.model import KinesisModel
 from mld.model.config import Config
 from mld.model.sequence import Sentinel
 from mld.model.stream import Stream
@@ -31,11 +32,11 @@ from tests.sim.node import TABLE, Node, config_of
 from tests.sim.plan import Plan, draw
 from tests.sim.ports import EPOCH_S
 from tests.sim.rows import text_of
-from tests.sim.stream import STREAM, SimStream
+from tests.sim.stream import STREAM, SimStream, SimStreams
 from tests.sim.trace import Trace
 
 #: ``app.build``, or a test's own with a fault planted.
-Build = Callable[[Config, app.Ports, Stream], Any]
+Build = Callable[[Config, app.Ports, Stream | None], Any]
 
 #: Distance of two looks at who believes what.
 TICK_S = 0.5
@@ -115,10 +116,10 @@ class Fleet:
                 page_items=plan.page_items,
             ),
         )
-        self.stream = SimStream(
+        stream_rng = random.Random(f"stream {plan.seed}")
+        model = KinesisModel(
             self._epoch,
-            random.Random(f"stream {plan.seed}"),
-            plan.shards,
+            stream_rng,
             KinesisSettings(
                 reshard_s=plan.reshard_s,
                 consumer_create_s=plan.create_s,
@@ -127,6 +128,13 @@ class Fleet:
                 spare_answer_probability=plan.spare_answers,
             ),
         )
+        self.stream: SimStream | SimStreams = (
+            SimStreams(self.now, model, stream_rng, plan.streams)
+            if plan.streams
+            else SimStream(model, stream_rng, plan.shards)
+        )
+        #: Names in the files of workers that start now; () = a single stream.
+        self.listed: tuple[str, ...] = tuple(one.name for one in self.stream.living() if one.prefix)
         leases = config_of(plan, "nobody").leases
         self.leases = leases
         self.court = Court(
@@ -156,6 +164,8 @@ class Fleet:
         self.flipped = False
         #: What was taken away, "" = nothing.
         self.lost = ""
+        #: Of one of many streams.
+        self.deletions = 0
         self._incarnations = 0
         self._places = 0
         self._peers = 0
@@ -277,6 +287,7 @@ class Fleet:
         self.court.lost_s = self.now()
         comes_back = how == "recreated"
         if self.court.lost == "stream":
+            assert isinstance(self.stream, SimStream)
             self.stream.delete(create_shards=rng.randint(1, 6) if comes_back else 0)
             return
         key = {"AttributeName": "leaseKey", "KeyType": "HASH"}
@@ -291,6 +302,42 @@ class Fleet:
                     "BillingMode": "PAY_PER_REQUEST",
                 },
             )
+
+    # -- many streams --------------------------------------------------------------------------
+
+    async def change_streams(self) -> None:
+        """Add, delete and create again, as the plan says; files follow."""
+        rng = random.Random(f"change streams {self.plan.seed}")
+        for event in self.plan.stream_events:
+            await asyncio.sleep(rng.uniform(5, 60))
+            assert isinstance(self.stream, SimStreams)
+            names = self.stream.names()
+            if event == "add":
+                name = f"added{len(self.stream.generations)}"
+                self.stream.create(name, rng.randint(1, 3))
+                self.listed += (name,)
+                self.trace.add("", f"STREAM {name} ADDED")
+                continue
+            if len(names) < 2:
+                continue
+            name = rng.choice(names)
+            self.trace.add("", f"STREAM {name} DELETED")
+            self.stream.delete(name)
+            self.deletions += 1
+            if event == "recreate":
+                await asyncio.sleep(rng.choice([rng.uniform(2, 10), rng.uniform(2, 100)]))
+                self.stream.create(name, rng.randint(1, 4))
+                self.trace.add("", f"STREAM {name} CREATED AGAIN")
+            else:
+                self.listed = tuple(one for one in self.listed if one != name)
+
+    async def roll_out(self) -> None:
+        """Start those again, one by one, whose files are outdated."""
+        for node in self.alive():
+            listed = node.config.streams.streams if node.config.streams is not None else ()
+            if node.alive and tuple(one.name for one in listed) != self.listed:
+                node.stop()
+                await node.ended.wait()
 
     async def last_gasp(self) -> None:
         """After a loss and with the faults off: every worker ends by itself, soon and for it."""
@@ -307,7 +354,7 @@ class Fleet:
         """
         keys = [
             shard.shard_id
-            for shard in self.stream.model.stream(STREAM).open_shards
+            for shard in self.stream.open_shards
             if shard.shard_id in self.court.rows
             and not (self.plan.peers and (shard.parents or self.plan.reshard_every_s))
         ]
@@ -344,7 +391,8 @@ class Fleet:
         """Faults are off: everything must come right by itself, soon."""
         self.trace.add("", "CALM")
         self.manners = _POLITE
-        await asyncio.sleep(10)
+        await self.roll_out()
+        await asyncio.sleep(10 + (LOSS_S if self.deletions else 0))
         self.producing = False
         await asyncio.sleep(self.leases.failover_s + 16)
         self.court.calm = True
@@ -367,8 +415,11 @@ class Fleet:
 
     def _has_hole(self) -> bool:
         """Whether some hash keys have no unfinished lease: only an audit can mend that."""
-        reach = 0
-        shards = [self.stream.shards[key] for key in self.court.unfinished()]
+        return any(self._has_hole_in(one) for one in self.stream.living())
+
+    def _has_hole_in(self, stream: SimStream) -> bool:
+        reach, unfinished = 0, self.court.unfinished()
+        shards = [shard for key, shard in stream.shards.items() if key in unfinished]
         for shard in sorted(shards, key=lambda shard: shard.start_key):
             if shard.start_key > reach:
                 return True
@@ -380,6 +431,8 @@ class Fleet:
         live = {member.worker_id for member in self._members_alive()}
         now = self.now()
         for key, item in self.court.rows.items():
+            if self.stream.deleted_s(key) is not None:
+                continue
             if text_of(item, "checkpoint") == "SHARD_END" or text_of(item, "leaseOwner") in live:
                 orphaned.pop(key, None)
             elif now - orphaned.setdefault(key, now) > bound_s:
@@ -390,24 +443,41 @@ class Fleet:
 
     def _unfinished(self) -> str:
         """What is still to come, "" when nothing is."""
+        if why := self._unread():
+            return why
+        if self.flipped and self.alive():
+            return f"{len(self.alive())} workers serve a fleet that has flipped"
+        return self._uneven()
+
+    def _unread(self) -> str:
+        """Records that nobody has processed, and ends that nobody has stored."""
         self.stream.refresh()
         for shard_id, truth in self.stream.truth.items():
             log = self.court.log(shard_id)
             if self._at_latest and self._is_past(shard_id):
                 continue
+            if self.stream.deleted_s(shard_id) is not None:
+                continue
             if log.prefix < len(truth.places):
                 return f"{shard_id}: {log.prefix} of {len(truth.places)} records processed"
-            shard = self.stream.model.stream(STREAM).shards[shard_id]
+            shard = self.stream.shards[shard_id]
             # A row that was deleted after its children had theirs leaves no hole: nobody misses it.
             gone = log.row_dropped and shard_id not in self.court.rows
             if not shard.is_open and not log.ended and not gone:
                 return f"{shard_id}: closed and read, but not at SHARD_END"
-        if self.flipped and self.alive():
-            return f"{len(self.alive())} workers serve a fleet that has flipped"
+        return ""
+
+    def _uneven(self) -> str:
+        """Leases that are held by too few, or that nobody should hold."""
         counts = {member.worker_id: 0 for member in self._members_alive()}
-        for item in self.court.rows.values():
+        for node in self.alive():
+            for key in node.believes():
+                if self.stream.deleted_s(key) is not None:
+                    return f"{node.worker_id} holds {key}, whose stream was deleted"
+        for key, item in self.court.rows.items():
             owner = text_of(item, "leaseOwner")
-            if owner in counts:
+            # A row of a deleted stream may name whoever could not write its release.
+            if owner in counts and self.stream.deleted_s(key) is None:
                 counts[owner] += 1
         if counts and max(counts.values()) - min(counts.values()) > 1 and not self.flipped:
             return f"counts of leases {counts}"
@@ -450,11 +520,13 @@ class Fleet:
             ]
             tasks.append(group.create_task(self.flip(), name="flip"))
             losing = group.create_task(self.lose(), name="lose")
+            changing = group.create_task(self.change_streams(), name="change streams")
             for _place in range(self.plan.peers):
                 self.new_peer()
             nemesis.start(group, tasks)
             await nemesis.chaos()
             await losing
+            await changing
             if self.lost and not self.court.violations:
                 await self.last_gasp()
             elif not self.court.violations:

@@ -24,6 +24,7 @@ from mld.model.config import (
 from mld.model.credentials import CredentialChain
 from mld.model.sequence import InitialPosition, Sentinel
 from mld.model.stream import Stream
+from mld.model.stream_list import ListedStream, StreamList
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.sim.children import SimChildren
 from tests.sim.gate import Gate
@@ -33,6 +34,7 @@ from tests.sim.stream import STREAM
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Sequence
 
     from mld.services.scheduler import StopOutcome
     from tests.sim.fleet import Fleet
@@ -41,8 +43,17 @@ if TYPE_CHECKING:
 TABLE = "app"
 
 
-def config_of(plan: Plan, worker_id: str, number: int = 0) -> Config:
-    """What a worker of this plan is told; the n-th may get its records another way."""
+def config_of(
+    plan: Plan, worker_id: str, number: int = 0, streams: Sequence[str] = ()
+) -> Config:
+    """What a worker of this plan is told.
+
+    Args:
+        plan: of the run.
+        worker_id: its own.
+        number: the n-th may get its records another way.
+        streams: names; () = the single one.
+    """
     is_pushed = plan.fan_out[number % len(plan.fan_out)]
     mode = RetrievalMode.FANOUT if is_pushed else RetrievalMode.POLLING
     is_at_time = plan.start is Sentinel.AT_TIMESTAMP
@@ -74,6 +85,13 @@ def config_of(plan: Plan, worker_id: str, number: int = 0) -> Config:
         retrieval=RetrievalConfig(mode=mode, idle_s=1.5, max_records=plan.max_records),
         metrics=MetricsConfig(level="NONE"),
         shutdown_grace_s=plan.grace_s,
+        streams=StreamList(
+            streams=tuple(map(ListedStream, streams)),
+            discovery_interval_s=10.0,
+            orphan_position=position,
+        )
+        if streams
+        else None,
     )
 
 
@@ -84,7 +102,7 @@ class Node(TaskOwner):
         super().__init__()
         self.fleet = fleet
         self.worker_id = worker_id
-        self.config = config_of(fleet.plan, worker_id, number)
+        self.config = config_of(fleet.plan, worker_id, number, fleet.listed)
         self.gate = Gate(rng)
         self.worker: Any = None
         self.outcome: StopOutcome | None = None
@@ -153,7 +171,8 @@ class Node(TaskOwner):
 
     async def _main(self) -> None:
         try:
-            self.worker = self.fleet.build(self.config, self._ports(), Stream(name=STREAM))
+            stream = None if self.config.streams else Stream(name=STREAM)
+            self.worker = self.fleet.build(self.config, self._ports(), stream)
             self.outcome = await self.worker.scheduler.run()
         except asyncio.CancelledError:
             if not self.gate.dead:

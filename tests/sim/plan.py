@@ -37,6 +37,8 @@ FAULTS = (
 LOSSES = ("stream deleted", "stream recreated", "table deleted", "table recreated")
 #: Who polls and who does not; a fleet may be of two minds, as its files may be.
 FAN_OUT = ((False,), (False,), (True,), (True,), (True, False))
+#: What can become of one of many streams.
+STREAM_EVENTS = ("add", "delete", "recreate")
 _STARTS = [Sentinel.TRIM_HORIZON] * 4 + [Sentinel.AT_TIMESTAMP, Sentinel.LATEST]
 
 
@@ -57,6 +59,8 @@ class Plan:
         chaos_s: how long the nemesis is at work.
         fan_out: whether the records of a worker are pushed, by its number, over and over.
         subscription_s: how long a subscription lasts.
+        streams: shards of each stream at the start, of workers of many streams; () = a single one.
+        stream_events: what becomes of streams while the workers run, see :data:`STREAM_EVENTS`.
         weather: fields of :class:`tests.sim.gate.Weather` that differ, for every member.
     """
 
@@ -94,6 +98,8 @@ class Plan:
     loses_at_s: float = 0.0
     fan_out: tuple[bool, ...] = (False,)
     subscription_s: float = 300.0
+    streams: tuple[int, ...] = ()
+    stream_events: tuple[str, ...] = ()
 
 
 def draw(seed: int) -> Plan:
@@ -111,7 +117,7 @@ def draw(seed: int) -> Plan:
     losing = random.Random(f"losses {seed}")
     is_losing = losing.random() < 0.1 and not flip and not peers
     pushing = random.Random(f"fan-out {seed}")
-    return Plan(
+    plan = Plan(
         seed,
         workers=rng.randint(1, 4),
         peers=peers,
@@ -145,6 +151,21 @@ def draw(seed: int) -> Plan:
         loses_at_s=losing.uniform(20, 120),
         fan_out=pushing.choice(FAN_OUT),
         subscription_s=pushing.choice([300.0, 20.0]),
+    )
+    is_plain = not (flip or peers or is_losing or plan.litter)
+    return _many(plan) if is_plain else plan
+
+
+def _many(plan: Plan) -> Plan:
+    """The same with many streams, for a part of the seeds."""
+    rng = random.Random(f"streams {plan.seed}")
+    if rng.random() >= 0.4:
+        return plan
+    return replace(
+        plan,
+        streams=tuple(rng.randint(1, 3) for _stream in range(rng.randint(1, 3))),
+        stream_events=tuple(rng.choices(STREAM_EVENTS, k=rng.randint(0, 3))),
+        start=Sentinel.TRIM_HORIZON,
     )
 
 

@@ -38,6 +38,8 @@ _TYPES = {
     "checkpointOwner": "S",
     "entityType": "S",
     "kclMldIntent": "M",
+    "streamName": "S",
+    "shardId": "S",
 }
 _MANDATORY = (
     "leaseKey",
@@ -80,6 +82,16 @@ def misfits(key: str, item: Item) -> Iterator[str]:
     for name in _MANDATORY:
         if name not in item:
             yield f"{key} has no {name}"
+    stream, _, shard_id = key.rpartition(":")
+    named = (text_of(item, "streamName"), text_of(item, "shardId"))
+    if named != ((stream, shard_id) if stream else (None, None)):
+        yield f"{key} has stream and shard {named}"
+    family = {
+        *item.get("parentShardId", {}).get("SS", ()),
+        *item.get("childShardIds", {}).get("SS", ()),
+    }
+    if any(":" in member for member in family):
+        yield f"{key} names other shards by {sorted(family)}"
     start, end = text_of(item, "startingHashKey"), text_of(item, "endingHashKey")
     if (start is None) != (end is None) or (start and end and not int(start) < int(end)):
         yield f"{key} has hash range {start}-{end}"
@@ -116,8 +128,8 @@ def details_of(write: Write) -> str:
 
 
 def short(key: str) -> str:
-    """The end of a lease's key tells it apart."""
-    return key[-3:]
+    """The end of a lease's key tells it apart; of one of many streams its name, too."""
+    return f"{key.split(':')[1]}/{key[-3:]}" if ":" in key else key[-3:]
 
 
 def tail(text: str | None) -> str:

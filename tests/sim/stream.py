@@ -8,16 +8,17 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mld.local.kinesis import KinesisModel, KinesisSettings
 from mld.local.kinesis.faults import KinesisFault
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from mld.local.kinesis import KinesisModel
     from mld.model.sequence import ExtendedSequenceNumber
 
 STREAM = "orders"
+ACCOUNT = "123456789012"
 _MAGIC = b"\xf3\x89\x9a\xc2"
 
 #: A user record's place: sequence number and index within its aggregate.
@@ -85,42 +86,97 @@ def _varint(value: int) -> bytes:
     return out + bytes([value])
 
 
+@dataclass(frozen=True)
+class ShardView:
+    """A shard of one of many streams, all names as lease keys."""
+
+    shard_id: str
+    parents: tuple[str, ...]
+    children: tuple[str, ...]
+    start_key: int
+    end_key: int
+    is_open: bool
+
+    @classmethod
+    def of(cls, shard: Any, prefix: str) -> ShardView:
+        """What the model says of a shard."""
+        return cls(
+            prefix + shard.shard_id,
+            tuple(prefix + one for one in shard.parents),
+            tuple(prefix + one for one in shard.children),
+            shard.start_key,
+            shard.end_key,
+            shard.is_open,
+        )
+
+
 class SimStream:
-    """One stream with its producers' notes."""
+    """One stream with its producers' notes.
+
+    Shards are named by their lease keys, which for a single stream are the shard ids.
+
+    Args:
+        is_one_of_many: lease keys name the stream.
+    """
 
     def __init__(
-        self, now: Callable[[], float], rng: random.Random, shards: int, settings: KinesisSettings
+        self,
+        model: KinesisModel,
+        rng: random.Random,
+        shards: int,
+        name: str = STREAM,
+        *,
+        is_one_of_many: bool = False,
     ) -> None:
-        self._now = now
         self._rng = rng
         self._count = 0
-        self.model = KinesisModel(now, rng, settings)
+        self.name = name
+        self.model = model
         self.truth: dict[str, ShardTruth] = {}
         #: The stream was deleted; what is told of it stays as it was then.
         self.is_deleted = False
-        self.model.call("CreateStream", {"StreamName": STREAM, "ShardCount": shards})
-        self._stream = self.model.stream(STREAM)
+        self.model.call("CreateStream", {"StreamName": name, "ShardCount": shards})
+        self._stream = self.model.stream(name)
+        epoch = self._stream.created_ms // 1000
+        self.prefix = f"{ACCOUNT}:{name}:{epoch}:" if is_one_of_many else ""
         self.refresh()
 
     def delete(self, *, create_shards: int = 0) -> None:
         """Delete the stream, and create another of its name when that has shards."""
         self.is_deleted = True
-        self.model.call("DeleteStream", {"StreamName": STREAM, "EnforceConsumerDeletion": True})
+        request = {"StreamName": self.name, "EnforceConsumerDeletion": True}
+        self.model.call("DeleteStream", request)
         if create_shards:
-            self.model.call("CreateStream", {"StreamName": STREAM, "ShardCount": create_shards})
+            self.model.call("CreateStream", {"StreamName": self.name, "ShardCount": create_shards})
 
     def refresh(self) -> None:
         """Learn of shards that have come since."""
-        for shard in self.shards.values():
-            if shard.shard_id not in self.truth:
-                self.truth[shard.shard_id] = ShardTruth(shard.shard_id, tuple(shard.parents))
+        for key, shard in self.shards.items():
+            if key not in self.truth:
+                self.truth[key] = ShardTruth(key, tuple(shard.parents))
 
     @property
     def shards(self) -> dict[str, Any]:
-        """The model's shards by id."""
+        """The model's shards by lease key."""
         if not self.is_deleted:
-            self.model.stream(STREAM)  # do what is due
-        return self._stream.shards
+            self.model.stream(self.name)  # do what is due
+        if not self.prefix:
+            return self._stream.shards
+        found = (ShardView.of(shard, self.prefix) for shard in self._stream.shards.values())
+        return {shard.shard_id: shard for shard in found}
+
+    @property
+    def open_shards(self) -> list[Any]:
+        """Those that take records now."""
+        return [shard for shard in self.shards.values() if shard.is_open]
+
+    def living(self) -> list[SimStream]:
+        """Streams that are there, this one alone."""
+        return [self]
+
+    def deleted_s(self, key: str) -> float | None:
+        """When the stream of a lease was deleted; the loss of a single one is the court's."""
+        return None
 
     def find(self, shard_id: str) -> ShardTruth | None:
         """What is known of a shard, None when there is none of that id."""
@@ -132,7 +188,8 @@ class SimStream:
         """One record of one user record or several, somewhere."""
         key = f"key-{self._rng.randrange(1000)}"
         size = self._rng.randint(2, 4) if aggregated else 1
-        identities = [f"r{self._count + number}" for number in range(size)]
+        label = self.prefix and f"{self.name} "
+        identities = [f"{label}r{self._count + number}" for number in range(size)]
         self._count += size
         data = (
             kpl_aggregate([(key, identity.encode()) for identity in identities])
@@ -142,19 +199,19 @@ class SimStream:
         answer = self.model.call(
             "PutRecord",
             {
-                "StreamName": STREAM,
+                "StreamName": self.name,
                 "PartitionKey": key,
                 "Data": base64.b64encode(data).decode(),
             },
         )
         self.refresh()
-        truth = self.truth[answer["ShardId"]]
+        truth = self.truth[self.prefix + answer["ShardId"]]
         for sub, identity in enumerate(identities):
             truth.add((int(answer["SequenceNumber"]), sub), identity)
 
     def reshard(self) -> str:
         """Split a shard or merge two neighbors, as luck has it; what was done, in words."""
-        stream = self.model.stream(STREAM)
+        stream = self.model.stream(self.name)
         if stream.status != "ACTIVE":
             return "reshard refused: busy"
         shards = list(stream.open_shards)
@@ -169,7 +226,7 @@ class SimStream:
     def _merge(self, one: str, other: str) -> str:
         self.model.call(
             "MergeShards",
-            {"StreamName": STREAM, "ShardToMerge": one, "AdjacentShardToMerge": other},
+            {"StreamName": self.name, "ShardToMerge": one, "AdjacentShardToMerge": other},
         )
         return f"merge {one[-3:]} + {other[-3:]}"
 
@@ -178,9 +235,87 @@ class SimStream:
         self.model.call(
             "SplitShard",
             {
-                "StreamName": STREAM,
+                "StreamName": self.name,
                 "ShardToSplit": shard.shard_id,
                 "NewStartingHashKey": str(middle),
             },
         )
         return f"split {shard.shard_id[-3:]}"
+
+
+class SimStreams:
+    """Several streams of one account, with equal shard ids; :class:`SimStream` for judges.
+
+    Attributes:
+        generations: every stream that ever was, in the order of creation.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], float],
+        model: KinesisModel,
+        rng: random.Random,
+        shards: Iterable[int],
+    ) -> None:
+        self._now = now
+        self._rng = rng
+        self.model = model
+        self.generations: list[SimStream] = []
+        self._deleted_s: dict[str, float] = {}
+        for number, count in enumerate(shards):
+            self.create(f"{STREAM}{number}", count)
+
+    # -- streams come and go -------------------------------------------------------------------
+
+    def create(self, name: str, shards: int) -> None:
+        """Another stream, perhaps of a name that was there before."""
+        one = SimStream(self.model, self._rng, shards, name, is_one_of_many=True)
+        self.generations.append(one)
+
+    def delete(self, name: str) -> None:
+        """A stream and all that is in it."""
+        (one,) = [stream for stream in self.living() if stream.name == name]
+        one.refresh()
+        one.delete()
+        self._deleted_s[one.prefix] = self._now()
+
+    def living(self) -> list[SimStream]:
+        """Streams that are there."""
+        return [stream for stream in self.generations if not stream.is_deleted]
+
+    def names(self) -> list[str]:
+        """Their names."""
+        return [stream.name for stream in self.living()]
+
+    def deleted_s(self, key: str) -> float | None:
+        """When the stream of a lease was deleted; None when it is there, or never was."""
+        return self._deleted_s.get(key.rpartition(":")[0] + ":")
+
+    # -- as one stream -------------------------------------------------------------------------
+
+    @property
+    def truth(self) -> dict[str, ShardTruth]:
+        return {key: truth for one in self.generations for key, truth in one.truth.items()}
+
+    @property
+    def shards(self) -> dict[str, Any]:
+        return {key: shard for one in self.generations for key, shard in one.shards.items()}
+
+    @property
+    def open_shards(self) -> list[Any]:
+        return [shard for one in self.living() for shard in one.open_shards]
+
+    def refresh(self) -> None:
+        for one in self.living():
+            one.refresh()
+
+    def find(self, key: str) -> ShardTruth | None:
+        found = (one.find(key) for one in self.generations if key.startswith(one.prefix))
+        return next(found, None)
+
+    def put(self, *, aggregated: bool = False) -> None:
+        self._rng.choice(self.living()).put(aggregated=aggregated)
+
+    def reshard(self) -> str:
+        one = self._rng.choice(self.living())
+        return f"{one.name}: {one.reshard()}"

@@ -93,7 +93,7 @@ class TableJudge:
         if write.before is None or write.before["leaseCounter"] != write.after["leaseCounter"]:
             self._written_s[key] = self._court.now()
         self._court.rows[key] = write.after
-        self._court.log(key.rsplit(":", 1)[-1]).leased = True
+        self._court.log(key).leased = True
 
     def _check_counter(self, key: str, before: Item, after: Item) -> None:
         was, now = (
@@ -174,7 +174,7 @@ class TableJudge:
         owner = worker_of(before)
         if self._court.actor != owner:
             self._court.convict("S2", f"{self._court.actor} checkpointed {key}, which is {owner}'s")
-        truth = self._court.stream.find(key.rsplit(":", 1)[-1])
+        truth = self._court.stream.find(key)
         if truth is None:
             return
         log = self._court.log(truth.shard_id)
@@ -197,18 +197,22 @@ class TableJudge:
             self._court.convict(
                 "S9", f"{self._court.actor} {what} {key} after the {lost} was deleted"
             )
+        since_s = self._court.stream.deleted_s(key)
+        if since_s is not None and now - since_s > LATE_S["stream"]:
+            self._court.convict(
+                "S9", f"{self._court.actor} {what} {key} after its stream was deleted"
+            )
 
     def _deleted(self, key: str, item: Item) -> None:
         self._check_loss(key, "deleted")
-        shard_id = key.rsplit(":", 1)[-1]
-        shard = self._court.stream.shards.get(shard_id)
+        shard = self._court.stream.shards.get(key)
         if self._court.actor in self._court.foreigners:
             # Nobody can know at once; and who has no row does not hold up its children.
             now = self._court.now()
             self._court.handovers[key] = Handover(
                 now, worker_of(item), now + self._court.failover_s * 1.01
             )
-            self._court.log(shard_id).row_dropped = True
+            self._court.log(key).row_dropped = True
             return
         if shard is None:
             return

@@ -1,0 +1,59 @@
+"""Fleets of many streams: one that is sound, and planted faults that only several streams show."""
+
+import dataclasses
+
+import pytest
+
+from mld import app
+from mld.decide import stream_identity
+from mld.services.shards import stream_sync
+from mld.services.streams.stream_tracker import StreamTracker
+from tests.sim.fleet import judge
+from tests.sim.plan import STREAM_EVENTS, Plan, draw
+
+CALM = Plan(seed=1, workers=2, streams=(1, 2, 2), chaos_s=60, reshard_every_s=20.0)
+
+
+def changed(*events):
+    """A plan in which streams come and go."""
+    return dataclasses.replace(CALM, stream_events=events)
+
+
+def texts(plan):
+    return [f"{found.rule} {found.text}" for found in judge(plan, app.build).violations]
+
+
+@pytest.mark.parametrize("events", [(), *((event,) for event in STREAM_EVENTS), STREAM_EVENTS])
+def test_a_sound_fleet_is_acquitted(events):
+    assert texts(changed(*events)) == []
+
+
+def test_seeds_draw_everything_that_can_become_of_streams():
+    plans = [plan for plan in map(draw, range(200)) if plan.streams]
+    assert len(plans) > 20
+    assert {len(plan.streams) for plan in plans} == {1, 2, 3}
+    assert {event for plan in plans for event in plan.stream_events} == set(STREAM_EVENTS)
+
+
+def test_a_sync_that_looks_at_the_rows_of_all_streams_is_convicted(monkeypatch):
+    def all_rows(_stream, scan):
+        return stream_sync.StreamRows(scan.leases, ())
+
+    monkeypatch.setattr(stream_sync, "rows_of", all_rows)
+    assert any(text.startswith("L3") for text in texts(CALM))
+
+
+def test_leases_of_a_deleted_stream_that_are_held_are_convicted(monkeypatch):
+    monkeypatch.setattr(StreamTracker, "is_read", lambda *_: True)
+    assert any("whose stream was deleted" in text for text in texts(changed("delete")))
+
+
+def test_a_stream_created_again_that_nobody_looks_for_is_convicted(monkeypatch):
+    monkeypatch.setattr(StreamTracker, "_gone", lambda *_: None)
+    assert any(text.startswith("L3") for text in texts(changed("recreate")))
+
+
+def test_a_unit_of_epochs_that_differs_is_convicted(monkeypatch):
+    real = stream_identity.epoch_of
+    monkeypatch.setattr(stream_identity, "epoch_of", lambda *args: real(*args[:3], (), "millis"))
+    assert texts(CALM)
