@@ -43,9 +43,7 @@ if TYPE_CHECKING:
 TABLE = "app"
 
 
-def config_of(
-    plan: Plan, worker_id: str, number: int = 0, streams: Sequence[str] = ()
-) -> Config:
+def config_of(plan: Plan, worker_id: str, number: int = 0, streams: Sequence[str] = ()) -> Config:
     """What a worker of this plan is told.
 
     Args:

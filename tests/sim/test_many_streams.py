@@ -7,6 +7,7 @@ import pytest
 from mld import app
 from mld.decide import stream_identity
 from mld.services.shards import stream_sync
+from mld.services.streams.context_loops import ContextLoops
 from mld.services.streams.stream_tracker import StreamTracker
 from tests.sim.fleet import judge
 from tests.sim.plan import STREAM_EVENTS, Plan, draw
@@ -44,8 +45,8 @@ def test_a_sync_that_looks_at_the_rows_of_all_streams_is_convicted(monkeypatch):
 
 
 def test_leases_of_a_deleted_stream_that_are_held_are_convicted(monkeypatch):
-    monkeypatch.setattr(StreamTracker, "is_read", lambda *_: True)
-    assert any("whose stream was deleted" in text for text in texts(changed("delete")))
+    monkeypatch.setattr(ContextLoops, "remove", lambda *_: None)
+    assert any("whose stream was deleted" in text for text in texts(changed("recreate")))
 
 
 def test_a_stream_created_again_that_nobody_looks_for_is_convicted(monkeypatch):

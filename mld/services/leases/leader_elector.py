@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 
 from mld.decide.leader import leader_of
 from mld.errors import AwsError
+from mld.services.leases.lease_scan import every
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mld.model.lease import Lease
     from mld.ports.clock import Clock
     from mld.services.leases.lease_scan import TableScan
     from mld.services.leases.lease_store import LeaseStore
@@ -28,11 +32,26 @@ class LeaderElector:
     Everything that a leader does must therefore be safe when done twice or late.
     """
 
-    def __init__(self, store: LeaseStore, worker_id: str, clock: Clock) -> None:
-        """Hold no election yet."""
+    def __init__(
+        self,
+        store: LeaseStore,
+        worker_id: str,
+        clock: Clock,
+        is_read: Callable[[Lease], bool] = every,
+    ) -> None:
+        """Hold no election yet.
+
+        Args:
+            store: whose scans are looked at.
+            worker_id: the candidate.
+            clock: says when the next election is due.
+            is_read: leases for which it is False give no vote: nobody takes leases of a stream that
+                is gone from an owner who is, too.
+        """
         self._store = store
         self._worker_id = worker_id
         self._clock = clock
+        self._is_read = is_read
         self._elections = 0
         self._due_at = 0.0
         #: Worker id of the leader by the last election; None = no lease has an owner.
@@ -60,7 +79,8 @@ class LeaderElector:
             )
             self._due_at = self._clock.monotonic() + FIRST_ELECTION_S
             return
-        before, self.leader = self.leader, leader_of(lease.lease_owner for lease in scan.leases)
+        owners = [lease.lease_owner for lease in scan.leases if self._is_read(lease)]
+        before, self.leader = self.leader, leader_of(owners)
         if before != self.leader or self._elections == 0:
             log.info(
                 "Leader of the fleet (does the shard sync): %s",

@@ -9,8 +9,9 @@ from mld.decide.readiness import Reason
 from mld.services.leases.fleet_watch import FleetWatch
 from mld.services.leases.leader_elector import LeaderElector
 from mld.services.leases.lease_renewer import LeaseRenewer
+from mld.services.leases.lease_scan import every
 from mld.services.leases.lease_store import LeaseStore
-from mld.services.leases.lease_taker import LeaseTaker, every
+from mld.services.leases.lease_taker import LeaseTaker
 from mld.services.leases.unreadable_rows import UnreadableRows
 from mld.services.presence_watch import PresenceWatch
 
@@ -72,7 +73,7 @@ class LeaseCoordinator:
             runtime: clock, chance, ids, metrics.
             conditions: for ``/readyz``.
             is_multi_stream: lease keys name their stream.
-            is_read: which leases are taken.
+            is_read: which leases are taken, and count in elections.
         """
         worker, leases = config.worker_id, config.leases
         clock, rng, metrics = runtime.clock, runtime.rng, runtime.metrics
@@ -83,7 +84,7 @@ class LeaseCoordinator:
             store,
             renewer,
             LeaseTaker(store, renewer, leases, worker, clock, rng, metrics, is_read),
-            LeaderElector(store, worker, clock),
+            LeaderElector(store, worker, clock, is_read),
             FleetWatch(
                 dynamodb,
                 store,

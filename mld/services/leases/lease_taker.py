@@ -12,6 +12,7 @@ from mld.decide.taking import Sighting, TakeLimits, TakePlan, TakeReason, look, 
 from mld.errors import AwsError, MalformedData, Throttled
 from mld.ports.metrics import Level, Unit
 from mld.services.bounded import for_each
+from mld.services.leases.lease_scan import every
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
@@ -66,11 +67,6 @@ def _level(outcome: TakeOutcome) -> int:
     if outcome.plan is None:
         return logging.WARNING
     return logging.INFO if outcome.plan.leases else logging.DEBUG
-
-
-def every(_lease: Lease) -> bool:
-    """All leases of the table."""
-    return True
 
 
 class LeaseTaker:

@@ -57,9 +57,6 @@ class OrphanStreams:
         """Identifier -> why its leases are left alone."""
         return dict(sorted(self._unread.items()))
 
-    def __contains__(self, identifier: str) -> bool:
-        return identifier in self._read
-
     # -- told by the tracker -------------------------------------------------------------------
 
     def saw(self, identifier: str) -> bool:
@@ -149,8 +146,8 @@ class OrphanStreams:
             self._leave_alone(identifier, "the stream does not exist")
             return
         successor = self._successor(stream)
-        if successor is not None and successor == stream:
-            return  # it was found while this look was under way
+        if identifier in self._loops:
+            return  # it came into the list while this look was under way
         if successor is not None:
             self._leave_alone(identifier, _earlier(successor))
         elif is_of_earlier_stream(stream.epoch or 0, created):

@@ -126,7 +126,11 @@ class StreamTracker:
             while True:
                 jitter = 0.5 + self._parts.rng.random()
                 await self._woken.wait(self._parts.options.discovery_interval_s * jitter)
-                await self.refresh()
+                try:
+                    await self.refresh()
+                except Exception:
+                    # Streams that are followed are read on without; a worker that ends reads none.
+                    log.exception("The look for streams failed unexpectedly; others will follow")
 
     async def refresh(self) -> None:
         """Compare the list with what is followed; a failure is said, and tried again next time."""

@@ -74,6 +74,7 @@ class StreamsWorld:
             "regionName": "us-east-1",
             "initialPositionInStream": "TRIM_HORIZON",
             "metricsLevel": "NONE",
+            "retrievalMode": "POLLING",
             **self.properties,
             **changes,
         }
@@ -117,7 +118,8 @@ class StreamsWorld:
         self.kinesis.call("CreateStream", {"StreamName": name, "ShardCount": shards})
 
     def delete(self, name: str) -> None:
-        self.kinesis.call("DeleteStream", {"StreamName": name})
+        request = {"StreamName": name, "EnforceConsumerDeletion": True}
+        self.kinesis.call("DeleteStream", request)
 
     def put(self, name: str, *payloads: str) -> None:
         for payload in payloads:

@@ -8,7 +8,16 @@ import logging
 import pytest
 
 from mld.decide.readiness import Reason
-from mld.errors import Denied, MldError, ResourceMissing, Throttled, UnservableFleet
+from mld.errors import (
+    CredentialsRefused,
+    Denied,
+    LimitExceeded,
+    MldError,
+    ResourceMissing,
+    Throttled,
+    Unreachable,
+    UnservableFleet,
+)
 from mld.local.kinesis.faults import KinesisFault
 from mld.services.streams import stream_resolver
 from tests.fakes.shard_world import simulated
@@ -223,6 +232,20 @@ async def test_a_deleted_stream_is_given_up_and_the_others_go_on(caplog):
 
 
 @simulated
+async def test_who_is_gone_with_a_stream_leads_nobody(monkeypatch):
+    world = StreamsWorld("orders")
+    await world.make_table()
+    for number in range(9):
+        lost, owner = f"{ACCOUNT}:lost{number}:1700000000", {"S": f"dead{number}"}
+        world.add_row(lost, leaseOwner=owner)
+    async with world.running() as worker:
+        assert await worker.coordinator.elector.is_leader()
+        assert worker.coordinator.elector.leader in (None, "w1")
+        await asyncio.sleep(400)
+        assert worker.coordinator.elector.leader == "w1"
+
+
+@simulated
 async def test_a_stream_that_is_created_again_gets_leases_of_its_own(caplog):
     world = StreamsWorld("orders", "clicks")
     before = world.identifier("orders")
@@ -369,6 +392,96 @@ async def test_leases_that_nobody_can_read_are_left_alone(row, caplog):
         assert len(world.children.children) == 1
 
 
+@simulated
+async def test_a_lease_without_its_stream_is_nobodys():
+    world = StreamsWorld("orders")
+    await world.make_table()
+    key = f"{world.identifier('orders')}:shardId-000000000009"
+    row = world.add_row(None, key)
+    async with world.running():
+        await asyncio.sleep(60)
+        assert "leaseOwner" not in world.rows()[row]
+
+
+def failing(world, monkeypatch, name, *failures):
+    """DescribeStreamSummary of one stream fails so often; a status instead of an error is put in."""
+    real, left = world.port.describe_stream_summary, list(failures)
+
+    async def describe(**request):
+        if request["StreamName"] == name and left:
+            if isinstance(left[0], Exception):
+                raise left.pop(0)
+            answer = await real(**request)
+            answer["StreamDescriptionSummary"]["StreamStatus"] = left.pop(0)
+            return answer
+        return await real(**request)
+
+    monkeypatch.setattr(world.port, "describe_stream_summary", describe)
+
+
+@simulated
+async def test_an_orphan_that_cannot_be_asked_for_is_looked_at_again(monkeypatch, caplog):
+    world = StreamsWorld("orders", "extra")
+    world.worker = world.new_worker(streams="orders")
+    await world.make_table()
+    world.add_row(world.identifier("extra"))
+    world.put("extra", "e1")
+    failing(world, monkeypatch, "extra", Unreachable("DescribeStreamSummary", "ConnectionError"))
+    async with world.running():
+        await asyncio.sleep(60)
+        assert "are not read yet: DescribeStreamSummary: ConnectionError" in caplog.text
+        assert world.children.data("extra") == ["e1"]
+
+
+@simulated
+async def test_an_orphan_that_may_not_be_asked_for_is_read(monkeypatch):
+    world = StreamsWorld("orders", "extra")
+    world.worker = world.new_worker(streams="orders")
+    await world.make_table()
+    world.add_row(world.identifier("extra"))
+    world.put("extra", "e1")
+    failing(world, monkeypatch, "extra", *[Denied("DescribeStreamSummary", "AccessDenied")] * 9)
+    async with world.running():
+        assert world.children.data("extra") == ["e1"]
+
+
+@simulated
+async def test_an_orphan_that_is_there_again_is_read_again(monkeypatch):
+    world = StreamsWorld("orders", "extra")
+    world.worker = world.new_worker(streams="orders")
+    await world.make_table()
+    world.add_row(world.identifier("extra"))
+    world.put("extra", "e1")
+    failing(world, monkeypatch, "extra", "DELETING", "DELETING")
+    async with world.running() as worker:
+        assert worker.status()["unread"] == {world.identifier("extra"): "the stream does not exist"}
+        await asyncio.sleep(150)
+        assert world.children.data("extra") == ["e1"]
+
+
+@pytest.mark.parametrize("streams", ["orders, extra", "orders"])
+@simulated
+async def test_keys_that_are_refused_are_not_taken_for_a_missing_permission(streams, monkeypatch):
+    world = StreamsWorld("orders", "extra")
+    world.worker = world.new_worker(streams=streams)
+    await world.make_table()
+    world.add_row(world.identifier("extra"))
+    refused = CredentialsRefused("DescribeStreamSummary", "ExpiredTokenException")
+    failing(world, monkeypatch, "extra", refused)
+    async with world.running() as worker:
+        await asyncio.sleep(60)
+        assert len(worker.status()["leases"]) == 2
+
+
+@simulated
+async def test_a_limit_that_lasts_is_an_error_of_the_start(monkeypatch):
+    world = StreamsWorld("orders")
+    limited = [LimitExceeded("DescribeStreamSummary", "LimitExceededException")] * 1000
+    failing(world, monkeypatch, "orders", *limited)
+    with pytest.raises(MldError, match="unable to initialize after 20 attempts"):
+        await world.worker.scheduler.run()
+
+
 # --- the list changes
 
 
@@ -437,6 +550,17 @@ async def test_a_list_that_is_not_known_changes_nothing(caplog):
         await asyncio.sleep(100)
         assert "the last one stays" in caplog.text
         assert len(worker.status()["streams"]) == 1
+
+
+@simulated
+async def test_an_unexpected_error_of_the_list_ends_nothing(caplog):
+    world = StreamsWorld("orders")
+    names = Changing(world)
+    async with world.running() as worker:
+        names.fails = ZeroDivisionError("a defect")
+        await asyncio.sleep(100)
+        assert "The look for streams failed unexpectedly" in caplog.text
+        assert worker.readiness().is_ready
 
 
 @simulated
