@@ -1,14 +1,14 @@
 """Whether payloads of an Avro schema can be decoded without danger, whatever their bytes are.
 
 The decoder is native code. Nothing in it bounds how deep a payload nests or how many items of no
-bytes it announces, so both are ruled out by the schema: one that refers to itself would let a
-payload of 1 KB overflow the stack, which ends the process (seen), and an array of nulls lets five
-bytes stand for billions of items.
+bytes it announces: a schema that refers to itself would let a payload of 1 KB overflow the stack,
+which ends the process (seen), and an array of nulls lets five bytes stand for billions of items. So
+the first kind needs another reader, and the second is refused.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from mld.model.schema import Undecodable
 
@@ -38,9 +38,14 @@ OWN_LOGICAL_TYPES = {
 
 
 class _Walk:
-    """One walk over a schema."""
+    """One walk over a schema.
+
+    Attributes:
+        refers_to_itself: a type was met within itself.
+    """
 
     def __init__(self) -> None:
+        self.refers_to_itself = False
         self._sizes: dict[str, int | None] = {}
         self._depths: dict[str, int] = {}
         self._types = 0
@@ -51,7 +56,7 @@ class _Walk:
         Returns: the type with our logical types, the size, the depth.
 
         Raises:
-            Undecodable: it refers to itself, is too deep or too large, or is no Avro type.
+            Undecodable: it is too deep or too large, or is no Avro type.
         """
         self._types += 1
         if depth > MOST_DEPTH or self._types > _MOST_TYPES:
@@ -73,7 +78,9 @@ class _Walk:
             if full in self._sizes:
                 size = self._sizes[full]
                 if size is None:
-                    raise Undecodable(f"the schema refers to itself ({full})")
+                    # What ends in such a type has a choice before it, which takes a byte.
+                    self.refers_to_itself = True
+                    return name, 1, 1
                 if depth + self._depths[full] > MOST_DEPTH:
                     raise Undecodable(f"the schema nests deeper than {MOST_DEPTH} types")
                 return name, size, self._depths[full]
@@ -117,8 +124,20 @@ class _Walk:
         return {**schema, "fields": typed}, size, deepest
 
 
-def safe_schema(definition: object) -> Any:
-    """The schema for the decoder, with logical types that it reads badly renamed to ours.
+class SafeSchema(NamedTuple):
+    """A schema for the decoder.
+
+    Attributes:
+        schema: with logical types that the decoder reads badly renamed to ours.
+        refers_to_itself: only a reader that bounds the depth of a payload may read with it.
+    """
+
+    schema: Any
+    refers_to_itself: bool
+
+
+def safe_schema(definition: object) -> SafeSchema:
+    """Look at a schema before anything is decoded with it.
 
     Args:
         definition: an Avro schema as JSON gives it.
@@ -126,7 +145,9 @@ def safe_schema(definition: object) -> Any:
     Raises:
         Undecodable: no payload of it can be decoded safely, or it is not an Avro schema.
     """
-    return _Walk().visit(definition, "", 1)[0]
+    walk = _Walk()
+    schema = walk.visit(definition, "", 1)[0]
+    return SafeSchema(schema, walk.refers_to_itself)
 
 
 def _fixed_size(schema: dict[str, Any]) -> int:

@@ -26,6 +26,7 @@ import io
 import json
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -63,6 +64,7 @@ class Decoders:
         self._read = fastavro.schemaless_reader
         # The library's way to read a logical type that it does not know.
         fastavro.read.LOGICAL_READERS.update(_LOGICAL_READERS)
+        self._read_deep = _reader_in_python()
 
     def __call__(self, version: SchemaVersion) -> Decode | None:
         """See the port; any format but Avro and JSON is passed on as it is.
@@ -75,23 +77,43 @@ class Decoders:
         if version.data_format != "AVRO":
             return None
         try:
-            schema = self._parse(safe_schema(json.loads(version.definition)))
+            safe = safe_schema(json.loads(version.definition))
+            schema = self._parse(safe.schema)
         except Undecodable:
             raise
         except Exception as error:
             raise Undecodable(f"not an Avro schema: {type(error).__name__}") from error
-        return partial(self._avro, schema)
+        read = self._read_deep if safe.refers_to_itself else self._read
+        if read is None:
+            raise Undecodable("the schema refers to itself, which this fastavro cannot read safely")
+        return partial(_avro, read, schema)
 
-    def _avro(self, schema: Any, payload: bytes) -> bytes:
-        stream = io.BytesIO(payload)
-        try:
-            encoded = _ENCODE(self._read(stream, schema, None))
-        except Exception as error:  # noqa: BLE001 - the library lets all kinds through
-            # Only the kind: the message may have a part of the payload.
-            raise Undecodable(type(error).__name__) from None
-        if stream.tell() != len(payload):
-            raise Undecodable("there is more than one value of the schema in it")
-        return encoded
+
+def _reader_in_python() -> Callable[..., Any] | None:
+    """The library's reader in Python, which it uses where it was not compiled; None = not there.
+
+    A payload that nests too deep ends in RecursionError here. In the compiled one it ends the
+    process.
+    """
+    try:
+        module = import_module("fastavro._read_py")
+    except ImportError:
+        return None
+    module.LOGICAL_READERS.update(_LOGICAL_READERS)
+    reader: Callable[..., Any] = module.schemaless_reader
+    return reader
+
+
+def _avro(read: Callable[..., Any], schema: Any, payload: bytes) -> bytes:
+    stream = io.BytesIO(payload)
+    try:
+        encoded = _ENCODE(read(stream, schema, None))
+    except Exception as error:  # noqa: BLE001 - the library lets all kinds through
+        # Only the kind: the message may have a part of the payload.
+        raise Undecodable(type(error).__name__) from None
+    if stream.tell() != len(payload):
+        raise Undecodable("there is more than one value of the schema in it")
+    return encoded
 
 
 def _checked_json(payload: bytes) -> bytes:

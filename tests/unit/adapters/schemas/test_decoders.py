@@ -245,11 +245,53 @@ def test_random_bytes_are_a_failure_and_never_a_crash():
     assert outcomes == {"undecodable", "decoded"}
 
 
-def test_a_schema_that_refers_to_itself_is_refused_because_it_would_end_the_process():
-    # The library overflows the stack at 20,000 levels: 20 KB of payload.
-    schema = {"type": "record", "name": "N", "fields": [{"name": "n", "type": ["null", "N"]}]}
+LIST = {
+    "type": "record",
+    "name": "List",
+    "fields": [
+        {"name": "v", "type": {"type": "bytes", "logicalType": "decimal", "precision": 3}},
+        {"name": "next", "type": ["null", "List"]},
+    ],
+}
+
+
+def in_a_small_thread(work):
+    """As the daemon's threads, whose stacks are small."""
+    found = []
+    before = threading.stack_size(1 << 20)
+    thread = threading.Thread(target=lambda: found.append(work()))
+    try:
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    thread.join()
+    return found[0]
+
+
+def test_a_schema_that_refers_to_itself_is_read_as_deep_as_is_safe():
+    value = {"v": decimal.Decimal(7), "next": {"v": decimal.Decimal(-8), "next": None}}
+    assert through(LIST, value) == {"v": "7", "next": {"v": "-8", "next": None}}
+    decode = decoder(LIST)
+
+    def outcome(levels):
+        # The library's compiled reader ends the process at some hundred levels.
+        try:
+            return len(decode(b"\x02\x07\x02" * levels + b"\x02\x07\x00"))
+        except Undecodable as error:
+            return str(error)
+
+    assert in_a_small_thread(lambda: outcome(100)) > 1000
+    for levels in (1_000, 100_000):
+        assert in_a_small_thread(lambda n=levels: outcome(n)) == "RecursionError"
+
+
+def test_without_a_safe_reader_such_a_schema_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fastavro._read_py", None)
+    monkeypatch.delattr("fastavro._read_py", raising=False)
+    version = SchemaVersion(ORDER_ID, "s", "AVRO", json.dumps(LIST))
     with pytest.raises(Undecodable, match="refers to itself"):
-        decoder(schema)
+        Decoders()(version)
+    assert Decoders()(ORDER) is not None
 
 
 def test_the_deepest_schema_fits_into_the_stack_of_a_small_thread():
@@ -257,15 +299,8 @@ def test_the_deepest_schema_fits_into_the_stack_of_a_small_thread():
     for _ in range(63):
         schema = {"type": "array", "items": schema}
     payload = b"\x02" * 64 + b"\x00" * 63
-    found = []
-    before = threading.stack_size(1 << 20)
-    thread = threading.Thread(target=lambda: found.append(decoder(schema)(payload)))
-    try:
-        thread.start()
-    finally:
-        threading.stack_size(before)
-    thread.join()
-    assert found == [b"[" * 63 + b"1" + b"]" * 63]
+    decoded = in_a_small_thread(lambda: decoder(schema)(payload))
+    assert decoded == b"[" * 63 + b"1" + b"]" * 63
 
 
 def test_without_the_extra_the_daemon_says_what_to_install():
