@@ -29,6 +29,7 @@ from mld.adapters.schemas.definition_files import SchemaFolder
 from mld.adapters.system_clock import RandomIds, SystemClock
 from mld.decide.readiness import Readiness, WorkerSnapshot, readiness
 from mld.decide.retrieval_mode import may_fan_out, retrieval_of
+from mld.model.config_former import named_in
 from mld.ports.metrics import Metrics, NoMetrics
 from mld.services.cloudwatch_metrics import CloudWatchMetrics
 from mld.services.conditions import Conditions
@@ -49,6 +50,7 @@ from mld.services.shards.shard_syncer import ShardSyncer
 from mld.services.shards.stream_presence import StreamPresence
 from mld.services.shards.stream_source import StreamSource
 from mld.services.streams.discovered_names import DiscoveredNames
+from mld.services.streams.former_streams import FormerStreams
 from mld.services.streams.stream_context import StreamContext, StreamPlan, StreamRegistry
 from mld.services.streams.stream_metrics import metrics_of
 from mld.services.streams.stream_names import StaticNames
@@ -64,9 +66,10 @@ if TYPE_CHECKING:
 
     from mld.model.config import Config
     from mld.model.credentials import CredentialChain
+    from mld.model.former_policy import FormerPolicy
     from mld.model.lease import HeldLease, Lease
     from mld.model.stream import Stream
-    from mld.model.stream_list import StreamList
+    from mld.model.stream_list import ListedStream, StreamList
     from mld.ports.aws import CloudWatch, DynamoDb, Glue, Kinesis
     from mld.ports.children import ChildLauncher
     from mld.ports.clock import Clock, IdSource
@@ -74,6 +77,7 @@ if TYPE_CHECKING:
     from mld.ports.schemas import DecoderFactory, DefinitionFiles
     from mld.services.streams.stream_context import ContextFactory
     from mld.services.streams.stream_names import StreamNames
+    from mld.services.streams.worker_streams import Loop
 
 
 def _keep_memory() -> None:
@@ -102,6 +106,7 @@ class Ports:
         pid: process id of the daemon.
         schemas: None without ``glueSchemaRegistry.enabled``: then no client exists at all.
         release_memory: gives free memory back to the system, if there is a way.
+        read_properties: the bytes of the file of the configuration as it is now; None = not known.
         dropped_messages: log messages since the start that nobody took.
     """
 
@@ -116,6 +121,7 @@ class Ports:
     pid: int
     schemas: SchemaPorts | None = None
     release_memory: Callable[[], object] = _keep_memory
+    read_properties: Callable[[], bytes] | None = None
     dropped_messages: Callable[[], int] = int
 
 
@@ -280,10 +286,19 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
         )
 
     streams: WorkerStreams
+    stream_loops: tuple[Loop, ...] = ()
     if stream is None:
-        streams = StreamTracker(
-            _tracker_parts(config, ports, coordinator, registry, new_context, conditions)
+        tracked = _tracker_parts(config, ports, coordinator, registry, new_context, conditions)
+        streams = StreamTracker(tracked)
+        former = FormerStreams(
+            streams,
+            tracked,
+            coordinator.is_leader,
+            clock,
+            metrics,
+            _former_list(tracked.options.former, ports),
         )
+        stream_loops = (("former-streams", former.run),)
     else:
         position = config.stream.initial_position
         context = new_context(
@@ -322,6 +337,7 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
             ("loop-watchdog", watchdog.run),
             ("summary", summary_log.run),
             ("memory-return", MemoryReturn(budget, ports.release_memory).run),
+            *stream_loops,
             *((("cloudwatch", cloudwatch.run),) if cloudwatch else ()),
         ),
     )
@@ -368,6 +384,20 @@ def _tracker_parts(
     )
 
 
+def _former_list(
+    policy: FormerPolicy, ports: Ports
+) -> Callable[[], Awaitable[tuple[ListedStream, ...]]]:
+    """Reads the streams that the properties file names now for the deletion of their leases."""
+    read = ports.read_properties
+
+    async def named() -> tuple[ListedStream, ...]:
+        if read is None:
+            return policy.named
+        return named_in(await ports.offload.run(read), "the properties file")
+
+    return named
+
+
 def _names(listed: StreamList, ports: Ports) -> StreamNames:
     if listed.selection is None:
         return StaticNames(listed.streams)
@@ -408,8 +438,14 @@ class RealWorld:
 
 
 @contextmanager
-def real_ports(config: Config) -> Iterator[RealWorld]:
+def real_ports(
+    config: Config, read_properties: Callable[[], bytes] | None = None
+) -> Iterator[RealWorld]:
     """Clients, pools, the guardian of the children; closed on exit.
+
+    Args:
+        config: of this worker.
+        read_properties: see :class:`Ports`.
 
     Raises:
         ConfigError: no region, or an endpoint that is no URL.
@@ -488,6 +524,7 @@ def real_ports(config: Config) -> Iterator[RealWorld]:
             pid=os.getpid(),
             schemas=schemas,
             release_memory=return_free_memory,
+            read_properties=read_properties,
             dropped_messages=dropped_messages,
         )
         yield RealWorld(ports, region, account, str(kinesis.meta.endpoint_url))

@@ -89,7 +89,7 @@ def _serve(config: Config, options: RunOptions) -> int:
 
     keep_large_blocks()
     raise_descriptor_limit()
-    with real_ports(config) as world:
+    with real_ports(config, pathlib.Path(options.properties_file).read_bytes) as world:
         return asyncio.run(_main(config, options, world))
 
 

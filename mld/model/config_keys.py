@@ -100,6 +100,14 @@ _NO_START = "the Java daemon fails 20 initialization attempts and exits 0"
 _REFUSES = "the Java daemon refuses to start"
 _PASSED_ON = "the Java daemon passes negative values on unchecked"
 _BILLING = ("PROVISIONED", "PAY_PER_REQUEST")
+_FORMER = (
+    "NO_STREAMS_LEASES_DELETION",
+    "FORMER_STREAMS_AUTO_DETECTION_DEFERRED_DELETION",
+    "PROVIDED_STREAMS_DEFERRED_DELETION",
+    "NO_DELETION",
+    "AUTO_DETECTION",
+    "PROVIDED_LIST",
+)
 _VERSIONS = (
     "CLIENT_VERSION_CONFIG_3X",
     "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X",
@@ -205,6 +213,9 @@ _EFFECTIVE = (
     Key("maxStreams", Kind.STRICT_INT, 0, "upper bound of streams read because of pattern and tags; 0 = none", least=0, own=True),
     _own("streamCreationEpochUnit", Kind.ENUM, "auto", "creation time in new lease keys; auto = as the table has it, else seconds", ("auto", "seconds", "millis")),
     _own("orphanedStreamInitialPositionInStream", Kind.ENUM, "LATEST", "where new shards start whose stream has leases but is not in `streams`", ("LATEST", "TRIM_HORIZON")),
+    _own("formerStreamsLeasesDeletionStrategy", Kind.ENUM, "NO_STREAMS_LEASES_DELETION", "what becomes of leases whose stream left the list; short names mean the same", _FORMER),
+    Key("formerStreamsLeasesDeletionWaitMillis", Kind.STRICT_LONG, 3_600_000, "how long a stream has to be gone from the list until its leases are deleted", least=0, own=True),
+    Key("formerStreamsForLeaseCleanup", Kind.TEXT, None, "streams whose leases are deleted, as in `streams`; read anew from the file each minute", own=True),
     Key("initializeMessageExtras", Kind.B1, default=True, doc="name the stream in the child's `initialize` message; multi-stream only", own=True),
     _own("streamArnAddressing", Kind.ENUM, "name", "arn = read the stream of streamArn even where Java would read another", ("name", "arn")),
     _own("glueSchemaRegistry.enabled", Kind.ENUM, "false", "take off the frames of the Glue Schema Registry", ("true", "false")),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mld.model.child_command import command_problems
 from mld.model.config import StreamConfig
 from mld.model.config_checks import check_stream
+from mld.model.config_former import FORMER_KEYS, former_policy_of
 from mld.model.config_selection import SELECTION_KEYS, selection_of
 from mld.model.findings import Problem, Severity
 from mld.model.masking import mask
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _MULTI_ONLY = (
     "streams",
     *SELECTION_KEYS,
+    *FORMER_KEYS,
     "streamDiscoveryIntervalMillis",
     "streamCreationEpochUnit",
     "orphanedStreamInitialPositionInStream",
@@ -78,6 +80,7 @@ def streams_of(settings: Settings) -> StreamList | None:
         orphan_position=InitialPosition(
             Sentinel(str(settings.value("orphanedStreamInitialPositionInStream")))
         ),
+        former=former_policy_of(settings),
         tells_stream=settings.flag("initializeMessageExtras"),
         discovery_interval_s=settings.seconds("streamDiscoveryIntervalMillis"),
     )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from mld.errors import MalformedData
 from mld.model.child_command import split_command
 from mld.model.findings import Problem, Severity
+from mld.model.former_policy import FormerPolicy
 from mld.model.masking import mask
 from mld.model.sequence import InitialPosition, Sentinel
 from mld.model.stream import Stream, StreamArn
@@ -30,6 +31,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}\Z")
 _FORMS = "write an ARN, account:name:epoch, or the name of a stream of this account"
 
 _LATEST = InitialPosition(Sentinel.LATEST)
+_KEPT = FormerPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,20 @@ class ListedStream:
         if self.arn is not None:
             return str(self.arn)
         return self.name if self.epoch is None else f"{self.account}:{self.name}:{self.epoch}"
+
+
+def may_be(listed: ListedStream, stream: Stream) -> bool:
+    """Whether an item of a list may mean a stream: what the item does not say is no difference.
+
+    Args:
+        listed: an item as the file has it.
+        stream: of a lease.
+    """
+    return (
+        listed.name == stream.name
+        and listed.account in (None, stream.account)
+        and listed.epoch in (None, stream.epoch)
+    )
 
 
 def parse_streams(text: str) -> tuple[tuple[ListedStream, ...], tuple[Problem, ...]]:
@@ -266,6 +282,7 @@ class StreamList:
         options: of single streams, in file order.
         epoch_unit: ``auto``, ``seconds`` or ``millis``: how creation times stand in new lease keys.
         orphan_position: start of shards whose stream is in the table but not in the list.
+        former: what becomes of leases whose stream left the list.
         tells_stream: ``initialize`` messages have extra keys that name the stream.
         discovery_interval_s: mean time between two looks at which streams there are, > 0.
     """
@@ -275,6 +292,7 @@ class StreamList:
     options: tuple[StreamOption, ...] = field(default=())
     epoch_unit: str = "auto"
     orphan_position: InitialPosition = _LATEST
+    former: FormerPolicy = _KEPT
     tells_stream: bool = True
     discovery_interval_s: float = 60.0
 

@@ -118,6 +118,10 @@ class OrphanStreams:
         """Streams that were left alone may be there again, or have no lease any more."""
         scan = self._parts.store.last_scan
         leased = {lease.stream_identifier for lease in scan.leases} if scan is not None else set()
+        for identifier in tuple(self._read):
+            if scan is not None and identifier not in leased:
+                self._loops.remove(self._read.pop(identifier))
+                log.info("Stream %s has no leases any more and is not in the list", identifier)
         for identifier in tuple(self._unread):
             if identifier not in leased:
                 self._unread.pop(identifier)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.readiness import Reason
 from mld.errors import MissingStreams, MldError, NotFound
+from mld.model.stream_list import may_be
 from mld.services.bounded import for_each
 from mld.services.streams.context_loops import ContextLoops
 from mld.services.streams.orphan_streams import OrphanStreams
@@ -50,6 +51,10 @@ class StreamTracker:
         self._loops = ContextLoops(parts.registry, self._gone)
         self._orphans = OrphanStreams(parts, self._loops, self._follower)
         self._followed: dict[ListedStream, StreamContext] = {}
+        #: The last list that was known.
+        self._listed: tuple[ListedStream, ...] = ()
+        #: Identifiers of all streams that were followed since the start.
+        self._ever_followed: set[str] = set()
         self._synced: set[str] = set()
         #: Identifier -> name of streams of the list that were reported to be gone.
         self._reported: dict[str, str] = {}
@@ -81,6 +86,20 @@ class StreamTracker:
             self._woken.wake()
         return False
 
+    def may_be_listed(self, stream: Stream) -> bool:
+        """Whether a stream with leases is in the list, or an item of it may mean this stream.
+
+        An item that was not found yet may mean any stream of its name.
+        """
+        if stream.identifier in {one.identifier for one in self.followed()}:
+            return True
+        unknown = (one for one in self._listed if one not in self._followed)
+        return any(may_be(one, stream) for one in unknown)
+
+    def was_followed(self, identifier: str) -> bool:
+        """Whether a stream was ever followed by this worker."""
+        return identifier in self._ever_followed
+
     def wake(self) -> None:
         """Refresh now: the list may have changed."""
         self._woken.wake()
@@ -95,7 +114,7 @@ class StreamTracker:
         """See :class:`~.worker_streams.WorkerStreams`."""
         missing: dict[ListedStream, NotFound] = {}
         failed: list[Exception] = []
-        listed = await self._parts.names.names()
+        listed = self._listed = await self._parts.names.names()
 
         async def follow(one: ListedStream) -> None:
             try:
@@ -144,6 +163,7 @@ class StreamTracker:
         except MldError as error:
             log.warning("The list of streams is not known now; the last one stays: %s", error)
             return
+        self._listed = listed
         for one in tuple(self._followed):
             if one not in listed:
                 self._leave(one)
@@ -176,6 +196,7 @@ class StreamTracker:
             self._clear(one.name)
             self._orphans.followed(context.stream)
             self._followed[one] = context
+            self._ever_followed.add(context.identifier)
             self._loops.add(context, audits=True)
             log.info("Stream %s is read as %s", one, context.identifier)
         if not self._is_synced(one):

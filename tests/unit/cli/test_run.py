@@ -119,7 +119,8 @@ class Started:
         )
 
     @contextlib.contextmanager
-    def real_ports(self, config: Any) -> Iterator[Any]:
+    def real_ports(self, config: Any, read_properties: Any) -> Iterator[Any]:
+        assert b"applicationName" in read_properties()
         if self.refused is not None:
             raise self.refused
 

@@ -2,10 +2,14 @@
 
 import pytest
 
+from mld.errors import ConfigError
+from mld.model.config_former import named_in
+from mld.model.config_keys import KEYS
 from mld.model.findings import Severity
+from mld.model.former_policy import FormerPolicy, FormerStrategy
 from mld.model.sequence import InitialPosition, Sentinel
-from mld.model.stream import StreamArn
-from mld.model.stream_list import ListedStream, StreamOption, parse_option, parse_streams
+from mld.model.stream import Stream, StreamArn
+from mld.model.stream_list import ListedStream, StreamOption, may_be, parse_option, parse_streams
 from tests.unit.model.test_config_build import built, config, errors, warnings
 
 ACCOUNT = "123456789012"
@@ -106,6 +110,9 @@ def test_every_property_of_many_streams_counts():
         "streamTags = a=b",
         "streamDiscoveryGraceMillis = 5",
         "maxStreams = 5",
+        "formerStreamsLeasesDeletionStrategy = NO_DELETION",
+        "formerStreamsLeasesDeletionWaitMillis = 5",
+        "formerStreamsForLeaseCleanup = a",
         "stream.a.executableName = x",
     ],
 )
@@ -239,3 +246,74 @@ def test_with_a_rule_any_stream_may_be_meant():
 def test_a_rule_that_cannot_be_read_is_an_error(line, why):
     (text,) = errors(many(line))
     assert why in text
+
+
+# --- leases of former streams
+
+
+def test_leases_of_former_streams_stay_unless_the_file_says_so():
+    assert streams_of().former == FormerPolicy()
+    assert FormerPolicy().strategy is FormerStrategy.NO_DELETION
+    assert FormerPolicy().wait_s == 3600.0
+
+
+@pytest.mark.parametrize("strategy", FormerStrategy)
+def test_strategies_have_the_names_of_java_and_shorter_ones(strategy):
+    for text in (strategy.value, strategy.name):
+        streams = streams_of(f"formerStreamsLeasesDeletionStrategy = {text}")
+        assert streams.former.strategy is strategy
+
+
+def test_every_strategy_is_a_choice_of_the_property():
+    choices = KEYS["formerStreamsLeasesDeletionStrategy"].choices
+    assert choices == (*FormerStrategy, *FormerStrategy.__members__)
+
+
+PROVIDED = "formerStreamsLeasesDeletionStrategy = PROVIDED_LIST"
+
+
+def test_the_wait_and_the_list_of_former_streams():
+    lines = (PROVIDED, "formerStreamsLeasesDeletionWaitMillis = 0")
+    named = f"formerStreamsForLeaseCleanup = a, {ACCOUNT}:b:7"
+    former = streams_of(*lines, named).former
+    assert former.wait_s == 0.0
+    assert former.named == (ListedStream("a"), ListedStream("b", account=ACCOUNT, epoch=7))
+    assert streams_of(*lines, "formerStreamsForLeaseCleanup =").former.named == ()
+
+
+@pytest.mark.parametrize(
+    "line", ["formerStreamsForLeaseCleanup = a", "formerStreamsLeasesDeletionWaitMillis = 7"]
+)
+def test_what_has_no_effect_without_a_strategy_is_a_warning(line):
+    (text,) = warnings(many(line))
+    assert text.startswith("has no effect with formerStreamsLeasesDeletionStrategy = NO_STREAMS")
+
+
+def test_a_former_stream_that_is_none_is_an_error():
+    (text,) = errors(many(PROVIDED, "formerStreamsForLeaseCleanup = a b"))
+    assert "'a b' is not a valid stream name" in text
+
+
+def test_the_list_of_former_streams_is_read_anew():
+    text = b"formerStreamsForLeaseCleanup = a\nx = y\nformerStreamsForLeaseCleanup = b, c\n"
+    assert named_in(text, "f") == (ListedStream("b"), ListedStream("c"))
+    assert named_in(b"x = y", "f") == ()
+    with pytest.raises(ConfigError, match="not a valid stream name"):
+        named_in(b"formerStreamsForLeaseCleanup = a b", "f")
+
+
+@pytest.mark.parametrize(
+    ("item", "yes"),
+    [
+        ("orders", True),
+        (f"{ACCOUNT}:orders:5", True),
+        (f"{ACCOUNT}:orders:6", False),
+        ("111111111111:orders:5", False),
+        (f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/orders", True),
+        ("arn:aws:kinesis:us-east-1:111111111111:stream/orders", False),
+        ("clicks", False),
+    ],
+)
+def test_an_item_may_be_any_stream_that_it_does_not_rule_out(item, yes):
+    ((listed,), _) = parse_streams(item)
+    assert may_be(listed, Stream("orders", account=ACCOUNT, epoch=5)) is yes

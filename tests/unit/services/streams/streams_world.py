@@ -20,7 +20,7 @@ from tests.fakes.dynamodb_model import DynamoDbModel
 from tests.unit.services.consumer_world import Inline
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
 ACCOUNT = "123456789012"
 FIRST = "shardId-000000000000"
@@ -57,6 +57,7 @@ class StreamsWorld:
         self.model = DynamoDbModel(self.clock.wall)
         self.dynamodb = FakeDynamoDb(self.model)
         self.children = Recording()
+        self.read_properties: Callable[[], bytes] | None = None
         self.properties = properties
         self.names = names
         for name in names:
@@ -92,6 +93,7 @@ class StreamsWorld:
                 rng=random.Random(2),
                 offload=Inline(),
                 pid=4711,
+                read_properties=self.read_properties,
             ),
         )
 

@@ -1,0 +1,167 @@
+"""Deletes the leases of streams that left the list, as the file says.
+
+Each worker has one; only the leader's does something. Workers that hold such leases notice it by
+their next renewal, and their children hear ``leaseLost``.
+
+Source: Scheduler.java:717-971 (KCL 3.5.1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from mld.decide.former_streams import LOOK_S, Pending, Sight, look
+from mld.decide.stream_identity import arn_of
+from mld.errors import MalformedData, MldError, NotFound
+from mld.model.former_policy import FormerStrategy
+from mld.model.stream import Stream
+from mld.model.stream_list import may_be
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mld.model.stream_list import ListedStream
+    from mld.ports.clock import Clock
+    from mld.ports.metrics import Metrics
+    from mld.services.streams.stream_tracker import StreamTracker
+    from mld.services.streams.tracker_parts import TrackerParts
+
+log = logging.getLogger(__name__)
+
+_OPERATION = "MultiStreamTracker"
+
+
+class FormerStreams:
+    """The leader's look at streams that have leases and are not in the list."""
+
+    def __init__(
+        self,
+        tracker: StreamTracker,
+        parts: TrackerParts,
+        is_leader: Callable[[], Awaitable[bool]],
+        clock: Clock,
+        metrics: Metrics,
+        read_named: Callable[[], Awaitable[tuple[ListedStream, ...]]],
+    ) -> None:
+        """Nothing is known yet.
+
+        Args:
+            tracker: knows the list.
+            parts: those of the tracker; its options have the policy.
+            is_leader: whether this worker leads.
+            clock: for the wait.
+            metrics: counts streams.
+            read_named: the streams that the file names now for deletion.
+        """
+        self._tracker = tracker
+        self._parts = parts
+        self._policy = parts.options.former
+        self._is_leader = is_leader
+        self._clock = clock
+        self._metrics = metrics
+        self._read_named = read_named
+        self._named = self._policy.named
+        self._pending = Pending()
+
+    async def run(self) -> None:
+        """Look once a minute, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self.look_once()
+            except MldError as error:
+                log.warning("Could not look after leases of former streams: %s", error)
+
+    async def look_once(self) -> None:
+        """One look: nothing happens on a worker that does not lead.
+
+        Raises:
+            AwsError: the lease table could not be read.
+        """
+        if not await self._is_leader():
+            self._pending = Pending()
+            return
+        rows: dict[str, list[str]] = {}
+        for lease in (await self._parts.store.scan()).leases:
+            if lease.stream_identifier is not None:
+                rows.setdefault(lease.stream_identifier, []).append(lease.lease_key)
+        streams = {name: stream for name in rows if (stream := _parsed(name)) is not None}
+        listed = {name for name, one in streams.items() if self._tracker.may_be_listed(one)}
+        former = [one for name, one in streams.items() if name not in listed]
+        await self._refresh_named()
+        sight = Sight(
+            leased=streams.keys(),
+            listed=listed,
+            named=[str(one.identifier) for one in former if self._is_named(one)],
+            absent=[str(one.identifier) for one in former if await self._is_absent(one)],
+            followed=len(self._tracker.followed()),
+            now=self._clock.monotonic(),
+        )
+        self._pending, due = look(self._pending, sight, self._policy.strategy, self._policy.wait_s)
+        deleted = 0
+        for name in due:
+            # What was found above may be old by now: the list is looked at again.
+            if not self._tracker.may_be_listed(streams[name]):
+                deleted += await self._delete(name, rows[name], absent=name in sight.absent)
+        self._report(deleted)
+
+    def _is_named(self, stream: Stream) -> bool:
+        return any(may_be(one, stream) for one in self._named)
+
+    async def _refresh_named(self) -> None:
+        if self._policy.strategy is not FormerStrategy.PROVIDED_LIST:
+            return
+        try:
+            self._named = await self._read_named()
+        except (MldError, OSError) as error:
+            log.warning(
+                "The list of former streams is not known now; the last one stays: %s", error
+            )
+
+    async def _is_absent(self, stream: Stream) -> bool:
+        """Whether a stream of this worker does not exist any more; an error says nothing."""
+        if not self._tracker.was_followed(str(stream.identifier)):
+            return False
+        arn = arn_of(str(stream.account), stream.name, self._parts.region)
+        try:
+            await self._parts.resolver.created(
+                Stream(stream.name, arn, stream.account, stream.epoch)
+            )
+        except NotFound:
+            return True
+        except MldError as error:
+            log.debug("Not known whether stream %s exists: %s", stream.identifier, error)
+        return False
+
+    async def _delete(self, name: str, keys: list[str], *, absent: bool) -> bool:
+        """Delete a stream's leases, children before their parents; True when all are gone."""
+        why = "the stream does not exist any more" if absent else "the stream left the list"
+        for number, key in enumerate(sorted(keys, reverse=True)):
+            try:
+                await self._parts.store.delete(key, only_finished=False)
+            except MldError as error:
+                text = "Deleted %d of %d leases of %s, the others later: %s"
+                log.warning(text, number, len(keys), name, error)
+                return False
+        log.warning("Deleted %d leases of %s: %s", len(keys), name, why)
+        return True
+
+    def _report(self, deleted: int) -> None:
+        counts = {
+            "ActiveStreams.Count": len(self._tracker.followed()),
+            "StreamsPendingDeletion.Count": len(self._pending.former),
+            "NonExistingStreamDelete.Count": len(self._pending.absent),
+            "DeletedStreams.Count": deleted,
+        }
+        for name, count in counts.items():
+            self._metrics.add(_OPERATION, name, count)
+
+
+def _parsed(identifier: str) -> Stream | None:
+    """The stream of a lease; None where nothing is known of it, so that nothing is done to it."""
+    try:
+        return Stream.parse_identifier(identifier)
+    except MalformedData:
+        return None
