@@ -65,7 +65,7 @@ def seen(run: Running, count: int) -> list[dict[str, Any]]:
     return records()
 
 
-def start(app: Application, **properties: str) -> Running:
+def start(app: Application, **properties: str | None) -> Running:
     library = kclpy()
     environment = {"PYTHONPATH": str(library)} if library else {}
     return app.start(
@@ -163,3 +163,20 @@ def test_an_unmodified_node_program_gets_payloads_keys_and_definitions(
     assert first["definition"] == ORDER_AVRO
     assert (bytes.fromhex(second["data"]), second["version"]) == (b"plain", None)
     assert run.stop() == 0
+
+
+def test_streams_of_one_worker_share_what_is_known_of_schemas(
+    new_app: Callable[..., Application],
+) -> None:
+    one, other = new_app(), new_app()
+    registry = Registry(one)
+    for app in (one, other):
+        put(app, frame(registry.avro, AVRO))
+    before = one.calls().get("glue.GetSchemaVersion", 0)
+    run = start(one, **ON, streamName=None, multiStream="true", streams=f"{one.name},{other.name}")
+    found = seen(run, 2)
+    assert [(bytes.fromhex(record["data"]), record["name"]) for record in found] == [
+        (AVRO, "orders")
+    ] * 2
+    assert run.stop() == 0
+    assert one.calls()["glue.GetSchemaVersion"] - before == 1
