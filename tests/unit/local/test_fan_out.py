@@ -121,35 +121,44 @@ def test_renewals_and_a_reshard_lose_and_repeat_nothing(aws: EmbeddedAws) -> Non
     """As a consumer reads: from the continuation while there is one, then the children."""
     aws.control(settings={"subscription_s": 0.3})
     reader = Reader(aws)
-    put = [b"%d" % number for number in range(60)]
+    numbers = itertools.count()
+    put: list[bytes] = []
     found: list[bytes] = []
-    todo: list[tuple[str, dict[str, Any]]] = [(FIRST, {"kind": "TRIM_HORIZON"})]
-    subscriptions = 0
-    sent = iter(put)
-    while todo:
-        shard, position = todo.pop(0)
-        subscriptions += 1
+    renewals = 0
+
+    def more(count: int) -> None:
+        fresh = [b"%d" % number for number in itertools.islice(numbers, count)]
+        reader.put(*fresh)
+        put.extend(fresh)
+
+    def read_once(shard: str, position: dict[str, Any]) -> dict[str, Any]:
+        """One subscription, with a record put at each event; its last event."""
+        more(2)
+        last: dict[str, Any] = {}
         for event in reader.subscribe(shard=shard, **position):
-            shown = event["SubscribeToShardEvent"]
-            found += data([shown])
-            for datum in itertools.islice(sent, 3):
-                reader.put(datum)
-            if subscriptions == 3 and shard == FIRST and "ChildShards" not in shown:
-                reader.split()
-                subscriptions += 1
-            if "ChildShards" in shown:
-                assert "ContinuationSequenceNumber" not in shown
-                todo += [
-                    (child["ShardId"], {"kind": "TRIM_HORIZON"}) for child in shown["ChildShards"]
-                ]
-                position = {}
-            else:
-                number = shown["ContinuationSequenceNumber"]
-                position = {"kind": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": number}
-        if position and (shard == FIRST or len(found) < len(put)):
-            todo.append((shard, position))
+            last = event["SubscribeToShardEvent"]
+            found.extend(data([last]))
+            more(1)
+        return last
+
+    position: dict[str, Any] = {"kind": "TRIM_HORIZON"}
+    while "ChildShards" not in (last := read_once(FIRST, position)):
+        renewals += 1
+        if "ContinuationSequenceNumber" in last:
+            number = last["ContinuationSequenceNumber"]
+            position = {"kind": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": number}
+        if renewals == 3:
+            reader.split()
+    aws.control(settings={"subscription_s": 300.0})
+    for child in last["ChildShards"]:
+        reader.client.split_shard(
+            StreamName=reader.name,
+            ShardToSplit=child["ShardId"],
+            NewStartingHashKey=str(int(child["HashKeyRange"]["StartingHashKey"]) + 2**126),
+        )
+        found += data(reader.read(shard=child["ShardId"]))
     assert sorted(found) == sorted(put)
-    assert subscriptions >= 6
+    assert len(put) >= 8
 
 
 def test_large_records_pass(aws: EmbeddedAws) -> None:
