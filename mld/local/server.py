@@ -73,8 +73,9 @@ class KinesisApp:
         self.clock = AdvancingClock()
         self.model = KinesisModel(self.clock, rng, settings)
         self.plan = plan
-        #: How to cut each connection on which events are being sent.
-        self._open: set[Callable[[], None]] = set()
+        #: How to cut the connection of each subscription; one connection may be there twice, as its
+        #: next request can come before the last one is put away.
+        self._open: list[Callable[[], None]] = []
         self._decode_control = msgspec.json.Decoder(Control)
         self._decode = msgspec.json.Decoder(dict[str, Any])
 
@@ -101,7 +102,7 @@ class KinesisApp:
             answer = fault.http_status, _error_body(fault)
         if isinstance(answer, Subscription):
             abort = scope["extensions"]["abort"]
-            self._open.add(abort)
+            self._open.append(abort)
             try:
                 await serve_events(answer, rule, receive, send, abort)
             finally:
