@@ -47,6 +47,7 @@ class Sight:
         named: those that ``formerStreamsForLeaseCleanup`` names.
         absent: those that were in the list and that Kinesis does not know now.
         followed: how many streams of the list were found.
+        list_read_at: when the list was last known to be read; -inf when its last reading failed.
         now: monotonic seconds.
     """
 
@@ -55,6 +56,7 @@ class Sight:
     named: Collection[str] = ()
     absent: Collection[str] = ()
     followed: int = 1
+    list_read_at: float = float("inf")
     now: float = 0.0
 
 
@@ -90,4 +92,6 @@ def look(
         return after, ()
     due = {one for one, since in after.former.items() if sight.now - since >= wait_s}
     due |= {one for one, since in after.absent.items() if sight.now - since >= LOOK_S}
-    return after, tuple(sorted(due))
+    # Another worker may have found a new stream first: our list must be younger than its leases.
+    seen = {**after.absent, **after.former}
+    return after, tuple(sorted(one for one in due if seen[one] < sight.list_read_at))

@@ -153,6 +153,7 @@ class Fleet:
             # Clocks run at different rates, and one write may take longer than another.
             steal_pause_s=0.9 * leases.taker_interval_s,
             is_undisturbed=set(plan.faults) <= {"join", "drop lease"},
+            deletes_former=plan.discovers,
         )
         self.dynamodb.observers.append(self.judges.table.wrote)
         self.manners = plan.manners
@@ -333,6 +334,8 @@ class Fleet:
 
     async def roll_out(self) -> None:
         """Start those again, one by one, whose files are outdated."""
+        if self.plan.discovers:
+            return
         for node in self.alive():
             listed = node.config.streams.streams if node.config.streams is not None else ()
             if node.alive and tuple(one.name for one in listed) != self.listed:

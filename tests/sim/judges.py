@@ -41,6 +41,7 @@ class Judges:
         calm_window_s: how long the loser of a stolen lease may believe in it while faults are off.
         steal_pause_s: between two leases that one worker steals.
         is_undisturbed: nothing ever delays a write or ends a worker.
+        deletes_former: leases of a stream that was deleted may be deleted.
 
     Attributes:
         table: told of every write.
@@ -56,6 +57,7 @@ class Judges:
         calm_window_s: float,
         steal_pause_s: float,
         is_undisturbed: bool,
+        deletes_former: bool,
     ) -> None:
         intents = IntentJudge(court.convict, court.counts)
         self.table = TableJudge(
@@ -65,6 +67,7 @@ class Judges:
             calm_window_s=calm_window_s,
             steal_pause_s=steal_pause_s,
             is_undisturbed=is_undisturbed,
+            deletes_former=deletes_former,
         )
         self.beliefs = BeliefJudge(court)
         self.children = ChildJudge(court, intents)

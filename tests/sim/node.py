@@ -22,9 +22,11 @@ from mld.model.config import (
     StreamConfig,
 )
 from mld.model.credentials import CredentialChain
+from mld.model.former_policy import FormerPolicy, FormerStrategy
 from mld.model.sequence import InitialPosition, Sentinel
 from mld.model.stream import Stream
 from mld.model.stream_list import ListedStream, StreamList
+from mld.model.stream_selection import NamePattern, StreamSelection
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.sim.children import SimChildren
 from tests.sim.gate import Gate
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from tests.sim.plan import Plan
 
 TABLE = "app"
+_DELETED = FormerPolicy(strategy=FormerStrategy.AUTO_DETECTION, wait_s=60.0)
 
 
 def config_of(plan: Plan, worker_id: str, number: int = 0, streams: Sequence[str] = ()) -> Config:
@@ -84,7 +87,9 @@ def config_of(plan: Plan, worker_id: str, number: int = 0, streams: Sequence[str
         metrics=MetricsConfig(level="NONE"),
         shutdown_grace_s=plan.grace_s,
         streams=StreamList(
-            streams=tuple(map(ListedStream, streams)),
+            streams=() if plan.discovers else tuple(map(ListedStream, streams)),
+            selection=StreamSelection(names=NamePattern.parse("*")) if plan.discovers else None,
+            former=_DELETED if plan.discovers and plan.deletes_former else FormerPolicy(),
             discovery_interval_s=10.0,
             orphan_position=position,
         )

@@ -60,6 +60,9 @@ class Plan:
         fan_out: whether the records of a worker are pushed, by its number, over and over.
         subscription_s: how long a subscription lasts.
         streams: shards of each stream at the start, of workers of many streams; () = a single one.
+        discovers: workers of many streams find them by a rule; else their files list them.
+        deletes_former: leases of streams that left the list are deleted after a minute; only with the rule,
+            because lists that differ for a time are no grounds to delete anything.
         stream_events: what becomes of streams while the workers run, see :data:`STREAM_EVENTS`.
         weather: fields of :class:`tests.sim.gate.Weather` that differ, for every member.
     """
@@ -100,6 +103,8 @@ class Plan:
     subscription_s: float = 300.0
     streams: tuple[int, ...] = ()
     stream_events: tuple[str, ...] = ()
+    discovers: bool = False
+    deletes_former: bool = False
 
 
 def draw(seed: int) -> Plan:

@@ -38,6 +38,7 @@ class TableJudge:
         steal_pause_s: between two leases that one worker steals while nothing delays its writes;
             all workers count on one a look (no plan configures more).
         is_undisturbed: nothing ever delays a write or ends a worker.
+        deletes_former: leases of a stream that was deleted may be deleted.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class TableJudge:
         calm_window_s: float,
         steal_pause_s: float,
         is_undisturbed: bool,
+        deletes_former: bool,
     ) -> None:
         self._court = court
         self._intents = intents
@@ -56,6 +58,7 @@ class TableJudge:
         self._calm_window_s = calm_window_s
         self._steal_pause_s = steal_pause_s
         self._is_undisturbed = is_undisturbed
+        self._deletes_former = deletes_former
         self._stole_s: dict[str | None, float] = {}
         self._written_s: dict[str, float] = {}
 
@@ -204,6 +207,8 @@ class TableJudge:
             )
 
     def _deleted(self, key: str, item: Item) -> None:
+        if self._court.stream.deleted_s(key) is not None and self._deletes_former:
+            return
         self._check_loss(key, "deleted")
         shard = self._court.stream.shards.get(key)
         if self._court.actor in self._court.foreigners:

@@ -29,6 +29,15 @@ def test_a_sound_fleet_is_acquitted(events):
     assert texts(changed(*events)) == []
 
 
+@pytest.mark.parametrize("deletes", [False, True])
+@pytest.mark.parametrize("events", [("add",), ("delete",), ("recreate",), STREAM_EVENTS])
+def test_a_sound_fleet_that_finds_its_streams_is_acquitted(events, deletes):
+    plan = dataclasses.replace(
+        changed(*events), discovers=True, deletes_former=deletes, chaos_s=200
+    )
+    assert texts(plan) == []
+
+
 def test_seeds_draw_everything_that_can_become_of_streams():
     plans = [plan for plan in map(draw, range(200)) if plan.streams]
     assert len(plans) > 20

@@ -64,6 +64,7 @@ class FormerStreams:
         self._read_named = read_named
         self._named = self._policy.named
         self._pending = Pending()
+        self._list_reads, self._list_read_at = 0, float("-inf")
 
     async def run(self) -> None:
         """Look once a minute, until cancelled."""
@@ -97,6 +98,7 @@ class FormerStreams:
             named=[str(one.identifier) for one in former if self._is_named(one)],
             absent=[str(one.identifier) for one in former if await self._is_absent(one)],
             followed=len(self._tracker.followed()),
+            list_read_at=self._list_read(),
             now=self._clock.monotonic(),
         )
         self._pending, due = look(self._pending, sight, self._policy.strategy, self._policy.wait_s)
@@ -106,6 +108,13 @@ class FormerStreams:
             if not self._tracker.may_be_listed(streams[name]):
                 deleted += await self._delete(name, rows[name], absent=name in sight.absent)
         self._report(deleted)
+
+    def _list_read(self) -> float:
+        """When this look or one before first saw the list as it is now; -inf if it may be old."""
+        if self._tracker.list_reads != self._list_reads:
+            self._list_reads = self._tracker.list_reads
+            self._list_read_at = self._clock.monotonic()
+        return self._list_read_at if self._tracker.list_is_current else float("-inf")
 
     def _is_named(self, stream: Stream) -> bool:
         return any(may_be(one, stream) for one in self._named)

@@ -53,6 +53,8 @@ class StreamTracker:
         self._followed: dict[ListedStream, StreamContext] = {}
         #: The last list that was known.
         self._listed: tuple[ListedStream, ...] = ()
+        #: How often the list was read, and whether its last reading went well.
+        self.list_reads, self.list_is_current = 0, False
         #: Identifiers of all streams that were followed since the start.
         self._ever_followed: set[str] = set()
         self._synced: set[str] = set()
@@ -115,6 +117,7 @@ class StreamTracker:
         missing: dict[ListedStream, NotFound] = {}
         failed: list[Exception] = []
         listed = self._listed = await self._parts.names.names()
+        self.list_reads, self.list_is_current = self.list_reads + 1, True
 
         async def follow(one: ListedStream) -> None:
             try:
@@ -161,9 +164,11 @@ class StreamTracker:
         try:
             listed = await self._parts.names.names()
         except MldError as error:
+            self.list_is_current = False
             log.warning("The list of streams is not known now; the last one stays: %s", error)
             return
         self._listed = listed
+        self.list_reads, self.list_is_current = self.list_reads + 1, True
         for one in tuple(self._followed):
             if one not in listed:
                 self._leave(one)

@@ -84,6 +84,14 @@ def test_who_finds_no_stream_of_its_list_deletes_nothing():
 STREAMS = st.sets(st.sampled_from("abcd"))
 
 
+def test_nothing_is_deleted_by_a_list_that_is_older_than_the_leases():
+    leader = Leader(AUTO, 0.0)
+    assert leader.look(100.0, list_read_at=100.0) == ()
+    assert leader.look(160.0, list_read_at=100.0) == ()
+    assert leader.look(220.0, list_read_at=float("-inf"), absent={"b"}) == ()
+    assert leader.look(280.0, list_read_at=280.0) == ("b",)
+
+
 @given(
     st.sampled_from(FormerStrategy),
     st.lists(st.tuples(STREAMS, STREAMS, STREAMS, STREAMS, st.integers(1, 100)), max_size=8),

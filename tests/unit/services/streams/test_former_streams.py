@@ -170,7 +170,7 @@ class Looking:
 
     def __init__(self, world):
         self.leads = True
-        tracker = world.worker.streams
+        tracker = self.tracker = world.worker.streams
         parts = tracker._parts
         policy = FormerPolicy(strategy=FormerStrategy.AUTO_DETECTION, wait_s=60.0)
         parts = replace(parts, options=replace(parts.options, former=policy))
@@ -185,8 +185,10 @@ class Looking:
         self.former = FormerStreams(tracker, parts, is_leader, LoopClock(), self.metrics, named)
 
     async def look(self, pause_s=0.0):
+        """A look, then a pause in which the list is read again."""
         await self.former.look_once()
-        await asyncio.sleep(pause_s)
+        self.tracker.wake()
+        await asyncio.sleep(max(pause_s, 0.5))
 
     def last(self, name):
         return self.metrics.values["MultiStreamTracker", name][-1]
@@ -272,6 +274,29 @@ async def test_a_stream_that_comes_into_the_list_during_the_look_is_spared():
         looking.former._refresh_named = listed_meanwhile
         await looking.look()
         assert streams_of(world) == ["gone", "orders"]
+
+
+@simulated
+async def test_while_the_list_cannot_be_read_nothing_is_deleted():
+    world = world_of("orders", "clicks")
+    async with world.running():
+        looking = Looking(world)
+        untag(world, "clicks")
+        await asyncio.sleep(150)
+        await looking.look(61)
+
+        async def fail(_service, operation, _request):
+            if operation == "ListStreams":
+                raise Denied("ListStreams", "AccessDeniedException")
+
+        world.port.before = fail
+        await asyncio.sleep(150)
+        await looking.look(61)
+        assert streams_of(world) == ["clicks", "orders"]
+        world.port.before = None
+        await asyncio.sleep(150)
+        await looking.look()
+        assert streams_of(world) == ["orders"]
 
 
 @simulated
