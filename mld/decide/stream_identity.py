@@ -111,8 +111,21 @@ def is_of_earlier_stream(epoch: int, created: object) -> bool:
         Other numbers say nothing: the KCL takes whatever an application writes there.
     """
     created_s = created_at_s(created)
-    epoch_s = epoch / 1000 if epoch >= _LEAST_MILLIS else float(epoch)
-    return created_s is not None and _FIRST_S <= epoch_s <= created_s - 1
+    return created_s is not None and _FIRST_S <= _epoch_s(epoch) <= created_s - 1
+
+
+def is_of_later_stream(epoch: int, known: int) -> bool:
+    """Whether leases with that epoch look like those of a stream created after the one we know.
+
+    Args:
+        epoch: of leases in the table.
+        known: of the stream of the same name that is read.
+    """
+    return _epoch_s(epoch) >= _epoch_s(known) + 1
+
+
+def _epoch_s(epoch: int) -> float:
+    return epoch / 1000 if epoch >= _LEAST_MILLIS else float(epoch)
 
 
 def epoch_of(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.stream_identity import arn_of, is_of_earlier_stream
+from mld.decide.stream_identity import arn_of, is_of_earlier_stream, is_of_later_stream
 from mld.errors import MalformedData, MldError, NotFound
 from mld.model.stream import Stream
 from mld.services.streams.stream_context import plan_of
@@ -31,14 +31,14 @@ class OrphanStreams:
         self,
         parts: TrackerParts,
         loops: ContextLoops,
-        successor: Callable[[Stream], Stream | None],
+        successor: Callable[[Stream], StreamContext | None],
     ) -> None:
         """Know no orphan yet.
 
         Args:
             parts: those of the tracker.
             loops: those of the contexts.
-            successor: the stream of that account and name that is followed, if one is.
+            successor: what is followed of that account and name, if anything is.
         """
         self._parts = parts
         self._loops = loops
@@ -139,6 +139,7 @@ class OrphanStreams:
         """Read an orphan's leases, or know why not.
 
         Raises:
+            ResourceMissing: they belong to a later stream; ours of that name is gone.
             AwsError: the stream could not be asked for.
         """
         try:
@@ -153,7 +154,7 @@ class OrphanStreams:
         if identifier in self._loops:
             return  # it came into the list while this look was under way
         if successor is not None:
-            self._leave_alone(identifier, _earlier(successor))
+            self._leave_alone(identifier, _earlier(successor.stream))
         elif is_of_earlier_stream(stream.epoch or 0, created):
             self._leave_alone(
                 identifier, f"the stream {stream.name} of now was created later, at {created}"
@@ -165,7 +166,11 @@ class OrphanStreams:
         parsed = Stream.parse_identifier(identifier)
         arn = arn_of(str(parsed.account), parsed.name, self._parts.region)
         stream = Stream(parsed.name, arn, parsed.account, parsed.epoch)
-        if self._successor(stream) is not None:
+        successor = self._successor(stream)
+        if successor is not None:
+            if is_of_later_stream(stream.epoch or 0, successor.stream.epoch or 0):
+                # Another worker may have met the new stream before our watch looked.
+                await successor.presence.check()
             return stream, None
         return stream, await self._parts.resolver.created(stream)
 

@@ -227,9 +227,10 @@ class StreamTracker:
         self._orphans.left(context)
         log.info("Stream %s left the list; its leases are read on, no new ones are created", one)
 
-    def _follower(self, stream: Stream) -> Stream | None:
-        """The followed stream of that account and name."""
-        return next((one for one in self.followed() if one.has_name_of(stream)), None)
+    def _follower(self, stream: Stream) -> StreamContext | None:
+        """What is followed of that account and name."""
+        followed = self._followed.values()
+        return next((one for one in followed if one.stream.has_name_of(stream)), None)
 
     # -- streams that are gone -----------------------------------------------------------------
 

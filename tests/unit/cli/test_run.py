@@ -183,6 +183,26 @@ def test_a_complete_stop_is_a_success(daemon, capsys):
     assert "every lease released" in said
 
 
+CLICKS = "arn:aws:kinesis:us-east-1:123456789012:stream/clicks"
+
+
+def test_many_streams_are_found_by_the_worker_itself(daemon, capsys):
+    text = FILE.replace("streamName = orders", f"multiStream = true\nstreams = orders, {CLICKS}")
+    code, started = daemon(ends_with(COMPLETE), text, account=AssertionError("nobody asks STS"))
+    assert code == 0
+    assert started.stream is None
+    assert [one.name for one in started.config.streams.streams] == ["orders", "clicks"]
+    assert f"(orders, {CLICKS}) with executable sh app.py" in capsys.readouterr().err
+
+
+def test_a_stream_of_another_region_than_the_clients_is_refused(daemon, capsys):
+    arn = CLICKS.replace("us-east-1", "eu-west-1")
+    text = FILE.replace("streamName = orders", f"multiStream = true\nstreams = {arn}")
+    code, started = daemon(ends_with(COMPLETE), text.replace("regionName", "#regionName"))
+    assert (code, started.scheduler) == (2, None)
+    assert "is in eu-west-1, but the Kinesis client is in us-east-1" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [

@@ -259,3 +259,28 @@ def test_the_package_that_decodes_is_looked_for(validate, monkeypatch):
     assert "f:8: error: glueSchemaRegistry.mode: decode needs the package fastavro" in out
     assert "pip install 'kcl-mld[schemas]'" in out
     assert validate(GOOD + decode.replace("decode", "pass"))[0] == 0
+
+
+MANY = GOOD.replace("streamName = str", "multiStream = true\nstreams = orders, clicks")
+
+
+def test_the_program_of_each_stream_is_looked_for(validate):
+    Path("orders.sh").write_text("#!/bin/sh\n")
+    Path("orders.sh").chmod(0o755)
+    own = "stream.*.executableName = ./{streamName}.sh {shardId}\n"
+    code, out = validate(MANY + own)
+    assert code == 2
+    assert out.count("error: ") == 1
+    assert "f:8: error: stream.*.executableName: ./clicks.sh" in out
+    code, out = validate(MANY + own.replace("*", "orders"))
+    assert code == 0
+    assert line_of(out, "streams").startswith("orders, clicks")
+
+
+def test_streams_are_compared_with_the_region_of_the_environment(validate, monkeypatch):
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    arn = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
+    text = MANY.replace("orders,", f"{arn},").replace("regionName", "#regionName")
+    code, out = validate(text)
+    assert code == 2
+    assert "streams: " + arn + " is in us-east-1, but the Kinesis client is in eu-west-1" in out

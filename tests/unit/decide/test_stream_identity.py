@@ -11,6 +11,7 @@ from mld.decide.stream_identity import (
     described_stream,
     epoch_of,
     is_of_earlier_stream,
+    is_of_later_stream,
     resolved_stream,
 )
 from mld.errors import ConfigError, MalformedData
@@ -104,3 +105,10 @@ def test_a_creation_time_comes_in_the_form_of_its_client():
 def test_leases_of_an_earlier_stream_are_told_by_their_epoch(epoch, earlier):
     assert is_of_earlier_stream(epoch, CREATED_S) is earlier
     assert not is_of_earlier_stream(epoch, None)
+
+
+def test_leases_of_a_later_stream_are_told_by_their_epoch_in_either_unit():
+    assert is_of_later_stream(SECONDS + 1, SECONDS)
+    assert is_of_later_stream(MILLIS + 1000, SECONDS)
+    assert not is_of_later_stream(MILLIS, SECONDS)
+    assert not is_of_later_stream(SECONDS - 9, MILLIS)

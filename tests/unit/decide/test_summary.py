@@ -29,6 +29,19 @@ def test_a_worker_that_reads_all_its_shards():
     )
 
 
+def test_shards_of_many_streams_are_told_apart():
+    shown = line(
+        ConsumerStatus(
+            lease_key="1:orders:7:shardId-0",
+            stream="orders",
+            shard_id="shardId-0",
+            state="PROCESSING",
+            millis_behind_latest=300,
+        )
+    )
+    assert "greatest lag 0.3 s (orders:shardId-0)" in shown
+
+
 def test_a_standby():
     assert line() == "No shards held; 0 records/s; 0 child restarts"
 

@@ -81,6 +81,14 @@ def test_a_text_line_has_its_context_in_brackets():
     assert TextFormatter().format(record("a"))[19:] == ",930 INFO    mld.x a"
 
 
+def test_a_text_line_names_the_stream_where_there_are_many():
+    with logging_with(stream="orders", stream_identifier="1:orders:7", shard="shardId-0"):
+        line = TextFormatter().format(record("a", shard="shardId-0"))
+    assert line[19:] == ",930 INFO    mld.x [stream=orders shard=shardId-0] a"
+    with logging_with(stream="orders", shard="shardId-0"):
+        assert TextFormatter().format(record("a"))[19:] == ",930 INFO    mld.x a"
+
+
 @pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
 def test_no_line_shows_a_secret(formatter):
     try:

@@ -278,6 +278,35 @@ async def test_a_stream_that_is_created_again_gets_leases_of_its_own(caplog):
 
 
 @simulated
+async def test_leases_of_the_new_stream_tell_that_ours_is_gone(caplog):
+    world = StreamsWorld("orders", "clicks")
+    async with world.running():
+        world.delete("orders")
+        await asyncio.sleep(2)
+        world.create("orders")
+        world.add_row(world.identifier("orders"))
+        await asyncio.sleep(25)
+        assert "are not read yet: stream orders was deleted and created again" in caplog.text
+        (said,) = errors(caplog)
+        assert said.startswith("Given up in 30 s: stream orders was deleted")
+        world.put("orders", "new")
+        await asyncio.sleep(100)
+        assert world.children.data("orders") == ["new"]
+
+
+@simulated
+async def test_an_epoch_of_another_kind_does_not_end_the_stream():
+    world = StreamsWorld("orders")
+    await world.make_table()
+    other = f"{ACCOUNT}:orders:{world.created_s('orders') + 1000}"
+    world.add_row(other)
+    async with world.running() as worker:
+        await asyncio.sleep(100)
+        assert worker.status()["unread"].keys() == {other}
+        assert worker.status()["streams"] == [world.identifier("orders")]
+
+
+@simulated
 async def test_a_recreated_stream_whose_epoch_the_file_names_is_not_read(caplog):
     world = StreamsWorld("orders", "clicks")
     epoch = world.created_s("orders")
@@ -526,6 +555,39 @@ async def test_a_stream_that_comes_into_the_list_is_read_and_one_that_leaves_is_
         await asyncio.sleep(60)
         assert world.children.data("orders") == ["o1", "o2"]
         assert worker.status()["orphans"] == []
+
+
+@simulated
+async def test_an_orphan_with_an_epoch_of_its_own_ends_when_its_name_comes_into_the_list():
+    world = StreamsWorld("orders", "extra")
+    names = Changing(world)
+    orders, extra = names.listed
+    names.listed = (orders,)
+    await world.make_table()
+    world.add_row(f"{ACCOUNT}:extra:1")
+    async with world.running() as worker:
+        assert worker.status()["orphans"] == [f"{ACCOUNT}:extra:1"]
+        names.listed = (orders, extra)
+        names.tracker.wake()
+        await asyncio.sleep(30)
+        assert worker.status()["orphans"] == []
+        assert worker.status()["unread"].keys() == {f"{ACCOUNT}:extra:1"}
+        assert "leaseOwner" not in world.rows()[f"{ACCOUNT}:extra:1:{FIRST}"]
+        assert world.identifier("extra") in worker.status()["streams"]
+
+
+@simulated
+async def test_a_stream_whose_leases_are_seen_as_it_comes_into_the_list_is_no_orphan():
+    world = StreamsWorld("orders", "extra")
+    names = Changing(world)
+    orders, extra = names.listed
+    names.listed = (orders,)
+    async with world.running() as worker:
+        world.add_row(world.identifier("extra"))
+        names.listed = (orders, extra)
+        await asyncio.sleep(60)
+        assert worker.status()["orphans"] == []
+        assert world.identifier("extra") in worker.status()["streams"]
 
 
 @simulated
