@@ -128,6 +128,10 @@ class StreamPresence:
         """
         await self._watch.run()
 
+    def look_soon(self) -> None:
+        """Look soon: something says that the stream may be gone, whatever its shards answer."""
+        self._doubted.wake()
+
     def doubt(self, shard_id: str, sequence_number: str | None) -> None:
         """Look soon: an iterator expired, or the service refused a position.
 

@@ -225,6 +225,8 @@ class StreamTracker:
         context = self._followed.pop(one)
         self._synced.discard(context.identifier)
         self._orphans.left(context)
+        # Perhaps because it was deleted; if it is created again, its shards have the same names.
+        context.presence.look_soon()
         log.info("Stream %s left the list; its leases are read on, no new ones are created", one)
 
     def _follower(self, stream: Stream) -> StreamContext | None:

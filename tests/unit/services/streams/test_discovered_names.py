@@ -269,3 +269,26 @@ async def test_a_worker_that_finds_no_stream_yet_waits_for_one():
         world.put("orders", "o1")
         await asyncio.sleep(100)
         assert world.children.data("orders") == ["o1"]
+
+
+@simulated
+async def test_a_stream_that_leaves_the_list_is_looked_for_at_once():
+    world = StreamsWorld(streamTags="read=yes", streamDiscoveryIntervalMillis="1000")
+    tags = {"Tags": {"read": "yes"}}
+    for name in ("clicks", "orders"):
+        world.create(name)
+        world.kinesis.call("AddTagsToStream", {"StreamName": name, **tags})
+    asked = []
+
+    async def before(_service, operation, request):
+        if operation == "DescribeStreamSummary":
+            asked.append(request["StreamName"])
+
+    async with world.running():
+        await asyncio.sleep(10)
+        world.port.before = before
+        remove = {"StreamName": "clicks", "TagKeys": ["read"]}
+        world.kinesis.call("RemoveTagsFromStream", remove)
+        await asyncio.sleep(9)
+        assert asked.count("clicks") == 1
+        assert "orders" not in asked
