@@ -9,7 +9,10 @@ import socket
 import struct
 import threading
 import zlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import ssl
 
 
 def frame(payload: bytes, **headers: str) -> bytes:
@@ -51,13 +54,15 @@ class EventStreamServer:
         sent: bytes of chunks that the kernel took.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.script: queue.Queue[Any] = queue.Queue()
         self.requests: list[dict[str, Any]] = []
         self.sent = 0
         self.closed_by_client = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        scheme = "http" if tls is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -75,11 +80,13 @@ class EventStreamServer:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            with connection:
-                try:
+            try:
+                if self._tls is not None:
+                    connection = self._tls.wrap_socket(connection, server_side=True)
+                with connection:
                     self._answer(connection)
-                except OSError:
-                    self.closed_by_client.set()
+            except OSError:
+                self.closed_by_client.set()
 
     def _answer(self, connection: socket.socket) -> None:
         with connection.makefile("rb") as reader:
