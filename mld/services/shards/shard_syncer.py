@@ -27,11 +27,16 @@ if TYPE_CHECKING:
     from mld.ports.metrics import Metrics
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.stream_source import StreamSource
+    from mld.services.shards.stream_sync import MayWrite
 
 log = logging.getLogger(__name__)
 
 #: A start with leases in the table waits no longer than this for the list that confirms the stream.
 LOOK_S = 2.0
+#: A row is written no later than this after it was last known that this worker leads and that table
+#: and stream are those of its start: an audit on a slow network, or of a process that was frozen,
+#: takes long enough for both to be replaced.
+CONFIRMED_S = 2.0
 
 _SYNC = "ShardSyncTask"
 _AUDIT = "PeriodicShardSyncManager"
@@ -87,6 +92,7 @@ class ShardSyncer:
         self._metrics = metrics
         self._position = source.position.checkpoint
         self._synced_at: float | None = None
+        self._confirmed_at: float | None = None
         self._is_filling = False
 
     # -- start ---------------------------------------------------------------------------------
@@ -107,7 +113,7 @@ class ShardSyncer:
         await self._presence.learn()
         if self._is_filling or await self._table_is_unused():
             self._is_filling = True
-            outcome = await self._measured(self._sync.fill_empty_table)
+            outcome = await self._measured(self._sync.fill_empty_table, _always)
             self._is_filling = False
             return outcome
         await self._look_at_stream()
@@ -127,16 +133,32 @@ class ShardSyncer:
             self._sync.warn_of_recreation((await self._sync.recent_rows()).leases, shards)
 
     async def sync(self) -> SyncOutcome:
-        """One whole sync by the algorithm that the table asks for.
+        """One whole sync by the algorithm that the table asks for; only the leader writes.
 
         Raises:
             NotFound: the stream does not exist.
             AwsError: a list, read or write failed; rows written before stay.
+            ResourceMissing: the stream or the table is gone.
         """
         is_empty = await self._table_is_empty()
         return await self._measured(
-            self._sync.fill_empty_table if is_empty else self._sync.fill_gaps
+            self._sync.fill_empty_table if is_empty else self._sync.fill_gaps, self._confirm
         )
+
+    async def _confirm(self) -> bool:
+        """Whether this worker leads, in the table and on the stream of its start.
+
+        Raises:
+            ResourceMissing: the stream or the table is gone.
+            AwsError: it is not known.
+        """
+        began_at = self._clock.monotonic()
+        if self._confirmed_at is None or began_at - self._confirmed_at > CONFIRMED_S:
+            if not await self._elector.is_leader():
+                return False
+            await self._presence.check()
+            self._confirmed_at = began_at
+        return True
 
     async def _table_is_unused(self) -> bool:
         """No row of the stream, or all are as a first sync leaves them."""
@@ -148,11 +170,13 @@ class ShardSyncer:
         rows = await self._sync.rows()
         return not rows.leases and not rows.broken
 
-    async def _measured(self, algorithm: Callable[[], Awaitable[SyncOutcome]]) -> SyncOutcome:
+    async def _measured(
+        self, algorithm: Callable[[MayWrite], Awaitable[SyncOutcome]], may_write: MayWrite
+    ) -> SyncOutcome:
         started = self._clock.monotonic()
         success = 0
         try:
-            outcome = await algorithm()
+            outcome = await algorithm(may_write)
             success = 1
         finally:
             self._synced_at = self._clock.monotonic()
@@ -185,12 +209,14 @@ class ShardSyncer:
             AwsError: a read or the sync failed; the next audit tries again.
             ResourceMissing: the stream or the table is gone; its watch ends the worker.
         """
+        started = self._clock.monotonic()
         if not await self._elector.is_leader():
             self._auditor.forget()
             return SyncOutcome(performed=False, why="this worker is not the leader")
-        started = self._clock.monotonic()
         success = 0
         try:
+            await self._presence.check()
+            self._confirmed_at = started
             outcome = await self._audit()
             success = 1
         finally:
@@ -200,7 +226,6 @@ class ShardSyncer:
         return outcome
 
     async def _audit(self) -> SyncOutcome:
-        await self._presence.check()
         reason = await self._auditor.look((await self._sync.recent_rows()).leases)
         is_too_soon = (
             self._synced_at is not None
@@ -216,3 +241,8 @@ class ShardSyncer:
             return SyncOutcome(performed=False, why="the last sync is too recent")
         log.warning("Leases of %s are incomplete: %s", self._stream.name, reason)
         return await self.sync()
+
+
+async def _always() -> bool:
+    """At start everybody writes: the table was just made usable, and nothing was read before."""
+    return True

@@ -23,7 +23,7 @@ from mld.errors import InconsistentShards, MalformedData
 from mld.services.shards.lease_creation import create_lease
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Awaitable, Callable, Collection
 
     from mld.model.config import Config
     from mld.model.lease import Lease
@@ -51,6 +51,10 @@ OUTDATED_S = 60.0
 RECENT_S = 30.0
 
 _OPERATION = "ShardSyncTask"
+
+if TYPE_CHECKING:
+    #: Asked before each row is written; False ends the sync.
+    MayWrite = Callable[[], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +120,11 @@ class StreamSync:
         self._clock = clock
         self._metrics = metrics
 
-    async def fill_empty_table(self) -> SyncOutcome:
+    async def fill_empty_table(self, may_write: MayWrite) -> SyncOutcome:
         """A lease for every shard open at the initial position.
+
+        Args:
+            may_write: asked before each row; rows that were written stay.
 
         Raises:
             NotFound: the stream does not exist.
@@ -133,7 +140,7 @@ class StreamSync:
         others = [lease for lease in (await self.rows()).leases if lease.lease_key not in keys]
         if others:
             return SyncOutcome(performed=False, why="another worker fills the table")
-        created = await self._create(planned)
+        created = await self._create(planned, may_write)
         return SyncOutcome(performed=True, created=created, why="empty table")
 
     async def _complete_list(self) -> tuple[Shard, ...]:
@@ -153,8 +160,11 @@ class StreamSync:
             f"{why}"
         )
 
-    async def fill_gaps(self) -> SyncOutcome:
+    async def fill_gaps(self, may_write: MayWrite) -> SyncOutcome:
         """Restore lost child leases, then create what the initial position asks for.
+
+        Args:
+            may_write: asked before each row; rows that were written stay.
 
         Raises:
             NotFound: the stream does not exist.
@@ -172,7 +182,7 @@ class StreamSync:
             return SyncOutcome(performed=False, why="the list of shards is too old by now")
         self.warn_of_recreation(leases.values(), shards)
         restored = await self._restore(
-            lost_children(self._stream, shards, leases, unexpected=unexpected)
+            lost_children(self._stream, shards, leases, unexpected=unexpected), may_write
         )
         leased = {*leases, *unreadable, *(lease.shard_id for lease in restored)}
         planned = leases_to_create(
@@ -187,14 +197,17 @@ class StreamSync:
                     lease.shard_id,
                     lease.checkpoint,
                 )
-        created = (*(lease.lease_key for lease in restored), *await self._create(planned))
+        created = (
+            *(lease.lease_key for lease in restored),
+            *await self._create(planned, may_write),
+        )
         return SyncOutcome(performed=True, created=created, why="gaps")
 
-    async def _restore(self, lost: Collection[Lease]) -> tuple[Lease, ...]:
+    async def _restore(self, lost: Collection[Lease], may_write: MayWrite) -> tuple[Lease, ...]:
         """Create lost child leases whose loss a consistent read confirms."""
         restored = []
         for lease in lost:
-            if not await self._is_lost(lease):
+            if not await self._is_lost(lease) or not await may_write():
                 continue
             log.error(
                 "Lease %s is missing although its parents are finished: creating it at "
@@ -228,9 +241,12 @@ class StreamSync:
         keys = {key for key, _why in scan.broken} if scan is not None else set()
         return {one.shard_id for one in shards if self._stream.lease_key(one.shard_id) in keys}
 
-    async def _create(self, planned: Collection[Lease]) -> tuple[str, ...]:
+    async def _create(self, planned: Collection[Lease], may_write: MayWrite) -> tuple[str, ...]:
         created = []
         for lease in planned:
+            if not await may_write():
+                log.info("This worker does not lead any more: the rest is left to who does")
+                break
             if await create_lease(
                 self._store, lease, self._clock, self._metrics, operation=_OPERATION
             ):

@@ -9,12 +9,14 @@ from mld.errors import (
     Denied,
     InconsistentShards,
     NotFound,
+    ResourceMissing,
     StreamNotReady,
     Throttled,
     UnknownOutcome,
 )
 from mld.model.sequence import LATEST as LATEST_POSITION, ExtendedSequenceNumber, Sentinel
 from mld.model.stream import Stream
+from mld.services.shards.shard_syncer import CONFIRMED_S
 from tests.fakes.lease_world import lease
 from tests.fakes.shard_world import HALF, ShardWorld, shard_id, simulated
 
@@ -260,12 +262,12 @@ async def test_a_failing_write_stops_the_sync_and_keeps_what_was_written():
 @simulated
 async def test_open_parents_with_children_stop_the_sync_unless_ignored():
     strange = [listed(0, 0, TOP), listed(1, 0, HALF - 1, parent=0)]
-    world = ShardWorld(0)
+    world = ShardWorld(1)
     world.put(lease(9))
     Lists(world, strange)
     with pytest.raises(InconsistentShards, match=shard_id(1)):
         await world.syncer.sync()
-    tolerant = ShardWorld(0, ignore_unexpected_children=True)
+    tolerant = ShardWorld(1, ignore_unexpected_children=True)
     tolerant.put(lease(9))
     Lists(tolerant, strange)
     assert (await tolerant.syncer.sync()).created == (shard_id(0),)
@@ -576,3 +578,68 @@ async def test_an_unknown_outcome_of_a_sync_comes_out():
     world.fail("ListShards", UnknownOutcome("ListShards", "ReadTimeoutError"), 6)
     with pytest.raises(UnknownOutcome):
         await world.syncer.audit()
+
+
+class Replaced:
+    """A leader for so many answers; then its table is another one, or it has a successor."""
+
+    def __init__(self, answers, *, is_gone):
+        self.answers, self.is_gone = answers, is_gone
+
+    async def is_leader(self):
+        self.answers -= 1
+        if self.answers < 0 and self.is_gone:
+            raise ResourceMissing("the lease table was deleted and created again")
+        return self.answers >= 0
+
+
+def scan_slowly(world):
+    scan = world.lease_store.scan
+
+    async def slowly():
+        await asyncio.sleep(CONFIRMED_S + 1)
+        return await scan()
+
+    world.lease_store.scan = slowly
+
+
+@simulated
+async def test_a_table_that_is_replaced_during_a_slow_audit_gets_no_rows():
+    world = ShardWorld(2)
+    world.leader = Replaced(1, is_gone=True)
+    syncer = world.new_syncer()
+    scan_slowly(world)
+    with pytest.raises(ResourceMissing):
+        await syncer.audit()
+    assert world.checkpoints() == {}
+
+
+@simulated
+async def test_who_gets_a_successor_during_a_slow_audit_writes_no_rows():
+    world = ShardWorld(2)
+    world.leader = Replaced(1, is_gone=False)
+    syncer = world.new_syncer()
+    scan_slowly(world)
+    outcome = await syncer.audit()
+    assert outcome.performed
+    assert outcome.created == ()
+    assert world.checkpoints() == {}
+
+
+@simulated
+async def test_a_slow_audit_asks_again_and_goes_on():
+    world = ShardWorld(2)
+    world.leader = Replaced(2, is_gone=False)
+    syncer = world.new_syncer()
+    scan_slowly(world)
+    assert (await syncer.audit()).created == (shard_id(0), shard_id(1))
+
+
+@simulated
+async def test_a_lost_child_is_not_restored_by_who_got_a_successor():
+    world = await resharded(LATEST)
+    world.delete(2)
+    world.leader = Replaced(0, is_gone=False)
+    syncer = world.new_syncer()
+    assert (await syncer.sync()).created == ()
+    assert sorted(world.checkpoints()) == ["0", "1"]
