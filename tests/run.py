@@ -41,8 +41,8 @@ def main():
         return run("pytest", *sys.argv[1:])
     run("coverage", "erase")
     # What shares a server is a group: one server for all of them, and not one a worker.
-    # Servers start and leases expire: a test waits as long as it works, so two more than cores.
-    spread = ("-n", str((os.cpu_count() or 2) + 2), "--dist=loadgroup", "--durations=40")
+    # Servers start and leases expire: tests wait, too, so one more than cores.
+    spread = ("-n", str((os.cpu_count() or 2) + 1), "--dist=loadgroup", "--durations=40")
     env = os.environ | {"PYTHONHASHSEED": "random"}
     rest = ("tests", *(f"--ignore={path}" for path in UNTRACED))
     codes = [

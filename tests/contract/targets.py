@@ -11,6 +11,7 @@ import contextlib
 import json
 import random
 import time
+import weakref
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -87,7 +88,9 @@ class Botocore:
 
     def events(self, **request: Any) -> Generator[dict[str, Any]]:
         self.call("SubscribeToShard", **request)
-        return self._frames(self._raw)
+        frames = self._frames(self._raw)
+        weakref.finalize(frames, self._raw.close)  # nobody may ever ask for the first one
+        return frames
 
     def _keep_raw(self, response_dict: dict[str, Any], **_: Any) -> None:
         """The frames as they come: kinesis-local sends no initial response."""

@@ -691,7 +691,7 @@ def test_consumers_are_listed_and_deregistered(kinesis: Target) -> None:
     assert {consumer["ConsumerARN"] for consumer in listed} == {first, second}
     assert summary(kinesis, stream)["ConsumerCount"] == 2
     kinesis.call("DeregisterStreamConsumer", ConsumerARN=first)
-    for _ in range(50):
+    for _ in range(300):
         listed = kinesis.call("ListStreamConsumers", StreamARN=arn)["Consumers"]
         if len(listed) == 1:
             break
