@@ -13,7 +13,6 @@ _CONFIG = "COVERAGE_PROCESS_CONFIG"
 UNTRACED = frozenset(
     {
         "test_client_libraries.py",
-        "test_conform.py",
         "test_daemon_faults.py",
         "test_daemon_output.py",
         "test_daemon_resources.py",

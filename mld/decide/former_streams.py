@@ -82,7 +82,7 @@ def look(
             waiting = ()
         case FormerStrategy.AUTO_DETECTION:
             waiting = former
-        case FormerStrategy.PROVIDED_LIST:
+        case _:  # PROVIDED_LIST
             waiting = former & set(sight.named)
     after = Pending(
         {one: pending.former.get(one, sight.now) for one in waiting},

@@ -62,5 +62,6 @@ def test_a_stream_must_have_a_name_that_matches_and_all_tags():
     assert not rule.has_tags({"a": "2", "b": ""})
     assert str(rule) == "all streams of names o*, not of names *-test, with tags a=1, b="
     assert str(StreamSelection(tags=(("a", "1"),))) == "all streams with tags a=1"
+    assert str(StreamSelection(names=NamePattern.parse("o*"))) == "all streams of names o*"
     assert StreamSelection().has_name("x")
     assert StreamSelection().has_tags({})
