@@ -81,6 +81,10 @@ def test_junk_says_why(line, reason):
             b'{"action":"processRecords","records":[null,{"data":[1]},{"data":null}]}',
             Foreign(Action.PROCESS_RECORDS),
         ),
+        (
+            b'{"action":"processRecords","records":[{"data":"aGk="}]}',
+            Foreign(Action.PROCESS_RECORDS),
+        ),
         (b'{"action":"processRecords","records":null}', Foreign(Action.PROCESS_RECORDS)),
     ],
 )
