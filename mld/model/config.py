@@ -100,6 +100,8 @@ class LeaseConfig:
         scan_segments: parallel scan segments; 0 = automatic.
         deletion_protection: of a table that we create.
         point_in_time_recovery: switched on at every start.
+        hand_off_timeout_s: so long the child of a lease that a 3.x leader gives to another worker
+            may finish; then the lease is passed on regardless.
         request_timeout_s: of one call on the table; below a third of ``failover_s``.
     """
 
@@ -113,6 +115,7 @@ class LeaseConfig:
     scan_segments: int = 0
     deletion_protection: bool = False
     point_in_time_recovery: bool = False
+    hand_off_timeout_s: float = 30.0
 
     @property
     def renewal_interval_s(self) -> float:

@@ -42,6 +42,7 @@ def leases_of(settings: Settings, application: str) -> LeaseConfig:
         scan_segments=settings.number("leaseTableScanTotalSegments"),
         deletion_protection=settings.flag("leaseTableDeletionProtectionEnabled"),
         point_in_time_recovery=settings.flag("leaseTablePitrEnabled"),
+        hand_off_timeout_s=settings.seconds("gracefulLeaseHandoffTimeoutMillis"),
     )
 
 

@@ -56,6 +56,11 @@ class Lease:
         """Who may renew and checkpoint: during a 3.x hand-off still the old owner."""
         return self.checkpoint_owner or self.lease_owner
 
+    @property
+    def is_handed_over(self) -> bool:
+        """True while a 3.x leader wants the old owner to pass it on to ``lease_owner``."""
+        return self.checkpoint_owner is not None
+
     def key_of(self, shard_id: str) -> str:
         """Lease key of another shard of the same stream."""
         return f"{self.stream_identifier}:{shard_id}" if self.stream_identifier else shard_id

@@ -215,6 +215,8 @@ class Scheduler:
         for key in sorted(held):
             if not self._parts.streams.is_read(held[key].lease):
                 await self._give_up(held[key])
+            elif held[key].lease.is_handed_over:
+                await self._hand_over(held[key])
             elif key not in self._consuming and key not in self._finished:
                 await self._start_consumer(group, held[key])
 
@@ -225,6 +227,15 @@ class Scheduler:
             self._consuming[key].consumer.request_shutdown()
         else:
             await self._parts.coordinator.renewer.release(key, held.token)
+
+    async def _hand_over(self, held: HeldLease) -> None:
+        """A leader gave the lease to another worker: its consumer ends first, if it has one."""
+        key = held.lease.lease_key
+        consuming = self._consuming.get(key)
+        if consuming is None:
+            await self._parts.coordinator.renewer.release(key, held.token)
+        elif consuming.held.token == held.token:
+            consuming.consumer.request_hand_over()
 
     async def _start_consumer(self, group: asyncio.TaskGroup, held: HeldLease) -> None:
         key = held.lease.lease_key

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class ConsumerShutdown:
     """The requests that end one hold of a lease.
 
-    The worker asks for a stop; whoever finds the lease lost says so; the shard itself ends. The
-    strongest of them is the :attr:`reason`, by the ranks of
+    The worker asks for a stop, or a leader for a hand-over to another worker; whoever finds the
+    lease lost says so; the shard itself ends. The strongest of them is the :attr:`reason`, by the ranks of
     :class:`~mld.decide.lifecycle.ShutdownReason`.
     """
 
@@ -31,6 +31,8 @@ class ConsumerShutdown:
         self._on_request = on_request
         self._reason: ShutdownReason | None = None
         self._is_stop_requested = False
+        #: True when the next owner of the lease is named already and waits for it.
+        self.is_handing_over = False
         self._is_leaving = asyncio.Event()
 
     @property
@@ -43,6 +45,11 @@ class ConsumerShutdown:
         self._is_stop_requested = True
         self._is_leaving.set()
         self._request(ShutdownReason.REQUESTED)
+
+    def hand_over(self) -> None:
+        """Another worker is to go on: as :meth:`stop`, but the lease goes before the child does."""
+        self.is_handing_over = True
+        self.stop()
 
     def lease_lost(self) -> None:
         """The lease is not ours any more: finish the batch in hand, tell the child."""
@@ -63,7 +70,7 @@ class ConsumerShutdown:
 
     @property
     def may_leave_shard_end(self) -> bool:
-        """True when the worker stops, so that the next owner may settle the shard's end."""
+        """True when the lease is being given up, so that the next owner may settle the shard's end."""
         return self._is_stop_requested and self._reason is ShutdownReason.SHARD_END
 
     async def pause(self, seconds: float) -> None:

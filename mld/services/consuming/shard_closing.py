@@ -33,10 +33,16 @@ class ShardClosing:
         self.children: tuple[ChildShard, ...] = ()
 
     async def notify_shutdown(self) -> TaskOutcome:
-        """The worker stops: the child may checkpoint a last time."""
+        """The lease is given up: the child may checkpoint a last time.
+
+        A next owner that waits gets the lease with the child's answer, before the child has ended:
+        whoever has answered does nothing more for this shard.
+        """
         await self._context.stop_fetching()
         if (processor := self._context.listener()) is not None:
             await processor.shutdown_requested()
+        if self._context.shutdown.is_handing_over:
+            await self.pass_lease_on()
         return TaskOutcome.DONE
 
     async def hand_back_lease(self) -> TaskOutcome:
@@ -58,12 +64,16 @@ class ShardClosing:
 
     async def _give_up_lease(self) -> None:
         context = self._context
-        renewer, token = context.parts.renewer, context.held.token
+        if context.shutdown.reason is ShutdownReason.REQUESTED:
+            await self.pass_lease_on()
+        else:
+            await context.parts.renewer.drop(context.lease_key, context.held.token)
+
+    async def pass_lease_on(self) -> None:
+        """Let the lease go in the table, to its next owner if there is one; may be called again."""
+        context = self._context
         try:
-            if context.shutdown.reason is ShutdownReason.REQUESTED:
-                await renewer.release(context.lease_key, token)
-            else:
-                await renewer.drop(context.lease_key, token)
+            await context.parts.renewer.release(context.lease_key, context.held.token)
         except AwsError as error:
             log.warning(
                 "%s: cannot release the lease, it will expire: %s", context.lease_key, error

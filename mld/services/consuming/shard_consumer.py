@@ -55,6 +55,7 @@ class ShardConsumer:
         self._clock = parts.runtime.clock
         self._state = ConsumerState.WAITING_ON_PARENT_SHARDS
         self._group: asyncio.TaskGroup | None = None
+        self._hand_over_requested = asyncio.Event()
         self._blocked_by: str | None = None
 
     # -- what others say -----------------------------------------------------------------------
@@ -62,6 +63,13 @@ class ShardConsumer:
     def request_shutdown(self) -> None:
         """The worker stops: finish the batch in hand, tell the child, release the lease."""
         self._context.shutdown.stop()
+
+    def request_hand_over(self) -> None:
+        """A leader gave the lease to another worker: as :meth:`request_shutdown`, in bounded time.
+
+        Said again, it changes nothing.
+        """
+        self._hand_over_requested.set()
 
     def lease_lost(self) -> None:
         """The lease belongs to another worker: finish the batch in hand, tell the child."""
@@ -131,15 +139,34 @@ class ShardConsumer:
         failure: ChildFailed | None = None
         async with asyncio.TaskGroup() as group:
             self._group = group
+            handing_over = group.create_task(self._hand_over())
             try:
                 await self._walk()
             except ChildFailed as error:
                 failure = error
             finally:
+                handing_over.cancel()
                 if context.pipeline is not None:
                     context.pipeline.processor.kill()
                 await context.stop_fetching()
         return failure
+
+    async def _hand_over(self) -> None:
+        """Once it is requested: let the child finish; pass the lease on in time whatever it does.
+
+        Source: LeaseGracefulShutdownHandler (KCL 3.5.1), which looks every 2 s.
+        """
+        await self._hand_over_requested.wait()
+        context = self._context
+        context.shutdown.hand_over()
+        timeout_s = self._parts.config.leases.hand_off_timeout_s
+        await asyncio.sleep(timeout_s)
+        if context.checkpointer.has_ended:
+            return  # there is nothing to go on with
+        text = "%s: its child did not finish in %.0f s, so the lease is handed over without it"
+        log.warning(text, self.shard_id, timeout_s)
+        await self._closing.pass_lease_on()
+        context.shutdown.lease_lost()
 
     async def _walk(self) -> None:
         context = self._context

@@ -81,7 +81,7 @@ class HeldLeases:
         self._lapsed: dict[str, Lease] = {}
         #: Losses so far.
         self.lost = 0
-        #: Woken at every gain and every loss.
+        #: Woken at every gain and every loss, and when a lease is to be handed over.
         self.changed = Wakeup()
         #: Woken when renewals may be due sooner than was thought.
         self.wanted = Wakeup()
@@ -238,6 +238,8 @@ class HeldLeases:
         consumer has been told to stop. The lease is then picked up again like any lapsed one.
         """
         if not self.has_lapsed(holding) and not holding.ended:
+            if lease.is_handed_over and not holding.lease.is_handed_over:
+                self.changed.wake()
             holding.lease = lease
             holding.last_success = requested_at
             holding.valid_until = self._belief(requested_at)

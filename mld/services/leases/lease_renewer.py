@@ -58,7 +58,7 @@ class LeaseRenewer:
         self._rng = rng
         self._held = HeldLeases(config, clock, ids)
         self._rounds = RenewalRounds(store, self._held, config, clock, rng, metrics)
-        #: Woken at every gain and every loss.
+        #: Woken at every gain and every loss, and when a lease is to be handed over.
         self.changed = self._held.changed
         #: Leases that were given up but still name us in the table: nobody else gets them at once.
         self.unreleased = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -111,6 +112,9 @@ class Consumer:
         self.heard.append("stop")
         if self._world.consumers_obey:
             self.end(ShutdownReason.REQUESTED)
+
+    def request_hand_over(self) -> None:
+        self.heard.append("hand over")
 
     def lease_lost(self) -> None:
         self.heard.append("lost")
@@ -702,3 +706,38 @@ async def test_a_failure_while_the_stop_is_on_is_told_too():
     world.made[0].end(ShutdownReason.REQUESTED)
     with pytest.raises(UnservableFleet):
         await task
+
+
+# --- hand-over
+
+
+@simulated
+async def test_a_consumer_is_asked_to_hand_over_and_a_lease_without_one_is_handed_over():
+    world = World()
+    task = await world.working(A)
+    world.renewer.leases[A] = replace(
+        world.renewer.leases[A],
+        lease=replace(world.renewer.leases[A].lease, lease_owner="next", checkpoint_owner="me"),
+    )
+    world.renewer.gain(B, lease_owner="next", checkpoint_owner="me")
+    await asyncio.sleep(0.1)
+    assert world.renewer.released == [B]
+    assert world.keys == [A]
+    assert "hand over" in world.made[0].heard
+    world.scheduler.stop()
+    await task
+
+
+@simulated
+async def test_a_lease_that_was_regained_is_handed_over_when_its_old_consumer_has_ended():
+    world = World()
+    task = await world.working(A)
+    world.renewer.gain(A, lease_owner="next", checkpoint_owner="me")  # under another token
+    await asyncio.sleep(0)
+    assert world.renewer.released == []
+    await asyncio.sleep(0.1)
+    assert world.made[0].heard == ["lost"]
+    assert world.renewer.released == [A]
+    assert len(world.made) == 1
+    world.scheduler.stop()
+    await task

@@ -61,3 +61,15 @@ def test_a_lost_lease_stays_lost(shutdown):
     shutdown.lease_lost()
     shutdown.withdraw_shard_end()
     assert shutdown.reason is ShutdownReason.LEASE_LOST
+
+
+def test_a_hand_over_is_a_stop_for_which_somebody_waits(shutdown, requests):
+    shutdown.stop()
+    assert not shutdown.is_handing_over
+    shutdown.hand_over()
+    assert shutdown.is_handing_over
+    assert requests == [ShutdownReason.REQUESTED] * 2
+    shutdown.shard_ended()
+    assert shutdown.may_leave_shard_end
+    shutdown.withdraw_shard_end()
+    assert shutdown.reason is ShutdownReason.REQUESTED

@@ -697,6 +697,23 @@ def test_during_a_hand_off_renewals_and_checkpoints_go_on_and_the_release_finish
     with_held(test)
 
 
+@pytest.mark.parametrize("write", ["renewal", "checkpoint"])
+def test_whichever_write_meets_a_hand_off_tells_of_it_at_once(write):
+    async def test(world, renewer):
+        await renewer.changed.wait()  # the gain
+        world.change(KEY, leaseOwner="next", checkpointOwner="me")
+        if write == "renewal":
+            await renewer.renew_once()
+        else:
+            await renewer.checkpoint(KEY, only(renewer).token, POSITION)
+        assert await renewer.changed.wait(0)
+        assert only(renewer).lease.is_handed_over
+        await renewer.renew_once()
+        assert not await renewer.changed.wait(0)
+
+    with_held(test)
+
+
 def test_a_refresh_finds_what_a_checkpoint_without_an_answer_has_left():
     async def test(world, renewer):
         token = only(renewer).token
