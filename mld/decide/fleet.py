@@ -13,17 +13,14 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import UnservableFleet
+from mld.model.client_version import CLIENT_VERSION
+from mld.model.entities import MIGRATION_KEY
 from mld.model.lease_item import is_moving
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mld.model.lease import Lease
-
-#: Partition key value of the item, in either table.
-MIGRATION_KEY = "Migration3.0"
-#: Attribute that holds the fleet's version.
-VERSION_ATTRIBUTE = "cv"
 
 _MULTI_STREAM_KEY = re.compile(r"[0-9]+:[^:]+:[0-9]+:[^:]+\Z")
 _WAYS_OUT = (
@@ -59,7 +56,7 @@ def fleet_version(items: Mapping[str, Mapping[str, Any] | None]) -> FleetVersion
     for table, item in items.items():
         if item is None:
             continue
-        stored = item.get(VERSION_ATTRIBUTE, {}).get("S")
+        stored = item.get(CLIENT_VERSION, {}).get("S")
         if stored in ("CLIENT_VERSION_3X", "CLIENT_VERSION_3X_WITH_ROLLBACK"):
             raise UnservableFleet(
                 f"table {table} belongs to a KCL 3.x fleet ({MIGRATION_KEY} says {stored}). "

@@ -29,6 +29,8 @@ class Lease:
         child_shard_ids: bare ids, sorted; known from shard end on.
         hash_range: None in rows of old versions until somebody fills it in.
         checkpoint_owner: 3.x hand-off only: the old owner that may still checkpoint.
+        throughput_kbps: KiB/s that its holder read of late, as 3.x renewals say it; None = never
+            said.
         intent: what a child was about to write (attribute ``kclMldIntent``, ours alone).
     """
 
@@ -44,6 +46,7 @@ class Lease:
     child_shard_ids: tuple[str, ...] = ()
     hash_range: HashRange | None = None
     checkpoint_owner: str | None = None
+    throughput_kbps: float | None = None
     intent: LeaseIntent | BrokenIntent | None = None
 
     @property

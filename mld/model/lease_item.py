@@ -6,33 +6,33 @@ An item that is not a lease (the leader lock, worker metrics, migration state of
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from mld.errors import MalformedData
+from mld.model.attributes import (
+    decimal,
+    decimal_of,
+    integer,
+    integer_of,
+    required,
+    text_of,
+    texts_of,
+)
+from mld.model.entities import ENTITY_TYPE, RESERVED_KEYS, Entity
 from mld.model.intent import INTENT, LeaseIntent, intent_attribute, intent_from
 from mld.model.lease import Lease
 from mld.model.sequence import ExtendedSequenceNumber
 from mld.model.shard import HashRange
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    Item = Mapping[str, Mapping[str, Any]]
+    from mld.model.attributes import Item
 
 #: Partition key of the table.
 LEASE_KEY = "leaseKey"
-#: Value of ``entityType`` of a lease; an absent attribute means the same.
-LEASE_ENTITY = "LEASE"
+#: KiB/s that the shard's holder reads, of 3.x fleets.
+THROUGHPUT = "throughputKBps"
 #: Of a row that ``kcl-mld leases migrate`` has copied and not yet made valid: its ``leaseCounter``,
 #: which the row itself lacks. Without a counter no worker of any version can take or write it.
 MOVING = "kclMldMoving"
-#: Items of 3.x fleets that are known by their key, should their ``entityType`` be missing.
-RESERVED_KEYS = frozenset({"Leader", "Migration3.0", "TableMigration3.5"})
-
-T = TypeVar("T")
-
-_INTEGER = re.compile(r"-?[0-9]+\Z")
 
 
 def is_lease_item(item: Item) -> bool:
@@ -45,8 +45,8 @@ def is_lease_item(item: Item) -> bool:
 
 def is_lease_entity(item: Item) -> bool:
     """True for a lease and for a row that is to become one."""
-    entity = item.get("entityType", {}).get("S", LEASE_ENTITY)
-    return entity == LEASE_ENTITY and item_key(item) not in RESERVED_KEYS
+    entity = item.get(ENTITY_TYPE, {}).get("S", Entity.LEASE)
+    return entity == Entity.LEASE and item_key(item) not in RESERVED_KEYS
 
 
 def is_moving(item: Item) -> bool:
@@ -71,25 +71,26 @@ def lease_from_item(item: Item) -> Lease:
 
     Source: DynamoDBLeaseSerializer.fromDynamoRecord, DynamoDBMultiStreamLeaseSerializer (3.5.1).
     """
-    lease_key = _required(_text(item, LEASE_KEY), LEASE_KEY)
-    stream_identifier = _text(item, "streamName")
+    lease_key = required(text_of(item, LEASE_KEY), LEASE_KEY)
+    stream_identifier = text_of(item, "streamName")
     return Lease(
         lease_key=lease_key,
-        shard_id=_text(item, "shardId") or _bare(lease_key, stream_identifier),
+        shard_id=text_of(item, "shardId") or _bare(lease_key, stream_identifier),
         stream_identifier=stream_identifier,
-        lease_owner=_text(item, "leaseOwner"),
-        lease_counter=_required(_number(item, "leaseCounter"), "leaseCounter"),
+        lease_owner=text_of(item, "leaseOwner"),
+        lease_counter=required(integer_of(item, "leaseCounter"), "leaseCounter"),
         checkpoint=_position(item, "checkpoint", "checkpointSubSequenceNumber"),
-        owner_switches_since_checkpoint=_required(
-            _number(item, "ownerSwitchesSinceCheckpoint"), "ownerSwitchesSinceCheckpoint"
+        owner_switches_since_checkpoint=required(
+            integer_of(item, "ownerSwitchesSinceCheckpoint"), "ownerSwitchesSinceCheckpoint"
         ),
         pending_checkpoint=_position(
             item, "pendingCheckpoint", "pendingCheckpointSubSequenceNumber"
         ),
-        parent_shard_ids=_texts(item, "parentShardId"),
-        child_shard_ids=_texts(item, "childShardIds"),
+        parent_shard_ids=texts_of(item, "parentShardId"),
+        child_shard_ids=texts_of(item, "childShardIds"),
         hash_range=_hash_range(item),
-        checkpoint_owner=_text(item, "checkpointOwner"),
+        checkpoint_owner=text_of(item, "checkpointOwner"),
+        throughput_kbps=decimal_of(item, THROUGHPUT),
         intent=intent_from(item.get(INTENT)),
     )
 
@@ -101,9 +102,9 @@ def lease_to_item(lease: Lease) -> dict[str, dict[str, Any]]:
     """
     item: dict[str, dict[str, Any]] = {
         LEASE_KEY: {"S": lease.lease_key},
-        "leaseCounter": {"N": str(lease.lease_counter)},
-        "ownerSwitchesSinceCheckpoint": {"N": str(lease.owner_switches_since_checkpoint)},
-        "entityType": {"S": LEASE_ENTITY},
+        "leaseCounter": integer(lease.lease_counter),
+        "ownerSwitchesSinceCheckpoint": integer(lease.owner_switches_since_checkpoint),
+        ENTITY_TYPE: {"S": Entity.LEASE.value},
     }
     if lease.lease_owner:
         item["leaseOwner"] = {"S": lease.lease_owner}
@@ -113,6 +114,10 @@ def lease_to_item(lease: Lease) -> dict[str, dict[str, Any]]:
         item["parentShardId"] = {"SS": list(lease.parent_shard_ids)}
     if lease.child_shard_ids:
         item["childShardIds"] = {"SS": list(lease.child_shard_ids)}
+    if lease.checkpoint_owner:
+        item["checkpointOwner"] = {"S": lease.checkpoint_owner}
+    if lease.throughput_kbps is not None:
+        item[THROUGHPUT] = decimal(lease.throughput_kbps)
     if isinstance(lease.intent, LeaseIntent):
         item[INTENT] = intent_attribute(lease.intent)
     return item | hash_range_attributes(lease.hash_range) | stream_attributes(lease)
@@ -150,44 +155,11 @@ def _bare(lease_key: str, stream_identifier: str | None) -> str:
     return lease_key.removeprefix(f"{stream_identifier}:") if stream_identifier else lease_key
 
 
-def _value(item: Item, name: str, kind: str) -> Any:
-    attribute = item.get(name)
-    if attribute is None or "NULL" in attribute:
-        return None
-    if kind not in attribute:
-        raise MalformedData(f"{name} is of type {'/'.join(attribute)}, not {kind}")
-    return attribute[kind]
-
-
-def _text(item: Item, name: str) -> str | None:
-    value = _value(item, name, "S")
-    return None if value is None else str(value)
-
-
-def _number(item: Item, name: str) -> int | None:
-    value = _value(item, name, "N")
-    if value is None:
-        return None
-    if not _INTEGER.match(str(value)):
-        raise MalformedData(f"{name} is {value!r}, not an integer")
-    return int(value)
-
-
-def _texts(item: Item, name: str) -> tuple[str, ...]:
-    return tuple(sorted(str(text) for text in _value(item, name, "SS") or ()))
-
-
 def _position(item: Item, name: str, sub_name: str) -> ExtendedSequenceNumber | None:
-    text = _text(item, name)
-    return None if text is None else ExtendedSequenceNumber(text, _number(item, sub_name) or 0)
+    text = text_of(item, name)
+    return None if text is None else ExtendedSequenceNumber(text, integer_of(item, sub_name) or 0)
 
 
 def _hash_range(item: Item) -> HashRange | None:
-    start, end = _text(item, "startingHashKey"), _text(item, "endingHashKey")
+    start, end = text_of(item, "startingHashKey"), text_of(item, "endingHashKey")
     return None if start is None or end is None else HashRange.parse(start, end)
-
-
-def _required(value: T | None, name: str) -> T:
-    if value is None:
-        raise MalformedData(f"{name} is missing")
-    return value

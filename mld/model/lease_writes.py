@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from mld.model.attributes import decimal, integer, rounded
 from mld.model.intent import INTENT, intent_attribute
 from mld.model.lease_item import (
     LEASE_KEY,
+    THROUGHPUT,
     checkpoint_attributes,
     hash_range_attributes,
     stream_attributes,
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     from mld.model.lease import Lease
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.shard import HashRange
+
+
+#: More than any shard gives in KiB/s, less than what DynamoDB refuses to store.
+_MOST_KBPS = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +48,21 @@ class LeaseWrite:
     request: Mapping[str, Any] = field(repr=False)
 
 
-def renewal(lease: Lease) -> LeaseWrite:
+def renewal(lease: Lease, throughput_kbps: float | None = None) -> LeaseWrite:
     """The heartbeat.
+
+    Args:
+        lease: the row as its holder last wrote it.
+        throughput_kbps: what the holder read of late, stored with at most six decimals; None, or
+            what can't be true = say nothing, a heartbeat must not fail for it.
 
     Source: DynamoDBLeaseRefresher.renewLease (3.5.1).
     """
     after = replace(lease, lease_counter=lease.lease_counter + 1)
-    return _own_write(lease, after, {}, ())
+    if throughput_kbps is None or not 0 <= throughput_kbps < _MOST_KBPS:
+        return _own_write(lease, after, {}, ())
+    after = replace(after, throughput_kbps=rounded(throughput_kbps))
+    return _own_write(lease, after, {THROUGHPUT: decimal(throughput_kbps)}, ())
 
 
 def taking(lease: Lease, worker_id: str) -> LeaseWrite:
@@ -66,13 +80,13 @@ def taking(lease: Lease, worker_id: str) -> LeaseWrite:
         checkpoint_owner=None,
         owner_switches_since_checkpoint=lease.owner_switches_since_checkpoint + switches,
     )
-    values = {":n": _number(lease.lease_counter), ":next": _number(after.lease_counter)}
+    values = {":n": integer(lease.lease_counter), ":next": integer(after.lease_counter)}
     values[":me"] = {"S": worker_id}
     condition = "leaseCounter = :n AND " + _owner_condition(lease, values)
     update = "SET leaseOwner = :me, leaseCounter = :next REMOVE checkpointOwner"
     if switches:
         update += " ADD ownerSwitchesSinceCheckpoint :one"
-        values[":one"] = _number(1)
+        values[":one"] = integer(1)
     return LeaseWrite(lease, after, _update(lease.lease_key, update, condition, values))
 
 
@@ -98,7 +112,7 @@ def checkpointing(
     )
     attributes: dict[str, dict[str, Any]] = {
         **checkpoint_attributes(position),
-        "ownerSwitchesSinceCheckpoint": _number(0),
+        "ownerSwitchesSinceCheckpoint": integer(0),
         **hash_range_attributes(lease.hash_range),
         **stream_attributes(lease),
     }
@@ -168,7 +182,7 @@ def _own_write(
     lease: Lease, after: Lease, attributes: dict[str, dict[str, Any]], removed: tuple[str, ...]
 ) -> LeaseWrite:
     """A write by the holder: SET attributes and the next counter, REMOVE the others."""
-    values = {":n": _number(lease.lease_counter), ":next": _number(after.lease_counter)}
+    values = {":n": integer(lease.lease_counter), ":next": integer(after.lease_counter)}
     condition = "leaseCounter = :n AND " + _owner_condition(lease, values)
     if lease.checkpoint_owner is None:
         condition += " AND attribute_not_exists(checkpointOwner)"
@@ -212,7 +226,3 @@ def _update(
         "ExpressionAttributeValues": values,
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
-
-
-def _number(value: int) -> dict[str, str]:
-    return {"N": str(value)}

@@ -14,13 +14,13 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.fleet import (
-    MIGRATION_KEY,
     FleetVersion,
     check_not_moving,
     check_stream_mode,
     fleet_version,
 )
 from mld.errors import AwsError, Denied, NotFound
+from mld.model.entities import MIGRATION_KEY
 from mld.model.lease_item import LEASE_KEY
 
 if TYPE_CHECKING:

@@ -86,6 +86,7 @@ def test_a_full_item_is_read():
         child_shard_ids=("shardId-2", "shardId-3"),
         hash_range=HashRange(0, 99),
         checkpoint_owner="w0",
+        throughput_kbps=1e-06,
     )
 
 

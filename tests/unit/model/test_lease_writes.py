@@ -45,6 +45,7 @@ def apply(world, request):
     [
         (MINE, renewal),
         (HANDED_OVER, renewal),
+        (MINE, lambda row: renewal(row, 12.3456789)),
         (MINE, lambda row: checkpointing(row, ExtendedSequenceNumber("5", 1))),
         (MINE, lambda row: checkpointing(row, SHARD_END, ("shardId-2", "shardId-1"))),
         (HANDED_OVER, lambda row: checkpointing(row, ExtendedSequenceNumber("5"))),
@@ -188,3 +189,15 @@ def test_metadata_updates_leave_the_counter_alone(world):
 def test_metadata_updates_bring_no_deleted_row_back(world, request_):
     with pytest.raises(ConditionFailed):
         apply(world, request_)
+
+
+@pytest.mark.parametrize("throughput_kbps", [None, float("nan"), float("inf"), -1.0, 1e30])
+def test_a_heartbeat_says_no_throughput_that_cannot_be_true(throughput_kbps):
+    assert renewal(MINE, throughput_kbps) == renewal(MINE)
+    assert "throughput" not in str(renewal(MINE, throughput_kbps).request)
+
+
+def test_a_heartbeat_says_its_throughput_with_six_decimals():
+    write = renewal(MINE, 12.3456789)
+    assert write.request["ExpressionAttributeValues"][":throughputKBps"] == {"N": "12.345679"}
+    assert write.after.throughput_kbps == 12.345679

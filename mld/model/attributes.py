@@ -1,0 +1,98 @@
+"""Attributes of DynamoDB items: read with their type, written as text."""
+
+from __future__ import annotations
+
+import re
+from decimal import ROUND_HALF_UP, Decimal
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from mld.errors import MalformedData
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: An item, or the content of an ``M``, in DynamoDB JSON.
+Item: TypeAlias = "Mapping[str, Mapping[str, Any]]"
+
+T = TypeVar("T")
+
+_INTEGER = re.compile(r"-?[0-9]+\Z")
+_MILLIONTH = Decimal("0.000001")
+
+
+def value_of(item: Item, name: str, kind: str) -> Any:
+    """The content of an attribute of type ``kind``, None when it is absent or NULL.
+
+    Raises:
+        MalformedData: it is of another type.
+    """
+    attribute = item.get(name)
+    if attribute is None or "NULL" in attribute:
+        return None
+    if kind not in attribute:
+        raise MalformedData(f"{name} is of type {'/'.join(attribute)}, not {kind}")
+    return attribute[kind]
+
+
+def text_of(item: Item, name: str) -> str | None:
+    """A text (``S``); raises as :func:`value_of`."""
+    value = value_of(item, name, "S")
+    return None if value is None else str(value)
+
+
+def integer_of(item: Item, name: str) -> int | None:
+    """A number (``N``) that Java reads as a Long.
+
+    Raises:
+        MalformedData: another type, or a number like ``1.0``.
+    """
+    value = value_of(item, name, "N")
+    if value is None:
+        return None
+    if not _INTEGER.match(str(value)):
+        raise MalformedData(f"{name} is {value!r}, not an integer")
+    return int(value)
+
+
+def decimal_of(item: Item, name: str) -> float | None:
+    """A number (``N``) that Java reads as a Double; raises as :func:`integer_of`."""
+    value = value_of(item, name, "N")
+    try:
+        return None if value is None else float(value)
+    except ValueError:
+        raise MalformedData(f"{name} is {value!r}, not a number") from None
+
+
+def texts_of(item: Item, name: str) -> tuple[str, ...]:
+    """A set of texts (``SS``), sorted; raises as :func:`value_of`."""
+    return tuple(sorted(str(text) for text in value_of(item, name, "SS") or ()))
+
+
+def required(value: T | None, name: str) -> T:
+    """The value of a mandatory attribute.
+
+    Raises:
+        MalformedData: it is absent.
+    """
+    if value is None:
+        raise MalformedData(f"{name} is missing")
+    return value
+
+
+def integer(value: int) -> dict[str, str]:
+    """An ``N`` that Java's Long accepts."""
+    return {"N": str(value)}
+
+
+def rounded(value: float) -> float:
+    """A finite number with at most six decimals, rounded half up as Java's BigDecimal."""
+    return float(Decimal(repr(value)).quantize(_MILLIONTH, ROUND_HALF_UP))
+
+
+def decimal(value: float) -> dict[str, str]:
+    """An ``N`` with at most six decimals.
+
+    Java sends ``1.0E-6``; DynamoDB gives either spelling back as ``0.000001``.
+    """
+    text = f"{Decimal(repr(value)).quantize(_MILLIONTH, ROUND_HALF_UP):f}"
+    return {"N": text.rstrip("0").rstrip(".")}
