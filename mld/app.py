@@ -311,7 +311,7 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
         runtime=runtime,
         streams=registry,
         renewer=renewer,
-        shard_end=ShardEnd(store, clock, rng, metrics),
+        shard_end=ShardEnd(store, clock, rng, metrics, has_room=renewer.has_room),
         cleanup=cleanup,
         launcher=ports.children,
         pid=ports.pid,

@@ -113,6 +113,25 @@ class HoleTracker:
         return HoleTracker(hole, self.count + 1 if hole == self.hole else 1)
 
 
+#: Everybody waits for the leader twice as long as the leader waits for a hole to close by itself.
+PATIENCE = 2
+
+
+def is_overdue(count: int, confidence: int) -> bool:
+    """Whether a worker that does not lead mends a hole itself.
+
+    A leader mends what it saw ``confidence`` times. That nobody did may have many reasons: elections
+    that name one another while leases go round, a leader that cannot list shards, a Java leader,
+    which never restores a lost child. Each worker tries once in so many looks, lest a hole that
+    cannot be mended costs a large fleet a list of shards per worker and look.
+
+    Args:
+        count: looks in a row at which this worker saw the same hole; 1 or more.
+        confidence: looks that a leader wants.
+    """
+    return count % (PATIENCE * confidence) == 0
+
+
 def signs_of_recreation(leases: Iterable[Lease], shards: Iterable[Shard]) -> tuple[str, ...]:
     """Sentences about leases that belong to an earlier stream of the same name; usually none.
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from mld.model.lease import Lease
     from mld.model.shard import ChildShard
 
-#: One in this many attempts gives the lease to another worker when a merge parent is missing.
+#: One in this many attempts of a worker that may hold no more leases gives this one up when a merge
+#: parent is missing.
 GIVE_UP_ONE_IN = 30
 
 
@@ -24,7 +25,7 @@ class MergeVerdict(Enum):
 
     GO_ON = "create the child"
     WAIT = "keep the lease, wait, repeat"
-    GIVE_UP = "drop the lease so that another worker tries"
+    GIVE_UP = "drop the lease, to have room for the one that is waited for"
 
 
 def merge_parents(children: Sequence[ChildShard]) -> tuple[str, ...] | None:
@@ -36,15 +37,30 @@ def merge_parents(children: Sequence[ChildShard]) -> tuple[str, ...] | None:
     return children[0].parent_shard_ids if len(children) == 1 else None
 
 
-def judge_merge(rng: random.Random, *, has_first: bool, has_second: bool) -> MergeVerdict:
+def judge_merge(
+    rng: random.Random, *, has_first: bool, has_second: bool, has_room: bool
+) -> MergeVerdict:
     """May the merge's child be created, given which of its two parents have rows?
 
     With both rows the child is created by whichever parent ends first; with neither nothing is left
     to wait for. Exactly one row means that the other is about to be created (or was lost): creating
     the child now could let it start before that parent was read.
+
+    Java gives up one in thirty times. Whoever takes the lease then finds the same rows: its child
+    gets records again, and where leases go round among workers, so does the leadership that would
+    bring a lost row back. It helps only a fleet whose workers are full: they hold leases that wait
+    for one that nobody can take.
+
+    Args:
+        rng: chooses when to give up.
+        has_first: the first parent has a row.
+        has_second: the second parent has a row.
+        has_room: this worker may hold more leases.
     """
     if has_first == has_second:
         return MergeVerdict.GO_ON
+    if has_room:
+        return MergeVerdict.WAIT
     return MergeVerdict.GIVE_UP if rng.randrange(GIVE_UP_ONE_IN) == 0 else MergeVerdict.WAIT
 
 

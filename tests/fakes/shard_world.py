@@ -59,6 +59,9 @@ class Leader:
     async def is_leader(self) -> bool:
         return self.leads
 
+    async def check_table(self) -> None:
+        pass
+
 
 class ShardWorld(World):
     """``World`` with a stream ``s`` beside the table."""
@@ -135,8 +138,14 @@ class ShardWorld(World):
             on_abandoned=self.cleanup.enqueue,
         )
 
-    def shard_end(self, seed: int = 0) -> ShardEnd:
-        return ShardEnd(self.lease_store, self.clock, random.Random(seed), self.metrics)
+    def shard_end(self, *, has_room: bool = True) -> ShardEnd:
+        return ShardEnd(
+            self.lease_store,
+            self.clock,
+            random.Random(0),
+            self.metrics,
+            has_room=lambda: has_room,
+        )
 
     async def _before(self, _service: str, operation: str, request: Any) -> None:
         self.calls.append((operation, dict(request)))

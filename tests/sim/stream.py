@@ -218,12 +218,13 @@ class SimStream:
         try:
             if len(shards) > 1 and self._rng.random() < 0.5:
                 left = self._rng.randrange(len(shards) - 1)
-                return self._merge(shards[left].shard_id, shards[left + 1].shard_id)
+                return self.merge(shards[left].shard_id, shards[left + 1].shard_id)
             return self._split(self._rng.choice(shards))
         except KinesisFault as fault:
             return f"reshard refused: {fault.code}"
 
-    def _merge(self, one: str, other: str) -> str:
+    def merge(self, one: str, other: str) -> str:
+        """Merge two neighbors; what was done, in words."""
         self.model.call(
             "MergeShards",
             {"StreamName": self.name, "ShardToMerge": one, "AdjacentShardToMerge": other},

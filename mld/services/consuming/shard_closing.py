@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: A shard that cannot be finished says why when that changes, and as often as this.
+REPEAT_S = 60.0
+
 
 class ShardClosing:
     """Ends one context."""
@@ -31,6 +34,7 @@ class ShardClosing:
         self._context = context
         #: Of a shard that has ended, as its last answer named them.
         self.children: tuple[ChildShard, ...] = ()
+        self._told = ("", 0.0)
 
     async def notify_shutdown(self) -> TaskOutcome:
         """The lease is given up: the child may checkpoint a last time.
@@ -108,8 +112,11 @@ class ShardClosing:
     async def _repeat_end(self, error: Exception) -> TaskOutcome:
         """Wait, unless the worker stops: then the next owner reads the end again."""
         context = self._context
-        context.last_error = str(error)
-        log.warning("%s: cannot finish the shard yet, trying again: %s", context.shard_id, error)
+        context.last_error = why = str(error)
+        now, (told, told_at) = context.parts.runtime.clock.monotonic(), self._told
+        if why != told or now - told_at >= REPEAT_S:
+            self._told = (why, now)
+            log.warning("%s: cannot finish the shard yet, trying again: %s", context.shard_id, why)
         if context.shutdown.may_leave_shard_end:
             context.shutdown.withdraw_shard_end()
             await self.notify_shutdown()

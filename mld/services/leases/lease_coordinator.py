@@ -122,8 +122,17 @@ class LeaseCoordinator:
         """
         if not await self.elector.is_leader():
             return False
-        await self.table_watch.check()
+        await self.check_table()
         return True
+
+    async def check_table(self) -> None:
+        """Return if the table is the one of the start.
+
+        Raises:
+            ResourceMissing: it is not: nothing may be created in it.
+            AwsError: it is not known whether it is.
+        """
+        await self.table_watch.check()
 
     async def run(self) -> None:
         """Renew and get leases until cancelled."""

@@ -69,6 +69,10 @@ class LeaseRenewer:
         """Leases that are believed to be ours right now, sorted by key."""
         return self._held.believed()
 
+    def has_room(self) -> bool:
+        """Whether ``maxLeasesForWorker`` allows this worker more leases than it holds."""
+        return len(self.held()) < self._config.max_leases_for_worker
+
     def get(self, lease_key: str) -> HeldLease | None:
         """One lease that is believed to be ours right now, or None."""
         holding = self._held.find(lease_key)

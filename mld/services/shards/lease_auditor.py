@@ -15,6 +15,7 @@ from mld.decide.audit import (
     active,
     fill_hash_ranges,
     first_hole,
+    is_overdue,
 )
 from mld.errors import AwsError
 
@@ -32,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class LeaseAuditor:
-    """Remembers what earlier looks saw; used by the leader only."""
+    """Remembers what earlier looks saw, as the leader or as one who waits for the leader."""
 
     def __init__(
         self,
@@ -59,9 +60,26 @@ class LeaseAuditor:
         """True when the last look found keys that no active lease covers."""
         return self._tracker.count > 0
 
-    def forget(self) -> None:
-        """Start from zero; for a worker that does not lead (any more)."""
-        self._tracker, self._standstills = HoleTracker(), {}
+    def watch(self, leases: tuple[Lease, ...]) -> str | None:
+        """Why a worker that does not lead has to sync, or None; asks nobody.
+
+        A hole counts on for the day on which this worker leads. A stream without any lease is left
+        to the leader: they may have been deleted on purpose, as those of a former stream.
+
+        Args:
+            leases: all rows of the stream, () where no recent ones are known.
+        """
+        self._standstills = {}
+        checked = active(leases)
+        spans = [lease.hash_range for lease in checked if lease.hash_range is not None]
+        if not leases or len(spans) < len(checked):
+            self._tracker = HoleTracker()
+            return None
+        hole = first_hole(spans)
+        self._tracker = self._tracker.see(hole)
+        if hole is None or not is_overdue(self._tracker.count, self._config.audit_confidence):
+            return None
+        return f"{hole}, seen {self._tracker.count} times and not mended by the leader"
 
     async def look(self, leases: tuple[Lease, ...]) -> str | None:
         """Why a sync is needed now, or None.

@@ -23,7 +23,7 @@ from mld.services.shards.lease_creation import create_lease
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from mld.model.lease import Lease
     from mld.model.shard import ChildShard
@@ -40,10 +40,25 @@ class ShardEnd:
     """Family matters of leases, used by the consumers of both generations."""
 
     def __init__(
-        self, store: LeaseStore, clock: Clock, rng: random.Random, metrics: Metrics
+        self,
+        store: LeaseStore,
+        clock: Clock,
+        rng: random.Random,
+        metrics: Metrics,
+        *,
+        has_room: Callable[[], bool],
     ) -> None:
-        """Work on the leases of a store."""
+        """Work on the leases of a store.
+
+        Args:
+            store: the lease table.
+            clock: measures writes.
+            rng: chooses when a lease is given up.
+            metrics: gets Java's data of ``ShutdownTask``.
+            has_room: whether this worker may hold more leases than it does.
+        """
         self._store = store
+        self._has_room = has_room
         self._clock = clock
         self._rng = rng
         self._metrics = metrics
@@ -112,7 +127,9 @@ class ShardEnd:
             # is not needed: a parent whose lost row was restored must be able to end again.
             return
         has_first, has_second = [await self._has_row(lease.key_of(parent)) for parent in parents]
-        verdict = judge_merge(self._rng, has_first=has_first, has_second=has_second)
+        verdict = judge_merge(
+            self._rng, has_first=has_first, has_second=has_second, has_room=self._has_room()
+        )
         if verdict is MergeVerdict.GO_ON:
             return
         missing = parents[1] if has_first else parents[0]

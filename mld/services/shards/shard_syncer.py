@@ -3,7 +3,8 @@
 Source: ShardSyncTask.java, PeriodicShardSyncManager.java (KCL 3.5.1).
 Different on purpose: an empty table is filled at once (Java waits 1-30 s and idles a minute
 afterwards), a stream that does not exist is an error at every start, the leader restores lost child
-leases, and says when a stream was deleted and created again.
+leases, and says when a stream was deleted and created again. A hole that no leader mends is mended
+by any worker: elections may name one another for ever.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from mld.decide.shardsync import is_unused
 from mld.errors import AwsError, MalformedData, MldError, NotFound
 from mld.ports.metrics import Level, Unit
 from mld.services.shards.lease_auditor import LeaseAuditor
-from mld.services.shards.stream_sync import StreamSync, SyncOutcome
+from mld.services.shards.stream_sync import OUTDATED_S, StreamSync, SyncOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -54,9 +55,18 @@ class Leadership(Protocol):
         """
         ...
 
+    async def check_table(self) -> None:
+        """Return if the lease table is the one of the start.
+
+        Raises:
+            ResourceMissing: it is not.
+            AwsError: nothing is known.
+        """
+        ...
+
 
 class ShardSyncer:
-    """First sync of a stream, and the leader's audit afterwards."""
+    """First sync of a stream, and its audit afterwards: by the leader, or in its stead."""
 
     def __init__(
         self,
@@ -74,7 +84,7 @@ class ShardSyncer:
         Args:
             store: the lease table.
             source: the stream; a new one under its name gets no leases among the old ones.
-            elector: only the leader audits.
+            elector: only the leader mends what is missing, as long as it does.
             config: sections ``shards`` and ``leases``.
             clock: for ages and durations.
             metrics: gets Java's data of ``ShardSyncTask`` and ``PeriodicShardSyncManager``.
@@ -190,7 +200,7 @@ class ShardSyncer:
     # -- audit -----------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Audit for ever, on the leader."""
+        """Audit for ever."""
         await asyncio.sleep(self._config.audit_initial_delay_s)
         while True:
             try:
@@ -203,7 +213,7 @@ class ShardSyncer:
             await asyncio.sleep(self._config.audit_interval_s)
 
     async def audit(self) -> SyncOutcome:
-        """One look at the stream's leases by the leader, and a sync where they need one.
+        """One look at the stream's leases, and a sync where they need one.
 
         Raises:
             AwsError: a read or the sync failed; the next audit tries again.
@@ -211,8 +221,7 @@ class ShardSyncer:
         """
         started = self._clock.monotonic()
         if not await self._elector.is_leader():
-            self._auditor.forget()
-            return SyncOutcome(performed=False, why="this worker is not the leader")
+            return await self._stand_in()
         success = 0
         try:
             await self._presence.check()
@@ -241,6 +250,37 @@ class ShardSyncer:
             return SyncOutcome(performed=False, why="the last sync is too recent")
         log.warning("Leases of %s are incomplete: %s", self._stream.name, reason)
         return await self.sync()
+
+    # -- without leading -------------------------------------------------------------------------
+
+    async def _stand_in(self) -> SyncOutcome:
+        """Look at rows that were read anyway, and mend a hole that is there for far too long.
+
+        Two workers may do so at once: a row is only created where there is none, and so soon after
+        the table was read that nobody can have created, finished and cleaned up that row since.
+        """
+        rows = self._sync.known_rows(self._config.audit_interval_s)
+        reason = self._auditor.watch(rows.leases)
+        if reason is None:
+            return SyncOutcome(performed=False, why="this worker is not the leader")
+        log.warning("Leases of %s are incomplete: %s", self._stream.name, reason)
+        until = self._clock.monotonic() + OUTDATED_S
+        confirmed_at: float | None = None
+
+        async def may_write() -> bool:
+            nonlocal confirmed_at
+            now = self._clock.monotonic()
+            if now > until:
+                return False
+            if confirmed_at is None or now - confirmed_at > CONFIRMED_S:
+                await self._elector.check_table()
+                await self._presence.check()
+                confirmed_at = now
+            return True
+
+        if await self._table_is_empty():
+            return SyncOutcome(performed=False, why="the leases were deleted meanwhile")
+        return await self._measured(self._sync.fill_gaps, may_write)
 
 
 async def _always() -> bool:

@@ -280,6 +280,13 @@ class StreamSync:
             return await self.rows()
         return rows_of(self._stream, scan)
 
+    def known_rows(self, max_age_s: float) -> StreamRows:
+        """Rows of this stream in the last scan that anybody made; none if that is older."""
+        scan = self._store.last_scan
+        if scan is None or self._clock.monotonic() - scan.started_at > max_age_s:
+            return StreamRows((), ())
+        return rows_of(self._stream, scan)
+
     def warn_of_recreation(self, leases: Collection[Lease], shards: Collection[Shard]) -> None:
         """Say so when leases belong to an earlier stream of the same name."""
         signs = signs_of_recreation(leases, shards)

@@ -10,6 +10,7 @@ from mld.decide.audit import (
     active,
     fill_hash_ranges,
     first_hole,
+    is_overdue,
     signs_of_recreation,
 )
 from mld.model.lease import Lease
@@ -126,3 +127,9 @@ def test_a_finished_lease_is_abandoned_without_owner_or_when_its_counter_stands_
     moved = lease(0, SHARD_END, lease_owner="w", lease_counter=5)
     found, seen = abandoned([moved], seen, now=31.0, after_s=20.0)
     assert (found, seen) == ((), {"shardId-0": Standstill(5, 31.0)})
+
+
+@pytest.mark.parametrize(("confidence", "looks"), [(1, [2, 4, 6, 8]), (3, [6, 12]), (7, [14])])
+def test_a_worker_that_does_not_lead_mends_at_every_other_time_of_the_leader(confidence, looks):
+    last = looks[-1] + 1
+    assert [count for count in range(1, last) if is_overdue(count, confidence)] == looks

@@ -27,21 +27,34 @@ def test_only_a_single_child_is_a_merge():
     assert merge_parents([child("c", "a"), child("d", "a")]) is None
 
 
+@pytest.mark.parametrize("has_room", [True, False])
 @pytest.mark.parametrize("has_rows", [True, False])
-def test_both_rows_or_none_let_a_merge_go_on(has_rows):
+def test_both_rows_or_none_let_a_merge_go_on(has_rows, has_room):
     for seed in range(100):
-        verdict = judge_merge(random.Random(seed), has_first=has_rows, has_second=has_rows)
+        rng = random.Random(seed)
+        verdict = judge_merge(rng, has_first=has_rows, has_second=has_rows, has_room=has_room)
         assert verdict is MergeVerdict.GO_ON
 
 
 @pytest.mark.parametrize("has_first", [True, False])
-def test_one_row_waits_and_gives_up_once_in_thirty(has_first):
+def test_with_one_row_a_full_worker_waits_and_gives_up_once_in_thirty(has_first):
     rng = random.Random(3)
     verdicts = [
-        judge_merge(rng, has_first=has_first, has_second=not has_first) for _ in range(30_000)
+        judge_merge(rng, has_first=has_first, has_second=not has_first, has_room=False)
+        for _ in range(30_000)
     ]
     assert 850 < verdicts.count(MergeVerdict.GIVE_UP) < 1150
     assert MergeVerdict.GO_ON not in verdicts
+
+
+@pytest.mark.parametrize("has_first", [True, False])
+def test_with_one_row_a_worker_that_has_room_only_waits(has_first):
+    rng = random.Random(3)
+    verdicts = {
+        judge_merge(rng, has_first=has_first, has_second=not has_first, has_room=True)
+        for _ in range(1000)
+    }
+    assert verdicts == {MergeVerdict.WAIT}
 
 
 def test_a_child_must_name_a_parent():

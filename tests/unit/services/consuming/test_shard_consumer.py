@@ -12,6 +12,7 @@ import pytest
 
 from mld.decide.lifecycle import ShutdownReason
 from mld.errors import (
+    BlockedOnParent,
     ChildFailed,
     ChildTimedOut,
     InvalidShardEnd,
@@ -1019,6 +1020,29 @@ def test_an_end_that_cannot_be_written_yet_is_repeated():
         assert "refused" in consumer.status().last_error
 
     in_world(test)
+
+
+def test_a_shard_that_cannot_be_finished_says_so_once_a_minute(caplog):
+    async def test(world):
+        split(world)
+        await asyncio.sleep(60)
+        consumer = world.consumer(await world.hold())
+        real = world.parts.shard_end.create_child_leases
+        until = world.clock.monotonic() + 150
+
+        async def fails(lease, children):
+            if world.clock.monotonic() < until:
+                raise BlockedOnParent(FIRST, "another", "it has no lease yet")
+            if world.clock.monotonic() < until + 5:
+                raise Unreachable("PutItem", "refused")
+            await real(lease, children)
+
+        world.parts.shard_end.create_child_leases = fails
+        assert await consumer.run() is ShutdownReason.SHARD_END
+
+    in_world(test)
+    told = [one.getMessage() for one in caplog.records if "cannot finish" in one.getMessage()]
+    assert ["refused" in text for text in told] == [False] * 3 + [True]
 
 
 def test_a_lease_that_cannot_be_released_is_left_to_expire(caplog):

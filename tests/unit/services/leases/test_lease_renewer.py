@@ -1,6 +1,7 @@
 """Holding, renewing, checkpointing and losing leases, in virtual time."""
 
 import asyncio
+import dataclasses
 from contextlib import asynccontextmanager
 
 import pytest
@@ -66,6 +67,15 @@ def test_a_lease_is_believed_from_the_start_of_the_request_and_not_its_answer():
         assert only(renewer).valid_until == pytest.approx(started_at + BELIEF_S, abs=1e-3)
 
     with_held(test)
+
+
+@pytest.mark.parametrize(("most", "has_room"), [(2**31 - 1, True), (3, True), (2, False)])
+def test_a_worker_has_room_below_its_greatest_number_of_leases(most, has_room):
+    async def test(_world, renewer):
+        renewer._config = dataclasses.replace(renewer._config, max_leases_for_worker=most)
+        assert renewer.has_room() is has_room
+
+    with_held(test, count=2)
 
 
 def test_without_renewal_belief_ends_before_the_failover_time():

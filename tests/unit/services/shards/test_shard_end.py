@@ -11,8 +11,6 @@ from tests.fakes.shard_world import HALF, ShardWorld, position, shard_id, simula
 LOWER = ChildShard(shard_id(1), (shard_id(0),), HashRange(0, HALF - 1))
 UPPER = ChildShard(shard_id(2), (shard_id(0),), HashRange(HALF, MAX_HASH_KEY))
 MERGED = ChildShard(shard_id(2), (shard_id(0), shard_id(1)), HashRange(0, MAX_HASH_KEY))
-#: A seed of random.Random whose first draw of thirty is not 0.
-PATIENT = 0
 
 
 async def started(shards=1, **options):
@@ -82,7 +80,7 @@ async def test_a_merge_waits_for_the_row_of_the_other_parent():
     lease = await world.read(0)
     world.delete(1)
     with pytest.raises(BlockedOnParent) as caught:
-        await world.shard_end(PATIENT).create_child_leases(lease, (MERGED,))
+        await world.shard_end().create_child_leases(lease, (MERGED,))
     assert caught.value.parent_key == shard_id(1)
     assert world.checkpoints() == {"0": "TRIM_HORIZON"}
     assert world.metrics.total("ShutdownTask", "MissingMergeParentLease") == 1
@@ -94,16 +92,16 @@ async def test_a_restored_merge_parent_ends_although_the_other_was_cleaned_up():
     lease = await world.read(0)
     await world.shard_end().create_child_leases(lease, (MERGED,))
     world.delete(1)
-    await world.shard_end(PATIENT).create_child_leases(lease, (MERGED,))
+    await world.shard_end().create_child_leases(lease, (MERGED,))
     assert (await world.read(0)).child_shard_ids == (shard_id(2),)
 
 
 @simulated
-async def test_one_in_thirty_waiting_merges_gives_the_lease_away():
+async def test_one_in_thirty_waiting_merges_gives_the_lease_away_where_a_worker_is_full():
     world = await started(2)
     lease = await world.read(1)
     world.delete(0)
-    end = world.shard_end()
+    end = world.shard_end(has_room=False)
     outcomes = []
     for _ in range(3000):
         with pytest.raises((BlockedOnParent, InvalidShardEnd)) as caught:
@@ -111,6 +109,18 @@ async def test_one_in_thirty_waiting_merges_gives_the_lease_away():
         outcomes.append(caught.type)
     assert 60 < outcomes.count(InvalidShardEnd) < 150
     assert world.checkpoints() == {"1": "TRIM_HORIZON"}
+
+
+@simulated
+async def test_a_waiting_merge_keeps_the_lease_of_a_worker_that_has_room():
+    """Given up, it only goes round among workers that all find the same rows."""
+    world = await started(2)
+    lease = await world.read(1)
+    world.delete(0)
+    end = world.shard_end()
+    for _ in range(1000):
+        with pytest.raises(BlockedOnParent):
+            await end.create_child_leases(lease, (MERGED,))
 
 
 @simulated

@@ -15,8 +15,10 @@ from mld.errors import (
     UnknownOutcome,
 )
 from mld.model.sequence import LATEST as LATEST_POSITION, ExtendedSequenceNumber, Sentinel
+from mld.model.shard import HashRange
 from mld.model.stream import Stream
 from mld.services.shards.shard_syncer import CONFIRMED_S
+from mld.services.shards.stream_sync import OUTDATED_S
 from tests.fakes.lease_world import lease
 from tests.fakes.shard_world import HALF, ShardWorld, shard_id, simulated
 
@@ -452,7 +454,7 @@ async def test_only_three_signs_of_recreation_are_spelled_out(caplog):
 
 
 @simulated
-async def test_only_the_leader_audits():
+async def test_only_the_leader_asks_for_anything():
     world = ShardWorld(1)
     world.leader.leads = False
     outcome = await world.syncer.audit()
@@ -493,15 +495,16 @@ async def test_covered_keys_need_no_sync():
 
 
 @simulated
-async def test_a_new_leader_counts_from_zero():
+async def test_a_new_leader_counts_on():
     world = await resharded(LATEST)
     world.delete(2)
-    for leads in (True, True, False, True, True):
+    await world.lease_store.scan()
+    await asyncio.sleep(60)
+    for leads in (False, False):
         world.leader.leads = leads
         assert not (await world.syncer.audit()).performed
-    assert "too recent" in str(await world.syncer.audit())
-    await asyncio.sleep(60)
-    assert (await world.syncer.audit()).performed
+    world.leader.leads = True
+    assert (await world.syncer.audit()).created == (shard_id(2),)
 
 
 @simulated
@@ -592,6 +595,9 @@ class Replaced:
             raise ResourceMissing("the lease table was deleted and created again")
         return self.answers >= 0
 
+    async def check_table(self):
+        raise AssertionError("only who does not lead asks so")
+
 
 def scan_slowly(world):
     scan = world.lease_store.scan
@@ -643,3 +649,153 @@ async def test_a_lost_child_is_not_restored_by_who_got_a_successor():
     syncer = world.new_syncer()
     assert (await syncer.sync()).created == ()
     assert sorted(world.checkpoints()) == ["0", "1"]
+
+
+# -- in the leader's stead ----------------------------------------------------------------------
+
+
+async def looks(world, count):
+    """Audits two minutes apart, each soon after a scan of the taker; leases created by each."""
+    created = []
+    for _ in range(count):
+        await asyncio.sleep(119)
+        await world.lease_store.scan()
+        await asyncio.sleep(1)
+        created.append((await world.syncer.audit()).created)
+    return created
+
+
+async def leaderless(**options):
+    world = await resharded(LATEST, **options)
+    world.leader.leads = False
+    return world
+
+
+@simulated
+async def test_a_hole_that_no_leader_mends_is_mended_by_any_worker():
+    world = await leaderless()
+    world.delete(2)
+    world.calls.clear()
+    assert await looks(world, 5) == [()] * 5
+    assert world.count("ListShards") == 0
+    assert await looks(world, 1) == [(shard_id(2),)]
+    assert world.metrics.values.get(("PeriodicShardSyncManager", "NumStreamsToSync")) is None
+
+
+@simulated
+async def test_a_hole_that_stays_is_tried_again_as_late():
+    world = await leaderless()
+    world.delete(2)
+    world.fail("ListShards", InconsistentShards("ListShards", "InconsistentShards"))
+    await looks(world, 5)
+    with pytest.raises(InconsistentShards):
+        await looks(world, 1)
+    assert await looks(world, 6) == [*[()] * 5, (shard_id(2),)]
+
+
+@simulated
+async def test_a_hole_that_closes_in_time_is_forgotten():
+    world = await leaderless()
+    world.delete(2)
+    await looks(world, 5)
+    world.put(lease(2, hash_range=HashRange(HALF, TOP)))
+    await looks(world, 1)
+    world.delete(2)
+    assert await looks(world, 5) == [()] * 5
+
+
+@simulated
+async def test_without_leading_nobody_fills_a_table_without_leases():
+    """They may have been deleted on purpose."""
+    world = await leaderless()
+    world.delete(0, 1, 2)
+    assert await looks(world, 12) == [()] * 12
+
+
+@simulated
+async def test_without_leading_leases_that_are_deleted_after_the_look_stay_away():
+    world = await leaderless()
+    world.delete(2)
+    await looks(world, 5)
+    await asyncio.sleep(60)
+    await world.lease_store.scan()
+    world.delete(0, 1)
+    assert "deleted meanwhile" in str(await world.syncer.audit())
+    assert world.checkpoints() == {}
+
+
+@simulated
+async def test_without_leading_leases_without_hash_range_say_nothing():
+    world = await leaderless()
+    world.delete(2)
+    world.put(lease(1, hash_range=None))
+    assert await looks(world, 6) == [()] * 6
+
+
+@simulated
+async def test_without_leading_an_old_scan_says_nothing():
+    world = await leaderless()
+    world.delete(2)
+    await looks(world, 5)
+    await asyncio.sleep(130)
+    assert not (await world.syncer.audit()).performed
+    assert await looks(world, 5) == [()] * 5
+
+
+@simulated
+async def test_who_mends_a_hole_without_leading_writes_into_no_other_table():
+    world = await leaderless()
+    world.delete(2)
+    await looks(world, 5)
+
+    async def replaced():
+        raise ResourceMissing("the lease table was deleted and created again")
+
+    world.leader.check_table = replaced
+    with pytest.raises(ResourceMissing):
+        await looks(world, 1)
+    assert sorted(world.checkpoints()) == ["0", "1"]
+
+
+@simulated
+async def test_who_mends_a_hole_without_leading_asks_for_the_table_every_other_second():
+    world = ShardWorld(8, LATEST)
+    await world.syncer.sync_if_empty()
+    world.leader.leads = False
+    world.delete(*range(1, 8))
+    await looks(world, 5)
+    asked = []
+
+    async def check_table():
+        asked.append(world.clock.monotonic())
+
+    create = world.lease_store.create_if_absent
+
+    async def slowly(row):
+        await asyncio.sleep(CONFIRMED_S / 2 + 0.1)
+        return await create(row)
+
+    world.leader.check_table = check_table
+    world.lease_store.create_if_absent = slowly
+    await looks(world, 1)
+    assert len(world.checkpoints()) == 8
+    assert len(asked) == 4
+
+
+@simulated
+async def test_who_mends_a_hole_without_leading_stops_when_the_table_was_read_long_ago():
+    """What is missing there may have been created, read, finished and cleaned up since."""
+    world = ShardWorld(4, LATEST)
+    await world.syncer.sync_if_empty()
+    world.leader.leads = False
+    world.delete(1, 2, 3)
+    await looks(world, 5)
+    create = world.lease_store.create_if_absent
+
+    async def slowly(row):
+        await asyncio.sleep(OUTDATED_S / 2 + 1)
+        return await create(row)
+
+    world.lease_store.create_if_absent = slowly
+    assert await looks(world, 1) == [(shard_id(1), shard_id(2))]
+    assert sorted(world.checkpoints()) == ["0", "1", "2"]
