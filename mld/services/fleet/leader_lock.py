@@ -1,0 +1,239 @@
+"""Leads a 3.x fleet while it has the lock, and follows while it has not.
+
+Asking whether this worker leads costs nothing and waits for nobody. Heartbeats and looks are made
+by :meth:`LeaderLock.run`, which the fleet's mode starts and ends; a lock whose owner was paused, or
+cut off from the table, is not believed in any more by the time at which others may take it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from mld.decide.backoff import backoff_s
+from mld.decide.leader_lock import (
+    REST_S,
+    LockEvent,
+    LockMove,
+    Phase,
+    believed_until,
+    follow,
+    look_pause_s,
+    next_phase,
+    sight,
+)
+from mld.errors import AwsError, MalformedData
+from mld.model.leader_lock_item import LockItem
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from mld.decide.leader_lock import Sighting
+    from mld.model.table_layout import Place
+    from mld.ports.clock import Clock, IdSource
+    from mld.services.fleet.lock_store import LockStore
+
+log = logging.getLogger(__name__)
+
+#: Pauses between tries of a heartbeat that failed.
+RETRY_FIRST_S = 0.1
+RETRY_CAP_S = 1.0
+#: At the end the lock is given up within this time, or left to expire.
+RELEASE_LIMIT_S = 2.0
+
+
+def _nobody() -> None:
+    """Nobody is told that this worker leads."""
+
+
+class LeaderLock:
+    """One worker's way to the lock of its fleet; a ``Leadership``."""
+
+    def __init__(
+        self,
+        store: LockStore,
+        place: Callable[[], Place],
+        worker_id: str,
+        duration_s: float,
+        heartbeat_s: float,
+        clock: Clock,
+        rng: random.Random,
+        ids: IdSource,
+        *,
+        on_gain: Callable[[], None] = _nobody,
+    ) -> None:
+        """Follow; nothing is asked before :meth:`run`.
+
+        Args:
+            store: reads and writes locks.
+            place: where the lock is now; it moves at the end of a table migration, and who led at
+                the old place leads no more.
+            worker_id: ours.
+            duration_s: written into the item; others may take it after that time without a
+                heartbeat.
+            heartbeat_s: distance of heartbeats, and of looks while following.
+            clock: by which belief ends.
+            rng: spreads the looks of many workers.
+            ids: fresh versions.
+            on_gain: told each time that this worker begins to lead.
+        """
+        self._store = store
+        self._place = place
+        self._worker_id = worker_id
+        self._duration_s = duration_s
+        self._heartbeat_s = heartbeat_s
+        self._clock = clock
+        self._rng = rng
+        self._ids = ids
+        self._on_gain = on_gain
+        self._phase = Phase.FOLLOWS
+        self._sighting: Sighting | None = None
+        self._held: LockItem | None = None
+        self._held_at: Place | None = None
+        self._valid_until = 0.0
+        #: Versions that we may have written and not replaced since.
+        self._own: set[str] = set()
+        self._is_first_look = True
+        self._rests_until = 0.0
+        self._failures = 0
+        self._turn = asyncio.Lock()
+
+    @property
+    def phase(self) -> Phase:
+        """What this worker is to the lock; a leader may have stopped believing already."""
+        return self._phase
+
+    async def is_leader(self) -> bool:
+        """Whether this worker has the lock, by its own clock; asks nobody."""
+        return (
+            self._phase is Phase.LEADS
+            and self._held_at == self._place()
+            and self._clock.monotonic() < self._valid_until
+        )
+
+    async def release(self) -> None:
+        """Give the lock up and rest; others find it free at their next look."""
+        before = self._phase
+        self._happened(LockEvent.GIVEN_UP)
+        self._rests_until = self._clock.monotonic() + REST_S
+        if before is Phase.LEADS:
+            log.warning("Giving up the lead of the fleet for %.0f s", REST_S)
+            async with self._turn:
+                await self._delete()
+
+    async def run(self) -> None:
+        """Look at the lock or send heartbeats until cancelled; then give it up."""
+        try:
+            while True:
+                async with self._turn:
+                    pause_s = await self._step()
+                await asyncio.sleep(pause_s)
+        finally:
+            self._phase, self._is_first_look = Phase.FOLLOWS, True
+            await self._delete()
+
+    async def _step(self) -> float:
+        """One look or heartbeat; returns the seconds until the next one."""
+        now = self._clock.monotonic()
+        try:
+            if self._phase is Phase.RESTS:
+                if now < self._rests_until:
+                    return self._rests_until - now
+                self._happened(LockEvent.RESTED)
+            pause_s = await (self._beat(now) if self._phase is Phase.LEADS else self._look())
+        except (AwsError, MalformedData) as error:
+            if self._failures == 0:
+                log.warning("Could not read or write the leader lock; trying on: %s", error)
+            self._failures += 1
+            first_s, cap_s = RETRY_FIRST_S, RETRY_CAP_S
+            return backoff_s(self._failures - 1, self._rng, first_s=first_s, cap_s=cap_s)
+        self._failures = 0
+        return pause_s
+
+    async def _look(self) -> float:
+        place = self._place()
+        lock = await self._store.read(place)
+        now = self._clock.monotonic()
+        if self._is_first_look and lock is not None and lock.owner == self._worker_id:
+            self._own.add(lock.record_version)  # of an earlier process with our id, as with leases
+        self._is_first_look = False
+        self._sighting = sight(self._sighting, lock, now)
+        move = follow(lock, self._sighting, now, self._own)
+        if move is LockMove.WAIT:
+            return self._follow_on()
+        # Noted before it is known: if this is cancelled in between, the end deletes it.
+        mine = self._held = self._fresh()
+        self._held_at = place
+        if not await self._store.acquire(place, lock, mine):
+            self._held = None
+            self._own.discard(mine.record_version)
+            return self._follow_on()
+        if self._phase is not Phase.FOLLOWS:  # given up meanwhile
+            await self._delete()
+            return 0.0
+        self._renewed(mine, now)
+        self._happened(LockEvent.GRANTED)
+        log.info("This worker leads the fleet now: it assigns the leases and syncs the shards")
+        self._on_gain()
+        return self._heartbeat_s
+
+    def _follow_on(self) -> float:
+        """Seconds until the next look, a little less than due: many workers drift apart."""
+        if self._phase is Phase.FOLLOWS:
+            self._happened(LockEvent.REFUSED)
+        pause_s = look_pause_s(self._sighting, self._clock.monotonic(), self._heartbeat_s)
+        return pause_s * (1 - self._rng.random() / 10) if pause_s > self._heartbeat_s / 2 else pause_s
+
+    async def _beat(self, now: float) -> float:
+        assert self._held is not None and self._held_at is not None, "a leader has a lock"
+        if self._held_at != self._place():
+            log.info("The leader lock is in table %s now", self._place().table)
+            self._happened(LockEvent.OVERTAKEN)
+            await self._delete()
+            return 0.0
+        if now >= self._valid_until:
+            log.warning("This worker leads the fleet no more: its lock was not renewed in time")
+            self._happened(LockEvent.OUTDATED)
+            self._held = None
+            return 0.0
+        mine = self._fresh()
+        stored = await self._store.heartbeat(self._held_at, self._held, mine)
+        if stored is None or stored.record_version not in self._own:
+            self._held = None
+            if self._phase is Phase.LEADS:
+                owner = "nobody" if stored is None else f"worker {stored.owner}"
+                log.warning("This worker leads the fleet no more: %s has the lock", owner)
+                self._happened(LockEvent.OVERTAKEN)
+            return 0.0
+        self._held = stored
+        if stored.record_version != mine.record_version:
+            return 0.0  # an earlier heartbeat without an answer was stored: write on top of it
+        self._renewed(mine, now)
+        if self._phase is Phase.LEADS:
+            self._happened(LockEvent.RENEWED)
+        return max(0.0, now + self._heartbeat_s - self._clock.monotonic())
+
+    def _fresh(self) -> LockItem:
+        mine = LockItem(self._worker_id, self._duration_s, self._ids.new_id())
+        self._own.add(mine.record_version)
+        return mine
+
+    def _renewed(self, mine: LockItem, requested_at: float) -> None:
+        self._own = {mine.record_version}
+        self._valid_until = believed_until(requested_at, self._duration_s)
+
+    def _happened(self, event: LockEvent) -> None:
+        self._phase = next_phase(self._phase, event)
+
+    async def _delete(self) -> None:
+        """Let others have the lock at once, if it can be told to the table soon."""
+        held, place, self._held = self._held, self._held_at, None
+        if held is None or place is None:
+            return
+        try:
+            async with asyncio.timeout(RELEASE_LIMIT_S):
+                await self._store.delete(place, held)
+        except (AwsError, TimeoutError) as error:
+            log.warning("Could not delete the leader lock; it expires by itself: %s", error)

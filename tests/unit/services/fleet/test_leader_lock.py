@@ -1,0 +1,410 @@
+"""Leading by a lock: one leader, replaced in time, that knows when it leads no more."""
+
+import asyncio
+import random
+from contextlib import asynccontextmanager
+
+import pytest
+
+from mld.decide.leader_lock import REST_S, Phase
+from mld.errors import Throttled, UnknownOutcome, Unreachable
+from mld.model.table_layout import Layout
+from mld.services.fleet.leader_lock import LeaderLock
+from mld.services.fleet.lock_store import LockStore
+from tests.fakes.clock import CountingIds
+from tests.fakes.lease_world import TABLE, World
+from tests.sim.loop import run
+
+DURATION_S, HEARTBEAT_S = 8.0, 4.0
+
+
+class Fleet:
+    """Workers around one lock."""
+
+    def __init__(self):
+        self.world = World()
+        self.world.create_table()
+        self.layout = Layout.named(TABLE)
+        self.gained = []
+        self.tasks = {}
+
+    def lock(self, name, duration_s=DURATION_S, heartbeat_s=HEARTBEAT_S, **how):
+        return LeaderLock(
+            LockStore(self.world.dynamodb(name)),
+            lambda: self.layout.lock,
+            name,
+            duration_s,
+            heartbeat_s,
+            self.world.clock,
+            random.Random(name),
+            CountingIds(name),
+            on_gain=lambda: self.gained.append((name, self.world.clock.monotonic())),
+            **how,
+        )
+
+    def start(self, name, lock):
+        self.tasks[name] = asyncio.create_task(lock.run())
+
+    async def stop(self, *names):
+        for name in names:
+            self.tasks[name].cancel()
+            await asyncio.gather(self.tasks.pop(name), return_exceptions=True)
+
+    def item(self):
+        return self.world.row("Leader")
+
+
+@asynccontextmanager
+async def fleet():
+    made = Fleet()
+    yield made
+    await made.stop(*list(made.tasks))
+
+
+async def leaders(locks):
+    return [name for name, lock in locks.items() if await lock.is_leader()]
+
+
+def test_of_five_contenders_exactly_one_gets_a_free_lock_in_javas_format():
+    async def main():
+        async with fleet() as it:
+            locks = {name: it.lock(name) for name in "abcde"}
+            for name, lock in locks.items():
+                assert not await lock.is_leader()
+                it.start(name, lock)
+            await asyncio.sleep(60)
+            (leader,) = await leaders(locks)
+            assert [name for name, _at in it.gained] == [leader]
+            item = it.item()
+            version = item.pop("recordVersionNumber")
+            assert item == {
+                "leaseKey": {"S": "Leader"},
+                "ownerName": {"S": leader},
+                "leaseDuration": {"S": "8000"},
+                "entityType": {"S": "LEADER"},
+            }
+            await asyncio.sleep(HEARTBEAT_S + 0.1)
+            assert it.item()["recordVersionNumber"] != version
+
+    run(main())
+
+
+def test_a_dead_leader_is_replaced_within_its_lease_and_one_look():
+    async def main():
+        async with fleet() as it:
+            locks = {name: it.lock(name) for name in "ab"}
+            it.start("a", locks["a"])
+            await asyncio.sleep(60)
+            it.start("b", locks["b"])
+            await asyncio.sleep(60)
+            it.world.fault("refuse", "*", times=10**6, worker="a")  # as dead as can be
+            died_at = it.world.clock.monotonic()
+            while not await locks["b"].is_leader():
+                assert len(await leaders(locks)) <= 1
+                await asyncio.sleep(0.05)
+            took_s = it.world.clock.monotonic() - died_at
+            assert DURATION_S - HEARTBEAT_S < took_s <= DURATION_S + HEARTBEAT_S + 0.1
+            assert not await locks["a"].is_leader()
+
+    run(main())
+
+
+def test_a_stopped_leader_deletes_the_lock_and_the_next_look_takes_it():
+    async def main():
+        async with fleet() as it:
+            locks = {name: it.lock(name) for name in "ab"}
+            it.start("a", locks["a"])
+            await asyncio.sleep(1)
+            it.start("b", locks["b"])
+            await asyncio.sleep(10)
+            await it.stop("a")
+            assert it.item() == {}
+            assert await leaders(locks) == []
+            await asyncio.sleep(HEARTBEAT_S)
+            assert await leaders(locks) == ["b"]
+
+    run(main())
+
+
+def test_a_java_leader_that_pauses_is_not_replaced_before_the_time_that_it_stored():
+    async def main():
+        async with fleet() as it:
+            java = it.lock("java", 120.0, 30.0)
+            it.start("java", java)
+            await asyncio.sleep(1)
+            ours = it.lock("ours")
+            it.start("ours", ours)
+            await asyncio.sleep(100)
+            it.world.fault("refuse", "*", times=10**6, worker="java")
+            since = it.world.clock.monotonic()
+            while not await ours.is_leader():
+                await asyncio.sleep(0.1)
+            assert 90 <= it.world.clock.monotonic() - since <= 140
+            assert it.item()["leaseDuration"] == {"S": "8000"}
+
+    run(main())
+
+
+def test_who_was_paused_knows_by_its_own_clock_that_its_lock_may_be_taken():
+    async def main():
+        async with fleet() as it:
+            lock = it.lock("a")
+            it.start("a", lock)
+            await asyncio.sleep(1)
+            it.world.fault("slow", "UpdateItem", seconds=30.0)
+            await asyncio.sleep(DURATION_S)
+            assert lock.phase is Phase.LEADS
+            assert not await lock.is_leader()
+
+    run(main())
+
+
+def test_a_leader_that_was_cut_off_goes_on_with_its_own_lock_if_nobody_took_it():
+    async def main():
+        async with fleet() as it:
+            lock = it.lock("a")
+            it.start("a", lock)
+            await asyncio.sleep(1)
+            it.world.fault("refuse", "*", times=10**6, worker="a")
+            await asyncio.sleep(60)
+            assert not await lock.is_leader()
+            it.world.faults.clear()
+            await asyncio.sleep(1.1)
+            assert await lock.is_leader()
+
+    run(main())
+
+
+def test_who_was_replaced_while_paused_follows():
+    async def main():
+        async with fleet() as it:
+            lock = it.lock("a")
+            it.start("a", lock)
+            await asyncio.sleep(1)
+            it.world.change("Leader", ownerName="b", recordVersionNumber="theirs")
+            await asyncio.sleep(HEARTBEAT_S)
+            assert lock.phase is Phase.FOLLOWS
+            assert it.item()["ownerName"] == {"S": "b"}
+            it.world.model.call(
+                "DeleteItem", {"TableName": TABLE, "Key": {"leaseKey": {"S": "Leader"}}}
+            )
+            await asyncio.sleep(HEARTBEAT_S + 0.1)
+            assert await lock.is_leader()
+            it.world.model.call(
+                "DeleteItem", {"TableName": TABLE, "Key": {"leaseKey": {"S": "Leader"}}}
+            )
+            await asyncio.sleep(HEARTBEAT_S + 0.2)
+            assert await lock.is_leader()
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", ["lose answer", "lose request", "throttle"])
+@pytest.mark.parametrize("operation", ["PutItem", "UpdateItem"])
+def test_a_lost_answer_changes_nothing_for_long(kind, operation):
+    async def main():
+        async with fleet() as it:
+            lock = it.lock("a")
+            it.world.fault(kind, operation, times=1)
+            it.start("a", lock)
+            await asyncio.sleep(HEARTBEAT_S + 2)
+            assert await lock.is_leader()
+            it.world.fault(kind, operation, times=2)
+            for _ in range(100):
+                await asyncio.sleep(0.2)
+                assert await lock.is_leader()
+
+    run(main())
+
+
+def test_a_heartbeat_that_was_stored_unseen_is_gone_on_with():
+    async def main():
+        async with fleet() as it:
+            lock = it.lock("a")
+            it.start("a", lock)
+            await asyncio.sleep(1)
+            # Neither the write nor the read after it is answered; the write was stored.
+            it.world.fault("lose answer", "UpdateItem", times=1)
+            it.world.fault("lose answer", "GetItem", times=1)
+            for _ in range(100):
+                await asyncio.sleep(0.2)
+                assert await lock.is_leader()
+
+    run(main())
+
+
+def test_who_gives_up_rests_and_another_leads():
+    async def main():
+        async with fleet() as it:
+            locks = {name: it.lock(name) for name in "ab"}
+            it.start("a", locks["a"])
+            await asyncio.sleep(1)
+            it.start("b", locks["b"])
+            await asyncio.sleep(1)
+            await locks["a"].release()
+            assert not await locks["a"].is_leader()
+            await asyncio.sleep(HEARTBEAT_S)
+            assert await leaders(locks) == ["b"]
+            await it.stop("b")
+            await asyncio.sleep(REST_S - HEARTBEAT_S - 5)
+            assert await leaders(locks) == []
+            await asyncio.sleep(10)
+            assert await leaders(locks) == ["a"]
+            await locks["b"].release()
+            await locks["b"].release()
+
+    run(main())
+
+
+def test_who_gives_up_while_it_gets_the_lock_does_not_keep_it():
+    async def main():
+        async with fleet() as it:
+            lock = it.lock("a")
+            it.world.fault("slow answer", "PutItem", seconds=2.0)
+            it.start("a", lock)
+            await asyncio.sleep(1)
+            assert it.item() != {}
+            await lock.release()
+            await asyncio.sleep(2)
+            assert it.item() == {}
+            assert it.gained == []
+
+    run(main())
+
+
+def test_who_gives_up_during_a_heartbeat_does_not_keep_the_lock():
+    async def main():
+        async with fleet() as it:
+            lock = it.lock("a")
+            it.start("a", lock)
+            await asyncio.sleep(1)
+            it.world.fault("slow answer", "UpdateItem", seconds=2.0)
+            await asyncio.sleep(HEARTBEAT_S)
+            await lock.release()
+            assert it.item() == {}
+            it.world.fault("slow answer", "UpdateItem", seconds=2.0)
+            await asyncio.sleep(REST_S + HEARTBEAT_S + 1)
+            it.world.change("Leader", recordVersionNumber="theirs")
+            await lock.release()
+            assert it.item()["recordVersionNumber"] == {"S": "theirs"}
+
+    run(main())
+
+
+def test_a_restarted_worker_goes_on_with_the_lock_of_its_name():
+    async def main():
+        async with fleet() as it:
+            first = it.lock("a")
+            it.start("a", first)
+            await asyncio.sleep(1)
+            it.world.fault("refuse", "DeleteItem", times=1)
+            await it.stop("a")
+            assert it.item()["ownerName"] == {"S": "a"}
+            again = it.lock("a")
+            it.start("a", again)
+            await asyncio.sleep(0.1)
+            assert await again.is_leader()
+
+    run(main())
+
+
+def test_a_lock_that_was_released_without_being_deleted_is_taken():
+    async def main():
+        async with fleet() as it:
+            it.world.put_item(
+                {
+                    "leaseKey": {"S": "Leader"},
+                    "ownerName": {"S": "java"},
+                    "leaseDuration": {"S": "120000"},
+                    "recordVersionNumber": {"S": "v"},
+                    "isReleased": {"S": "1"},
+                }
+            )
+            lock = it.lock("a")
+            it.start("a", lock)
+            await asyncio.sleep(0.1)
+            assert await lock.is_leader()
+            assert "isReleased" not in it.item()
+
+    run(main())
+
+
+def test_a_lock_that_cannot_be_read_is_left_alone(caplog):
+    async def main():
+        async with fleet() as it:
+            it.world.put_item({"leaseKey": {"S": "Leader"}, "ownerName": {"S": "java"}})
+            lock = it.lock("a")
+            it.start("a", lock)
+            await asyncio.sleep(60)
+            assert not await lock.is_leader()
+
+    run(main())
+    assert sum("leader lock" in line for line in caplog.messages) == 1
+
+
+def test_when_the_lock_moves_to_another_table_its_owner_leads_no_more_and_gives_it_up():
+    async def main():
+        async with fleet() as it:
+            it.world.model.call(
+                "CreateTable",
+                {
+                    "TableName": "state",
+                    "KeySchema": [{"AttributeName": "key", "KeyType": "HASH"}],
+                    "AttributeDefinitions": [{"AttributeName": "key", "AttributeType": "S"}],
+                    "BillingMode": "PAY_PER_REQUEST",
+                },
+            )
+            place = it.layout.legacy_coordinator
+            it.layout = _Moving("state")
+            lock = it.lock("a")
+            it.start("a", lock)
+            await asyncio.sleep(1)
+            assert await lock.is_leader()
+            assert [one["key"]["S"] for one in it.world.model.items("state")] == ["Leader"]
+            assert place.key_name == "key"
+            it.layout = Layout.named(TABLE)
+            assert not await lock.is_leader()
+            await asyncio.sleep(HEARTBEAT_S + 1)
+            assert await lock.is_leader()
+            assert list(it.world.model.items("state")) == []
+            assert it.item()["ownerName"] == {"S": "a"}
+
+    run(main())
+
+
+class _Moving:
+    """A layout whose lock is in a table of its own."""
+
+    def __init__(self, table):
+        self.lock = Layout.named(TABLE, coordinator_table=table).legacy_coordinator
+
+
+def test_losing_a_race_is_no_error_and_what_is_not_known_is_raised():
+    async def main():
+        async with fleet() as it:
+            store = LockStore(it.world.dynamodb("a"))
+            place = it.layout.lock
+            mine = it.lock("a")._fresh()
+            theirs = it.lock("b")._fresh()
+            assert await store.acquire(place, None, theirs)
+            assert not await store.acquire(place, None, mine)
+            it.world.fault("lose request", "PutItem")
+            with pytest.raises(UnknownOutcome):
+                await store.acquire(place, theirs, mine)
+            it.world.fault("lose request", "PutItem")
+            it.world.fault("refuse", "GetItem")
+            with pytest.raises(UnknownOutcome):
+                await store.acquire(place, theirs, mine)
+            it.world.fault("throttle", "PutItem")
+            with pytest.raises(Throttled):
+                await store.acquire(place, theirs, mine)
+            it.world.fault("refuse", "GetItem")
+            with pytest.raises(Unreachable):
+                await store.acquire(place, None, mine)
+            it.world.fault("lose request", "UpdateItem")
+            with pytest.raises(UnknownOutcome):
+                await store.heartbeat(place, theirs, mine)
+            await store.delete(place, mine)
+            assert await store.read(place) == theirs
+
+    run(main())
