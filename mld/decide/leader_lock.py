@@ -37,6 +37,19 @@ LOOK_SHARE = 0.125
 REST_S = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class LockTiming:
+    """Of a lock that this worker has.
+
+    Attributes:
+        duration_s: stored; others may take the lock after that time without a heartbeat.
+        heartbeat_s: distance of heartbeats, and of looks while following.
+    """
+
+    duration_s: float
+    heartbeat_s: float
+
+
 class Phase(Enum):
     """What a worker of a 3.x fleet is to its lock."""
 

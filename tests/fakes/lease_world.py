@@ -24,6 +24,7 @@ from mld.services.leases.lease_renewer import LeaseRenewer
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.leases.lease_taker import LeaseTaker
 from mld.services.leases.unreadable_rows import UnreadableRows
+from mld.services.runtime import Runtime
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.dynamodb_model import DynamoDbModel
@@ -57,6 +58,13 @@ class CountingMetrics:
 
     def total(self, operation: str, name: str) -> float:
         return sum(self.values.get((operation, name), ()))
+
+
+class _OnTheSpot:
+    """An Offload that does the work at once."""
+
+    async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return work(*args, **kwargs)
 
 
 @dataclass
@@ -156,6 +164,16 @@ class World:
 
     def store(self, worker: str = "me") -> LeaseStore:
         return LeaseStore(self.dynamodb(worker), self.config, self.clock)
+
+    def runtime(self, worker: str, seed: int = 0) -> Runtime:
+        """Clock, chance, ids and metrics of a worker; long computations happen on the spot."""
+        return Runtime(
+            clock=self.clock,
+            rng=random.Random(f"{worker} {seed}"),
+            ids=CountingIds(worker),
+            metrics=self.metrics,
+            offload=_OnTheSpot(),
+        )
 
     def worker(self, worker: str, seed: int = 0) -> TakingWorker:
         dynamodb = self.dynamodb(worker)

@@ -27,13 +27,12 @@ from mld.errors import AwsError, MalformedData
 from mld.model.leader_lock_item import LockItem
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Callable
 
-    from mld.decide.leader_lock import Sighting
+    from mld.decide.leader_lock import LockTiming, Sighting
     from mld.model.table_layout import Place
-    from mld.ports.clock import Clock, IdSource
     from mld.services.fleet.lock_store import LockStore
+    from mld.services.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -56,11 +55,8 @@ class LeaderLock:
         store: LockStore,
         place: Callable[[], Place],
         worker_id: str,
-        duration_s: float,
-        heartbeat_s: float,
-        clock: Clock,
-        rng: random.Random,
-        ids: IdSource,
+        timing: LockTiming,
+        runtime: Runtime,
         *,
         on_gain: Callable[[], None] = _nobody,
     ) -> None:
@@ -71,22 +67,18 @@ class LeaderLock:
             place: where the lock is now; it moves at the end of a table migration, and who led at
                 the old place leads no more.
             worker_id: ours.
-            duration_s: written into the item; others may take it after that time without a
-                heartbeat.
-            heartbeat_s: distance of heartbeats, and of looks while following.
-            clock: by which belief ends.
-            rng: spreads the looks of many workers.
-            ids: fresh versions.
+            timing: of the lock if it is ours; followers look as often as a leader would write.
+            runtime: the clock by which belief ends, chance that spreads looks, fresh versions.
             on_gain: told each time that this worker begins to lead.
         """
         self._store = store
         self._place = place
         self._worker_id = worker_id
-        self._duration_s = duration_s
-        self._heartbeat_s = heartbeat_s
-        self._clock = clock
-        self._rng = rng
-        self._ids = ids
+        self._duration_s = timing.duration_s
+        self._heartbeat_s = timing.heartbeat_s
+        self._clock = runtime.clock
+        self._rng = runtime.rng
+        self._ids = runtime.ids
         self._on_gain = on_gain
         self._phase = Phase.FOLLOWS
         self._sighting: Sighting | None = None
@@ -183,11 +175,12 @@ class LeaderLock:
         """Seconds until the next look, a little less than due: many workers drift apart."""
         if self._phase is Phase.FOLLOWS:
             self._happened(LockEvent.REFUSED)
-        pause_s = look_pause_s(self._sighting, self._clock.monotonic(), self._heartbeat_s)
-        return pause_s * (1 - self._rng.random() / 10) if pause_s > self._heartbeat_s / 2 else pause_s
+        every_s = self._heartbeat_s * (1 - self._rng.random() / 10)
+        return look_pause_s(self._sighting, self._clock.monotonic(), every_s)
 
     async def _beat(self, now: float) -> float:
-        assert self._held is not None and self._held_at is not None, "a leader has a lock"
+        assert self._held is not None, "a leader has a lock"
+        assert self._held_at is not None, "and knows where"
         if self._held_at != self._place():
             log.info("The leader lock is in table %s now", self._place().table)
             self._happened(LockEvent.OVERTAKEN)

@@ -95,9 +95,7 @@ class LockStore:
         Raises:
             AwsError: it is not known; ``held`` may still be stored.
         """
-        request = _when(
-            place, {RECORD_VERSION: held.record_version, OWNER_NAME: held.owner}
-        )
+        request = _when(place, {RECORD_VERSION: held.record_version, OWNER_NAME: held.owner})
         names, values = request["ExpressionAttributeNames"], request["ExpressionAttributeValues"]
         sets = []
         for number, (name, value) in enumerate(sorted(heartbeat_attributes(mine).items())):
