@@ -3,7 +3,7 @@
 import inspect
 import pathlib
 
-from mld.decide import leader_lock, lifecycle
+from mld.decide import client_version, leader_lock, lifecycle
 from mld.model import spark_keys as keys
 from mld.model.config_keys import KEYS
 from mld.spark import errors
@@ -69,6 +69,7 @@ def sections():
     """All generated sections: (page, name) -> body."""
     return {
         ("docs/architecture.md", "lifecycle"): diagram(lifecycle.mermaid()),
+        ("docs/architecture.md", "client-version"): diagram(client_version.mermaid()),
         ("docs/architecture.md", "leader-lock"): diagram(leader_lock.mermaid()),
         ("docs/architecture.md", "protocol"): state.markdown(state.Role.DAEMON),
         ("docs/differences.md", "own-keys"): own_keys(),

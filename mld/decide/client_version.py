@@ -18,6 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from mld.model.client_version import ClientVersion
+from mld.model.config_fleet import Wish
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,17 +39,6 @@ class Mode(Enum):
     TAKES = "takes"
     #: A leader assigns them (3.x).
     ASSIGNED = "assigned"
-
-
-class Wish(Enum):
-    """``clientVersionConfig`` of a file."""
-
-    #: The file doesn't say.
-    UNSAID = ""
-    STAY_3X = "CLIENT_VERSION_CONFIG_3X"
-    UPGRADE = "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X"
-    #: Nothing is written that a 2.x worker could not read.
-    STAY_2X = "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1"
 
 
 @dataclass(frozen=True, slots=True)

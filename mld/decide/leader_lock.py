@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 
 #: Two clocks may differ in speed by one percent each.
 CLOCK_TOLERANCE = 0.02
-#: Share of the failover time after which others may take the lock, unless the file says otherwise.
-#: Followers look each ``HEARTBEAT_SHARE``, so a dead leader is replaced after 1.2 failover times at
-#: most, before the leases that it held have long been free. Java has 120 s.
-DURATION_SHARE = 0.8
-#: Likewise of the distance of two heartbeats, and of two looks of a follower.
-HEARTBEAT_SHARE = 0.4
 #: A lock that is stored for a long time, as Java's are, is looked at less often: this share of it.
 LOOK_SHARE = 0.125
 #: A worker that gave the lock up for having failed leaves it to others for so long.

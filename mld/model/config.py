@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from mld.model.config_fleet import FleetConfig
 from mld.model.sequence import InitialPosition, Sentinel
 
 if TYPE_CHECKING:
@@ -293,7 +294,7 @@ class Config:
         application_name: names the table, the metrics namespace and the fleet.
         worker_id: unique among live processes; from the file or a fresh UUID.
         shutdown_grace_s: time for a graceful stop; 0 = none.
-        client_version_config: ``clientVersionConfig`` verbatim; only logged in this profile.
+        fleet: being one of a 3.x fleet.
         processing_language: goes into the user agent.
         streams: which streams a multi-stream worker reads; None = ``stream`` alone.
         spark: the file's ``spark.*`` keys with their texts, for children that run Spark; may hold
@@ -311,7 +312,7 @@ class Config:
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     schemas: SchemaConfig = field(default_factory=SchemaConfig)
     shutdown_grace_s: float = 20.0
-    client_version_config: str = "CLIENT_VERSION_CONFIG_3X"
+    fleet: FleetConfig = field(default_factory=FleetConfig)
     processing_language: str | None = None
     streams: StreamList | None = None
     spark: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from mld.decide.readiness import Reason
+from mld.model.config_fleet import Wish
 from mld.services.leases.fleet_watch import FleetWatch
 from mld.services.leases.leader_elector import LeaderElector
 from mld.services.leases.lease_renewer import LeaseRenewer
@@ -90,7 +91,7 @@ class LeaseCoordinator:
                 store,
                 config.application_name,
                 clock,
-                config.client_version_config,
+                config.fleet.wish.value or Wish.STAY_3X.value,
                 is_multi_stream=is_multi_stream,
             ),
             watch_table(store, renewer, conditions, clock, rng),

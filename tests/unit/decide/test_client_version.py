@@ -12,12 +12,12 @@ from mld.decide.client_version import (
     Change,
     Mode,
     Readiness,
-    Wish,
     change_at_start,
     followed,
     unready,
 )
 from mld.model.client_version import ClientVersion
+from mld.model.config_fleet import Wish
 from mld.model.sequence import SHARD_END
 from mld.model.worker_metrics import WorkerMetrics
 from tests.fakes.lease_world import lease

@@ -7,6 +7,7 @@ import pytest
 from mld.errors import ConfigError
 from mld.model.config import ChildFailurePolicy, FanOutConfig, RetrievalMode
 from mld.model.config_build import build_config
+from mld.model.config_fleet import Wish
 from mld.model.config_keys import KEYS
 from mld.model.credentials import CredentialSource
 from mld.model.findings import Finding, Severity
@@ -572,10 +573,58 @@ def test_defaults_of_the_file_are_those_of_the_configuration():
     assert plain.child == type(plain.child)(argv=("app.py",))
     assert plain.metrics == type(plain.metrics)()
     assert plain.retrieval == type(plain.retrieval)(mode=RetrievalMode.FANOUT)
-    assert (plain.client_version_config, plain.processing_language) == (
-        "CLIENT_VERSION_CONFIG_3X",
-        None,
+    assert plain.fleet == type(plain.fleet)()
+    assert plain.processing_language is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "field", "value"),
+    [
+        (["clientVersionConfig = CLIENT_VERSION_CONFIG_3X"], "wish", Wish.STAY_3X),
+        (
+            ["clientVersionConfig = client_version_config_compatible_with_2x"],
+            "wish",
+            Wish.UPGRADE,
+        ),
+        (
+            ["clientVersionConfig = CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1"],
+            "wish",
+            Wish.STAY_2X,
+        ),
+        (["coordinatorStateTableName = state"], "coordinator_table", "state"),
+        (["workerMetricsTableName = load"], "metrics_table", "load"),
+        (["migrateAllEntitiesToLeaseTable = true"], "migrates_tables", True),
+        (["tableMigrationCompleteBakeTimeSeconds = 1"], "bake_s", 3600),
+        (["tableMigrationCompleteBakeTimeSeconds = 9999999"], "bake_s", 604800),
+        (["disableWorkerMetrics = true"], "measures", False),
+        (["inMemoryWorkerMetricsCaptureFrequencyMillis = 2000"], "sample_s", 2.0),
+        (["workerMetricsReporterFreqInMillis = 10000"], "report_s", 10.0),
+        (["noOfPersistedMetricsPerWorkerMetrics = 3"], "samples", 3),
+        (["failoverTimeMillis = 30000"], "lock_duration_s", 24.0),
+        (["failoverTimeMillis = 100"], "lock_duration_s", 1.0),
+        (["dynamoDbLockBasedLeaderLeaseDurationInMillis = 120000"], "lock_heartbeat_s", 60.0),
+        (["dynamoDbLockBasedLeaderHeartbeatPeriodInMillis = 1000"], "lock_duration_s", 2.0),
+    ],
+)
+def test_a_file_says_how_its_workers_are_one_of_a_fleet(lines, field, value):
+    assert getattr(config(*lines).fleet, field) == value
+
+
+def test_a_lock_that_its_heartbeats_cannot_keep_is_an_error():
+    found = built(
+        "dynamoDbLockBasedLeaderLeaseDurationInMillis = 1000",
+        "dynamoDbLockBasedLeaderHeartbeatPeriodInMillis = 501",
     )
+    (finding,) = [one for one in found.findings if one.severity is Severity.ERROR]
+    assert "more than half" in finding.text
+    assert "to 500 or less" in finding.suggestion
+
+
+def test_the_tables_of_a_fleet_are_named_by_the_application_or_the_file():
+    plain = config().fleet.layout("app", "leases")
+    assert (plain.lease_table, plain.coordinator_table) == ("leases", "app-CoordinatorState")
+    named = config("workerMetricsTableName = load").fleet.layout("app", "app")
+    assert named.metrics_table == "load"
 
 
 def test_a_dimension_that_no_metric_has_is_reported_and_kept():
