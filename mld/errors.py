@@ -96,6 +96,19 @@ class ConditionFailed(ServiceError):
         self.item = item
 
 
+class TransactionCanceled(ServiceError):
+    """Writes that were to be done together were not done, none of them.
+
+    Attributes:
+        reasons: the service's code for each write in order, e.g. ``ConditionalCheckFailed``,
+            ``TransactionConflict``; ``None`` as a text where that write was not to blame.
+    """
+
+    def __init__(self, operation: str, message: str = "", reasons: tuple[str, ...] = ()) -> None:
+        super().__init__(operation, "TransactionCanceledException", message)
+        self.reasons = reasons
+
+
 class Throttled(ServiceError):
     """Too many requests; the effect did not happen; wait and repeat."""
 

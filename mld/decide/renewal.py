@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mld.model.lease import Lease
+    from mld.model.lease_writes import LeaseWrite
 
 #: Two clocks may differ in speed by one percent each.
 CLOCK_TOLERANCE = 0.02
@@ -33,6 +34,17 @@ class RowVerdict(Enum):
     #: The lease is ours in the state found: write again on top of it.
     AGAIN = auto()
     #: Somebody else wrote: the lease is no longer ours.
+    LOST = auto()
+
+
+class MoveVerdict(Enum):
+    """What the stored row means to a leader whose write was refused or got no answer."""
+
+    #: The row is as the leader wanted it.
+    DONE = auto()
+    #: The row is as it was: write again.
+    AGAIN = auto()
+    #: Somebody else wrote.
     LOST = auto()
 
 
@@ -102,6 +114,27 @@ def judge_taking(
         return RowVerdict.AGAIN
     ours = unanswered and ahead == 1 and owners == (worker_id, None)
     return RowVerdict.AGAIN if ours else RowVerdict.LOST
+
+
+def judge_move(write: LeaseWrite, row: Lease | None, *, only_unchanged: bool) -> MoveVerdict:
+    """Decide from the stored row what became of a leader's write.
+
+    Args:
+        write: an assignment or the start of a hand-off that was refused or got no answer.
+        row: the row as stored now, read consistently; None = deleted.
+        only_unchanged: the write named the counter.
+    """
+    if row is None:
+        return MoveVerdict.LOST
+    owners = (row.lease_owner, row.checkpoint_owner)
+    before, after = write.before, write.after
+    is_unchanged = row.lease_counter == before.lease_counter
+    was = (before.lease_owner, before.checkpoint_owner)
+    wanted = (after.lease_owner, after.checkpoint_owner)
+    if owners == wanted and (was != wanted or not is_unchanged):
+        return MoveVerdict.DONE
+    may_repeat = owners == was and (is_unchanged or not only_unchanged)
+    return MoveVerdict.AGAIN if may_repeat else MoveVerdict.LOST
 
 
 def _is_hand_off(before: Lease, row: Lease) -> bool:

@@ -59,10 +59,8 @@ def renewal(lease: Lease, throughput_kbps: float | None = None) -> LeaseWrite:
     Source: DynamoDBLeaseRefresher.renewLease (3.5.1).
     """
     after = replace(lease, lease_counter=lease.lease_counter + 1)
-    if throughput_kbps is None or not 0 <= throughput_kbps < _MOST_KBPS:
-        return _own_write(lease, after, {}, ())
-    after = replace(after, throughput_kbps=rounded(throughput_kbps))
-    return _own_write(lease, after, {THROUGHPUT: decimal(throughput_kbps)}, ())
+    after, attributes = _with_throughput(after, throughput_kbps)
+    return _own_write(lease, after, attributes, ())
 
 
 def taking(lease: Lease, worker_id: str) -> LeaseWrite:
@@ -91,7 +89,10 @@ def taking(lease: Lease, worker_id: str) -> LeaseWrite:
 
 
 def checkpointing(
-    lease: Lease, position: ExtendedSequenceNumber, child_shard_ids: tuple[str, ...] = ()
+    lease: Lease,
+    position: ExtendedSequenceNumber,
+    child_shard_ids: tuple[str, ...] = (),
+    throughput_kbps: float | None = None,
 ) -> LeaseWrite:
     """Storing a position; a heartbeat as well.
 
@@ -99,6 +100,8 @@ def checkpointing(
         lease: the row as its holder last wrote it.
         position: what is done now; the caller guards that it doesn't go back.
         child_shard_ids: written too unless empty.
+        throughput_kbps: as :func:`renewal`; Java's checkpoints never say it, but none of them
+            takes the place of a renewal.
 
     Source: DynamoDBLeaseRefresher.updateLease, getDynamoUpdateLeaseUpdate (3.5.1).
     """
@@ -118,6 +121,8 @@ def checkpointing(
     }
     if child_shard_ids:
         attributes["childShardIds"] = {"SS": list(after.child_shard_ids)}
+    after, throughput = _with_throughput(after, throughput_kbps)
+    attributes |= throughput
     removed = (
         "pendingCheckpoint",
         "pendingCheckpointSubSequenceNumber",
@@ -152,6 +157,62 @@ def releasing(lease: Lease) -> LeaseWrite:
     return _own_write(lease, after, {}, ("leaseOwner",))
 
 
+def assigning(lease: Lease, worker_id: str, *, only_unchanged: bool) -> LeaseWrite:
+    """A leader's giving a lease to a worker without asking its owner.
+
+    A hand-off that was begun ends here.
+
+    Args:
+        lease: the row as the leader read it.
+        worker_id: the new owner.
+        only_unchanged: name the counter, too: for a lease that nobody has or that was not renewed
+            in time, so that an owner who renews at the last moment keeps it. Java names the owners
+            only. A lease that is renewed all the time can't be moved under such a condition.
+
+    Source: DynamoDBLeaseRefresher.assignLease, DynamoDBLeaseSerializer (3.5.1).
+    """
+    switches = _is_switch(lease, worker_id)
+    after = replace(
+        lease,
+        lease_owner=worker_id,
+        lease_counter=lease.lease_counter + 1,
+        checkpoint_owner=None,
+        owner_switches_since_checkpoint=lease.owner_switches_since_checkpoint + switches,
+    )
+    values = {":new": {"S": worker_id}, ":one": integer(1)}
+    condition = f"attribute_exists({LEASE_KEY}) AND " + _owners_condition(lease, values)
+    if only_unchanged:
+        condition += " AND leaseCounter = :n"
+        values[":n"] = integer(lease.lease_counter)
+    update = "SET leaseOwner = :new REMOVE checkpointOwner ADD leaseCounter :one"
+    if switches:
+        update += ", ownerSwitchesSinceCheckpoint :one"
+    return LeaseWrite(lease, after, _leaders_update(lease.lease_key, update, condition, values))
+
+
+def hand_off_start(lease: Lease, worker_id: str) -> LeaseWrite:
+    """A leader's asking the owner of a lease to finish and to give it to another worker.
+
+    The counter stays: the owner goes on renewing and checkpointing, and sees the request.
+
+    Args:
+        lease: the row as the leader read it; owned, and in no hand-off.
+        worker_id: the next owner, another than the present one.
+
+    Raises:
+        ValueError: the lease has no owner to ask, or is being handed over already.
+
+    Source: DynamoDBLeaseRefresher.initiateGracefulLeaseHandoff (3.5.1).
+    """
+    if lease.lease_owner in (None, worker_id) or lease.checkpoint_owner is not None:
+        raise ValueError(f"no hand-off of {lease.lease_key} to {worker_id}: {lease}")
+    after = replace(lease, lease_owner=worker_id, checkpoint_owner=lease.lease_owner)
+    values = {":new": {"S": worker_id}}
+    condition = f"attribute_exists({LEASE_KEY}) AND " + _owners_condition(lease, values)
+    update = "SET leaseOwner = :new, checkpointOwner = :owner"
+    return LeaseWrite(lease, after, _leaders_update(lease.lease_key, update, condition, values))
+
+
 def children_update(lease_key: str, child_shard_ids: tuple[str, ...]) -> dict[str, Any]:
     """Request that stores the children of a closed shard, without touching the counter.
 
@@ -183,12 +244,7 @@ def _own_write(
 ) -> LeaseWrite:
     """A write by the holder: SET attributes and the next counter, REMOVE the others."""
     values = {":n": integer(lease.lease_counter), ":next": integer(after.lease_counter)}
-    condition = "leaseCounter = :n AND " + _owner_condition(lease, values)
-    if lease.checkpoint_owner is None:
-        condition += " AND attribute_not_exists(checkpointOwner)"
-    else:
-        condition += " AND checkpointOwner = :holder"
-        values[":holder"] = {"S": lease.checkpoint_owner}
+    condition = "leaseCounter = :n AND " + _owners_condition(lease, values)
     update = "SET leaseCounter = :next" + _assignments(attributes, values, first=False)
     if removed:
         update += " REMOVE " + ", ".join(removed)
@@ -200,6 +256,30 @@ def _owner_condition(lease: Lease, values: dict[str, dict[str, Any]]) -> str:
         return "attribute_not_exists(leaseOwner)"
     values[":owner"] = {"S": lease.lease_owner}
     return "leaseOwner = :owner"
+
+
+def _owners_condition(lease: Lease, values: dict[str, dict[str, Any]]) -> str:
+    condition = _owner_condition(lease, values)
+    if lease.checkpoint_owner is None:
+        return condition + " AND attribute_not_exists(checkpointOwner)"
+    values[":holder"] = {"S": lease.checkpoint_owner}
+    return condition + " AND checkpointOwner = :holder"
+
+
+def _with_throughput(
+    lease: Lease, throughput_kbps: float | None
+) -> tuple[Lease, dict[str, dict[str, Any]]]:
+    if throughput_kbps is None or not 0 <= throughput_kbps < _MOST_KBPS:
+        return lease, {}
+    after = replace(lease, throughput_kbps=rounded(throughput_kbps))
+    return after, {THROUGHPUT: decimal(throughput_kbps)}
+
+
+def _leaders_update(
+    lease_key: str, update: str, condition: str, values: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """The row comes back: the counter may have moved since the leader read it."""
+    return {**_update(lease_key, update, condition, values), "ReturnValues": "ALL_NEW"}
 
 
 def _metadata_update(lease_key: str, attributes: dict[str, dict[str, Any]]) -> dict[str, Any]:

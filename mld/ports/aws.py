@@ -34,6 +34,24 @@ class DynamoDb(Protocol):
 
     async def scan(self, **request: Any) -> dict[str, Any]: ...
 
+    async def query(self, **request: Any) -> dict[str, Any]:
+        """One page of an index, eventually consistent.
+
+        Raises:
+            ServiceError: ``ValidationException``: there is no such index, or it is being filled.
+        """
+        ...
+
+    async def update_table(self, **request: Any) -> dict[str, Any]: ...
+
+    async def transact_write_items(self, **request: Any) -> dict[str, Any]:
+        """Up to 100 writes and checks of conditions, all of them or none.
+
+        Raises:
+            TransactionCanceled: none was done, and why each.
+        """
+        ...
+
 
 class Subscription(Protocol):
     """One accepted SubscribeToShard: the events of a shard for five minutes at most.

@@ -22,6 +22,14 @@ KNOWN: dict[tuple[str, str], str] = {
         "test_legacy_and_modern_parameters_do_not_mix",
     ): "both kinds of parameters are accepted together",
     (
+        "moto",
+        "test_an_index_that_is_not_there_cannot_be_asked",
+    ): "ResourceNotFoundException instead of ValidationException",
+    (
+        "moto",
+        "test_a_transaction_repeated_under_its_token_is_done_once",
+    ): "ClientRequestToken is ignored",
+    (
         "dynamodb-local",
         "test_backups_can_be_switched_on",
     ): "UpdateContinuousBackups is unknown",

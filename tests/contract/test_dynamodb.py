@@ -523,9 +523,7 @@ def test_half_a_segment_request_is_refused(dynamodb: Target) -> None:
     assert refused(dynamodb, "Scan", TableName=table, TotalSegments=2).code == INVALID
 
 
-def test_an_index_is_added_and_asked(dynamodb: Target) -> None:
-    table = with_lease(dynamodb)
-    dynamodb.call("PutItem", TableName=table, Item={"leaseKey": {"S": "unowned"}})
+def add_index(dynamodb: Target, table: str) -> None:
     dynamodb.call(
         "UpdateTable",
         TableName=table,
@@ -551,11 +549,138 @@ def test_an_index_is_added_and_asked(dynamodb: Target) -> None:
         if shown["GlobalSecondaryIndexes"][0]["IndexStatus"] == "ACTIVE":
             break
         dynamodb.advance(0.1)
-    answer = dynamodb.call(
-        "Query",
-        TableName=table,
-        IndexName="by-owner",
-        KeyConditionExpression="leaseOwner = :o",
-        ExpressionAttributeValues=values(o="w1"),
-    )
+
+
+def by_owner(table: str, **more: Any) -> dict[str, Any]:
+    return {
+        "TableName": table,
+        "IndexName": "by-owner",
+        "KeyConditionExpression": "leaseOwner = :o",
+        "ExpressionAttributeValues": values(o="w1"),
+        **more,
+    }
+
+
+def test_an_index_is_added_and_asked(dynamodb: Target) -> None:
+    table = with_lease(dynamodb)
+    dynamodb.call("PutItem", TableName=table, Item={"leaseKey": {"S": "unowned"}})
+    add_index(dynamodb, table)
+    answer = dynamodb.call("Query", **by_owner(table))
     assert answer["Items"] == [{**KEY, "leaseOwner": {"S": "w1"}}]
+
+
+def test_an_index_is_asked_page_by_page_in_order_of_its_keys(dynamodb: Target) -> None:
+    table = new_table(dynamodb)
+    add_index(dynamodb, table)
+    for number in (3, 1, 5, 2, 4):
+        item = {"leaseKey": {"S": f"s{number}"}, "leaseOwner": {"S": "w1"}}
+        dynamodb.call("PutItem", TableName=table, Item=item)
+    found: list[str] = []
+    more: dict[str, Any] = {}
+    while True:
+        page = dynamodb.call("Query", **by_owner(table, Limit=2, **more))
+        found += [item["leaseKey"]["S"] for item in page["Items"]]
+        if "LastEvaluatedKey" not in page:
+            break
+        assert page["LastEvaluatedKey"].keys() == {"leaseKey", "leaseOwner"}
+        more = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+    assert found == ["s1", "s2", "s3", "s4", "s5"]
+
+
+def test_an_index_that_is_not_there_cannot_be_asked(dynamodb: Target) -> None:
+    assert refused(dynamodb, "Query", **by_owner(with_lease(dynamodb))).code == INVALID
+
+
+def test_an_index_cannot_be_read_consistently(dynamodb: Target) -> None:
+    table = with_lease(dynamodb)
+    add_index(dynamodb, table)
+    assert refused(dynamodb, "Query", **by_owner(table, ConsistentRead=True)).code == INVALID
+
+
+# --- transactions ---------------------------------------------------------------------------
+
+
+def check(table: str, owner: str) -> dict[str, Any]:
+    return {
+        "ConditionCheck": {
+            "TableName": table,
+            "Key": KEY,
+            "ConditionExpression": "leaseOwner = :o",
+            "ExpressionAttributeValues": values(o=owner),
+        }
+    }
+
+
+def put_new(table: str, key: str) -> dict[str, Any]:
+    return {
+        "Put": {
+            "TableName": table,
+            "Item": {"leaseKey": {"S": key}},
+            "ConditionExpression": "attribute_not_exists(leaseKey)",
+        }
+    }
+
+
+def keys_of(dynamodb: Target, table: str) -> list[str]:
+    items = dynamodb.call("Scan", TableName=table, ConsistentRead=True)["Items"]
+    return sorted(item["leaseKey"]["S"] for item in items)
+
+
+def test_a_transaction_moves_items_between_tables(dynamodb: Target) -> None:
+    lock, source, target = (with_lease(dynamodb), new_table(dynamodb), new_table(dynamodb))
+    for key in ("a", "b"):
+        dynamodb.call("PutItem", TableName=source, Item={"leaseKey": {"S": key}})
+    moves = [
+        action
+        for key in ("a", "b")
+        for action in (
+            put_new(target, key),
+            {"Delete": {"TableName": source, "Key": {"leaseKey": {"S": key}}}},
+        )
+    ]
+    dynamodb.call("TransactWriteItems", TransactItems=[check(lock, "w1"), *moves])
+    assert (keys_of(dynamodb, source), keys_of(dynamodb, target)) == ([], ["a", "b"])
+
+
+def test_a_transaction_changes_nothing_when_one_condition_fails(dynamodb: Target) -> None:
+    table = with_lease(dynamodb)
+    change = {
+        "Update": {
+            "TableName": table,
+            "Key": {"leaseKey": {"S": "other"}},
+            "UpdateExpression": "SET leaseCounter = :n",
+            "ExpressionAttributeValues": values(n=1),
+        }
+    }
+    actions = [put_new(table, "a"), check(table, "somebody else"), change]
+    code = refused(dynamodb, "TransactWriteItems", TransactItems=actions).code
+    assert code == "TransactionCanceledException"
+    assert keys_of(dynamodb, table) == ["shard"]
+
+
+def test_a_transaction_touches_an_item_once(dynamodb: Target) -> None:
+    table = with_lease(dynamodb)
+    delete = {"Delete": {"TableName": table, "Key": KEY}}
+    code = refused(dynamodb, "TransactWriteItems", TransactItems=[check(table, "w1"), delete]).code
+    assert code == INVALID
+
+
+def test_a_transaction_repeated_under_its_token_is_done_once(dynamodb: Target) -> None:
+    table = with_lease(dynamodb)
+    add = {
+        "Update": {
+            "TableName": table,
+            "Key": KEY,
+            "UpdateExpression": "ADD leaseCounter :n",
+            "ExpressionAttributeValues": values(n=1),
+        }
+    }
+    token = f"token-{table}"
+    for _ in range(2):
+        dynamodb.call("TransactWriteItems", TransactItems=[add], ClientRequestToken=token)
+    assert (stored(dynamodb, table) or {})["leaseCounter"] == {"N": "8"}
+
+
+def test_a_transaction_on_a_missing_table_is_not_found(dynamodb: Target) -> None:
+    code = refused(dynamodb, "TransactWriteItems", TransactItems=[put_new("nowhere", "a")]).code
+    assert code == "ResourceNotFoundException"

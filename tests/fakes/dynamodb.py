@@ -73,6 +73,9 @@ class FakeDynamoDb:
     async def query(self, **request: Any) -> dict[str, Any]:
         return await self._call("Query", request)
 
+    async def transact_write_items(self, **request: Any) -> dict[str, Any]:
+        return await self._call("TransactWriteItems", request)
+
     async def _call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         if self.before is not None:
             await self.before("dynamodb", operation, request)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mld.errors import NotFound, ServiceError
 from tests.fakes.dynamodb_reads import READS
 from tests.fakes.dynamodb_tables import TABLE_OPERATIONS
+from tests.fakes.dynamodb_transactions import TRANSACTIONS
 from tests.fakes.dynamodb_writes import WRITES
 from tests.fakes.expressions import InvalidExpression
 from tests.fakes.items import InvalidValue, Item, copy_item
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.fakes.tables import Key, Table
 
-_OPERATIONS = TABLE_OPERATIONS | READS | WRITES
+_OPERATIONS = TABLE_OPERATIONS | READS | WRITES | TRANSACTIONS
 _NO_TABLE = "Requested resource not found"
 
 
@@ -76,6 +77,8 @@ class DynamoDbModel:
         self.observers: list[Callable[[Write], None]] = []
         self.now = clock
         self.rng = rng or random.Random(0)
+        #: Tokens of transactions that were done: when, and what they asked for.
+        self.tokens: dict[str, tuple[float, list[dict[str, Any]]]] = {}
         self._created = 0
 
     def new_table_id(self) -> str:

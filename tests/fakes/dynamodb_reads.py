@@ -10,6 +10,8 @@ from tests.fakes.items import InvalidValue, Item, copy_item, item_size, order_ke
 from tests.fakes.tables import Key, Table, key_hash, names_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.fakes.dynamodb_model import DynamoDbModel
 
 _PAGE_BYTES = 1024 * 1024
@@ -52,34 +54,60 @@ def scan(model: DynamoDbModel, request: dict[str, Any]) -> dict[str, Any]:
         for key in table.scan_order(with_history=stale)
         if total == 1 or key_hash(key) % total == segment
     ]
-    return _page(model, table, keys, request, condition=None)
+    return _page(model, table, keys, request, None, lambda key: _read(model, table, key, request))
 
 
 def query(model: DynamoDbModel, request: dict[str, Any]) -> dict[str, Any]:
     table = model.table("Query", request)
-    key_names, index = table.key_names, None
-    if "IndexName" in request:
-        index = table.indexes.get(request["IndexName"])
-        if index is None or model.now() < index["active_s"]:
-            raise InvalidValue(
-                "The table does not have the specified index: " + request["IndexName"]
-            )
-        key_names = names_of(index["KeySchema"])
-    keys = [
-        key
-        for key in table.scan_order(with_history=False)
-        if all(name in table.items[key] for name in key_names)
-    ]
+    index = _index(model, table, request)
+    key_names = table.key_names if index is None else names_of(index["KeySchema"])
+    rows = _rows(model, table, key_names, request)
+    keys = list(rows)
     if len(key_names) > 1:
-        keys.sort(key=lambda key: order_key(table.items[key][key_names[1]]))
-    answer = _page(model, table, keys, request, condition=request["KeyConditionExpression"])
+        place = {key: order_key(row[key_names[1]]) for key, row in rows.items()}
+        keys.sort(key=place.__getitem__)
+        if start := request.pop("ExclusiveStartKey", None):
+            checked_key(table, start, others_allowed=True)
+            keys = [key for key in keys if place[key] > order_key(start[key_names[1]])]
+    answer = _page(model, table, keys, request, request["KeyConditionExpression"], rows.get)
+    shown = {*key_names, *table.key_names}
+    if last := answer.get("LastEvaluatedKey"):
+        row = rows[table.key_of(last)]
+        answer["LastEvaluatedKey"] = {name: row[name] for name in shown}
     if index is not None and index["Projection"]["ProjectionType"] == "KEYS_ONLY":
-        shown = {*key_names, *table.key_names}
         answer["Items"] = [
             {name: value for name, value in item.items() if name in shown}
             for item in answer["Items"]
         ]
     return answer
+
+
+def _index(model: DynamoDbModel, table: Table, request: dict[str, Any]) -> dict[str, Any] | None:
+    """The index that a query names, filled; None = it asks the table."""
+    name = request.get("IndexName")
+    if name is None:
+        return None
+    index = table.indexes.get(name)
+    if index is None:
+        raise InvalidValue(f"The table does not have the specified index: {name}")
+    if model.now() < index["active_s"]:
+        raise InvalidValue(f"Cannot read from backfilling global secondary index: {name}")
+    if request.get("ConsistentRead"):
+        raise InvalidValue("Consistent reads are not supported on global secondary indexes")
+    return index
+
+
+def _rows(
+    model: DynamoDbModel, table: Table, key_names: tuple[str, ...], request: dict[str, Any]
+) -> dict[Key, Item]:
+    """What an index holds, each item as of now or a while ago: it follows the table."""
+    stale = model.settings.max_lag_s > 0 and not request.get("ConsistentRead")
+    found = {key: _read(model, table, key, request) for key in table.scan_order(with_history=stale)}
+    return {
+        key: item
+        for key, item in found.items()
+        if item is not None and all(name in item for name in key_names)
+    }
 
 
 def _page(
@@ -88,6 +116,7 @@ def _page(
     keys: list[Key],
     request: dict[str, Any],
     condition: str | None,
+    read: Callable[[Key], Item | None],
 ) -> dict[str, Any]:
     """Items of ``keys`` that pass; ``condition`` selects before, a filter after counting."""
     scope = scope_of(request)
@@ -104,7 +133,7 @@ def _page(
     looked_at = size = 0
     last: Key | None = None
     for index, key in enumerate(keys):
-        item = _read(model, table, key, request)
+        item = read(key)
         if item is not None and (condition is None or holds(condition, item, scope)):
             looked_at += 1
             size += item_size(item)

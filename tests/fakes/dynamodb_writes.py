@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import ConditionFailed
@@ -15,18 +16,27 @@ if TYPE_CHECKING:
     from tests.fakes.tables import Key, Table
 
 
-def put_item(model: DynamoDbModel, request: dict[str, Any]) -> dict[str, Any]:
-    table = model.table("PutItem", request)
+@dataclass(frozen=True)
+class Effect:
+    """What a write does once its condition was found to hold."""
+
+    table: Table
+    key: Key
+    old: Item | None
+    new: Item | None
+    changed_names: tuple[str, ...] = ()
+
+
+def put_effect(model: DynamoDbModel, operation: str, request: dict[str, Any]) -> Effect:
+    table = model.table(operation, request)
     only(request, "TableName", "Item", "ReturnValues", *CONDITION_PARAMETERS)
     new = checked_item(request["Item"])
     key = checked_key(table, {n: new[n] for n in table.key_names if n in new})
-    old = _checked_old(model, "PutItem", table, key, request)
-    model.store("PutItem", table, key, new, request)
-    return _returned(request, old, new, allowed=("NONE", "ALL_OLD"))
+    return Effect(table, key, _checked_old(operation, table, key, request), new)
 
 
-def update_item(model: DynamoDbModel, request: dict[str, Any]) -> dict[str, Any]:
-    table = model.table("UpdateItem", request)
+def update_effect(model: DynamoDbModel, operation: str, request: dict[str, Any]) -> Effect:
+    table = model.table(operation, request)
     only(
         request,
         *("TableName", "Key", "UpdateExpression", "AttributeUpdates", "ReturnValues"),
@@ -35,7 +45,7 @@ def update_item(model: DynamoDbModel, request: dict[str, Any]) -> dict[str, Any]
     key = checked_key(table, request["Key"])
     if "UpdateExpression" in request and "AttributeUpdates" in request:
         raise InvalidValue("Can not use both expression and non-expression parameters")
-    old = _checked_old(model, "UpdateItem", table, key, request)
+    old = _checked_old(operation, table, key, request)
     new = dict(old or table.key_item(key))
     names: list[str] = []
     if "UpdateExpression" in request:
@@ -45,23 +55,42 @@ def update_item(model: DynamoDbModel, request: dict[str, Any]) -> dict[str, Any]
     for name in table.key_names:
         if name in names:
             raise InvalidValue(f"Cannot update attribute {name}. This attribute is part of the key")
-    model.store("UpdateItem", table, key, new, request)
-    return _returned(request, old, new, names=names)
+    return Effect(table, key, old, new, tuple(names))
+
+
+def delete_effect(model: DynamoDbModel, operation: str, request: dict[str, Any]) -> Effect:
+    table = model.table(operation, request)
+    only(request, "TableName", "Key", "ReturnValues", *CONDITION_PARAMETERS)
+    key = checked_key(table, request["Key"])
+    return Effect(table, key, _checked_old(operation, table, key, request), None)
+
+
+def check_effect(model: DynamoDbModel, operation: str, request: dict[str, Any]) -> Effect:
+    """Of a ConditionCheck in a transaction: nothing, if its condition holds."""
+    effect = delete_effect(model, operation, request)
+    return Effect(effect.table, effect.key, effect.old, effect.old)
+
+
+def put_item(model: DynamoDbModel, request: dict[str, Any]) -> dict[str, Any]:
+    effect = put_effect(model, "PutItem", request)
+    model.store("PutItem", effect.table, effect.key, effect.new, request)
+    return _returned(request, effect.old, effect.new, allowed=("NONE", "ALL_OLD"))
+
+
+def update_item(model: DynamoDbModel, request: dict[str, Any]) -> dict[str, Any]:
+    effect = update_effect(model, "UpdateItem", request)
+    model.store("UpdateItem", effect.table, effect.key, effect.new, request)
+    return _returned(request, effect.old, effect.new, names=effect.changed_names)
 
 
 def delete_item(model: DynamoDbModel, request: dict[str, Any]) -> dict[str, Any]:
-    table = model.table("DeleteItem", request)
-    only(request, "TableName", "Key", "ReturnValues", *CONDITION_PARAMETERS)
-    key = checked_key(table, request["Key"])
-    old = _checked_old(model, "DeleteItem", table, key, request)
-    if old is not None:
-        model.store("DeleteItem", table, key, None, request)
-    return _returned(request, old, None, allowed=("NONE", "ALL_OLD"))
+    effect = delete_effect(model, "DeleteItem", request)
+    if effect.old is not None:
+        model.store("DeleteItem", effect.table, effect.key, None, request)
+    return _returned(request, effect.old, None, allowed=("NONE", "ALL_OLD"))
 
 
-def _checked_old(
-    model: DynamoDbModel, operation: str, table: Table, key: Key, request: dict[str, Any]
-) -> Item | None:
+def _checked_old(operation: str, table: Table, key: Key, request: dict[str, Any]) -> Item | None:
     """The item as stored, after the request's condition was found to hold."""
     scope = scope_of(request)
     old = table.items.get(key)
@@ -89,7 +118,7 @@ def _returned(
     old: Item | None,
     new: Item | None,
     *,
-    names: list[str] | None = None,
+    names: tuple[str, ...] = (),
     allowed: tuple[str, ...] = ("NONE", "ALL_OLD", "ALL_NEW", "UPDATED_OLD", "UPDATED_NEW"),
 ) -> dict[str, Any]:
     wanted = request.get("ReturnValues", "NONE")
@@ -100,7 +129,7 @@ def _returned(
         return {}
     shown = copy_item(source)
     if wanted.startswith("UPDATED"):
-        shown = {name: value for name, value in shown.items() if name in (names or ())}
+        shown = {name: value for name, value in shown.items() if name in names}
     return {"Attributes": shown} if shown else {}
 
 

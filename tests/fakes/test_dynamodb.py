@@ -201,6 +201,48 @@ def test_one_index_is_made_at_a_time() -> None:
         create("two")
 
 
+def test_an_index_follows_its_table_as_old_reads_do() -> None:
+    """What was there or not, and whose it was, may be as long ago as for a scan."""
+    world = World(max_lag_s=5, stale_probability=1.0)
+    index = {
+        "IndexName": "by-owner",
+        "KeySchema": [
+            {"AttributeName": "leaseOwner", "KeyType": "HASH"},
+            {"AttributeName": "leaseKey", "KeyType": "RANGE"},
+        ],
+        "Projection": {"ProjectionType": "KEYS_ONLY"},
+    }
+    world.call("UpdateTable", GlobalSecondaryIndexUpdates=[{"Create": index}])
+
+    def keys_of(owner: str) -> set[str]:
+        found = world.call(
+            "Query",
+            IndexName="by-owner",
+            KeyConditionExpression="leaseOwner = :o",
+            ExpressionAttributeValues={":o": {"S": owner}},
+        )
+        return {item["leaseKey"]["S"] for item in found["Items"]}
+
+    for number in range(20):
+        owner = "w1" if number < 10 else "w2"
+        item = {"leaseKey": {"S": f"s{number}"}, "leaseOwner": {"S": owner}}
+        world.call("PutItem", Item=item)
+    world.now_s += 10
+    everything = {f"s{number}" for number in range(20)}
+    assert keys_of("w1") | keys_of("w2") == everything
+    for number in range(10):
+        item = {"leaseKey": {"S": f"s{number}"}, "leaseOwner": {"S": "w2"}}
+        world.call("PutItem", Item=item)
+    for number in range(10, 20):
+        world.call("DeleteItem", Key={"leaseKey": {"S": f"s{number}"}})
+    world.now_s += 2.5
+    assert 0 < len(keys_of("w1")) < 10
+    assert 0 < len(keys_of("w2") - {f"s{number}" for number in range(10)}) < 10
+    world.now_s += 3
+    assert keys_of("w1") == set()
+    assert keys_of("w2") == {f"s{number}" for number in range(10)}
+
+
 # --- observers, port, hooks -----------------------------------------------------------------
 
 
@@ -285,6 +327,8 @@ def test_every_operation_of_the_port_is_there() -> None:
             ExpressionAttributeValues={":k": {"S": "a"}},
         )
         assert found["Items"] == [KEY]
+        delete = {"Delete": {"TableName": "u", "Key": KEY}}
+        await dynamodb.transact_write_items(TransactItems=[delete])
         await dynamodb.delete_item(TableName="u", Key=KEY)
         with pytest.raises(ServiceError):
             await dynamodb.delete_table(TableName="u")

@@ -54,3 +54,15 @@ class BotocoreDynamoDb:
     async def scan(self, **request: Any) -> dict[str, Any]:
         """Scan, one page."""
         return await self._calls.read("scan", request)
+
+    async def query(self, **request: Any) -> dict[str, Any]:
+        """Query, one page."""
+        return await self._calls.read("query", request)
+
+    async def update_table(self, **request: Any) -> dict[str, Any]:
+        """UpdateTable."""
+        return await self._calls.write("update_table", request)
+
+    async def transact_write_items(self, **request: Any) -> dict[str, Any]:
+        """TransactWriteItems."""
+        return await self._calls.write("transact_write_items", request)

@@ -109,6 +109,10 @@ def service_error(error: boto.ClientError, *, writes: bool) -> errors.AwsError:
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code == "ConditionalCheckFailedException":
         return errors.ConditionFailed(operation, message, error.response.get("Item") or None)
+    if code == "TransactionCanceledException":
+        reasons = error.response.get("CancellationReasons") or ()
+        codes = tuple(str(reason.get("Code", "None")) for reason in reasons)
+        return errors.TransactionCanceled(operation, message, codes)
     kind = _BY_CODE.get(code)
     if kind is None and status == 429:
         kind = errors.Throttled

@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any
 from mld.decide.intending import check_intent
 from mld.decide.renewal import RowVerdict, judge_row, judge_taking
 from mld.errors import (
-    AwsError,
     ConditionFailed,
     LeaseLost,
     MalformedData,
     NotFound,
+    ServiceError,
     UnknownOutcome,
 )
+from mld.model.lease_index import my_leases_query
 from mld.model.lease_item import (
     LEASE_KEY,
     hash_range_attributes,
-    is_lease_item,
     item_key,
-    lease_from_item,
     lease_to_item,
 )
 from mld.model.lease_writes import (
@@ -37,8 +36,10 @@ from mld.model.lease_writes import (
     renewal,
     taking,
 )
+from mld.services.leases.leader_writes import LeaderWrites
 from mld.services.leases.lease_scan import TableScan, TableScanner
 from mld.services.leases.lease_table import LeaseTable
+from mld.services.leases.stored_rows import WRITE_TRIES, StoredRows
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
@@ -55,9 +56,6 @@ if TYPE_CHECKING:
     from mld.services.leases.unreadable_rows import UnreadableRows
 
 log = logging.getLogger(__name__)
-
-#: Sends of one logical write: the first, one after a lost answer, one on top of what was found.
-WRITE_TRIES = 3
 
 
 class LeaseStore:
@@ -86,6 +84,8 @@ class LeaseStore:
         #: Name of the lease table.
         self.table_name = config.table_name
         self._table = LeaseTable(dynamodb, config, clock)
+        self._rows = StoredRows(dynamodb, config.table_name)
+        self._leader = LeaderWrites(dynamodb, config.table_name)
         self._scanner = TableScanner(dynamodb, config, clock)
         self._unreadable = unreadable
         #: The latest finished scan, whoever asked for it.
@@ -98,6 +98,14 @@ class LeaseStore:
     async def ensure_table(self) -> bool:
         """Create the table if need be and wait until it can be used; see :class:`LeaseTable`."""
         return await self._table.ensure()
+
+    async def ensure_index(self) -> bool:
+        """Create the index of 3.x fleets if need be; see :meth:`LeaseTable.ensure_index`."""
+        return await self._table.ensure_index()
+
+    async def index_can_be_asked(self) -> bool:
+        """Whether that index is there and filled: what a flip of the fleet to 3.x waits for."""
+        return await self._table.index_can_be_asked()
 
     async def look_at_table(self) -> str | None:
         """What is wrong with the table itself, for people; None = it is the one of the start."""
@@ -123,21 +131,42 @@ class LeaseStore:
         Raises:
             MalformedData: the row can't be read as a lease.
         """
-        answer = await self._dynamodb.get_item(
-            TableName=self.table_name,
-            Key={LEASE_KEY: {"S": lease_key}},
-            ConsistentRead=consistent,
-        )
-        item = answer.get("Item")
-        return _lease(item) if item else None
+        return await self._rows.get(lease_key, consistent=consistent)
+
+    async def my_lease_keys(self, worker_id: str) -> tuple[str, ...] | None:
+        """Keys of the leases that name a worker, by the index of 3.x fleets.
+
+        The index follows the table, so a key may be missing or may have another owner by now, and
+        the next owner of a hand-off is named before the lease is its own: get each row.
+
+        Returns:
+            Sorted; None when there is no index, or it is still being filled: scan instead.
+        """
+        request = {"TableName": self.table_name, **my_leases_query(worker_id)}
+        keys: list[str] = []
+        try:
+            while True:
+                page = await self._dynamodb.query(**request)
+                keys += (item_key(item) for item in page.get("Items", ()))
+                if not page.get("LastEvaluatedKey"):
+                    return tuple(sorted(keys))
+                request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+        except ServiceError as error:
+            if isinstance(error, NotFound):
+                self.table_doubted.wake()  # moto says so of the index, DynamoDB of the table
+            elif error.code != "ValidationException":
+                raise
+            return None
 
     # -- writing as the holder --------------------------------------------------------------------
 
-    async def renew(self, lease: Lease) -> Lease:
+    async def renew(self, lease: Lease, throughput_kbps: float | None = None) -> Lease:
         """Raise the counter of a lease that we hold.
 
         Args:
             lease: the row as we last wrote it.
+            throughput_kbps: what was read of late in KiB/s, for the leader of a 3.x fleet; None =
+                say nothing.
 
         Returns:
             The row as written; with ``checkpoint_owner`` set when a 3.x leader hands it over.
@@ -147,7 +176,7 @@ class LeaseStore:
             UnknownOutcome: neither the write nor the read that followed was answered. The lease may
                 still be held; keep ``lease`` and renew again.
         """
-        return await self._write_as_holder(lease, renewal)
+        return await self._write_as_holder(lease, lambda row: renewal(row, throughput_kbps))
 
     async def checkpoint(
         self,
@@ -155,6 +184,7 @@ class LeaseStore:
         position: ExtendedSequenceNumber,
         *,
         child_shard_ids: tuple[str, ...] = (),
+        throughput_kbps: float | None = None,
     ) -> Lease:
         """Store a position; otherwise like :meth:`renew`.
 
@@ -162,7 +192,7 @@ class LeaseStore:
             UnknownOutcome: the position may or may not be stored; keep ``lease``.
         """
         return await self._write_as_holder(
-            lease, lambda row: checkpointing(row, position, child_shard_ids)
+            lease, lambda row: checkpointing(row, position, child_shard_ids, throughput_kbps)
         )
 
     async def intend(self, lease: Lease, intent: LeaseIntent) -> Lease:
@@ -245,6 +275,16 @@ class LeaseStore:
             lease = row
         raise UnknownOutcome("UpdateItem", "Unresolved", f"{lease.lease_key} after several tries")
 
+    # -- writing as the leader --------------------------------------------------------------------
+
+    async def assign(self, lease: Lease, worker_id: str, *, only_unchanged: bool) -> Lease | None:
+        """Give a lease to a worker; see :meth:`LeaderWrites.assign`."""
+        return await self._leader.assign(lease, worker_id, only_unchanged=only_unchanged)
+
+    async def start_hand_off(self, lease: Lease, worker_id: str) -> Lease | None:
+        """Ask the owner to hand a lease over; see :meth:`LeaderWrites.start_hand_off`."""
+        return await self._leader.start_hand_off(lease, worker_id)
+
     # -- creating, noting, deleting ---------------------------------------------------------------
 
     async def create_if_absent(self, lease: Lease) -> bool:
@@ -263,7 +303,7 @@ class LeaseStore:
             except ConditionFailed:
                 return False
             except UnknownOutcome as error:
-                item = await self._item(lease.lease_key, error)
+                item = await self._rows.item_after(lease.lease_key, error)
                 if item:
                     return item.get("leaseCounter") == {"N": str(lease.lease_counter)}
             else:
@@ -317,9 +357,9 @@ class LeaseStore:
                     ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 )
             except ConditionFailed as refused:
-                return await self._item(lease_key, refused) is None
+                return await self._rows.item_after(lease_key, refused) is None
             except UnknownOutcome as error:
-                if await self._item(lease_key, error) is None:
+                if await self._rows.item_after(lease_key, error) is None:
                     return True
             else:
                 return True
@@ -344,28 +384,11 @@ class LeaseStore:
     async def _stored(
         self, lease_key: str, error: ConditionFailed | UnknownOutcome
     ) -> Lease | None:
-        """The row after a write went wrong; None when it is gone or is no lease any more."""
-        item = await self._item(lease_key, error)
+        """The row after a write went wrong; None when it is gone."""
         try:
-            return _lease(item) if item else None
+            return await self._rows.lease_after(lease_key, error)
         except MalformedData as malformed:
             raise LeaseLost(lease_key, f"its row can't be read: {malformed}") from malformed
-
-    async def _item(
-        self, lease_key: str, error: ConditionFailed | UnknownOutcome
-    ) -> Mapping[str, Any] | None:
-        if isinstance(error, ConditionFailed) and error.item:
-            return error.item
-        try:
-            answer = await self._dynamodb.get_item(
-                TableName=self.table_name, Key={LEASE_KEY: {"S": lease_key}}, ConsistentRead=True
-            )
-        except AwsError as unread:
-            if isinstance(error, UnknownOutcome):
-                raise error from unread
-            raise
-        item: Mapping[str, Any] | None = answer.get("Item")
-        return item
 
 
 def _has_released(write: LeaseWrite, row: Lease) -> bool:
@@ -376,9 +399,3 @@ def _has_released(write: LeaseWrite, row: Lease) -> bool:
         and row.actual_owner != write.before.actual_owner
         and row.lease_counter >= write.after.lease_counter
     )
-
-
-def _lease(item: Mapping[str, Any]) -> Lease:
-    if not is_lease_item(item):
-        raise MalformedData(f"item {item_key(item)} is not a lease")
-    return lease_from_item(item)

@@ -7,7 +7,17 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.presence import missing_table, table_identity
-from mld.errors import AwsError, InUse, NotFound, ResourceMissing, UnknownOutcome, UnservableFleet
+from mld.errors import (
+    AwsError,
+    InUse,
+    LimitExceeded,
+    NotFound,
+    ResourceMissing,
+    ServiceError,
+    UnknownOutcome,
+    UnservableFleet,
+)
+from mld.model.lease_index import LEASE_OWNER_INDEX, index_creation, index_status
 from mld.model.lease_item import LEASE_KEY
 
 if TYPE_CHECKING:
@@ -57,6 +67,48 @@ class LeaseTable:
         if self._config.point_in_time_recovery:
             await self._enable_recovery()
         return created
+
+    async def ensure_index(self) -> bool:
+        """Have the index created by which the workers of a 3.x fleet find their leases.
+
+        It takes DynamoDB minutes to fill one; nobody waits for it here. Ask again until it is
+        there, and scan meanwhile.
+
+        Returns:
+            True when it can be asked.
+
+        Raises:
+            AwsError: from DescribeTable or UpdateTable; try again or correct the permissions.
+        """
+        table = await self._ask()
+        if table is None:
+            return False
+        status = index_status(table)
+        if status is not None:
+            return status == "ACTIVE"
+        try:
+            await self._dynamodb.update_table(
+                TableName=self._config.table_name, **index_creation(table)
+            )
+        except (InUse, LimitExceeded, UnknownOutcome) as error:
+            # Another worker's creation, perhaps; the next call looks.
+            log.info("Index %s is not being created yet: %s", LEASE_OWNER_INDEX, error)
+        except ServiceError as error:
+            # DynamoDB calls an index that another worker has just created a bad request.
+            if error.code != "ValidationException" or not await self._has_index():
+                raise
+        else:
+            log.info("Creating index %s of table %s", LEASE_OWNER_INDEX, self._config.table_name)
+        return False
+
+    async def _has_index(self) -> bool:
+        table = await self._ask()
+        return table is not None and index_status(table) is not None
+
+    async def index_can_be_asked(self) -> bool:
+        """Whether the index is there and filled; raises as :meth:`look`."""
+        table = await self._ask()
+        return table is not None and index_status(table) == "ACTIVE"
 
     async def look(self) -> str | None:
         """What is wrong with the table, for people; None = it is the one that was made usable.

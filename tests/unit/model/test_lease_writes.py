@@ -5,8 +5,10 @@ import pytest
 from mld.errors import ConditionFailed
 from mld.model.lease_item import lease_from_item, lease_to_item
 from mld.model.lease_writes import (
+    assigning,
     checkpointing,
     children_update,
+    hand_off_start,
     hash_range_update,
     releasing,
     renewal,
@@ -58,6 +60,13 @@ def apply(world, request):
         (HANDED_OVER, lambda row: taking(row, "next")),
         (lease(), lambda row: taking(row, "me")),
         (lease(hash_range=None), lambda row: taking(row, "me")),
+        (MINE, lambda row: checkpointing(row, ExtendedSequenceNumber("5"), (), 1.5)),
+        *(
+            (row, lambda row, to=to, fenced=fenced: assigning(row, to, only_unchanged=fenced))
+            for row in (MINE, HANDED_OVER, lease())
+            for to in ("me", "next", "other")
+            for fenced in (True, False)
+        ),
     ],
 )
 def test_the_row_after_a_write_is_the_row_that_was_promised(world, row, make):
@@ -201,3 +210,75 @@ def test_a_heartbeat_says_its_throughput_with_six_decimals():
     write = renewal(MINE, 12.3456789)
     assert write.request["ExpressionAttributeValues"][":throughputKBps"] == {"N": "12.345679"}
     assert write.after.throughput_kbps == 12.345679
+
+
+# -- a leader's writes ----------------------------------------------------------------------------
+
+
+def test_a_lease_is_assigned_while_its_owners_are_those_that_were_read(world):
+    stored(world, lease(lease_owner="me", lease_counter=9))
+    apply(world, assigning(MINE, "other", only_unchanged=False).request)
+    row = lease_from_item(world.row(KEY))
+    assert (row.lease_owner, row.checkpoint_owner, row.lease_counter) == ("other", None, 10)
+    assert row.owner_switches_since_checkpoint == 1
+
+
+@pytest.mark.parametrize(
+    "row", [lease(lease_owner="third", lease_counter=7), HANDED_OVER, lease(lease_counter=7)]
+)
+def test_a_lease_whose_owners_changed_is_not_assigned(world, row):
+    stored(world, row)
+    for write in (assigning(MINE, "other", only_unchanged=False), hand_off_start(MINE, "other")):
+        with pytest.raises(ConditionFailed):
+            apply(world, write.request)
+
+
+def test_a_lease_that_was_renewed_at_the_last_moment_keeps_its_owner(world):
+    stored(world, lease(lease_owner="me", lease_counter=8))
+    with pytest.raises(ConditionFailed):
+        apply(world, assigning(MINE, "other", only_unchanged=True).request)
+
+
+def test_nothing_of_a_leader_brings_a_deleted_lease_back(world):
+    for write in (
+        assigning(lease(), "other", only_unchanged=False),
+        assigning(lease(), "other", only_unchanged=True),
+    ):
+        with pytest.raises(ConditionFailed):
+            apply(world, write.request)
+    assert world.row(KEY) == {}
+
+
+def test_the_start_of_a_hand_off_leaves_the_counter_to_the_owner(world):
+    """The counter may move meanwhile, and the owner's writes go on."""
+    stored(world, lease(lease_owner="me", lease_counter=12))
+    apply(world, hand_off_start(MINE, "other").request)
+    row = lease_from_item(world.row(KEY))
+    assert (row.lease_owner, row.checkpoint_owner, row.lease_counter) == ("other", "me", 12)
+
+
+@pytest.mark.parametrize("row", [lease(), HANDED_OVER, lease(lease_owner="other")])
+def test_only_an_owned_lease_in_no_hand_off_can_be_handed_to_another(row):
+    with pytest.raises(ValueError, match="no hand-off of shardId-000000000000 to other"):
+        hand_off_start(row, "other")
+
+
+def test_a_hand_off_from_beginning_to_end_counts_as_java_counts(world):
+    """Case H-02: counters 1, 1, 2, 3, 4, no switch of owner."""
+    stored(world, lease())
+    write = taking(lease(), "a")
+    counters = [write.after.lease_counter]
+    apply(world, write.request)
+    for make in (
+        lambda row: hand_off_start(row, "b"),
+        renewal,
+        lambda row: checkpointing(row, ExtendedSequenceNumber("5")),
+        releasing,
+    ):
+        write = make(lease_from_item(world.row(KEY)))
+        apply(world, write.request)
+        assert lease_from_item(world.row(KEY)) == write.after
+        counters.append(write.after.lease_counter)
+    assert counters == [1, 1, 2, 3, 4]
+    assert (write.after.lease_owner, write.after.checkpoint_owner) == ("b", None)
+    assert write.after.owner_switches_since_checkpoint == 0

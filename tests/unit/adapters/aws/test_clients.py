@@ -231,6 +231,23 @@ def test_a_failed_condition_without_an_item_says_none(
     assert caught.value.item is None
 
 
+def test_a_canceled_transaction_says_which_of_its_writes_was_to_blame(
+    session: Session, answers: Answers, url: str
+) -> None:
+    async def transact(client: Any, pool: CallPool) -> Any:
+        return await BotocoreDynamoDb(client, pool).transact_write_items(TransactItems=[])
+
+    reasons = [{"Code": "None"}, {"Code": "ConditionalCheckFailed", "Message": "m"}]
+    answers.error(400, "TransactionCanceledException", CancellationReasons=reasons)
+    with pytest.raises(errors.TransactionCanceled) as caught:
+        ask(session, "dynamodb", transact, url)
+    assert caught.value.reasons == ("None", "ConditionalCheckFailed")
+    answers.error(400, "TransactionCanceledException")
+    with pytest.raises(errors.TransactionCanceled) as caught:
+        ask(session, "dynamodb", transact, url)
+    assert caught.value.reasons == ()
+
+
 def test_a_refused_connection_is_unreachable(session: Session) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -394,6 +411,9 @@ def test_every_dynamodb_operation_reaches_the_wire(
         await dynamodb.update_item(TableName="t", Key=key)
         await dynamodb.delete_item(TableName="t", Key=key)
         await dynamodb.scan(TableName="t")
+        await dynamodb.query(TableName="t", IndexName="i", KeyConditionExpression="a = :b")
+        await dynamodb.update_table(TableName="t", GlobalSecondaryIndexUpdates=[])
+        await dynamodb.transact_write_items(TransactItems=[])
 
     ask(session, "dynamodb", calls, url)
     names = [headers["X-Amz-Target"].rpartition(".")[2] for headers, _ in answers.requests]
@@ -406,6 +426,9 @@ def test_every_dynamodb_operation_reaches_the_wire(
         "UpdateItem",
         "DeleteItem",
         "Scan",
+        "Query",
+        "UpdateTable",
+        "TransactWriteItems",
     ]
     assert json.loads(answers.requests[4][1])["Item"]["b"] == {"B": "AP8="}
 

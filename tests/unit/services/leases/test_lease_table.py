@@ -1,8 +1,19 @@
 """Creating the lease table and waiting for it."""
 
+import asyncio
+
 import pytest
 
-from mld.errors import InUse, ResourceMissing, Throttled, UnknownOutcome, UnservableFleet
+from mld.errors import (
+    Denied,
+    InUse,
+    LimitExceeded,
+    ResourceMissing,
+    ServiceError,
+    Throttled,
+    UnknownOutcome,
+    UnservableFleet,
+)
 from mld.model.config import LeaseConfig
 from tests.fakes.lease_world import TABLE, World
 from tests.sim.loop import run
@@ -130,3 +141,90 @@ def test_recovery_that_cannot_be_switched_on_does_not_stop_the_worker(caplog, fa
         assert ("Could not enable point-in-time recovery of table app" in caplog.text) is warned
 
     on_nothing(test, point_in_time_recovery=True)
+
+
+def test_the_index_is_created_once_as_java_does_and_nobody_waits_for_it():
+    async def test(world, store):
+        await store.ensure_table()
+        world.model.settings.create_s = 400
+        assert not await store.ensure_index()
+        assert not await store.ensure_index()
+        assert world.clock.monotonic() < 1
+        (request,) = operations(world, "UpdateTable")
+        assert request == {
+            "TableName": TABLE,
+            "AttributeDefinitions": [
+                {"AttributeName": "leaseOwner", "AttributeType": "S"},
+                {"AttributeName": "leaseKey", "AttributeType": "S"},
+            ],
+            "GlobalSecondaryIndexUpdates": [
+                {
+                    "Create": {
+                        "IndexName": "LeaseOwnerToLeaseKeyIndex",
+                        "KeySchema": [
+                            {"AttributeName": "leaseOwner", "KeyType": "HASH"},
+                            {"AttributeName": "leaseKey", "KeyType": "RANGE"},
+                        ],
+                        "Projection": {"ProjectionType": "KEYS_ONLY"},
+                    }
+                }
+            ],
+        }
+        await asyncio.sleep(401)
+        assert await store.ensure_index()
+
+    on_nothing(test)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InUse("UpdateTable", "ResourceInUseException"),
+        LimitExceeded("UpdateTable", "LimitExceededException"),
+        UnknownOutcome("UpdateTable", "ReadTimeout"),
+    ],
+)
+def test_an_index_that_cannot_be_created_now_is_asked_for_again(error):
+    async def test(world, store):
+        await store.ensure_table()
+        world.fault("refuse", "UpdateTable", error=error)
+        assert not await store.ensure_index()
+        assert not await store.ensure_index()
+        assert await store.ensure_index()
+
+    on_nothing(test)
+
+
+def test_an_index_that_another_worker_created_meanwhile_is_no_error():
+    async def test(world, store):
+        await store.ensure_table()
+
+        world.fault("slow", "UpdateTable", seconds=1.0, worker="me")
+
+        async def other_was_faster():
+            other = world.store("other")
+            await asyncio.sleep(0.5)
+            assert not await other.ensure_index()
+
+        assert (await asyncio.gather(store.ensure_index(), other_was_faster()))[0] is False
+        assert await store.ensure_index()
+        assert len(operations(world, "UpdateTable")) == 2
+
+    on_nothing(test)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ServiceError("UpdateTable", "ValidationException", "something else is wrong"),
+        Denied("UpdateTable", "AccessDeniedException"),
+    ],
+)
+def test_a_creation_that_is_refused_is_told(error):
+    async def test(world, store):
+        await store.ensure_table()
+        world.fault("refuse", "UpdateTable", error=error)
+        with pytest.raises(type(error)):
+            await store.ensure_index()
+
+    on_nothing(test)

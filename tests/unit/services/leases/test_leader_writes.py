@@ -1,0 +1,225 @@
+"""A leader's writes through the store: races, lost answers, rows that vanish."""
+
+import pytest
+
+from mld.errors import NotFound, Throttled, UnknownOutcome
+from mld.model.lease_item import lease_from_item
+from mld.model.lease_writes import assigning
+from tests.fakes.lease_world import TABLE, World, lease
+from tests.sim.loop import run
+
+KEY = "shardId-000000000000"
+OWNED = lease(lease_owner="a", lease_counter=7)
+ENDING = lease(lease_owner="b", checkpoint_owner="a", lease_counter=7)
+
+MOVES = {
+    "assign": lambda store, row: store.assign(row, "c", only_unchanged=False),
+    "assign unchanged": lambda store, row: store.assign(row, "c", only_unchanged=True),
+    "hand over": lambda store, row: store.start_hand_off(row, "c"),
+}
+
+
+def on_table(test, *rows):
+    async def main():
+        world = World()
+        world.create_table()
+        world.put(*rows)
+        await test(world, world.store())
+
+    run(main())
+
+
+def stored(world):
+    return lease_from_item(world.row(KEY))
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_move_gives_the_row_as_it_is_stored(move):
+    async def test(world, store):
+        row = await MOVES[move](store, OWNED)
+        assert row == stored(world)
+        assert row.lease_owner == "c"
+
+    on_table(test, OWNED)
+
+
+@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize("change", [{"leaseOwner": "other"}, {"checkpointOwner": "other"}])
+def test_a_move_of_what_was_written_meanwhile_is_not_done(move, change):
+    async def test(world, store):
+        world.change(KEY, **change)
+        before = world.row(KEY)
+        assert await MOVES[move](store, OWNED) is None
+        assert world.row(KEY) == before
+
+    on_table(test, OWNED)
+
+
+@pytest.mark.parametrize(("move", "is_done"), [("assign", True), ("assign unchanged", False)])
+def test_a_renewal_at_the_last_moment_wins_where_the_counter_is_named(move, is_done):
+    async def test(world, store):
+        world.change(KEY, leaseCounter=8)
+        row = await MOVES[move](store, OWNED)
+        assert (row is not None) == is_done
+        assert stored(world).lease_owner == ("c" if is_done else "a")
+        assert stored(world).lease_counter == (9 if is_done else 8)
+
+    on_table(test, OWNED)
+
+
+@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize("fault", ["lose answer", "lose request"])
+def test_a_lost_answer_is_resolved(move, fault):
+    async def test(world, store):
+        world.fault(fault)
+        row = await MOVES[move](store, OWNED)
+        assert row == stored(world)
+        assert row.lease_owner == "c"
+        assert row.lease_counter == (7 if move == "hand over" else 8)
+
+    on_table(test, OWNED)
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_an_answer_that_stays_away_is_told(move):
+    async def test(world, store):
+        world.fault("lose request", times=9)
+        with pytest.raises(UnknownOutcome):
+            await MOVES[move](store, OWNED)
+
+    on_table(test, OWNED)
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_deleted_lease_is_not_moved(move):
+    async def test(world, store):
+        assert await MOVES[move](store, OWNED) is None
+        assert world.row(KEY) == {}
+
+    on_table(test)
+
+
+def test_a_row_that_cannot_be_read_is_left_alone(caplog):
+    async def test(world, store):
+        world.put_item({"leaseKey": {"S": KEY}, "entityType": {"S": "STREAM"}})
+        assert await store.assign(OWNED, "c", only_unchanged=False) is None
+        assert "item shardId-000000000000 is not a lease" in caplog.text
+
+    on_table(test)
+
+
+def test_a_stale_hand_off_is_ended_in_favor_of_its_next_owner():
+    async def test(world, store):
+        world.fault("lose answer")
+        row = await store.assign(ENDING, "b", only_unchanged=False)
+        assert row == stored(world)
+        assert (row.lease_owner, row.checkpoint_owner, row.lease_counter) == ("b", None, 8)
+
+    on_table(test, ENDING)
+
+
+def test_a_lost_assignment_to_the_present_owner_is_known_by_its_counter():
+    async def test(world, store):
+        world.fault("lose answer")
+        row = await store.assign(OWNED, "a", only_unchanged=True)
+        assert row == stored(world)
+        assert row.lease_counter == 8
+
+    on_table(test, OWNED)
+
+
+@pytest.mark.parametrize("error", [Throttled("UpdateItem", "x"), NotFound("UpdateItem", "x")])
+def test_other_errors_go_to_the_leader(error):
+    async def test(world, store):
+        world.fault("refuse", "UpdateItem", error=error)
+        with pytest.raises(type(error)):
+            await store.assign(OWNED, "c", only_unchanged=False)
+        assert stored(world) == OWNED
+
+    on_table(test, OWNED)
+
+
+def test_unknown_attributes_survive_a_move():
+    async def test(world, store):
+        world.put_item({**world.row(KEY), "theirs": {"S": "x"}, "kclMldIntent": {"M": {}}})
+        row = await store.start_hand_off(OWNED, "c")
+        await store.assign(row, "d", only_unchanged=False)
+        assert world.row(KEY)["theirs"] == {"S": "x"}
+        assert world.row(KEY)["kclMldIntent"] == {"M": {}}
+
+    on_table(test, OWNED)
+
+
+# -- the index ------------------------------------------------------------------------------------
+
+
+def with_index(test, *rows, **settings):
+    async def main():
+        world = World()
+        world.create_table()
+        world.put(*rows)
+        store = world.store()
+        while not await store.ensure_index():
+            pass
+        for name, value in settings.items():
+            setattr(world.model.settings, name, value)
+        await test(world, store)
+
+    run(main())
+
+
+def test_a_worker_finds_the_leases_that_name_it_page_by_page():
+    rows = [lease(number, lease_owner="ab"[number % 2]) for number in range(7)]
+
+    async def test(_world, store):
+        keys = tuple(f"shardId-{number:012d}" for number in (0, 2, 4, 6))
+        assert await store.my_lease_keys("a") == keys
+        assert await store.my_lease_keys("c") == ()
+
+    with_index(test, *rows, page_items=2)
+
+
+def test_without_an_index_there_is_no_answer_and_none_while_it_is_filled():
+    async def test(world, store):
+        assert await store.my_lease_keys("a") is None
+        world.model.settings.create_s = 60
+        assert not await store.ensure_index()
+        assert not await store.index_can_be_asked()
+        assert await store.my_lease_keys("a") is None
+        world.model.settings.create_s = 0
+        world.model.tables[TABLE].indexes["LeaseOwnerToLeaseKeyIndex"]["active_s"] = 0
+        assert await store.index_can_be_asked()
+        assert await store.my_lease_keys("a") == (KEY,)
+
+    on_table(test, lease(lease_owner="a"))
+
+
+def test_an_index_of_a_table_that_is_gone_has_no_answer_and_the_table_is_looked_at():
+    async def test(world, store):
+        world.delete_table()
+        assert await store.my_lease_keys("a") is None
+        assert not await store.ensure_index()
+        assert not await store.index_can_be_asked()
+        await store.table_doubted.wait(0.1)
+
+    on_table(test)
+
+
+def test_a_refused_question_is_told():
+    async def test(world, store):
+        world.fault("refuse", "Query", error=Throttled("Query", "x"))
+        with pytest.raises(Throttled):
+            await store.my_lease_keys("a")
+
+    on_table(test)
+
+
+def test_an_assignment_judges_a_row_that_somebody_deleted_meanwhile():
+    async def test(world, store):
+        world.fault("lose request")
+        world.fault("refuse", "GetItem", error=Throttled("GetItem", "x"))
+        with pytest.raises(UnknownOutcome):
+            await store.assign(OWNED, "c", only_unchanged=True)
+        assert stored(world) == assigning(OWNED, "c", only_unchanged=True).before
+
+    on_table(test, OWNED)
