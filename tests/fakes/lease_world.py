@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mld.errors import Throttled, UnknownOutcome, Unreachable
 from mld.model.config import LeaseConfig
 from mld.model.lease import Lease
+from mld.model.lease_index import index_creation
 from mld.model.lease_item import lease_to_item
 from mld.model.sequence import TRIM_HORIZON
 from mld.model.shard import HashRange
@@ -116,6 +117,11 @@ class World:
                 "BillingMode": "PAY_PER_REQUEST",
             },
         )
+
+    def create_index(self) -> None:
+        """The index of 3.x fleets."""
+        table = self.model.call("DescribeTable", {"TableName": TABLE})["Table"]
+        self.model.call("UpdateTable", {"TableName": TABLE, **index_creation(table)})
 
     def delete_table(self) -> None:
         self.model.call("DeleteTable", {"TableName": TABLE})

@@ -1,0 +1,270 @@
+"""Finds the leases that a leader has given to this worker, and holds them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mld.decide.discovery import WATCH_S, Found, judge_found, look_pause_s, may_ask_index, vanished
+from mld.errors import AwsError, LeaseLost, MalformedData
+from mld.ports.metrics import Level, Unit
+from mld.services.bounded import for_each
+from mld.services.leases.lease_scan import every
+from mld.services.wakeup import Wakeup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from mld.model.config import LeaseConfig
+    from mld.model.lease import HeldLease, Lease
+    from mld.ports.clock import Clock
+    from mld.ports.metrics import Metrics
+    from mld.services.leases.lease_renewer import LeaseRenewer
+    from mld.services.leases.lease_store import LeaseStore
+
+log = logging.getLogger(__name__)
+
+_OPERATION = "LeaseDiscovery"
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryOutcome:
+    """What one look did; ``str()`` is one sentence.
+
+    Attributes:
+        gained: lease keys that are held now.
+        coming: lease keys that their old owners have not let go yet.
+        error: why it is not known which leases are ours.
+    """
+
+    gained: tuple[str, ...] = ()
+    coming: tuple[str, ...] = ()
+    error: str | None = None
+
+    def __str__(self) -> str:
+        if self.error is not None:
+            return f"Could not find out which leases are assigned to this worker: {self.error}"
+        return f"Took over {len(self.gained)} assigned leases, waiting for {len(self.coming)}"
+
+
+class LeaseDiscoverer:
+    """The :class:`~mld.services.leases.lease_acquisition.LeaseAcquisition` of a 3.x fleet.
+
+    What it finds is renewed at once, so that no leader sees a counter that stands still. It also
+    notices, by what is *not* listed any more, that a lease which is held goes to somebody else:
+    long before the next renewal would meet it.
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        renewer: LeaseRenewer,
+        config: LeaseConfig,
+        worker_id: str,
+        clock: Clock,
+        metrics: Metrics,
+        is_read: Callable[[Lease], bool] = every,
+    ) -> None:
+        """Know nothing of the table yet.
+
+        Args:
+            store: the table.
+            renewer: holds what is found.
+            config: section ``leases``.
+            worker_id: who is meant.
+            clock: paces the looks.
+            metrics: gets Java's ``LeaseDiscovery`` data.
+            is_read: leases for which it is False are left alone: of streams that are gone.
+        """
+        self._store = store
+        self._renewer = renewer
+        self._config = config
+        self._worker_id = worker_id
+        self._clock = clock
+        self._metrics = metrics
+        self._is_read = is_read
+        self._woken = Wakeup()
+        self._is_stopping = False
+        self._under_way: set[str] = set()
+        #: Keys of leases in a hand-off to us.
+        self._coming: set[str] = set()
+        #: Lease key -> token under which the table's list named us.
+        self._seen: dict[str, str] = {}
+        self._changed_at = clock.monotonic()
+        self._is_asked = False
+
+    def wake(self) -> None:
+        """Look now: leases were created."""
+        self._is_asked = True
+        self._woken.wake()
+
+    def expect(self, lease_key: str) -> None:
+        """This worker, as the leader, has just named itself in the row of a lease."""
+        self._coming.add(lease_key)
+        self._changed_at = self._clock.monotonic()
+        self._woken.wake()
+
+    def stop(self) -> None:
+        """Take up nothing more; what is under way is undone."""
+        self._is_stopping = True
+        self._woken.wake()
+
+    async def settled(self) -> None:
+        """After :meth:`stop`: wait until what was under way is held or given back."""
+        for lease_key in sorted(self._under_way):
+            async with self._renewer.exclusive(lease_key):
+                pass
+
+    async def run(self) -> None:
+        """Look at once, then at a pace that fits, and whenever woken, until stopped or cancelled."""
+        look_at = self._clock.monotonic()
+        while not self._is_stopping:
+            try:
+                if self._is_asked or self._clock.monotonic() >= look_at:
+                    outcome = await self.look_once()
+                    log.log(_level(outcome), "%s", outcome)
+                    look_at = self._clock.monotonic() + self._pause_s()
+                else:
+                    await self._take_up(sorted(self._coming))
+            except Exception:
+                # A defect in one look must not end them for good.
+                log.exception("Looking for assigned leases failed unexpectedly")
+                look_at = self._clock.monotonic() + self._config.renewal_interval_s
+            pause_s = look_at - self._clock.monotonic()
+            if self._coming:
+                pause_s = min(pause_s, WATCH_S)
+            if not self._is_stopping:
+                await self._woken.wait(pause_s)
+
+    async def look_once(self) -> DiscoveryOutcome:
+        """Ask which leases name this worker; hold the new ones, look after those that are missing."""
+        started_at = self._clock.monotonic()
+        is_asked, self._is_asked = self._is_asked, False
+        try:
+            listed = await self._listed(may_be_old=not is_asked)
+        except AwsError as error:
+            self._count("Success", 0)
+            return DiscoveryOutcome(error=str(error))
+        held = {one.lease.lease_key: one for one in self._renewer.held()}
+        tokens = {key: one.token for key, one in held.items()}
+        await self._look_after(held[key] for key in vanished(tokens, listed, self._seen))
+        self._seen = {key: tokens[key] for key in listed if key in tokens}
+        gained = await self._take_up(sorted((listed | self._coming) - tokens.keys()))
+        self._count("Success", 1)
+        self._time("Time", self._clock.monotonic() - started_at)
+        self._count("NumLeases", len(listed), Level.DETAILED)
+        return DiscoveryOutcome(tuple(gained), tuple(sorted(self._coming)))
+
+    async def _listed(self, *, may_be_old: bool) -> set[str]:
+        """Keys of the rows that name this worker, a moment ago.
+
+        By a scan that was made just now, else by the index, or by a scan of its own of a small
+        table, or while there is no index.
+        """
+        scan = self._store.last_scan
+        fresh_s = look_pause_s(0.0, self._config.failover_s) / 2
+        now = self._clock.monotonic()
+        if scan is None or now - scan.started_at > fresh_s or not may_be_old:
+            if scan is not None and may_ask_index(len(scan.leases)):
+                listed = await self._store.my_lease_keys(self._worker_id)
+                if listed is not None:
+                    return set(listed)
+            scan = await self._store.scan()
+        return {one.lease_key for one in scan.leases if one.lease_owner == self._worker_id}
+
+    async def _look_after(self, missing: Iterable[HeldLease]) -> None:
+        """Renew what is not listed any more: that shows whether it is to be handed over, or lost."""
+
+        async def renew(held: HeldLease) -> None:
+            if held.lease.is_handed_over:
+                return
+            self._changed_at = self._clock.monotonic()
+            try:
+                await self._renewer.refresh(held.lease.lease_key, held.token)
+            except (AwsError, LeaseLost) as error:
+                log.debug("A lease is not listed as ours any more: %s", error)
+
+        await for_each(missing, self._config.renewal_threads, renew)
+
+    async def _take_up(self, lease_keys: Iterable[str]) -> list[str]:
+        """Hold those of the leases that are ours; the keys of those."""
+        gained: list[str] = []
+
+        async def take_up(lease_key: str) -> None:
+            if self._is_stopping:
+                return
+            self._under_way.add(lease_key)
+            try:
+                # The lock keeps a late write of an earlier holding from meeting the new one.
+                async with self._renewer.exclusive(lease_key):
+                    if await self._take_up_alone(lease_key):
+                        gained.append(lease_key)
+            except Exception:
+                # A defect in one must not cut off the others, whose writes may have happened.
+                log.exception("Taking over lease %s failed unexpectedly", lease_key)
+            finally:
+                self._under_way.discard(lease_key)
+
+        await for_each(lease_keys, self._config.renewal_threads, take_up)
+        if gained:
+            self._changed_at = self._clock.monotonic()
+        return sorted(gained)
+
+    async def _take_up_alone(self, lease_key: str) -> bool:
+        if self._renewer.get(lease_key) is not None:
+            return False
+        row = await self._row_if_ours(lease_key)
+        if row is None:
+            return False
+        requested_at = self._clock.monotonic()
+        try:
+            renewed = await self._store.renew(row)
+        except (AwsError, LeaseLost) as error:
+            log.warning("Could not take over the assigned lease %s: %s", lease_key, error)
+            return False
+        if self._is_stopping:
+            await self._give_back(renewed)
+            return False
+        self._renewer.hold(renewed, requested_at)
+        return True
+
+    async def _row_if_ours(self, lease_key: str) -> Lease | None:
+        """The row of a lease that may be held now; notes those that may be soon."""
+        try:
+            row = await self._store.get(lease_key, consistent=True)
+        except (AwsError, MalformedData) as error:
+            log.debug("Could not read lease %s: %s", lease_key, error)
+            return None
+        found = judge_found(row, self._worker_id)
+        if found is not Found.COMING:
+            self._coming.discard(lease_key)
+        elif lease_key not in self._coming:
+            self._coming.add(lease_key)
+            self._changed_at = self._clock.monotonic()
+        is_ours = found is Found.OURS and row is not None and self._is_read(row)
+        return row if is_ours else None
+
+    async def _give_back(self, lease: Lease) -> None:
+        try:
+            await self._store.evict(lease)
+        except AwsError as error:
+            text = "Could not release lease %s, taken over just before the stop: %s"
+            log.warning(text, lease.lease_key, error)
+            self._renewer.unreleased += 1
+
+    def _pause_s(self) -> float:
+        quiet_s = self._clock.monotonic() - self._changed_at
+        return look_pause_s(quiet_s, self._config.failover_s)
+
+    def _count(self, name: str, value: int, level: Level = Level.SUMMARY) -> None:
+        self._metrics.add(_OPERATION, name, value, level=level, worker=True)
+
+    def _time(self, name: str, seconds: float) -> None:
+        self._metrics.add(_OPERATION, name, seconds * 1000, unit=Unit.MILLISECONDS, worker=True)
+
+
+def _level(outcome: DiscoveryOutcome) -> int:
+    if outcome.error is not None:
+        return logging.WARNING
+    return logging.INFO if outcome.gained else logging.DEBUG
