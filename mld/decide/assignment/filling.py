@@ -1,0 +1,108 @@
+"""Who gets the leases that nobody reads.
+
+Nothing limits this but what a worker may hold: a lease that is not read is worse than one that is
+read in the wrong place.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mld.decide.assignment.fleet import Fleet, Worker
+    from mld.decide.assignment.limits import AssignmentLimits
+    from mld.model.lease import Lease
+
+
+_Rank = tuple[float, int, float, str]
+_Bench = tuple[int, float, str]
+
+
+class Seats:
+    """Workers in the order in which they get leases: least load, least leases, emptiest group."""
+
+    def __init__(self, fleet: Fleet, limits: AssignmentLimits) -> None:
+        """Order them as they are now.
+
+        Args:
+            fleet: changed by each lease that is given.
+            limits: what a worker may hold.
+        """
+        self._fleet = fleet
+        self._limits = limits
+        self._rows: dict[str, list[_Rank]] = {name: [] for name in fleet.groups}
+        self._benches: list[_Bench] = []
+        for worker in fleet.workers.values():
+            self._rows[worker.group.name].append(_rank(worker))
+            self._benches.append(_bench(worker))
+        for row in self._rows.values():
+            heapq.heapify(row)
+        heapq.heapify(self._benches)
+
+    def seat(self, lease: Lease, unless: str | None) -> Worker | None:
+        """Give a lease to the best worker.
+
+        Args:
+            lease: of a finished shard it carries nothing, but somebody has to delete it.
+            unless: the id of who must not get it.
+
+        Returns:
+            The new owner; None when nobody can take it, which changes nothing.
+        """
+        worker = self._for_finished(unless) if lease.is_finished else self._best(unless)
+        if worker is None:
+            return None
+        self._fleet.give(lease, worker)
+        if lease.is_finished:
+            heapq.heappush(self._benches, _bench(worker))
+        else:
+            heapq.heappush(self._rows[worker.group.name], _rank(worker))
+        return worker
+
+    def _best(self, unless: str | None) -> Worker | None:
+        passed: Worker | None = None
+        best: Worker | None = None
+        while best is None:
+            tops = [top for row in self._rows.values() if (top := self._top(row)) is not None]
+            if not tops:
+                break
+            worker = min(tops, key=_preference)
+            heapq.heappop(self._rows[worker.group.name])
+            if worker.id == unless:
+                passed = worker
+            else:
+                best = worker
+        if passed is not None:
+            heapq.heappush(self._rows[passed.group.name], _rank(passed))
+        return best
+
+    def _top(self, row: list[_Rank]) -> Worker | None:
+        """The best of a group; those that can take no more leave."""
+        while row:
+            worker = self._fleet.workers[row[0][3]]
+            if self._limits.has_room(worker.count, worker.kbps):
+                return worker
+            heapq.heappop(row)
+        return None
+
+    def _for_finished(self, unless: str | None) -> Worker | None:
+        for _finished, _order, worker_id in heapq.nsmallest(2, self._benches):
+            if worker_id != unless:
+                worker = self._fleet.workers[worker_id]
+                self._benches.remove(_bench(worker))
+                heapq.heapify(self._benches)
+                return worker
+        return None
+
+
+def _rank(worker: Worker) -> _Rank:
+    return (round(worker.load, 9), worker.count, worker.order, worker.id)
+
+
+def _preference(worker: Worker) -> tuple[float, int, float, float]:
+    return (round(worker.load, 9), worker.count, worker.group.excess, worker.order)
+
+
+def _bench(worker: Worker) -> _Bench:
+    return (worker.finished, worker.order, worker.id)

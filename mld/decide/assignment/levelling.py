@@ -1,0 +1,115 @@
+"""Moves that make the number of leases even, by worker and by group.
+
+Each move either brings two workers' numbers nearer to each other, or leaves them as they are
+(one more, one less: exchanged) and brings two groups nearer to their fair shares. Both can only
+happen so often: what is level stays, nothing comes back. And no move makes the more loaded of the
+two workers more loaded than it was, so numbers never work against throughput.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mld.decide.assignment.fleet import SAME
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from mld.decide.assignment.fleet import Fleet, Group, Worker
+    from mld.decide.assignment.limits import AssignmentLimits
+    from mld.model.lease import Lease
+
+
+class Levelling:
+    """One run; the fleet is changed as it goes."""
+
+    def __init__(self, fleet: Fleet, fixed: Collection[str], limits: AssignmentLimits) -> None:
+        """Begin.
+
+        Args:
+            fleet: what is level at the end.
+            fixed: keys of leases that must stay: in a hand-off, or somebody's for no longer.
+            limits: what a worker may hold.
+        """
+        self._fleet = fleet
+        self._fixed = fixed
+        self._limits = limits
+
+    def by_worker(self) -> Iterator[tuple[Lease, Worker]]:
+        """Moves until no worker has two leases more than another that could have one of them."""
+        givers = set(self._fleet.workers)
+        while givers:
+            giver = max((self._fleet.workers[one] for one in givers), key=_fullness)
+            if giver.count - min(one.count for one in self._fleet.workers.values()) < 2:
+                return
+            move = self._give_one(giver, self._takers(giver.count - 2))
+            if move is None:
+                givers.discard(giver.id)
+            else:
+                yield move
+
+    def by_group(self) -> Iterator[tuple[Lease, Worker]]:
+        """Moves until no group has more than one lease too many beside another."""
+        stuck: set[tuple[str, str]] = set()
+        while True:
+            pair = self._next_pair(stuck)
+            if pair is None:
+                return
+            move = self._between(*pair)
+            if move is None:
+                stuck.add((pair[0].name, pair[1].name))
+            else:
+                yield move
+
+    def _next_pair(self, stuck: set[tuple[str, str]]) -> tuple[Group, Group] | None:
+        groups = sorted(self._fleet.groups.values(), key=lambda group: group.excess)
+        pairs = [
+            (giver, taker)
+            for taker in groups
+            for giver in reversed(groups)
+            if giver.excess - taker.excess > 1 + SAME and (giver.name, taker.name) not in stuck
+        ]
+        return max(pairs, key=lambda pair: pair[0].excess - pair[1].excess, default=None)
+
+    def _between(self, giving: Group, taking: Group) -> tuple[Lease, Worker] | None:
+        givers = sorted(self._of(giving), key=_fullness, reverse=True)
+        takers = sorted(self._of(taking), key=_emptiness)
+        for giver in givers:
+            move = self._give_one(giver, [one for one in takers if one.count < giver.count])
+            if move is not None:
+                return move
+        return None
+
+    def _of(self, group: Group) -> list[Worker]:
+        return [worker for worker in self._fleet.workers.values() if worker.group is group]
+
+    def _takers(self, most: int) -> list[Worker]:
+        takers = [worker for worker in self._fleet.workers.values() if worker.count <= most]
+        return sorted(takers, key=_emptiness)
+
+    def _give_one(self, giver: Worker, takers: list[Worker]) -> tuple[Lease, Worker] | None:
+        shares = {
+            key: self._fleet.share(lease)
+            for key, lease in giver.leases.items()
+            if key not in self._fixed
+        }
+        for taker in takers if shares else ():
+            if not self._limits.has_room(taker.count, taker.kbps):
+                continue
+            distance = giver.load - taker.load
+            fitting = [key for key, share in shares.items() if share <= distance + SAME]
+            if fitting:
+                # The one after which the two loads are the nearest to each other.
+                key = min(fitting, key=lambda one: abs(distance - 2 * shares[one]))
+                lease = giver.leases[key]
+                self._fleet.move(lease, giver, taker)
+                return lease, taker
+        return None
+
+
+def _fullness(worker: Worker) -> tuple[int, float, float, float]:
+    return (worker.count, worker.group.excess, worker.load, worker.order)
+
+
+def _emptiness(worker: Worker) -> tuple[int, float, float, float]:
+    return (worker.count, worker.group.excess, worker.load, worker.order)

@@ -1,0 +1,119 @@
+"""What the leader remembers from look to look: who has moved, and since when it has not.
+
+There is no time in the table, so a lease is expired when *this* process has not seen its counter
+move for longer than the failover time, and a hand-off is overdue by the same clock.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mld.decide.assignment.limits import AssignmentLimits
+    from mld.decide.assignment.view import FleetView
+    from mld.model.lease import Lease
+
+#: A new row without owner counts as never moved.
+NEVER = -math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A counter, and when it was first seen.
+
+    Attributes:
+        counter: ``leaseCounter``.
+        seen_at: reading of ``Clock.monotonic`` after the scan that showed it first, or
+            :data:`NEVER`.
+    """
+
+    counter: int
+    seen_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class HandOff:
+    """A hand-off that the table shows.
+
+    Attributes:
+        old: who may still checkpoint.
+        new: who comes next; None = nobody, in broken rows.
+        deadline: reading of ``Clock.monotonic`` after which the leader finishes it.
+    """
+
+    old: str
+    new: str | None
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class FleetMemory:
+    """The leader's memory; empty when it begins to lead.
+
+    Attributes:
+        sightings: of each lease, by its key.
+        hand_offs: that are under way, by lease key.
+        doubts: worker id -> ``updated_at_s`` of its metrics when one of its leases was found
+            expired. Until it reports again it is taken for dead.
+        participants: who took part at the last balance.
+        balanced_at: reading of ``Clock.monotonic``; None = never yet.
+    """
+
+    sightings: Mapping[str, Sighting] = field(default_factory=dict)
+    hand_offs: Mapping[str, HandOff] = field(default_factory=dict)
+    doubts: Mapping[str, int] = field(default_factory=dict)
+    participants: frozenset[str] = frozenset()
+    balanced_at: float | None = None
+
+    def is_expired(self, lease: Lease, now: float, limits: AssignmentLimits) -> bool:
+        """True for a lease whose counter has not moved for longer than the failover time."""
+        return now - self.sightings[lease.lease_key].seen_at > limits.failover_s
+
+    def is_overdue(self, lease: Lease, now: float) -> bool:
+        """True for a lease in a hand-off whose time is over."""
+        hand_off = self.hand_offs.get(lease.lease_key)
+        return hand_off is not None and now > hand_off.deadline
+
+
+def observe(memory: FleetMemory, view: FleetView, limits: AssignmentLimits) -> FleetMemory:
+    """The memory after a look; nothing is planned.
+
+    A worker that may soon lead can watch with it, and then need not wait for a failover time of
+    its own until it knows which leases have expired.
+
+    Source: LeaseAssignmentManager.updateLeasesLastCounterIncrementNanosAndLeaseShutdownTimeout
+    (3.5.1). There only a greater counter is a change; a row that was deleted and created again
+    between two looks has a smaller one and is as alive.
+    """
+    return replace(
+        memory,
+        sightings={
+            lease.lease_key: _sight(memory.sightings.get(lease.lease_key), lease, view.now)
+            for lease in view.leases
+        },
+        hand_offs={
+            lease.lease_key: _hand_off(memory.hand_offs.get(lease.lease_key), lease, view, limits)
+            for lease in view.leases
+            if lease.checkpoint_owner is not None
+        },
+    )
+
+
+def _sight(known: Sighting | None, lease: Lease, now: float) -> Sighting:
+    if known is not None and known.counter == lease.lease_counter:
+        return known
+    is_new_and_free = known is None and lease.actual_owner is None
+    return Sighting(lease.lease_counter, NEVER if is_new_and_free else now)
+
+
+def _hand_off(
+    known: HandOff | None, lease: Lease, view: FleetView, limits: AssignmentLimits
+) -> HandOff:
+    old, new = str(lease.checkpoint_owner), lease.lease_owner
+    if known is not None and (known.old, known.new) == (old, new):
+        return known
+    return HandOff(old, new, view.now + limits.hand_off_timeout_s + limits.failover_s)

@@ -1,0 +1,310 @@
+"""One look at the fleet becomes the moves that the leader writes.
+
+First what nobody reads gets an owner, at every look. Then, at a pace of its own or when workers
+came or went, leases of live workers move so that work is even; a lease in a hand-off stays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from enum import Enum, StrEnum, auto
+from typing import TYPE_CHECKING
+
+from mld.decide.assignment.filling import Seats
+from mld.decide.assignment.fleet import Fleet, Worker, form_groups
+from mld.decide.assignment.groups import groups_of
+from mld.decide.assignment.levelling import Levelling
+from mld.decide.assignment.memory import observe
+from mld.decide.assignment.workers import doubts_of, take_part
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Mapping
+
+    from mld.decide.assignment.limits import AssignmentLimits
+    from mld.decide.assignment.memory import FleetMemory
+    from mld.decide.assignment.view import FleetView
+    from mld.model.lease import Lease
+    from mld.model.worker_metrics import WorkerMetrics
+
+
+class MoveKind(Enum):
+    """Which write a move is."""
+
+    #: The new owner has it at once; an old one notices when it writes (``assigning``).
+    ASSIGN = auto()
+    #: The old owner is asked to finish first (``hand_off_start``).
+    HAND_OFF = auto()
+
+
+class MoveReason(StrEnum):
+    """Why a lease moves, in words for the log."""
+
+    UNOWNED = "it has no owner"
+    EXPIRED = "its owner does not renew it"
+    OVERDUE = "its hand-off took too long"
+    COUNT = "the number of leases differs between workers"
+    GROUP = "the number of leases differs between groups of workers"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One lease gets another owner.
+
+    Attributes:
+        lease: the row that was seen; the write is conditional on its owners.
+        to: worker id of the new owner.
+        kind: which write.
+        reason: why.
+    """
+
+    lease: Lease
+    to: str
+    kind: MoveKind
+    reason: MoveReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFigures:
+    """What a plan found, for logs and metrics; leases are unfinished ones unless it says otherwise.
+
+    Attributes:
+        leases: in the table.
+        finished: leases of finished shards.
+        workers: that take part.
+        doubtful: ids of workers that are taken for dead until they report again.
+        failing: ids of workers that could not measure themselves.
+        unowned: leases without owner.
+        expired: leases whose owner does not renew them.
+        in_hand_off: leases in a hand-off whose time is not over.
+        unassigned: leases that get no owner, because nobody may have more.
+        is_balanced: True when moves between live workers were looked for.
+        by_worker: leases of each participant when all moves are done.
+        by_group: likewise of each group; one group ``""`` where there are none.
+        reasons: moves by reason.
+    """
+
+    leases: int
+    finished: int
+    workers: int
+    doubtful: tuple[str, ...]
+    failing: tuple[str, ...]
+    unowned: int
+    expired: int
+    in_hand_off: int
+    unassigned: int
+    is_balanced: bool
+    by_worker: Mapping[str, int] = field(default_factory=dict)
+    by_group: Mapping[str, int] = field(default_factory=dict)
+    reasons: Mapping[MoveReason, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentPlan:
+    """The outcome of one look.
+
+    Attributes:
+        moves: at most one a lease; what nobody reads first, the oldest of it in front.
+        memory: for the next look.
+        stale: items of worker metrics to delete, each if it still has its ``updated_at_s``.
+        figures: see :class:`PlanFigures`.
+    """
+
+    moves: tuple[Move, ...]
+    memory: FleetMemory
+    stale: tuple[WorkerMetrics, ...]
+    figures: PlanFigures
+
+
+def plan_assignment(
+    view: FleetView,
+    memory: FleetMemory,
+    limits: AssignmentLimits,
+    rng: random.Random,
+    *,
+    may_balance: bool = True,
+) -> AssignmentPlan:
+    """Decide who gets which lease.
+
+    Call it as often as there is something new. A failed write needs nothing: the next look sees
+    the row as it is.
+
+    Args:
+        view: what was just read.
+        memory: of the look before; an empty one at the first look as the leader.
+        limits: see :class:`AssignmentLimits`.
+        rng: breaks ties.
+        may_balance: False = only leases that nobody reads get an owner. True = leases of live
+            workers may move, too, which is looked for at the first look, when other workers take
+            part than at the last balance, and ``balance_interval_s`` after it.
+
+    Source: LeaseAssignmentManager.performAssignment (3.5.1).
+    """
+    look = _Look(view, memory, limits)
+    look.form_fleet(rng)
+    look.fill()
+    is_balanced = may_balance and look.is_balance_due(memory)
+    if is_balanced:
+        look.balance()
+    return look.plan(is_balanced=is_balanced)
+
+
+class _Look:
+    """The parts of one plan, in the order in which they are called."""
+
+    def __init__(self, view: FleetView, memory: FleetMemory, limits: AssignmentLimits) -> None:
+        seen = observe(memory, view, limits)
+        self._view = view
+        self._limits = limits
+        self._unread = {
+            lease.lease_key: reason
+            for lease in view.leases
+            if (reason := _why_unread(lease, seen, view, limits)) is not None
+        }
+        silent = (
+            lease
+            for lease in view.leases
+            if self._unread.get(lease.lease_key) is MoveReason.EXPIRED and not lease.is_finished
+        )
+        self._memory = replace(seen, doubts=doubts_of(seen, view, silent))
+        self._workers = take_part(view, self._memory.doubts, limits)
+        # Better a worker that is perhaps dead than none.
+        self.participants = self._workers.active or self._workers.doubtful
+        self._fleet = Fleet((), (), by_count=limits.by_count)
+        self._moves: dict[str, Move] = {}
+        self._fixed: set[str] = set()
+        self._unassigned = 0
+
+    def form_fleet(self, rng: random.Random) -> None:
+        """Participants with the leases that they keep."""
+        groups = groups_of(self.participants, {})
+        formed = form_groups(groups)
+        kept = [
+            (lease, owner)
+            for lease in self._view.leases
+            if lease.lease_key not in self._unread
+            and (owner := _next_owner(lease)) in self.participants
+        ]
+        pool = [lease for lease, _owner in kept if not lease.is_finished]
+        pool += [lease for lease in self._unread_leases() if not lease.is_finished]
+        workers = (Worker(one, formed[groups[one]], rng.random()) for one in self.participants)
+        self._fleet = Fleet(workers, pool, by_count=self._limits.by_count)
+        for lease, owner in kept:
+            self._fleet.give(lease, self._fleet.workers[owner])
+            if lease.checkpoint_owner is not None:
+                self._fixed.add(lease.lease_key)
+
+    def fill(self) -> None:
+        """What nobody reads gets an owner: who was to have it in a hand-off, else the best."""
+        waiting = []
+        for lease in self._unread_leases():
+            heir = self._heir(lease)
+            if heir is None:
+                waiting.append(lease)
+            else:
+                self._fleet.give(lease, heir)
+                self._assign(lease, heir)
+        seats = Seats(self._fleet, self._limits)
+        for lease in waiting:
+            unless = None if lease.checkpoint_owner is not None else lease.lease_owner
+            worker = seats.seat(lease, unless)
+            if worker is not None:
+                self._assign(lease, worker)
+            elif unless is not None and unless in self.participants:
+                # It may still come back to its owner, and nobody else can take it.
+                self._fleet.give(lease, self._fleet.workers[unless])
+                self._fixed.add(lease.lease_key)
+            else:
+                self._unassigned += not lease.is_finished
+
+    def is_balance_due(self, memory: FleetMemory) -> bool:
+        """True at the first look, when others take part than before, and after the interval."""
+        if memory.balanced_at is None or memory.participants != frozenset(self.participants):
+            return True
+        return self._view.now >= memory.balanced_at + self._limits.balance_interval_s
+
+    def balance(self) -> None:
+        """Leases of live workers move."""
+        levelling = Levelling(self._fleet, self._fixed, self._limits)
+        for lease, worker in levelling.by_worker():
+            self._move(lease, worker, MoveReason.COUNT)
+        for lease, worker in levelling.by_group():
+            self._move(lease, worker, MoveReason.GROUP)
+        self._memory = replace(
+            self._memory,
+            participants=frozenset(self.participants),
+            balanced_at=self._view.now,
+        )
+
+    def plan(self, *, is_balanced: bool) -> AssignmentPlan:
+        """All of it as one value."""
+        return AssignmentPlan(
+            moves=tuple(self._moves.values()),
+            memory=self._memory,
+            stale=self._workers.stale,
+            figures=self._figures(is_balanced=is_balanced),
+        )
+
+    def _figures(self, *, is_balanced: bool) -> PlanFigures:
+        unfinished = [lease for lease in self._view.leases if not lease.is_finished]
+        why = Counter(self._unread.get(lease.lease_key) for lease in unfinished)
+        return PlanFigures(
+            leases=len(unfinished),
+            finished=len(self._view.leases) - len(unfinished),
+            workers=len(self.participants),
+            doubtful=tuple(self._workers.doubtful),
+            failing=self._workers.failing,
+            unowned=why[MoveReason.UNOWNED],
+            expired=why[MoveReason.EXPIRED],
+            in_hand_off=sum(
+                lease.checkpoint_owner is not None and lease.lease_key not in self._unread
+                for lease in unfinished
+            ),
+            unassigned=self._unassigned,
+            is_balanced=is_balanced,
+            by_worker={one.id: one.count for one in self._fleet.workers.values()},
+            by_group={group.name: group.count for group in self._fleet.groups.values()},
+            reasons=Counter(move.reason for move in self._moves.values()),
+        )
+
+    def _heir(self, lease: Lease) -> Worker | None:
+        """Who was to have a lease whose hand-off did not end."""
+        is_in_hand_off = lease.checkpoint_owner not in (None, lease.lease_owner)
+        return self._fleet.workers.get(lease.lease_owner or "") if is_in_hand_off else None
+
+    def _unread_leases(self) -> list[Lease]:
+        """Those with records first, of them what has been still for the longest time first."""
+        unread = (lease for lease in self._view.leases if lease.lease_key in self._unread)
+        seen = self._memory.sightings
+        return sorted(unread, key=lambda one: (one.is_finished, seen[one.lease_key].seen_at))
+
+    def _assign(self, lease: Lease, worker: Worker) -> None:
+        reason = self._unread[lease.lease_key]
+        self._moves[lease.lease_key] = Move(lease, worker.id, MoveKind.ASSIGN, reason)
+
+    def _move(self, lease: Lease, worker: Worker, reason: MoveReason) -> None:
+        """A lease of a live worker goes, or one that nobody reads to somebody else than planned."""
+        key = lease.lease_key
+        if key in self._unread:
+            self._moves[key] = replace(self._moves[key], to=worker.id)
+        elif lease.lease_owner == worker.id:
+            del self._moves[key]
+        else:
+            kind = MoveKind.HAND_OFF if self._limits.is_graceful else MoveKind.ASSIGN
+            self._moves[key] = Move(lease, worker.id, kind, reason)
+
+
+def _why_unread(
+    lease: Lease, seen: FleetMemory, view: FleetView, limits: AssignmentLimits
+) -> MoveReason | None:
+    if lease.actual_owner is None:
+        return MoveReason.UNOWNED
+    if seen.is_expired(lease, view.now, limits):
+        return MoveReason.EXPIRED
+    return MoveReason.OVERDUE if seen.is_overdue(lease, view.now) else None
+
+
+def _next_owner(lease: Lease) -> str | None:
+    """Who has the lease when its hand-off, if there is one, is over."""
+    return lease.lease_owner or lease.checkpoint_owner
