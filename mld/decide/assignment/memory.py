@@ -69,6 +69,10 @@ class FleetMemory:
     participants: frozenset[str] = frozenset()
     balanced_at: float | None = None
 
+    def unbalanced(self) -> FleetMemory:
+        """The same with a balance due at the next look, for who could not write all moves."""
+        return replace(self, participants=frozenset(), balanced_at=None)
+
     def is_expired(self, lease: Lease, now: float, limits: AssignmentLimits) -> bool:
         """True for a lease whose counter has not moved for longer than the failover time."""
         return now - self.sightings[lease.lease_key].seen_at > limits.failover_s

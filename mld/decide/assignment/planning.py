@@ -177,14 +177,14 @@ class _Look:
         self._unassigned = 0
 
     def form_fleet(self, rng: random.Random) -> None:
-        """Participants with the leases that they keep."""
+        """Participants with the leases that they keep; in a hand-off the next owner has it."""
         groups = groups_of(self.participants, {})
         formed = form_groups(groups)
         kept = [
             (lease, owner)
             for lease in self._view.leases
             if lease.lease_key not in self._unread
-            and (owner := _next_owner(lease)) in self.participants
+            and (owner := lease.lease_owner or str(lease.checkpoint_owner)) in self.participants
         ]
         pool = [lease for lease, _owner in kept if not lease.is_finished]
         pool += [lease for lease in self._unread_leases() if not lease.is_finished]
@@ -303,8 +303,3 @@ def _why_unread(
     if seen.is_expired(lease, view.now, limits):
         return MoveReason.EXPIRED
     return MoveReason.OVERDUE if seen.is_overdue(lease, view.now) else None
-
-
-def _next_owner(lease: Lease) -> str | None:
-    """Who has the lease when its hand-off, if there is one, is over."""
-    return lease.lease_owner or lease.checkpoint_owner

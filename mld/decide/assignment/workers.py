@@ -39,9 +39,7 @@ class Participants:
     stale: tuple[WorkerMetrics, ...]
 
 
-def take_part(
-    view: FleetView, doubts: Mapping[str, int], limits: AssignmentLimits
-) -> Participants:
+def take_part(view: FleetView, doubts: Mapping[str, int], limits: AssignmentLimits) -> Participants:
     """Sort the workers of a look.
 
     Args:
@@ -78,9 +76,7 @@ def take_part(
     )
 
 
-def doubts_of(
-    memory: FleetMemory, view: FleetView, expired: Iterable[Lease]
-) -> dict[str, int]:
+def doubts_of(memory: FleetMemory, view: FleetView, expired: Iterable[Lease]) -> dict[str, int]:
     """Who is in doubt after a look, see :class:`FleetMemory`.
 
     Args:
@@ -91,7 +87,8 @@ def doubts_of(
     reported: dict[str, int] = {}
     for item in view.metrics:
         reported[item.worker_id] = max(item.updated_at_s, reported.get(item.worker_id, 0))
-    silent = {lease.actual_owner for lease in expired} & reported.keys()
+    owners = {lease.actual_owner for lease in expired}
+    silent = {worker for worker in reported if worker in owners}
     doubts = {
         worker: since
         for worker, since in memory.doubts.items()

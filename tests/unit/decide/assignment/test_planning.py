@@ -1,0 +1,339 @@
+"""The leader's plan, rule by rule."""
+
+from dataclasses import replace
+
+from mld.decide.assignment.fleet import Group, Worker
+from mld.decide.assignment.limits import AssignmentLimits
+from mld.decide.assignment.memory import FleetMemory
+from mld.decide.assignment.planning import MoveKind, MoveReason, _Look
+from mld.decide.assignment.view import FleetView
+from mld.model.worker_metrics import WorkerMetrics
+from tests.fakes.assigned_fleet import AssignedFleet, finished, row, rows
+
+UUIDS = [
+    "0e5a6d3c-8f43-4d52-9c0e-0d2a7d7e1f00",
+    "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed",
+    "6ecd8c99-4036-403d-bf84-cf8400f67836",
+    "3f333df6-90a4-4fda-8dd3-9485d27cee36",
+    "9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d",
+]
+
+
+def owners(plan):
+    return sorted(move.to for move in plan.moves)
+
+
+# -- what nobody reads ----------------------------------------------------------------------------
+
+
+def test_the_first_look_gives_away_only_what_has_no_owner():
+    fleet = AssignedFleet([row(0, "gone"), row(1)], ["a"])
+    plan = fleet.plan()
+    assert [(move.lease.lease_key, move.to) for move in plan.moves] == [
+        ("shardId-000000000001", "a")
+    ]
+    assert plan.moves[0].kind is MoveKind.ASSIGN
+    assert plan.moves[0].reason is MoveReason.UNOWNED
+
+
+def test_an_owned_lease_goes_when_its_counter_has_not_moved_for_longer_than_the_failover_time():
+    fleet = AssignedFleet([row(0, "gone")], ["a"])
+    for _ in range(11):
+        assert not fleet.look().moves
+    (move,) = fleet.look().moves
+    assert (move.to, move.kind, move.reason) == ("a", MoveKind.ASSIGN, MoveReason.EXPIRED)
+
+
+def test_idle_workers_without_metrics_share_new_leases_evenly():
+    fleet = AssignedFleet(rows(free=23), UUIDS)
+    fleet.look()
+    assert sorted(fleet.by_worker().values()) == [4, 4, 5, 5, 5]
+
+
+def test_new_leases_go_to_who_has_fewest():
+    fleet = AssignedFleet(rows(b=2, c=5, free=4), ["a", "b", "c"])
+    plan = fleet.look(may_balance=False)
+    assert owners(plan) == ["a", "a", "a", "b"]
+
+
+def test_a_worker_has_at_most_so_many_leases_as_it_may():
+    fleet = AssignedFleet(rows(free=3), ["a"], limits=AssignmentLimits(max_leases=2))
+    plan = fleet.look()
+    assert owners(plan) == ["a", "a"]
+    assert plan.figures.unassigned == 1
+    assert fleet.look().figures.unassigned == 1
+
+
+def test_a_worker_above_its_throughput_gets_nothing():
+    leases = [row(0, "a", throughput_kbps=300.0), row(1, "b", throughput_kbps=400.0), row(2)]
+    fleet = AssignedFleet(leases, ["a", "b"], limits=AssignmentLimits(max_throughput_kbps=299.0))
+    assert fleet.look().figures.unassigned == 1
+    fleet.limits = replace(fleet.limits, max_throughput_kbps=300.0)
+    assert owners(fleet.look()) == ["a"]
+
+
+def test_the_oldest_are_given_away_first_and_those_with_records_before_finished_ones():
+    fleet = AssignedFleet([row(1, "gone"), row(2, "gone")], ["a"])
+    fleet.run(3)
+    fleet._write(fleet.leases[row(1).lease_key])
+    fleet.leases |= {lease.lease_key: lease for lease in (finished(0), row(3))}
+    fleet.now = 20
+    fleet.memory = replace(fleet.memory, balanced_at=20.0)
+    plan = fleet.look()
+    assert [move.lease.shard_id[-1] for move in plan.moves] == ["3", "2", "0"]
+
+
+def test_without_workers_nothing_is_planned():
+    plan = AssignedFleet([row(0), finished(1)]).look()
+    assert plan.moves == ()
+    assert plan.figures.unassigned == 1
+    assert plan.figures.workers == 0
+
+
+def test_leases_of_finished_shards_get_owners_one_by_one_and_count_for_nothing():
+    fleet = AssignedFleet([*rows(a=1, b=1), *(finished(n) for n in range(10, 14))], ["a", "b"])
+    plan = fleet.look()
+    assert owners(plan) == ["a", "a", "b", "b"]
+    assert {move.kind for move in plan.moves} == {MoveKind.ASSIGN}
+    fleet = AssignedFleet([*rows(a=1, b=1), *(finished(n, "a") for n in range(10, 14))], ["a", "b"])
+    assert fleet.look().moves == ()
+
+
+def test_a_finished_lease_that_is_not_renewed_gets_another_owner():
+    fleet = AssignedFleet([finished(0, "gone")], ["a"])
+    fleet.run(12)
+    assert fleet.leases["shardId-000000000000"].lease_owner == "a"
+    fleet = AssignedFleet([finished(0, "a")], ["a"])
+    fleet._renew = lambda worker, lease: None
+    fleet.run(12)
+    assert fleet.moves == []
+
+
+# -- who takes part -------------------------------------------------------------------------------
+
+
+def test_a_worker_without_young_metrics_gets_nothing():
+    fleet = AssignedFleet(rows(free=4), ["a", "b"])
+    fleet.metrics["a"] = replace(fleet.metrics["a"], updated_at_s=1_000_000 - 59)
+    fleet.metrics["b"] = replace(fleet.metrics["b"], updated_at_s=1_000_000 - 60)
+    assert owners(fleet.look()) == ["a"] * 4
+
+
+def test_stale_metrics_are_named():
+    fleet = AssignedFleet(rows(free=1), ["a", "b"])
+    fleet.metrics["b"] = replace(fleet.metrics["b"], updated_at_s=1_000_000 - 86_400)
+    plan = fleet.look()
+    assert [item.worker_id for item in plan.stale] == ["b"]
+
+
+def test_a_worker_that_can_not_measure_itself_keeps_what_it_has_and_gets_nothing():
+    fleet = AssignedFleet(rows(a=6, free=2), ["a", "b"])
+    fleet.metrics["a"] = WorkerMetrics("a", 1_000_000, {"C": (5.0, -1.0)}, {"C": (100,)})
+    plan = fleet.look()
+    assert owners(plan) == ["b", "b"]
+    assert plan.figures.failing == ("a",)
+
+
+def test_metrics_without_an_operating_range_are_not_metrics():
+    fleet = AssignedFleet(rows(free=2), ["a", "b", "c", "d"])
+    fleet.metrics["a"] = WorkerMetrics("a", 1_000_000, {"C": (5.0,)}, {"C": (0,)})
+    fleet.metrics["b"] = WorkerMetrics("b", 1_000_000, {"C": (5.0,)}, {"C": ()})
+    fleet.metrics["c"] = WorkerMetrics("c", 1_000_000, {"C": (5.0,)}, {})
+    assert owners(fleet.look()) == ["d", "d"]
+
+
+def test_of_two_entries_of_a_worker_the_younger_counts():
+    fleet = AssignedFleet(rows(free=4), ["a", "b"])
+    fleet.metrics["old table"] = WorkerMetrics("b", 999_000, {"C": (1.0, -1.0)}, {"C": (100,)})
+    assert owners(fleet.look()) == ["a", "a", "b", "b"]
+    fleet.metrics["old table"] = WorkerMetrics("b", 999_000, {}, {})
+    assert fleet.plan().figures.workers == 2
+
+
+def test_a_dead_worker_gets_nothing_though_its_metrics_are_young():
+    fleet = AssignedFleet(rows(a=2, b=2, c=2), ["a", "b", "c"])
+    fleet.run(31)
+    fleet.kill("c")
+    fleet.run(11)
+    assert {move.to for _at, move in fleet.moves} == {"a", "b"}
+    assert fleet.plan().figures.doubtful == ("c",)
+    fleet.leases |= {lease.lease_key: lease for lease in (row(7), row(8))}
+    fleet.look()
+    assert fleet.by_worker() == {"a": 4, "b": 4}
+
+
+def test_a_worker_that_reports_again_is_no_longer_taken_for_dead():
+    fleet = AssignedFleet(rows(a=2, b=2), ["a", "b"])
+    fleet.run(2)
+    fleet.kill("b")
+    fleet.run(12)
+    assert fleet.by_worker() == {"a": 4}
+    fleet.alive.add("b")
+    fleet.run(20)
+    assert fleet.plan().figures.doubtful == ()
+    assert fleet.by_worker() == {"a": 2, "b": 2}
+
+
+def test_a_lease_that_its_living_owner_does_not_renew_goes_to_another():
+    fleet = AssignedFleet(rows(a=1, b=1), ["a", "b"])
+    renew = fleet._renew
+    fleet._renew = lambda worker, lease: lease.shard_id[-1] == "1" or renew(worker, lease)
+    fleet.run(12)
+    (at_and_move,) = fleet.moves
+    assert (at_and_move[1].to, at_and_move[1].reason) == ("a", MoveReason.EXPIRED)
+
+
+def test_a_lease_stays_with_an_owner_that_does_not_renew_it_if_there_is_nobody_else():
+    fleet = AssignedFleet(rows(a=2), ["a"])
+    fleet._renew = lambda worker, lease: None
+    fleet.run(40)
+    assert fleet.moves == []
+    assert fleet.plan().figures.expired == 2
+
+
+def test_if_all_are_in_doubt_new_leases_get_an_owner_nevertheless():
+    fleet = AssignedFleet(rows(b=1, c=1), ["b", "c"])
+    fleet.kill("b", "c")
+    fleet.run(12)
+    fleet.leases |= {lease.lease_key: lease for lease in (row(7),)}
+    assert len(fleet.plan().moves) >= 1
+
+
+# -- hand-offs ------------------------------------------------------------------------------------
+
+
+def test_leases_of_a_living_worker_are_handed_over():
+    fleet = AssignedFleet(rows(a=4), ["a", "b"])
+    plan = fleet.look()
+    assert [move.kind for move in plan.moves] == [MoveKind.HAND_OFF] * 2
+    assert [move.reason for move in plan.moves] == [MoveReason.COUNT] * 2
+    assert fleet.look().figures.in_hand_off == 2
+    fleet.run(5)
+    assert len(fleet.moves) == 2
+    assert fleet.by_worker() == {"a": 2, "b": 2}
+
+
+def test_without_hand_offs_leases_are_simply_given_to_the_other():
+    fleet = AssignedFleet(rows(a=4), ["a", "b"], limits=AssignmentLimits(is_graceful=False))
+    assert [move.kind for move in fleet.look().moves] == [MoveKind.ASSIGN] * 2
+
+
+def test_a_lease_in_a_hand_off_stays_until_its_time_is_over_and_is_then_finished():
+    fleet = AssignedFleet([row(0, "b", checkpoint_owner="a"), row(1, "a")], ["a", "b"])
+    fleet._draining[row(0).lease_key] = 10_000
+    fleet.run(40)
+    assert fleet.moves == []
+    fleet.run(2)
+    ((at, move),) = fleet.moves
+    assert (move.to, move.kind, move.reason) == ("b", MoveKind.ASSIGN, MoveReason.OVERDUE)
+    assert at == 42
+
+
+def test_the_deadline_is_of_these_two_owners():
+    fleet = AssignedFleet([row(0, "b", checkpoint_owner="a")], ["a", "b", "c"])
+    fleet.run(20)
+    lease = fleet.leases[row(0).lease_key]
+    fleet.leases[lease.lease_key] = replace(lease, lease_owner="c")
+    fleet.look()
+    assert fleet.memory.hand_offs[lease.lease_key].deadline == 21 + 30 + 10
+
+
+def test_a_hand_off_whose_old_owner_died_ends_at_the_new_one():
+    fleet = AssignedFleet(
+        [row(0, "b", checkpoint_owner="gone"), *(row(n, "b") for n in (1, 2)), row(3, "c")],
+        ["b", "c"],
+    )
+    fleet.run(1)
+    fleet.memory = replace(fleet.memory, balanced_at=1.0)
+    fleet.run(11)
+    move = fleet.moves[-1][1]
+    assert (move.to, move.reason) == ("b", MoveReason.EXPIRED)
+
+
+def test_an_expired_hand_off_between_the_dead_gets_the_only_worker_even_if_it_is_the_old_owner():
+    fleet = AssignedFleet([row(0, "gone", checkpoint_owner="a")], ["a"])
+    fleet._renew = lambda worker, lease: None
+    fleet.run(12)
+    ((_at, move),) = fleet.moves
+    assert (move.to, move.kind) == ("a", MoveKind.ASSIGN)
+    assert fleet.leases[row(0).lease_key].checkpoint_owner is None
+
+
+# -- balance --------------------------------------------------------------------------------------
+
+
+def test_leases_of_a_worker_that_takes_no_part_stay():
+    fleet = AssignedFleet(rows(stranger=9), ["a", "b"])
+    fleet.alive.add("stranger")
+    fleet._reported["stranger"] = 100
+    fleet.run(20)
+    assert fleet.moves == []
+
+
+def test_a_balance_is_due_at_first_after_the_interval_and_when_others_take_part():
+    fleet = AssignedFleet(rows(a=4), ["a"])
+    looks = [fleet.look().figures.is_balanced for _ in range(62)]
+    assert [n for n, was in enumerate(looks) if was] == [0, 60]
+    fleet.join("b")
+    assert fleet.look().figures.is_balanced
+    assert not fleet.look().figures.is_balanced
+
+
+def test_a_balance_may_be_put_off():
+    fleet = AssignedFleet(rows(a=4), ["a", "b"])
+    assert not fleet.look(may_balance=False).moves
+    assert len(fleet.look().moves) == 2
+
+
+def test_after_a_failed_write_a_balance_is_due_again():
+    fleet = AssignedFleet(rows(a=4), ["a", "b"])
+    plan = fleet.plan()
+    assert not plan.memory.unbalanced().participants
+    fleet.memory = plan.memory.unbalanced()
+    assert len(fleet.look().moves) == 2
+
+
+def test_a_lease_that_just_got_an_owner_may_get_another_one_in_the_same_look():
+    leases = [row(0, "a"), row(1)]
+    look = _Look(
+        FleetView(leases=tuple(leases), metrics=(), leader="a", now=0.0, epoch_s=0.0),
+        FleetMemory(),
+        AssignmentLimits(),
+    )
+    a, b = (Worker(name, Group(""), 0.0) for name in "ab")
+    look._assign(leases[1], a)
+    look._move(leases[1], b, MoveReason.COUNT)
+    (move,) = look.plan(is_balanced=True).moves
+    assert (move.to, move.kind, move.reason) == ("b", MoveKind.ASSIGN, MoveReason.UNOWNED)
+
+
+def test_a_lease_that_comes_back_to_its_owner_does_not_move():
+    look = _Look(
+        FleetView(leases=(row(0, "a"),), metrics=(), leader="a", now=0.0, epoch_s=0.0),
+        FleetMemory(),
+        AssignmentLimits(),
+    )
+    a, b = (Worker(name, Group(""), 0.0) for name in "ab")
+    look._move(row(0, "a"), b, MoveReason.COUNT)
+    look._move(row(0, "a"), a, MoveReason.GROUP)
+    assert look.plan(is_balanced=True).moves == ()
+
+
+def test_figures_tell_the_spread():
+    fleet = AssignedFleet([*rows(free=5), finished(9)], ["x-1", "x-2", "y-1", "y-2"])
+    figures = fleet.look().figures
+    assert sum(figures.by_group.values()) == 5
+    assert set(figures.by_group) == {"x", "y"}
+    assert sorted(figures.by_worker.values()) == [1, 1, 1, 2]
+    assert (figures.leases, figures.finished, figures.unowned) == (5, 1, 5)
+    assert figures.reasons == {MoveReason.UNOWNED: 6}
+
+
+def test_memory_forgets_what_has_gone():
+    fleet = AssignedFleet([row(0, "b", checkpoint_owner="a"), row(1, "a")], ["a", "b"])
+    fleet.look()
+    fleet.leases.clear()
+    fleet.look()
+    assert fleet.memory.sightings == {}
+    assert fleet.memory.hand_offs == {}
+    assert isinstance(fleet.memory, FleetMemory)
