@@ -23,6 +23,8 @@ from mld.services.presence_watch import DOUBT_S, GIVE_UP_S, LOOK_S
 from tests.fakes.dynamodb_model import DynamoDbModel, DynamoDbSettings
 from tests.sim.children import Manners
 from tests.sim.court import Court, Violation
+from tests.sim.fleet_judge import HAND_OFF_S
+from tests.sim.java3_peer import Java3Peer, migration_item
 from tests.sim.java_peer import JavaPeer
 from tests.sim.joiner import Joiner3x
 from tests.sim.judges import Judges
@@ -47,6 +49,8 @@ ELECTION_S = 300 + 60 + 60
 JAVA_ELECTION_S = 300 + 3 * 120 + 60
 #: A loss is noticed by the next periodic look at the latest, confirmed, and followed by a drain.
 LOSS_S = 1.5 * LOOK_S + GIVE_UP_S + DOUBT_S + 60
+#: A Java-like leader that died is replaced when its lock has expired, by one that looks rarely.
+JAVA_LEAD_S = 120 + 2 * 30 + 60
 _POLITE = Manners()
 
 
@@ -154,6 +158,7 @@ class Fleet:
             steal_pause_s=0.9 * leases.taker_interval_s,
             is_undisturbed=set(plan.faults) <= {"join", "drop lease"},
             deletes_former=plan.discovers,
+            is_assigned=plan.is_assigned,
         )
         self.dynamodb.observers.append(self.judges.table.wrote)
         self.manners = plan.manners
@@ -195,11 +200,30 @@ class Fleet:
         """A fresh Java-like process."""
         self._peers += 1
         name = f"java{self._peers}"
-        peer = JavaPeer(self, name, random.Random(f"{name} {self.plan.seed}"))
+        kind = Java3Peer if self.plan.is_assigned else JavaPeer
+        peer = kind(self, name, random.Random(f"{name} {self.plan.seed}"))
         vars(peer.gate.weather).update(self.plan.weather)
         self.members.append(peer)
         peer.start()
         return peer
+
+    def create_3x_table(self) -> None:
+        """What the first worker of a 3.x fleet has left."""
+        names = ("leaseKey", "leaseOwner")
+        attributes = [{"AttributeName": name, "AttributeType": "S"} for name in names]
+        self.dynamodb.call(
+            "CreateTable",
+            {
+                "TableName": TABLE,
+                "KeySchema": [{"AttributeName": "leaseKey", "KeyType": "HASH"}],
+                "AttributeDefinitions": attributes[:1],
+                "BillingMode": "PAY_PER_REQUEST",
+            },
+        )
+        self.court.actor = "operator"
+        self.court.foreigners.add("operator")
+        item = migration_item("operator", self.now())
+        self.dynamodb.call("PutItem", {"TableName": TABLE, "Item": item})
 
     def alive(self) -> list[Any]:
         """Workers of ours that exist."""
@@ -400,16 +424,18 @@ class Fleet:
         await asyncio.sleep(self.leases.failover_s + 16)
         self.court.calm = True
         taker_s = self.leases.taker_interval_s
+        lead_s = JAVA_LEAD_S if self.plan.is_assigned and self.plan.peers else 0.0
         orphaned: dict[str, float] = {}
         bound_s = self.now() + 60 + taker_s * (len(self.stream.truth) + 4)
         backlog = sum(len(truth.places) for truth in self.stream.truth.values())
-        bound_s += 2 * backlog / self.plan.max_records * 1.5
+        bound_s += lead_s + 2 * backlog / self.plan.max_records * 1.5
         if self._has_hole() or any(log.row_dropped for log in self.court.logs.values()):
             bound_s += JAVA_ELECTION_S if self.plan.peers else ELECTION_S
         why = "?"
         while self.now() < bound_s and not self.court.violations:
             await asyncio.sleep(1)
-            self._check_orphans(orphaned, 2 * taker_s + self.leases.failover_s + 5)
+            self._check_orphans(orphaned, 2 * taker_s + self.leases.failover_s + 5 + lead_s)
+            self.judges.fleet.check_hand_offs(HAND_OFF_S + 3 * self.leases.failover_s + 5 + lead_s)
             why = self._unfinished()
             if not why:
                 return
@@ -479,6 +505,8 @@ class Fleet:
                     return f"{node.worker_id} holds {key}, whose stream was deleted"
         for key, item in self.court.rows.items():
             owner = text_of(item, "leaseOwner")
+            if self.plan.is_assigned and text_of(item, "checkpoint") == "SHARD_END":
+                continue  # only waits for the cleanup
             # A row of a deleted stream may name whoever could not write its release.
             if owner in counts and self.stream.deleted_s(key) is None:
                 counts[owner] += 1
@@ -511,6 +539,9 @@ class Fleet:
 
     async def _run(self) -> None:
         nemesis = Nemesis(self)
+        if self.plan.is_assigned:
+            self.create_3x_table()
+            await asyncio.sleep(self.plan.create_s)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.watch(), name="watch")]
             group.create_task(self.produce(), name="produce")

@@ -65,6 +65,8 @@ class Held:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     task: asyncio.Task[None] | None = None
     is_read: bool = False
+    next_owner: str | None = None
+    passing_on: asyncio.Task[None] | None = None
 
 
 class JavaPeer(TaskOwner):
@@ -191,15 +193,19 @@ class JavaPeer(TaskOwner):
 
     async def scan(self) -> list[dict[str, Any]]:
         """All leases."""
+        items = await self.scan_all()
+        return [item for item in items if text_of(item, "entityType") in {None, "LEASE"}]
+
+    async def scan_all(self) -> list[dict[str, Any]]:
+        """All items."""
         items: list[dict[str, Any]] = []
         request: dict[str, Any] = {"TableName": TABLE}
         while True:
             page = await self._dynamodb.scan(**request)
             items += page["Items"]
             if "LastEvaluatedKey" not in page:
-                break
+                return items
             request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
-        return [item for item in items if text_of(item, "entityType") in {None, "LEASE"}]
 
     async def list_shards(self) -> list[dict[str, Any]]:
         """All shards that are listed."""
@@ -248,12 +254,14 @@ class JavaPeer(TaskOwner):
             except AwsError:
                 pass
 
-    async def _write(self, held: Held, changes: dict[str, Any]) -> None:
+    async def _write(
+        self, held: Held, changes: dict[str, Any], expected: Mapping[str, Any] | None = None
+    ) -> None:
         """One write under the counter; the stamp is taken after the answer, as in Java."""
         await self._dynamodb.update_item(
             TableName=TABLE,
             Key={"leaseKey": {"S": held.key}},
-            Expected={"leaseCounter": {"Value": number(held.counter)}},
+            Expected={"leaseCounter": {"Value": number(held.counter)}, **(expected or {})},
             AttributeUpdates={
                 "leaseCounter": {"Action": "PUT", "Value": number(held.counter + 1)},
                 **changes,
@@ -372,8 +380,11 @@ class JavaPeer(TaskOwner):
     def _holds(self, held: Held) -> bool:
         return self._held.get(held.key) is held and self._now() - held.stamp_s <= self._failover_s
 
+    def _may_read(self, held: Held) -> bool:
+        return self._holds(held) and held.next_owner is None
+
     async def _consume(self, held: Held) -> None:
-        while self._holds(held):
+        while self._may_read(held):
             try:
                 if await self._consume_from_checkpoint(held):
                     held.is_read = self._holds(held)
@@ -421,7 +432,7 @@ class JavaPeer(TaskOwner):
         )
 
     async def _read_on(self, held: Held, token: str | None) -> bool:
-        while token is not None and self._holds(held):
+        while token is not None and self._may_read(held):
             answer = json.loads(await self._kinesis.get_records(ShardIterator=token))
             if records := answer["Records"]:
                 await self._process(held, [int(entry["SequenceNumber"]) for entry in records])
@@ -430,7 +441,7 @@ class JavaPeer(TaskOwner):
                 await self._shard_end(held, answer.get("ChildShards", []))
                 return True
             await asyncio.sleep(1.5)
-        return not self._holds(held)
+        return not self._may_read(held)
 
     async def _process(self, held: Held, numbers: list[int]) -> None:
         self.fleet.judges.children.peer_read(self.worker_id, held.key, numbers)

@@ -17,6 +17,9 @@ S7  a worker that has ended leaves no task and no child
 S8  intents and ticks, see :mod:`tests.sim.intents`
 S9  an open shard has no end; when stream or table were deleted, no shard is finished because of it,
     and no lease is created or deleted
+S10 one worker at a time has the leader lock, until it expired or was given up; nobody else assigns
+S11 a leader takes no lease away that is renewed in time, but asks for it
+L7  hand-offs end
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from tests.sim.belief_judge import BeliefJudge
 from tests.sim.child_judge import ChildJudge
+from tests.sim.fleet_judge import FleetJudge
 from tests.sim.intents import IntentJudge
 from tests.sim.table_judge import TableJudge
 
@@ -42,8 +46,10 @@ class Judges:
         steal_pause_s: between two leases that one worker steals.
         is_undisturbed: nothing ever delays a write or ends a worker.
         deletes_former: leases of a stream that was deleted may be deleted.
+        is_assigned: a leader assigns the leases.
 
     Attributes:
+        fleet: asked from time to time while faults are off.
         table: told of every write.
         beliefs: asked from time to time, and told of what workers send.
         children: told of every message and of every record that is processed.
@@ -58,11 +64,14 @@ class Judges:
         steal_pause_s: float,
         is_undisturbed: bool,
         deletes_former: bool,
+        is_assigned: bool = False,
     ) -> None:
         intents = IntentJudge(court.convict, court.counts)
+        self.fleet = FleetJudge(court, is_on=is_assigned)
         self.table = TableJudge(
             court,
             intents,
+            self.fleet,
             table=table,
             calm_window_s=calm_window_s,
             steal_pause_s=steal_pause_s,

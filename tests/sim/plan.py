@@ -52,7 +52,8 @@ class Plan:
         litter: the table holds rows that are no leases, or broken ones.
         same_ids: a restarted worker keeps its id.
         workers: workers of ours at the start.
-        peers: Java-like 2.x workers.
+        peers: Java-like workers, of 2.x or of 3.x as the fleet is.
+        is_assigned: the fleet is one of 3.x, in the single-table layout.
         flip_at_s: when a 3.x worker joins and flips the table; None = never.
         faults: those that exist in this run.
         fault_every_s: mean distance of two faults.
@@ -70,6 +71,7 @@ class Plan:
     seed: int
     workers: int = 2
     peers: int = 0
+    is_assigned: bool = False
     flip_at_s: float | None = None
     flip_table: str = "lease"
     shards: int = 3

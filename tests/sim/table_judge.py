@@ -18,6 +18,7 @@ from tests.sim.rows import (
 if TYPE_CHECKING:
     from tests.fakes.dynamodb_model import Write
     from tests.sim.court import Court
+    from tests.sim.fleet_judge import FleetJudge
     from tests.sim.intents import IntentJudge
     from tests.sim.rows import Item
 
@@ -33,6 +34,7 @@ class TableJudge:
     Args:
         court: where it sits.
         intents: the judge of the rows' intents.
+        fleet: the judge of leaders.
         table: name of the lease table.
         calm_window_s: how long the loser of a stolen lease may believe in it while faults are off.
         steal_pause_s: between two leases that one worker steals while nothing delays its writes;
@@ -45,6 +47,7 @@ class TableJudge:
         self,
         court: Court,
         intents: IntentJudge,
+        fleet: FleetJudge,
         *,
         table: str,
         calm_window_s: float,
@@ -54,6 +57,7 @@ class TableJudge:
     ) -> None:
         self._court = court
         self._intents = intents
+        self._fleet = fleet
         self._table = table
         self._calm_window_s = calm_window_s
         self._steal_pause_s = steal_pause_s
@@ -72,8 +76,7 @@ class TableJudge:
         item = write.after or write.before
         assert item is not None
         if text_of(item, "entityType") not in {None, "LEASE"}:
-            if self._court.actor not in self._court.foreigners:
-                self._court.convict("S5", f"{self._court.actor} wrote {key}, which is no lease")
+            self._wrote_item(key, write)
             return
         self._court.trace.add(
             self._court.actor, f"{kind_of_change(write)} {short(key)}{details_of(write)}"
@@ -93,10 +96,18 @@ class TableJudge:
             holder = worker_of(write.before)
             self._intents.wrote(key, self._court.actor, holder, write.before, write.after)
         self._check_checkpoint(key, write.before, write.after)
+        self._fleet.changed(key, write.before, write.after)
         if write.before is None or write.before["leaseCounter"] != write.after["leaseCounter"]:
             self._written_s[key] = self._court.now()
         self._court.rows[key] = write.after
         self._court.log(key).leased = True
+
+    def _wrote_item(self, key: str, write: Write) -> None:
+        """An item that is no lease."""
+        if self._fleet.is_on:
+            self._fleet.wrote_item(key, write)
+        elif self._court.actor not in self._court.foreigners:
+            self._court.convict("S5", f"{self._court.actor} wrote {key}, which is no lease")
 
     def _check_counter(self, key: str, before: Item, after: Item) -> None:
         was, now = (
@@ -106,7 +117,12 @@ class TableJudge:
         if now < was:
             self._court.convict("S2", f"the counter of {key} fell from {was} to {now}")
         changed = text_of(before, "leaseOwner") != text_of(after, "leaseOwner")
-        if changed and now == was and self._court.actor not in self._court.foreigners:
+        if (
+            changed
+            and now == was
+            and self._court.actor not in self._court.foreigners
+            and not self._fleet.is_hand_off_start(before, after)
+        ):
             self._court.convict("S2", f"{key} changed its owner without its counter")
         actual = worker_of(before)
         if (
@@ -121,20 +137,8 @@ class TableJudge:
         if old == new:
             return
         now = self._court.now()
-        was_promised = new == text_of(before, "leaseOwner")
-        if (
-            new not in {None, self._court.actor}
-            and self._court.actor not in self._court.foreigners
-            and not was_promised
-        ):
-            self._court.convict("S2", f"{self._court.actor} gave {key} to {new}")
-        if (
-            new is None
-            and self._court.actor != old
-            and self._court.actor not in self._court.foreigners
-        ):
-            self._court.convict("S2", f"{self._court.actor} took {key} away from {old}")
         silent_s = now - self._written_s.get(key, 0.0)
+        self._check_giver(key, before, new, silent_s)
         window_s = self._court.failover_s * 1.01
         if new is None or self._court.actor == old:
             pass  # its own release: it reads nothing any more, and its answer may be lost
@@ -149,12 +153,27 @@ class TableJudge:
             window_s = 0.0
         elif old is not None:
             self._court.counts["steal"] += 1
-            is_taker = new not in self._court.foreigners  # a worker of version 3.x assigns at once
+            # A worker of version 3.x assigns at once.
+            is_taker = new not in self._court.foreigners and not self._fleet.is_on
             if is_taker and (self._court.calm or self._is_undisturbed):
                 self._check_pause(new, now)
             if self._court.calm:
                 window_s = self._calm_window_s
         self._court.handovers[key] = Handover(now, old, now + window_s)
+
+    def _check_giver(self, key: str, before: Item, new: str | None, silent_s: float) -> None:
+        """Who may take a lease away from its owner, and give it to whom."""
+        old, actor = worker_of(before), self._court.actor
+        if actor in self._court.foreigners:
+            return
+        was_promised = new == text_of(before, "leaseOwner")
+        if self._fleet.is_on:
+            if actor != old:
+                self._fleet.gave(key, before, silent_s)
+        elif new not in {None, actor} and not was_promised:
+            self._court.convict("S2", f"{actor} gave {key} to {new}")
+        if new is None and actor != old:
+            self._court.convict("S2", f"{actor} took {key} away from {old}")
 
     def _check_pause(self, worker: str | None, now: float) -> None:
         since_s = now - self._stole_s.get(worker, float("-inf"))

@@ -1,0 +1,266 @@
+"""The leader of a 3.x fleet says who reads what.
+
+It looks at the whole table more often than Java's leader, because nothing else tells it when a
+counter stood still, a lease was released or a worker joined; what it decides is in
+:mod:`mld.decide.assignment`. A worker that follows watches what scans it makes anyway, so that it
+knows which leases have expired when it begins to lead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mld.decide.assignment.memory import FleetMemory, observe
+from mld.decide.assignment.planning import MoveKind, MoveReason, plan_assignment
+from mld.decide.assignment.view import FleetView
+from mld.decide.looking import FAILED_LOOKS, LEAST_PAUSE_S, failed_pause_s, look_pause_s
+from mld.errors import AwsError
+from mld.ports.metrics import Level, Unit
+from mld.services.bounded import for_each
+from mld.services.leases.lease_scan import every
+from mld.services.wakeup import Wakeup
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mld.decide.assignment.limits import AssignmentLimits
+    from mld.decide.assignment.planning import AssignmentPlan, Move
+    from mld.model.lease import Lease
+    from mld.model.worker_metrics import WorkerMetrics
+    from mld.services.fleet.leadership import Leadership
+    from mld.services.leases.lease_renewer import LeaseRenewer
+    from mld.services.leases.lease_scan import TableScan
+    from mld.services.leases.lease_store import LeaseStore
+    from mld.services.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+_OPERATION = "LeaseAssignmentManager"
+#: Moves that are written at a time.
+WRITES = 20
+#: Whoever leads needs no counter for a lease that nobody renews.
+_UNREAD = {MoveReason.UNOWNED, MoveReason.EXPIRED}
+
+
+@dataclass(frozen=True, slots=True)
+class FleetItems:
+    """Metrics of workers, wherever they are kept.
+
+    Attributes:
+        read: all of them, given what a scan of the lease table has just shown.
+        delete: one that is out of date, unless it was written meanwhile.
+    """
+
+    read: Callable[[TableScan], Awaitable[tuple[WorkerMetrics, ...]]]
+    delete: Callable[[WorkerMetrics], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentOutcome:
+    """What one look did; ``str()`` is one sentence.
+
+    Attributes:
+        plan: what was wanted.
+        moved: leases whose rows were written.
+        raced: leases that somebody else wrote first: the next look sees them as they are.
+        failed: leases whose rows could not be written.
+    """
+
+    plan: AssignmentPlan
+    moved: tuple[Move, ...]
+    raced: int
+    failed: int
+
+    def __str__(self) -> str:
+        figures = self.plan.figures
+        started = sum(move.kind is MoveKind.HAND_OFF for move in self.moved)
+        text = (
+            f"Assigned {len(self.moved) - started} leases, began {started} hand-offs "
+            f"(leases: {figures.leases}, workers: {figures.workers})"
+        )
+        if self.raced or self.failed:
+            text += f"; changed meanwhile: {self.raced}, not written: {self.failed}"
+        return text
+
+
+class LeaseAssigner:
+    """A :class:`~mld.services.fleet.leadership.LeaderDuty`."""
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        renewer: LeaseRenewer,
+        items: FleetItems,
+        limits: AssignmentLimits,
+        worker_id: str,
+        runtime: Runtime,
+        expect: Callable[[str], None],
+        is_read: Callable[[Lease], bool] = every,
+    ) -> None:
+        """Know nothing of the fleet yet.
+
+        Args:
+            store: the table.
+            renewer: of this worker; told at once when a lease of its own is to be handed over.
+            items: of the workers.
+            limits: of the assignment.
+            worker_id: who leads.
+            runtime: clock, chance, and metrics, which get Java's ``LeaseAssignmentManager`` data.
+            expect: called with the key of each lease that was given to this worker.
+            is_read: leases for which it is False are no leases here: of streams that are gone.
+        """
+        self._store = store
+        self._renewer = renewer
+        self._items = items
+        self._limits = limits
+        self._worker_id = worker_id
+        self._clock = runtime.clock
+        self._rng = runtime.rng
+        self._metrics = runtime.metrics
+        self._expect = expect
+        self._is_read = is_read
+        self._memory = FleetMemory()
+        self._watched: TableScan | None = None
+        self._woken = Wakeup()
+
+    def wake(self) -> None:
+        """Look now: leadership was just gained, or leases were created, released or orphaned."""
+        self._woken.wake()
+
+    def observe(self, scan: TableScan) -> None:
+        """A look at the table while following: remember its counters."""
+        if self._watched is None or scan.started_at > self._watched.started_at:
+            self._watched = scan
+            self._memory = observe(self._memory, self._view(scan, ()), self._limits)
+
+    async def run(self, leadership: Leadership) -> None:
+        """Assign whenever this worker leads, until cancelled."""
+        failures = 0
+        while True:
+            pause_s = look_pause_s(None, self._limits.failover_s)
+            if not await leadership.is_leader():
+                failures = 0
+                if self._store.last_scan is not None:
+                    self.observe(self._store.last_scan)
+            elif await self._look(leadership):
+                failures = 0
+                pause_s = self._until_next_look()
+            else:
+                failures += 1
+                pause_s = failed_pause_s(self._limits.failover_s)
+                if failures >= FAILED_LOOKS:
+                    text = "Assigning leases failed %d times in a row: another worker shall lead"
+                    log.error(text, failures)
+                    failures = 0
+                    await leadership.release()
+            began_at = self._clock.monotonic()
+            if await self._woken.wait(pause_s):
+                # Many calls in a row make one look.
+                waited_s = self._clock.monotonic() - began_at
+                await asyncio.sleep(max(0.0, LEAST_PAUSE_S - waited_s))
+                await self._woken.wait(0)
+
+    async def _look(self, leadership: Leadership) -> bool:
+        """One look; False = it failed, or a part of it."""
+        started_at = self._clock.monotonic()
+        try:
+            outcome = await self.look_once(leadership)
+        except AwsError as error:
+            log.warning("Could not assign leases: %s", error)
+            outcome = None
+        except Exception:
+            log.exception("Assigning leases failed unexpectedly")
+            outcome = None
+        succeeded = outcome is not None and not outcome.failed
+        self._count("Success", int(succeeded))
+        took_ms = (self._clock.monotonic() - started_at) * 1000
+        self._metrics.add(_OPERATION, "Time", took_ms, unit=Unit.MILLISECONDS, worker=True)
+        if outcome is not None:
+            log.log(logging.INFO if outcome.plan.moves else logging.DEBUG, "%s", outcome)
+        return succeeded
+
+    async def look_once(self, leadership: Leadership) -> AssignmentOutcome:
+        """Read, decide, write.
+
+        Raises:
+            AwsError: the tables could not be read.
+        """
+        scan = await self._store.scan()
+        view = self._view(scan, await self._items.read(scan))
+        plan = plan_assignment(view, self._memory, self._limits, self._rng)
+        self._memory = plan.memory
+        moved: list[Move] = []
+        raced = failed = 0
+
+        async def write(move: Move) -> None:
+            nonlocal raced, failed
+            if not await leadership.is_leader():
+                return
+            try:
+                row = await self._write(move)
+            except AwsError as error:
+                text = "Could not assign lease %s to %s: %s"
+                log.warning(text, move.lease.lease_key, move.to, error)
+                failed += 1
+            else:
+                raced += row is None
+                if row is not None:
+                    moved.append(move)
+                    await self._tell(move, row)
+
+        await for_each(plan.moves, WRITES, write)
+        await self._delete_stale(plan, leadership)
+        self._count("LeaseSpillover", plan.figures.unassigned)
+        self._count("FailedAssignmentCount", raced + failed)
+        self._count("NumWorkers", plan.figures.workers, Level.DETAILED)
+        self._count("TotalLeases", plan.figures.leases, Level.DETAILED)
+        return AssignmentOutcome(plan, tuple(moved), raced, failed)
+
+    def _view(self, scan: TableScan, metrics: tuple[WorkerMetrics, ...]) -> FleetView:
+        return FleetView(
+            leases=tuple(lease for lease in scan.leases if self._is_read(lease)),
+            metrics=metrics,
+            leader=self._worker_id,
+            now=scan.finished_at,
+            epoch_s=self._clock.wall(),
+        )
+
+    async def _write(self, move: Move) -> Lease | None:
+        if move.kind is MoveKind.HAND_OFF:
+            return await self._store.start_hand_off(move.lease, move.to)
+        is_unread = move.reason in _UNREAD
+        return await self._store.assign(move.lease, move.to, only_unchanged=is_unread)
+
+    async def _tell(self, move: Move, row: Lease) -> None:
+        """This worker need not look to know what it has written itself."""
+        if move.to == self._worker_id:
+            self._expect(row.lease_key)
+        held = self._renewer.get(row.lease_key)
+        if held is not None and row.checkpoint_owner == self._worker_id:
+            try:
+                await self._renewer.refresh(row.lease_key, held.token)
+            except AwsError as error:
+                log.debug("The next renewal will show the hand-off: %s", error)
+
+    async def _delete_stale(self, plan: AssignmentPlan, leadership: Leadership) -> None:
+        for item in plan.stale:
+            if await leadership.is_leader():
+                try:
+                    await self._items.delete(item)
+                except AwsError as error:
+                    log.debug("Could not delete old metrics of %s: %s", item.worker_id, error)
+
+    def _until_next_look(self) -> float:
+        """Seconds until something may have happened, or the next lease expires."""
+        now = self._clock.monotonic()
+        quiet_s = (now - one.seen_at for one in self._memory.sightings.values())
+        failover_s = self._limits.failover_s
+        return look_pause_s(
+            max((one for one in quiet_s if one <= failover_s), default=None), failover_s
+        )
+
+    def _count(self, name: str, value: int, level: Level = Level.SUMMARY) -> None:
+        self._metrics.add(_OPERATION, name, value, level=level, worker=True)

@@ -1,0 +1,312 @@
+"""The leader's loop, in virtual time over the fake table."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import asynccontextmanager
+
+import pytest
+
+from mld.decide.assignment.limits import AssignmentLimits
+from mld.errors import Throttled
+from mld.model.worker_metrics import WorkerMetrics
+from mld.services.fleet.lease_assigner import FleetItems, LeaseAssigner
+from mld.services.runtime import Runtime
+from tests.fakes.clock import CountingIds
+from tests.fakes.lease_world import World, lease
+from tests.sim.loop import run
+
+A, B, C, D = (f"shardId-{number:012d}" for number in range(4))
+
+
+class Lead:
+    """A leadership that the test gives and takes."""
+
+    def __init__(self, is_mine=True):
+        self.is_mine = is_mine
+        self.releases = 0
+
+    async def is_leader(self):
+        return self.is_mine
+
+    async def release(self):
+        self.releases += 1
+        self.is_mine = False
+
+
+class Leader:
+    """One worker that may lead, and the metrics of a fleet."""
+
+    def __init__(self, world, *workers, is_read=None):
+        parts = world.worker("me")
+        self.world = world
+        self.store, self.renewer = parts.store, parts.renewer
+        self.lead = Lead()
+        self.workers = list(workers) or ["me"]
+        self.old = []
+        self.deleted = []
+        self.expected = []
+        self.refuses = None
+        self.assigner = LeaseAssigner(
+            self.store,
+            self.renewer,
+            FleetItems(self.read, self.delete),
+            AssignmentLimits(),
+            "me",
+            Runtime(
+                clock=world.clock,
+                rng=random.Random(1),
+                ids=CountingIds("id"),
+                metrics=world.metrics,
+                offload=None,
+            ),
+            self.expected.append,
+            **({} if is_read is None else {"is_read": is_read}),
+        )
+
+    async def read(self, _scan):
+        now_s = int(self.world.clock.wall())
+        return (*(WorkerMetrics(name, now_s) for name in self.workers), *self.old)
+
+    async def delete(self, item):
+        if self.refuses is not None:
+            raise self.refuses
+        self.deleted.append(item.worker_id)
+
+    async def look(self):
+        return await self.assigner.look_once(self.lead)
+
+    def scans(self):
+        return sum(one[1] == "Scan" for one in self.world.requests)
+
+    def owner(self, key):
+        row = self.world.row(key)
+        return row.get("leaseOwner", {}).get("S"), row.get("checkpointOwner", {}).get("S")
+
+    @asynccontextmanager
+    async def running(self):
+        task = asyncio.create_task(self.assigner.run(self.lead))
+        await asyncio.sleep(0.01)
+        yield
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def with_leader(test, *workers, **parts):
+    async def main():
+        world = World()
+        world.create_table()
+        await test(world, Leader(world, *workers, **parts))
+
+    run(main())
+
+
+def test_leases_without_an_owner_get_one_at_the_first_look():
+    async def test(world, leader):
+        world.put(*(lease(number) for number in range(4)))
+        outcome = await leader.look()
+        assert sorted(leader.owner(key)[0] for key in (A, B, C, D)) == ["me", "me", "you", "you"]
+        assert sorted(leader.expected) == [
+            key for key in (A, B, C, D) if leader.owner(key)[0] == "me"
+        ]
+        assert "Assigned 4 leases, began 0 hand-offs (leases: 4, workers: 2)" in str(outcome)
+        assert all(world.row(key)["leaseCounter"] == {"N": "1"} for key in (A, B, C, D))
+
+    with_leader(test, "me", "you")
+
+
+def test_a_follower_writes_nothing_but_remembers_what_its_own_scans_show():
+    async def test(world, leader):
+        leader.lead.is_mine = False
+        world.put(lease(0, lease_owner="dead"), lease(1))
+        async with leader.running():
+            await leader.store.scan()
+            await asyncio.sleep(4)
+            requests = len(world.requests)
+            await asyncio.sleep(3)
+            assert len(world.requests) == requests
+            leader.lead.is_mine = True
+            leader.assigner.wake()
+            await asyncio.sleep(0.3)
+            assert leader.owner(A) == ("dead", None)
+            assert leader.owner(B) == ("me", None)
+            await asyncio.sleep(3)  # ten seconds after the scan of the follower
+            assert leader.owner(A) == ("me", None)
+
+    with_leader(test)
+
+
+def test_a_lease_whose_counter_stands_still_moves_as_soon_as_it_may():
+    async def test(world, leader):
+        world.put(lease(0, lease_owner="dead"))
+        async with leader.running():
+            await asyncio.sleep(9.9)
+            assert leader.owner(A) == ("dead", None)
+            await asyncio.sleep(0.2)
+            assert leader.owner(A) == ("me", None)
+
+    with_leader(test)
+
+
+def test_a_lease_that_is_renewed_in_time_is_left_alone():
+    async def test(world, leader):
+        world.put(lease(0, lease_owner="java"))
+        leader.workers = ["me", "java"]
+        async with leader.running():
+            for counter in range(1, 20):
+                await asyncio.sleep(9.5)
+                world.change(A, leaseCounter=counter)
+            assert leader.owner(A) == ("java", None)
+
+    with_leader(test)
+
+
+def test_a_renewal_at_the_last_moment_keeps_the_lease():
+    async def test(world, leader):
+        world.put(lease(0, lease_owner="java", lease_counter=3))
+        await leader.look()
+        await asyncio.sleep(10.1)
+        world.fault("slow", "UpdateItem", seconds=1)
+        looking = asyncio.create_task(leader.look())
+        await asyncio.sleep(0.5)
+        world.change(A, leaseCounter=4)
+        outcome = await looking
+        assert leader.owner(A) == ("java", None)
+        assert outcome.raced == 1
+        assert "changed meanwhile: 1" in str(outcome)
+
+    with_leader(test)
+
+
+def test_a_new_worker_gets_its_share_by_hand_offs_and_an_owner_here_hears_of_it_at_once():
+    async def test(world, leader):
+        world.put(lease(0, lease_owner="me"), lease(1, lease_owner="me"))
+        await leader.renewer.adopt_own()
+        await leader.look()
+        await asyncio.sleep(1)
+        leader.workers = ["me", "you"]
+        outcome = await leader.look()
+        assert "began 1 hand-offs" in str(outcome)
+        (moved,) = [key for key in (A, B) if leader.owner(key) == ("you", "me")]
+        assert leader.renewer.get(moved).lease.is_handed_over
+        assert leader.expected == []
+
+    with_leader(test)
+
+
+def test_a_hand_off_of_an_own_lease_is_met_by_a_renewal_when_the_table_does_not_answer():
+    async def test(world, leader):
+        world.put(lease(0, lease_owner="me"), lease(1, lease_owner="me"))
+        await leader.renewer.adopt_own()
+        await leader.look()
+        leader.workers = ["me", "you"]
+        throttled = Throttled("UpdateItem", "ThrottlingException")
+        world.fault("slow answer", "UpdateItem", seconds=1)
+        looking = asyncio.create_task(leader.look())
+        await asyncio.sleep(0.5)
+        world.fault("refuse", "UpdateItem", error=throttled)
+        assert not (await looking).failed
+        assert not any(held.lease.is_handed_over for held in leader.renewer.held())
+        await leader.renewer.renew_once()
+        assert sum(held.lease.is_handed_over for held in leader.renewer.held()) == 1
+
+    with_leader(test)
+
+
+def test_looks_are_as_rare_as_they_may_be_and_calls_in_a_row_make_few():
+    async def test(world, leader):
+        world.put(lease(0, lease_owner="java"))
+        leader.workers = ["java"]
+        async with leader.running():
+            await asyncio.sleep(1)
+            before = leader.scans()
+            for _ in range(10):
+                leader.assigner.wake()
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.3)
+            assert leader.scans() - before == 2  # the first at once, all others in one
+            before = leader.scans()
+            for counter in range(1, 11):
+                await asyncio.sleep(2.5)
+                world.change(A, leaseCounter=counter)
+            assert leader.scans() - before in (9, 10, 11)
+
+    with_leader(test)
+
+
+def test_three_looks_that_fail_in_a_row_give_the_lead_away(caplog):
+    async def test(world, leader):
+        error = Throttled("Scan", "ThrottlingException")
+        world.fault("refuse", "Scan", times=2, error=error)
+        async with leader.running():
+            await asyncio.sleep(13)
+            assert leader.lead.releases == 0
+            world.fault("refuse", "Scan", times=3, error=error)
+            await asyncio.sleep(16)
+            assert leader.lead.releases == 1
+        assert "3 times in a row" in caplog.text
+        assert world.metrics.values["LeaseAssignmentManager", "Success"][:3] == [0, 0, 1]
+
+    with_leader(test)
+
+
+def test_a_defect_gives_the_lead_away_too(caplog):
+    async def test(world, leader):
+        world.fault("refuse", "Scan", times=9, error=ValueError("a defect"))
+        async with leader.running():
+            await asyncio.sleep(16)
+            assert leader.lead.releases == 1
+        assert "failed unexpectedly" in caplog.text
+
+    with_leader(test)
+
+
+def test_a_move_that_cannot_be_written_fails_the_look_and_holds_up_no_other():
+    async def test(world, leader):
+        world.put(lease(0), lease(1))
+        world.fault("refuse", "UpdateItem", error=Throttled("UpdateItem", "x"))
+        outcome = await leader.look()
+        assert outcome.failed == 1
+        assert "not written: 1" in str(outcome)
+        assert sorted(leader.owner(key)[0] or "" for key in (A, B)) == ["", "me"]
+        assert leader.assigner is not None
+        await leader.look()
+        assert [leader.owner(key)[0] for key in (A, B)] == ["me", "me"]
+
+    with_leader(test)
+
+
+def test_who_leads_no_more_writes_nothing_more():
+    async def test(world, leader):
+        world.put(lease(0), lease(1))
+        leader.old = [WorkerMetrics("ancient", int(world.clock.wall()) - 90_000)]
+        leader.lead.is_mine = False
+        outcome = await leader.look()
+        assert outcome.plan.moves
+        assert outcome.moved == ()
+        assert leader.owner(A) == (None, None)
+        assert leader.deleted == []
+
+    with_leader(test)
+
+
+@pytest.mark.parametrize("refuses", [None, Throttled("DeleteItem", "x")])
+def test_metrics_of_workers_that_left_long_ago_are_deleted(refuses):
+    async def test(world, leader):
+        leader.old = [WorkerMetrics("ancient", int(world.clock.wall()) - 90_000)]
+        leader.refuses = refuses
+        await leader.look()
+        assert leader.deleted == ([] if refuses else ["ancient"])
+
+    with_leader(test)
+
+
+def test_leases_of_streams_that_are_not_read_are_not_assigned():
+    async def test(world, leader):
+        world.put(lease(0), lease(1))
+        await leader.look()
+        assert leader.owner(A) == (None, None)
+        assert leader.owner(B) == ("me", None)
+
+    with_leader(test, is_read=lambda one: one.lease_key != A)
