@@ -54,6 +54,11 @@ class IteratorStart:
     sequence_number: str | None = None
     timestamp_s: float | None = None
 
+    @property
+    def fits_any_stream(self) -> bool:
+        """Whether a stream that was created again under the same name would take it, too."""
+        return self.sequence_number is None
+
     def request(self) -> dict[str, str | float]:
         """The parameters of GetShardIterator."""
         parameters: dict[str, str | float] = {"ShardIteratorType": str(self.type)}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import dataclasses
 
 import pytest
 
+from mld.model.sequence import Sentinel
 from mld.services.leases.lease_coordinator import LeaseCoordinator
 from mld.services.presence_watch import PresenceWatch
 from mld.services.shards.shard_syncer import ShardSyncer
@@ -92,3 +95,68 @@ def test_a_worker_that_syncs_with_a_stream_that_was_created_again_is_noticed(mon
     monkeypatch.setattr(PresenceWatch, "_look_once", stay)
     monkeypatch.setattr(ShardSyncer, "audit", fill)
     assert any("created" in text for text in convicted("stream recreated"))
+
+
+class Surprised(Fleet):
+    """Its stream is created again while a request is under way; others write to the new one."""
+
+    def __init__(self, plan, operation, count):
+        super().__init__(plan)
+        self._real, self._operation, self._left = self.stream.model.call, operation, count
+        self.stream.model.call = self._call
+        self._recreated = asyncio.Event()
+
+    def _call(self, operation, request):
+        self._left -= operation == self._operation
+        if self._left == 0 and not self.lost:
+            self.lost = self.court.lost = "stream"
+            self.court.lost_s = self.now()
+            self.producing = False
+            self.trace.add("", f"STREAM RECREATED before {operation}")
+            self.stream.delete(create_shards=self.plan.shards)
+            self._recreated.set()
+        return self._real(operation, request)
+
+    async def lose(self):
+        await self._recreated.wait()
+        for number in range(100):
+            data = base64.b64encode(b"of another stream").decode()
+            request = {"StreamName": self.stream.name, "Data": data, "PartitionKey": f"{number}"}
+            self._real("PutRecord", request)
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("start", [Sentinel.TRIM_HORIZON, Sentinel.LATEST, Sentinel.AT_TIMESTAMP])
+@pytest.mark.parametrize(
+    ("operation", "count", "shards"),
+    [
+        ("GetShardIterator", 1, 1),
+        ("GetShardIterator", 1, 4),
+        ("GetShardIterator", 4, 4),
+        ("GetShardIterator", 6, 4),
+        ("DescribeStreamConsumer", 1, 4),
+        ("RegisterStreamConsumer", 1, 4),
+    ],
+)
+def test_unread_leases_get_nothing_of_a_stream_that_is_created_again_just_then(
+    operation, count, shards, start
+):
+    """All of it was read until the next look, up to 90 s later."""
+
+    async def main():
+        plan = Plan(
+            seed=count,
+            workers=1,
+            shards=shards,
+            chaos_s=60,
+            reshard_every_s=5.0,
+            start=start,
+            fan_out=("Consumer" in operation,),
+        )
+        fleet = Surprised(plan, operation, count)
+        await fleet.run()
+        return fleet
+
+    fleet = run(main())
+    assert fleet.lost
+    assert fleet.court.violations == []

@@ -96,6 +96,7 @@ class FanOutPublisher(BufferedPublisher):
         self._last_record: str | None = None
         self._not_found: NotFound | None = None
         self._consumer_arn = ""
+        self._is_confirmed = False
 
     # -- for the consumer ----------------------------------------------------------------------
 
@@ -240,6 +241,7 @@ class FanOutPublisher(BufferedPublisher):
                 StartingPosition=starting_position(start),
             )
         self._accepted_at = self._clock.monotonic()
+        self._is_confirmed = not start.fits_any_stream
         self._parts.registration.accepted()
         self._subscription = subscription
         try:
@@ -279,6 +281,11 @@ class FanOutPublisher(BufferedPublisher):
         reservation: Reservation | None = self._credit.spend(max(1, len(body)))
         try:
             batch = await self._read(body)
+            if not self._is_confirmed:
+                # Of the stream that it was? Every event says where to go on, an empty one too.
+                if not await self._parts.presence.confirm():
+                    return False
+                self._is_confirmed = True
             if self._rewinds == rewinds and reservation is not None:
                 self._enqueue(batch, reservation)
                 reservation = None

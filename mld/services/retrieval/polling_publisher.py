@@ -92,6 +92,7 @@ class PollingPublisher(BufferedPublisher):
         self._is_first_call = True
         self._expected_bytes: int | None = None
         self._not_found: NotFound | None = None
+        self._is_confirmed = False
 
     async def start(
         self, position: ExtendedSequenceNumber, latest_since_s: float | None = None
@@ -230,6 +231,7 @@ class PollingPublisher(BufferedPublisher):
             self._fetches.measure("getShardIterator", began, succeeded=succeeded)
         if self._rewinds != rewinds:
             return
+        self._is_confirmed = not start.fits_any_stream
         self._iterator = answer.get("ShardIterator")
         if self._iterator is None:
             raise NotFound("GetShardIterator", "ResourceNotFoundException", "no iterator")
@@ -245,23 +247,36 @@ class PollingPublisher(BufferedPublisher):
         began = self._clock.monotonic()
         succeeded = False
         try:
-            body = await self._parts.kinesis.get_records(
-                ShardIterator=iterator,
-                Limit=self._config.max_records,
-                **({"StreamARN": self._parts.stream.arn} if self._parts.stream.arn else {}),
-            )
-            reservation = self._credit.spend(max(1, len(body)))
-            self._credit.give_back()
-            batch = await self._read(body)
-            succeeded = True
-            if self._rewinds == rewinds:
+            try:
+                body = await self._parts.kinesis.get_records(
+                    ShardIterator=iterator,
+                    Limit=self._config.max_records,
+                    **({"StreamARN": self._parts.stream.arn} if self._parts.stream.arn else {}),
+                )
+                reservation = self._credit.spend(max(1, len(body)))
+                self._credit.give_back()
+                batch = await self._read(body)
+                succeeded = True
+            finally:
+                self._fetches.measure("getRecords", began, succeeded=succeeded)
+            if await self._is_ours(batch, rewinds) and self._rewinds == rewinds:
                 self._enqueue(batch, reservation)
                 reservation = None
         finally:
-            self._fetches.measure("getRecords", began, succeeded=succeeded)
             self._credit.give_back()
             if reservation is not None:
                 reservation.release()
+
+    async def _is_ours(self, batch: Batch, rewinds: int) -> bool:
+        """Whether an answer is of the stream that it was; asked for the first that says anything."""
+        if self._is_confirmed or (batch.is_empty and not batch.is_shard_end):
+            return True
+        is_ours = await self._parts.presence.confirm()
+        if self._rewinds == rewinds:
+            self._is_confirmed = is_ours
+            if not is_ours:
+                self._iterator = None
+        return is_ours
 
     async def _read(self, body: bytes) -> Batch:
         if len(body) < OFFLOAD_BYTES:

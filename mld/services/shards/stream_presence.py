@@ -21,7 +21,14 @@ from mld.decide.presence import (
     recreated_stream,
 )
 from mld.decide.readiness import Reason
-from mld.errors import CredentialsRefused, Denied, MldError, NotFound, StreamNotReady
+from mld.errors import (
+    CredentialsRefused,
+    Denied,
+    MldError,
+    NotFound,
+    ResourceMissing,
+    StreamNotReady,
+)
 from mld.services.presence_watch import PresenceWatch
 from mld.services.wakeup import Wakeup
 
@@ -39,6 +46,10 @@ log = logging.getLogger(__name__)
 
 #: The start of the worker waits no longer than this for the stream's creation time.
 LEARN_S = 2.0
+#: What a shard that nobody has read yet has to offer is handed out no later than this, although it is
+#: not known whether the stream is still the same: an account whose other workers use up the calls
+#: must not keep its shards from being read.
+CONFIRM_S = 10.0
 #: A shard that was not listed so long ago is not listed now either: shards are never added below.
 LISTED_FOR_S = 10.0
 
@@ -119,6 +130,40 @@ class StreamPresence:
             AwsError: it is not known; ask again later.
         """
         await self._watch.check()
+
+    async def confirm(self) -> bool:
+        """Whether what was just got without a sequence number is of the stream that it was.
+
+        The service takes "from the beginning", "from now" and "from that time" for a stream that
+        was created again a moment ago, too; sequence numbers of the earlier one it refuses. So this
+        is asked after the answer, and answered by a look that began after the call. Many shards
+        that begin at once share a look.
+
+        Returns:
+            False when the stream is gone; True also when nobody knows for :data:`CONFIRM_S`.
+        """
+        why: object = "no answer"
+        try:
+            async with asyncio.timeout(CONFIRM_S):
+                while True:
+                    try:
+                        await self._watch.check()
+                    except ResourceMissing:
+                        return False
+                    except MldError as error:
+                        why = error
+                        if isinstance(error, Denied) and not isinstance(error, CredentialsRefused):
+                            break  # the next look, a second later, would get the same answer
+                    else:
+                        return True
+        except TimeoutError:
+            pass
+        log.warning(
+            "Reading stream %s without knowing whether it is still the same: %s",
+            self._stream.name,
+            why,
+        )
+        return True
 
     async def run(self) -> None:
         """Look from time to time, until cancelled.

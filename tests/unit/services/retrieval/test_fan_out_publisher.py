@@ -23,7 +23,7 @@ from mld.errors import (
     UnknownOutcome,
 )
 from mld.model.config import RetrievalConfig
-from mld.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
+from mld.model.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.services.retrieval.byte_budget import SLOW_S, ByteBudget
 from mld.services.retrieval.fan_out_publisher import FanOutParts, FanOutPublisher
 from mld.services.runtime import Runtime
@@ -454,6 +454,47 @@ class TestTheEnd:
 
         missing = NotFound("SubscribeToShard", "ResourceNotFoundException")
         pushing(test, missing, [event(11)])
+
+    @pytest.mark.parametrize("position", [TRIM_HORIZON, LATEST, AT_TIMESTAMP])
+    @pytest.mark.parametrize("first", [event(7), event(continuation="6")], ids=["full", "empty"])
+    def test_the_first_event_waits_until_the_stream_is_known_to_be_the_same(self, first, position):
+        """Such a position would serve a stream that was created again, too."""
+
+        async def test(world):
+            world.presence.confirm_s = 0.7
+            await world.take()
+            assert world.presence.confirmed_at == [just(0.7)]
+            assert await world.take_numbers(1) == ["8"]
+            assert len(world.presence.confirmed_at) == 1
+
+        pushing(test, [first, event(8)], position=position)
+
+    def test_a_sequence_number_fits_no_other_stream(self):
+        async def test(world):
+            assert await world.take_numbers(2) == ["11", "12"]
+            assert world.presence.confirmed_at == []
+
+        pushing(test, [event(11), 6.0, None], [event(12)], position=At("10"))
+
+    def test_events_of_another_stream_are_dropped(self):
+        async def test(world):
+            world.presence.confirmations.append(False)
+            assert await world.take_numbers(1) == ["8"]
+            assert world.starts == [("TRIM_HORIZON", None)] * 2
+            assert world.kinesis.subscriptions[0].is_closed
+
+        pushing(test, [event(70), event(71)], [event(8)])
+
+    def test_a_rewind_while_the_stream_is_asked_for_drops_the_event(self):
+        async def test(world):
+            world.presence.confirm_s = 0.7
+            before = world.publisher.delivered
+            await asyncio.sleep(0.3)
+            world.publisher.rewind(before)
+            assert await world.take_numbers(1) == ["8"]
+            assert len(world.presence.confirmed_at) == 2
+
+        pushing(test, [event(7)], [event(8)])
 
     def test_nothing_is_asked_of_a_stream_that_is_gone(self):
         async def test(world):

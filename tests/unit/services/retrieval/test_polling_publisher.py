@@ -21,7 +21,7 @@ from mld.errors import (
     UnknownOutcome,
 )
 from mld.model.config import RetrievalConfig
-from mld.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
+from mld.model.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.model.stream import Stream
 from mld.services.retrieval.byte_budget import STUCK_S, ByteBudget
 from mld.services.retrieval.polling_publisher import PollingParts, PollingPublisher
@@ -32,6 +32,10 @@ from tests.sim.loop import run
 from tests.unit.services.consumer_world import Inline, RecordedMetrics
 
 EPOCH = 1_700_000_000.0
+
+
+def just(seconds):
+    return pytest.approx(seconds, abs=0.01, rel=0)
 
 
 def answer(*numbers, behind=0, following="next", children=None, size=1):
@@ -106,6 +110,9 @@ class ScriptedPresence:
         fates: one per question, an exception is raised; at its end every shard is trimmed.
         doubted: what the publisher asked to look into, shard and sequence number.
         is_gone: the stream was not found.
+        confirmations: whether it is the same, one per question; at its end it is.
+        confirm_s: how long such an answer takes.
+        confirmed_at: when they were given.
     """
 
     def __init__(self):
@@ -113,6 +120,14 @@ class ScriptedPresence:
         self.fates = deque()
         self.asked = []
         self.doubted = []
+        self.confirmations = deque()
+        self.confirm_s = 0.0
+        self.confirmed_at = []
+
+    async def confirm(self):
+        await asyncio.sleep(self.confirm_s)
+        self.confirmed_at.append(asyncio.get_running_loop().time())
+        return self.confirmations.popleft() if self.confirmations else True
 
     async def is_trimmed(self, shard_id, sequence_number):
         self.asked.append((shard_id, sequence_number))
@@ -442,6 +457,69 @@ def test_nothing_is_read_while_the_stream_is_gone():
         assert await world.take_numbers(1) == ["8"]
 
     fetching(test, answer(7), answer(), answer(), answer(), answer(8))
+
+
+@pytest.mark.parametrize("position", [TRIM_HORIZON, LATEST, AT_TIMESTAMP])
+@pytest.mark.parametrize("first", [answer(7), END], ids=["records", "the end"])
+def test_what_an_unread_shard_has_to_offer_waits_until_the_stream_is_known_to_be_the_same(
+    first, position
+):
+    """Such an iterator would serve a stream that was created again, too."""
+
+    async def test(world):
+        world.presence.confirm_s = 0.7
+        assert [(await world.take()).is_empty for _ in range(2)] == [True, True]
+        assert world.presence.confirmed_at == []
+        batch = await world.take()
+        assert not batch.is_empty or batch.is_shard_end
+        assert world.presence.confirmed_at == [just(3.7)]
+        assert world.kinesis.calls[2][0] == just(3.0)
+        if not batch.is_shard_end:
+            assert await world.take_numbers(1) == ["8"]
+            assert len(world.presence.confirmed_at) == 1
+
+    fetching(test, answer(), answer(), first, answer(8), position=position)
+
+
+def test_a_sequence_number_fits_no_other_stream():
+    async def test(world):
+        assert await world.take_numbers(2) == ["7", "8"]
+        assert world.presence.confirmed_at == []
+
+    fetching(test, answer(7), ExpiredIterator("GetRecords", "x"), answer(8), position=At("5"))
+
+
+def test_records_of_another_stream_are_dropped():
+    async def test(world):
+        world.presence.confirmations.append(False)
+        assert await world.take_numbers(1) == ["8"]
+        assert len(world.kinesis.iterators) == 2
+        assert len(world.presence.confirmed_at) == 2
+
+    fetching(test, answer(70), answer(8))
+
+
+def test_a_rewind_while_the_stream_is_asked_for_drops_the_records():
+    async def test(world):
+        world.presence.confirm_s = 0.7
+        before = world.publisher.delivered
+        await asyncio.sleep(0.3)
+        world.publisher.rewind(before)
+        assert await world.take_numbers(1) == ["8"]
+        assert len(world.kinesis.iterators) == 2
+        assert len(world.presence.confirmed_at) == 2
+
+    fetching(test, answer(7), answer(8))
+
+
+def test_the_time_of_a_call_does_not_count_the_look_at_the_stream():
+    async def test(world):
+        world.presence.confirm_s = 3.0
+        await world.take_numbers(1)
+        took = [call[2] for call in world.metrics.calls if call[1].endswith("getRecords.Time")]
+        assert took == [just(0.0)]
+
+    fetching(test, answer(7))
 
 
 def test_a_rewind_while_the_stream_is_asked_for_leaves_no_end():

@@ -245,3 +245,64 @@ async def test_an_empty_list_tells_nothing():
     world.kinesis.list_shards = nothing  # type: ignore[method-assign]
     with pytest.raises(StreamNotReady):
         await world.presence.is_trimmed(shard_id(0))
+
+
+# -- before what fits any stream is handed out ----------------------------------------------------
+
+
+@pytest.mark.parametrize("may_describe", [True, False])
+@simulated
+async def test_what_is_got_of_a_stream_that_was_created_again_is_not_confirmed(*, may_describe):
+    world = await learned(may_describe=may_describe)
+    assert await world.presence.confirm()
+    world.recreate_stream(2)
+    assert not await world.presence.confirm()
+
+
+@simulated
+async def test_shards_that_begin_at_once_share_a_look():
+    world = await learned()
+    before, began = world.count("DescribeStreamSummary"), world.clock.monotonic()
+    assert all(await asyncio.gather(*(world.presence.confirm() for _ in range(300))))
+    # The first one's look, and one for all that came when it had begun.
+    assert world.count("DescribeStreamSummary") - before == 2
+    assert world.clock.monotonic() - began < 1.5
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        LimitExceeded("DescribeStreamSummary", "LimitExceededException"),
+        CredentialsRefused("DescribeStreamSummary", "ExpiredTokenException"),
+    ],
+)
+@simulated
+async def test_a_look_that_fails_is_repeated_before_anything_is_handed_out(error):
+    world = await learned()
+    world.recreate_stream(2)
+    world.fail("DescribeStreamSummary", error, times=4)
+    assert not await world.presence.confirm()
+
+
+@simulated
+async def test_a_shard_does_not_wait_for_ever_for_a_look(caplog):
+    world = await learned()
+    error = LimitExceeded("DescribeStreamSummary", "LimitExceededException")
+    world.fail("DescribeStreamSummary", error, times=999)
+    began = world.clock.monotonic()
+    assert await world.presence.confirm()
+    took_s = world.clock.monotonic() - began
+    assert took_s == pytest.approx(stream_presence.CONFIRM_S, abs=0.1)
+    assert "Reading stream s without knowing" in caplog.records[-1].getMessage()
+    assert "LimitExceededException" in caplog.records[-1].getMessage()
+
+
+@simulated
+async def test_where_the_stream_may_not_be_looked_at_nobody_waits(caplog):
+    world = await learned()
+    for operation in ("DescribeStreamSummary", "ListShards"):
+        world.fail(operation, Denied(operation, "AccessDeniedException"), times=999)
+    began = world.clock.monotonic()
+    assert await world.presence.confirm()
+    assert world.clock.monotonic() - began < 1
+    assert "Reading stream s without knowing" in caplog.records[-1].getMessage()
