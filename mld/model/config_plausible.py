@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from mld.model.credentials import CredentialSource
+from mld.model.entities import key_taken_by_others
 from mld.model.findings import Problem, Severity
 from mld.model.masking import mask
 from mld.model.stream import StreamArn, partition_of
@@ -70,12 +71,21 @@ def _check_worker_id(settings: Settings, config: Config) -> None:
             )
         elif config.worker_id.strip():
             _check_dimension(settings, config)
+            _check_key(settings, config)
             text = "every live worker needs one of its own: two with the same share their leases"
             advice = "remove the line where this file is used more than once"
             settings.report(name, Problem(Severity.INFO, text, advice))
     if len(config.application_name) > _MOST_NAMESPACE and config.metrics.level != "NONE":
         text = f"is longer than {_MOST_NAMESPACE} characters: CloudWatch refuses it as a namespace"
         settings.warn("applicationName", text, "shorten it, or write metricsLevel = NONE")
+
+
+def _check_key(settings: Settings, config: Config) -> None:
+    """In the lease table of a 3.5 fleet the worker's id is a key among others."""
+    why = key_taken_by_others(config.worker_id, (config.stream.name,))
+    if why is not None:
+        text = f"is {why}: a worker of a KCL 3.5 fleet can't have this id, kcl-mld refuses to start"
+        settings.warn("workerId", text, "choose another, or remove the line for a fresh UUID")
 
 
 def _check_dimension(settings: Settings, config: Config) -> None:

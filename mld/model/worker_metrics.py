@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from mld.errors import MalformedData
 from mld.model.attributes import decimal, integer, integer_of, required, text_of, value_of
-from mld.model.entities import ENTITY_TYPE, Entity
+from mld.model.entities import ENTITY_TYPE, Entity, entity_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from mld.model.attributes import Item
 
@@ -99,6 +99,30 @@ def metrics_attributes(metrics: WorkerMetrics) -> dict[str, dict[str, Any]]:
 def metrics_to_item(metrics: WorkerMetrics, key_name: str) -> dict[str, dict[str, Any]]:
     """The complete item."""
     return {key_name: {"S": metrics.worker_id}, **metrics_attributes(metrics)}
+
+
+def metrics_in(
+    items: Iterable[Item], key_name: str
+) -> tuple[tuple[WorkerMetrics, ...], tuple[tuple[str, str], ...]]:
+    """The metrics among the items of a table.
+
+    Args:
+        items: of the table of metrics, or what a scan of the lease table found besides leases.
+        key_name: of that table.
+
+    Returns:
+        Those that can be read, in order of their workers' ids, and (worker id, why) of the others.
+    """
+    found: list[WorkerMetrics] = []
+    broken: list[tuple[str, str]] = []
+    for item in items:
+        if entity_of(item, key_name) is not Entity.WORKER_METRIC_STATS:
+            continue
+        try:
+            found.append(metrics_from_item(item, key_name))
+        except MalformedData as error:
+            broken.append((str(item.get(key_name, {}).get("S", "")), str(error)))
+    return tuple(sorted(found, key=lambda one: one.worker_id)), tuple(sorted(broken))
 
 
 def _decimals(attribute: Mapping[str, Any], name: str) -> list[float]:

@@ -43,6 +43,15 @@ def test_a_worker_id_is_worth_a_remark():
     assert "every live worker needs one of its own" in finding.text
 
 
+@pytest.mark.parametrize(
+    ("worker_id", "is_taken"), [("Leader", True), ("str", True), ("w1", False)]
+)
+def test_a_worker_id_that_is_the_key_of_another_item_is_told(worker_id, is_taken):
+    warned = [f for f in findings(workerId=worker_id) if f.severity == "warning"]
+    assert [f.key for f in warned] == ["workerId"] * is_taken
+    assert all("a worker of a KCL 3.5 fleet can't have this id" in f.text for f in warned)
+
+
 @pytest.mark.parametrize("text", ["w" * 2049, "é" * 1025, "w" * 1_000_000])
 def test_a_worker_id_that_no_table_keeps_is_an_error(text):
     finding = next(f for f in findings(workerId=text) if f.severity == "error")
