@@ -2,10 +2,16 @@
 
 import inspect
 import pathlib
+import shlex
 
+from click.testing import CliRunner
+
+from mld.cli.simulate import simulate
 from mld.decide import client_version, leader_lock, lifecycle
 from mld.model import spark_keys as keys
 from mld.model.config_keys import KEYS
+from mld.simulate.profile import ProfileName, make_profile
+from mld.simulate.scenario import Scenario
 from mld.spark import errors
 from protocol import state
 
@@ -65,6 +71,65 @@ def spark_exits():
     return "\n".join(lines)
 
 
+#: What the examples of the page on `kcl-mld simulate` run.
+SIMULATIONS = {
+    "java2": "--profile java2 --workers 10 --shards 50 --join 10:groupB@5m --duration 15m --seed 3",
+    "java3": "--profile java3 --workers 4 --shards 16 --kill leader@8m --duration 15m",
+}
+
+
+def simulation(name):
+    """An example: its command, and what that prints."""
+    result = CliRunner().invoke(simulate, shlex.split(SIMULATIONS[name]), standalone_mode=False)
+    return f"```text\n$ kcl-mld simulate {SIMULATIONS[name]}\n{result.stdout.rstrip()}\n```"
+
+
+def simulate_options():
+    """The table of the options of `kcl-mld simulate`."""
+    lines = ["| option | default | meaning |", "|---|---|---|"]
+    for option in simulate.params:
+        is_shown = isinstance(option.default, str | int | float) and not option.is_flag
+        shown = f"`{option.default}`" if is_shown else ""
+        words = "" if not hasattr(option.type, "choices") else ", ".join(option.type.choices)
+        meaning = " ".join(part for part in (option.help, words and f"One of {words}.") if part)
+        lines.append(f"| `{option.opts[0]}` | {shown} | {meaning} |")
+    return "\n".join(lines)
+
+
+def simulate_profiles():
+    """The table of what the profiles of `kcl-mld simulate` assume, at default settings."""
+    scenario = Scenario(workers=1, groups=("groupA",), shards=1)
+    profiles = [make_profile(name, scenario) for name in ProfileName]
+    names = [profile.name for profile in profiles]
+    lines = [f"| seconds, at default settings | {' | '.join(names)} |"]
+    lines.append("|---" * (len(profiles) + 1) + "|")
+    for meaning, value in PROFILE_ROWS.items():
+        cells = " | ".join(value(profile) for profile in profiles)
+        lines.append(f"| {meaning} | {cells} |")
+    return "\n".join(lines)
+
+
+def only_assigned(value):
+    """A cell that fleets without a leader who assigns don't have."""
+    return lambda profile: value(profile) if profile.is_assigned else ""
+
+
+PROFILE_ROWS = {
+    "pause between two looks of a taker, or of the leader": lambda one: f"{one.look_s:g}",
+    "pause between two looks for assigned leases": only_assigned(
+        lambda one: f"{one.discovery_s:g}"
+    ),
+    "period of renewals": lambda one: f"{one.brisk_s:g}",
+    "leader lock: lease, heartbeat": only_assigned(
+        lambda one: f"{one.lock.duration_s:g}, {one.lock.heartbeat_s:g}"
+    ),
+    "process start to the first look": lambda one: f"{one.starting_s:g}",
+    "lease held to the first record": lambda one: f"{one.opening_s:g}",
+    "refused write to the end of the child": lambda one: f"{one.notice_s:g}",
+    "notice of a hand-off to its completion": only_assigned(lambda one: f"{one.hand_over_s:g}"),
+}
+
+
 def sections():
     """All generated sections: (page, name) -> body."""
     return {
@@ -73,6 +138,10 @@ def sections():
         ("docs/architecture.md", "leader-lock"): diagram(leader_lock.mermaid()),
         ("docs/architecture.md", "protocol"): state.markdown(state.Role.DAEMON),
         ("docs/differences.md", "own-keys"): own_keys(),
+        ("docs/simulate.md", "simulate-java2"): simulation("java2"),
+        ("docs/simulate.md", "simulate-java3"): simulation("java3"),
+        ("docs/simulate.md", "simulate-options"): simulate_options(),
+        ("docs/simulate.md", "simulate-profiles"): simulate_profiles(),
         ("docs/spark/guide.md", "spark-exits"): spark_exits(),
         ("docs/spark/keys.md", "spark-keys"): spark_keys(),
     }

@@ -33,6 +33,7 @@ COMMANDS = {
     "print-command": ("mld.cli.print_command", "print the command line, as kclpy's launcher does"),
     "leases": ("mld.cli.leases", "look at a lease table"),
     "local": ("mld.cli.local", "run against an AWS embedded in this process"),
+    "simulate": ("mld.cli.simulate", "plan a fleet: balance, moves, failover, cost"),
     "conform": ("mld.cli.conform", "test an implementation of the multilang protocol"),
 }
 _MORE = "For more information, run: kcl-mld --help"

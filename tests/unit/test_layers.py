@@ -78,6 +78,12 @@ def test_the_layers_hold(copy):
         ),
         ("mld.model.lease", "import protocol.codec", "mld.model is not allowed to import protocol"),
         ("mld.errors", "import mld.model.lease", "mld.errors is not allowed to import mld.model"),
+        (
+            "mld.simulate.fleet",
+            "import mld.services.wakeup",
+            "mld.simulate is not allowed to import mld.services",
+        ),
+        ("mld.simulate.fleet", "import time", "mld.simulate is not allowed to import time"),
         ("mld.app", "import mld.spark.host", "mld.app is not allowed to import mld.spark"),
         (
             "mld.cli.properties",

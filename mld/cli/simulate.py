@@ -1,0 +1,241 @@
+"""``kcl-mld simulate``: how a fleet shares its leases when workers come and go, and what it costs."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from mld.cli import simulate_plot
+from mld.cli.simulate_report import as_json, as_text
+from mld.errors import ConfigError
+from mld.simulate import bill
+from mld.simulate.fleet import Fleet
+from mld.simulate.outcome import outcome_of
+from mld.simulate.profile import ProfileName
+from mld.simulate.scenario import (
+    MAX_GROUPS,
+    ChangeKind,
+    Load,
+    Scenario,
+    check,
+    group_names,
+    parse_change,
+    parse_duration,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Bounds of what is simulated; larger fleets would take too long.
+MAX_WORKERS, MAX_SHARDS, MAX_DURATION_S = 1000, 10_000, 86_400.0
+#: Steps of the progress bar.
+_STEPS = 100
+_POSITIVE = click.FloatRange(min=0, min_open=True)
+
+
+class Seconds(click.ParamType[float]):
+    """A length of time such as 10s, 5m or 1h."""
+
+    name = "TIME"
+
+    def __init__(self, least_s: float, most_s: float) -> None:
+        """Take what lies between two bounds, both included."""
+        self._least_s, self._most_s = least_s, most_s
+
+    def convert(
+        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Seconds; a failure is an error of usage."""
+        if isinstance(value, float):
+            return value
+        try:
+            seconds = parse_duration(value, key="")
+        except ConfigError as error:
+            self.fail(error.why, param, ctx)
+        if not self._least_s <= seconds <= self._most_s:
+            self.fail(f"{value} is not from {self._least_s:g}s to {self._most_s:g}s", param, ctx)
+        return seconds
+
+
+def _changes(kind: ChangeKind, text: str) -> Callable[..., Callable[..., int]]:
+    return click.option(
+        f"--{kind}", f"{kind}s", multiple=True, metavar="COUNT[:GROUP]@TIME", help=text
+    )
+
+
+@click.command("simulate", short_help="plan a fleet: balance, moves, failover, cost")
+@click.option(
+    "--profile",
+    type=click.Choice([str(name) for name in ProfileName]),
+    default=str(ProfileName.JAVA3),
+    show_default=True,
+    help="Whose workers: Java 2.x or Java 3.x.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, MAX_WORKERS),
+    default=4,
+    show_default=True,
+    help="That start at the beginning, within five seconds.",
+)
+@click.option(
+    "--groups",
+    type=click.IntRange(1, MAX_GROUPS),
+    default=1,
+    show_default=True,
+    help="The workers are spread over groupA, groupB and so on.",
+)
+@click.option(
+    "--shards",
+    type=click.IntRange(1, MAX_SHARDS),
+    default=16,
+    show_default=True,
+    help="Each has a lease, which nobody has yet.",
+)
+@click.option(
+    "--failover",
+    "failover_s",
+    type=Seconds(1, 600),
+    default="10s",
+    show_default=True,
+    help="failoverTimeMillis of all workers.",
+)
+@_changes(ChangeKind.JOIN, "Workers that start then, such as 20@5m or 20:groupB@5m; repeatable.")
+@_changes(ChangeKind.LEAVE, "Workers that are stopped (SIGTERM) then; repeatable.")
+@_changes(ChangeKind.KILL, "Workers that die then, such as 3@8m, or leader@8m; repeatable.")
+@click.option(
+    "--throughput",
+    type=click.Choice([str(load) for load in Load]),
+    default=str(Load.EVEN),
+    show_default=True,
+    help="How the records are spread over the shards.",
+)
+@click.option(
+    "--records-per-second",
+    type=_POSITIVE,
+    default=1000.0,
+    show_default=True,
+    help="Of the whole stream.",
+)
+@click.option(
+    "--record-bytes",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    help="Size of a record.",
+)
+@click.option(
+    "--checkpoint-every",
+    "checkpoint_every_s",
+    type=Seconds(0.1, MAX_DURATION_S),
+    default="10s",
+    show_default=True,
+    help="Pause between two checkpoints of a shard.",
+)
+@click.option("--max-leases", type=click.IntRange(1), default=2**31 - 1, help="maxLeasesForWorker.")
+@click.option(
+    "--max-steal",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="maxLeasesToStealAtOneTime; only Java 2.x steals.",
+)
+@click.option(
+    "--duration",
+    "duration_s",
+    type=Seconds(60, MAX_DURATION_S),
+    default="30m",
+    show_default=True,
+    help="How long the fleet is watched.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Same seed, same answer.")
+@click.option(
+    "--price-read",
+    type=click.FloatRange(min=0),
+    default=bill.PRICE_READ,
+    show_default=True,
+    help="Dollars per million read request units, as your region charges.",
+)
+@click.option(
+    "--price-write",
+    type=click.FloatRange(min=0),
+    default=bill.PRICE_WRITE,
+    show_default=True,
+    help="Dollars per million write request units.",
+)
+@click.option("--json", "with_json", is_flag=True, help="One JSON object in one line.")
+@click.option("--plot", metavar="FILE.png", help="Draw leases over time; needs the extra [plot].")
+def simulate(
+    *,
+    profile: str,
+    workers: int,
+    groups: int,
+    shards: int,
+    failover_s: float,
+    joins: tuple[str, ...],
+    leaves: tuple[str, ...],
+    kills: tuple[str, ...],
+    throughput: str,
+    records_per_second: float,
+    record_bytes: int,
+    checkpoint_every_s: float,
+    max_leases: int,
+    max_steal: int,
+    duration_s: float,
+    seed: int,
+    price_read: float,
+    price_write: float,
+    with_json: bool,
+    plot: str | None,
+) -> int:
+    """Simulate a fleet and print what happens to its leases.
+
+    The workers decide as the real ones do; AWS is not asked. Times are 90, 10s, 5m or 1h.
+    """
+    scenario = Scenario(
+        workers=workers,
+        groups=group_names(groups),
+        shards=shards,
+        failover_s=failover_s,
+        duration_s=duration_s,
+        changes=tuple(
+            parse_change(kind, text, key=f"--{kind}")
+            for kind, texts in zip(ChangeKind, (joins, leaves, kills), strict=True)
+            for text in texts
+        ),
+        load=Load(throughput),
+        records_per_s=records_per_second,
+        record_bytes=record_bytes,
+        checkpoint_every_s=checkpoint_every_s,
+        max_leases=max_leases,
+        max_steal=max_steal,
+    )
+    check(scenario)
+    if plot is not None:
+        simulate_plot.check(plot)
+    fleet = Fleet(scenario, ProfileName(profile), random.Random(seed))
+    _run(fleet)
+    outcome = outcome_of(fleet, price_read, price_write)
+    if plot is not None:
+        simulate_plot.plot(outcome, plot, f"{profile}: {shards} leases")
+    lines = [json.dumps(as_json(outcome))] if with_json else as_text(outcome)
+    for line in lines:
+        click.echo(line)
+    return 0
+
+
+def _run(fleet: Fleet) -> None:
+    """Let the simulated time pass, with a bar on a terminal."""
+    duration_s = fleet.scenario.duration_s
+    steps = [duration_s * number / _STEPS for number in range(1, _STEPS + 1)]
+    if sys.stderr.isatty():
+        with click.progressbar(steps, label="Simulating", file=sys.stderr) as bar:
+            for until_s in bar:
+                fleet.run(until_s)
+    else:
+        fleet.run(duration_s)
+    fleet.finish()

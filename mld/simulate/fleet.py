@@ -1,0 +1,247 @@
+"""The fleet: its workers, its table, what is done to it, and what is noted of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from mld.decide.leader import leader_of
+from mld.simulate.assigned_worker import AssignedWorker
+from mld.simulate.bill import Bill
+from mld.simulate.events import Events
+from mld.simulate.load import shares
+from mld.simulate.lock import Lock
+from mld.simulate.profile import AUDIT_S, ProfileName, make_profile
+from mld.simulate.reading import Reading, Readings
+from mld.simulate.scenario import Change, ChangeKind, spread
+from mld.simulate.table import Row, Table
+from mld.simulate.taking_worker import TakingWorker
+
+if TYPE_CHECKING:
+    import random
+
+    from mld.simulate.scenario import Scenario
+    from mld.simulate.worker import Hold, Worker
+
+#: Workers that join together start within so many seconds.
+START_SPREAD_S = 5.0
+#: Lines of the timeline that only show how things stand.
+TICKS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A line of the timeline.
+
+    Attributes:
+        at_s: when.
+        event: what happened, in words; empty = nothing, it is time for a line.
+        leases: by group, of live workers; see :meth:`Fleet.leases_by_group`.
+        free: leases of nobody, or of workers that are gone.
+        moves: until then.
+    """
+
+    at_s: float
+    event: str
+    leases: dict[str, int]
+    free: int
+    moves: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Leases of each live worker at a time, by worker id."""
+
+    at_s: float
+    leases: dict[str, int]
+    free: int
+
+
+class Fleet:
+    """A simulated fleet.
+
+    Attributes:
+        events: the clock.
+        moments: the timeline.
+        samples: one each ``sample_s``.
+        changed_at: when the membership changed last.
+    """
+
+    def __init__(self, scenario: Scenario, name: ProfileName, rng: random.Random) -> None:
+        """A table whose leases nobody has yet, and workers that are about to start."""
+        self.scenario = scenario
+        self.profile = make_profile(name, scenario)
+        self.rng = rng
+        self.events = Events()
+        self.workers: dict[str, Worker] = {}
+        self.groups = list(scenario.groups)
+        kib_per_s = scenario.records_per_s * scenario.record_bytes / 1024
+        self.shares = {
+            f"shardId-{number:012d}": share
+            for number, share in enumerate(shares(scenario.load, scenario.shards, rng))
+        }
+        rows = {key: Row(key, share * kib_per_s) for key, share in self.shares.items()}
+        bill = Bill()
+        self.table = Table(rows, bill, has_index=self.profile.is_assigned, items=len(rows))
+        self.lock = Lock(self.profile.lock, bill)
+        self.readings = Readings(list(rows), scenario.checkpoint_every_s)
+        self.moments: list[Moment] = []
+        self.samples: list[Sample] = []
+        self.changed_at = 0.0
+        self._sample_s = max(1.0, scenario.duration_s / 1800)
+        self._unread: set[str] = set(rows)
+        self._joined: Counter[str] = Counter()
+        self._join(Change(ChangeKind.JOIN, 0.0, scenario.workers), scenario.groups)
+        for change in sorted(scenario.changes, key=lambda change: change.at_s):
+            self.events.at(change.at_s, partial(self._change, change))
+        self._sample()
+        for number in range(1, TICKS + 1):
+            self.events.at(number * scenario.duration_s / TICKS, lambda: self.note(""))
+
+    def run(self, until_s: float) -> None:
+        """Let time pass."""
+        self.events.run(until_s)
+
+    def finish(self) -> None:
+        """After the last :meth:`run`: put on the bill what is counted by its rate."""
+        now = self.events.now
+        for worker in self.workers.values():
+            for hold in worker.held.values():
+                self.count_hold(hold)
+            worker.count(now)
+        if self.profile.is_assigned:
+            self.lock.count(now)
+        self.table.bill.scan(self.table.items, now / AUDIT_S)
+
+    # -- what workers ask -------------------------------------------------------------------------
+
+    def find(self, worker_id: str | None) -> Worker | None:
+        """A worker that lives, by its id."""
+        worker = None if worker_id is None else self.workers.get(worker_id)
+        return worker if worker is not None and worker.is_alive else None
+
+    def reporting(self, now: float) -> list[AssignedWorker]:
+        """Workers with fresh metrics, in the order in which a scan has them."""
+        found = [
+            worker
+            for worker in self.workers.values()
+            if isinstance(worker, AssignedWorker) and worker.is_reporting(now)
+        ]
+        return sorted(found, key=lambda worker: crc32(worker.id.encode()))
+
+    def begin_reading(self, key: str, worker: Worker) -> Reading:
+        """A child gets its first record."""
+        reading = self.readings.begin(key, worker.id, self.events.now)
+        if key in self._unread:
+            self._unread.discard(key)
+            if not self._unread:
+                after_s = self.events.now - self.changed_at
+                again = f" again, after {after_s:.0f} s" if self.changed_at else ""
+                self.note(f"all shards are read{again}")
+        return reading
+
+    def end_reading(self, key: str, reading: Reading, *, checkpoints: bool) -> None:
+        """A child ends; its checkpoints are on the bill then."""
+        now = self.events.now
+        self.table.bill.write((now - reading.since) / self.scenario.checkpoint_every_s)
+        self.readings.end(key, reading, now, checkpoints=checkpoints)
+
+    def count_hold(self, hold: Hold) -> None:
+        """Put a hold's renewals on the bill."""
+        held_s = self.events.now - hold.since
+        every_s = self.scenario.checkpoint_every_s
+        self.table.bill.write(self.profile.renewals(hold.key, held_s, every_s))
+
+    def note(self, event: str) -> None:
+        """Add a line to the timeline."""
+        leases, free = self.leases_by_group()
+        self.moments.append(Moment(self.events.now, event, leases, free, self.readings.moves))
+
+    # -- what is seen of it -----------------------------------------------------------------------
+
+    def leases_by_worker(self) -> tuple[dict[str, int], int]:
+        """Leases of each live worker by what the table says, and how many nobody alive has."""
+        counts = {worker.id: 0 for worker in self.workers.values() if worker.is_alive}
+        free = 0
+        for row in self.table.rows.values():
+            owner = row.actual_owner
+            if owner in counts:
+                counts[owner] += 1
+            else:
+                free += 1
+        return counts, free
+
+    def leases_by_group(self) -> tuple[dict[str, int], int]:
+        """Likewise of each group that ever had a worker."""
+        counts, free = self.leases_by_worker()
+        by_group = dict.fromkeys(self.groups, 0)
+        for worker, count in counts.items():
+            by_group[self.workers[worker].group] += count
+        return by_group, free
+
+    def _sample(self) -> None:
+        self.samples.append(Sample(self.events.now, *self.leases_by_worker()))
+        self.events.at(self.events.now + self._sample_s, self._sample)
+
+    # -- what is done to it -----------------------------------------------------------------------
+
+    def _change(self, change: Change) -> None:
+        self.changed_at = self.events.now
+        if change.kind is ChangeKind.JOIN:
+            groups = tuple(self.groups) if change.group is None else (change.group,)
+            self._join(change, groups)
+            return
+        victims = self._victims(change)
+        keys = {key for victim in victims for key in victim.held}
+        for victim in victims:
+            if change.kind is ChangeKind.KILL:
+                victim.die()
+            else:
+                victim.leave()
+        self._unread |= keys
+        what = "killed" if change.kind is ChangeKind.KILL else "stopped"
+        who = f"the leader {victims[0].id}" if change.is_leader else _workers(len(victims))
+        leases = f"{len(keys)} lease{'s' * (len(keys) != 1)}"
+        self.note(f"{who} {'is' if len(victims) == 1 else 'are'} {what}: {leases}")
+
+    def _join(self, change: Change, groups: tuple[str, ...]) -> None:
+        self.groups += [group for group in groups if group not in self.groups]
+        live = Counter(worker.group for worker in self.workers.values() if worker.is_alive)
+        self.note(f"{_workers(change.count)} start")
+        for group in spread(live, change.count, groups):
+            self._joined[group] += 1
+            worker_id = f"{group}-{self._joined[group]:03d}"
+            start_at = self.events.now + self.rng.uniform(0, START_SPREAD_S)
+            self.events.at(start_at, partial(self._start, worker_id, group))
+
+    def _start(self, worker_id: str, group: str) -> None:
+        kind = AssignedWorker if self.profile.is_assigned else TakingWorker
+        self.workers[worker_id] = kind(self, worker_id, group)
+        if self.profile.is_assigned:
+            self.table.items += 1
+
+    def _victims(self, change: Change) -> list[Worker]:
+        live = [worker for worker in self.workers.values() if worker.is_alive]
+        if change.is_leader:
+            return [worker for worker in live if worker is self._leader()] or live[:1]
+        victims: list[Worker] = []
+        by_group = Counter(worker.group for worker in live)
+        for _ in range(change.count):
+            group = change.group or max(by_group, key=lambda name: by_group[name])
+            by_group[group] -= 1
+            there = [one for one in live if one.group == group and one not in victims]
+            victims.append(self.rng.choice(there))
+        return victims
+
+    def _leader(self) -> Worker | None:
+        if self.profile.is_assigned:
+            return self.lock.owner
+        owners = (row.owner for row in self.table.rows.values())
+        return self.find(leader_of(owners))
+
+
+def _workers(count: int) -> str:
+    return f"{count} worker{'s' * (count != 1)}"

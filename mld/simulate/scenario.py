@@ -1,0 +1,198 @@
+"""What is to be simulated: a fleet, a load, and who comes and goes when."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from string import ascii_uppercase
+
+from mld.errors import ConfigError
+
+#: Units of a length of time, in seconds.
+_UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|)")
+_CHANGE = re.compile(r"(leader|[1-9][0-9]*)(?::([A-Za-z0-9_.]+))?@(.+)")
+#: Groups that ``--groups`` can name: groupA to groupZ.
+MAX_GROUPS = len(ascii_uppercase)
+
+
+class ChangeKind(StrEnum):
+    """How the membership of the fleet changes."""
+
+    JOIN = "join"
+    LEAVE = "leave"
+    KILL = "kill"
+
+
+class Load(StrEnum):
+    """How the records are spread over the shards."""
+
+    EVEN = "even"
+    ZIPF = "zipf"
+    RANDOM = "random"
+    HOT = "hot"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Workers that start, stop or die together.
+
+    Attributes:
+        kind: what happens.
+        at_s: when, seconds from the start of the simulation.
+        count: how many workers, >= 1.
+        group: which group they belong to; None = spread over the groups.
+        is_leader: the worker that leads is meant; ``count`` is 1.
+    """
+
+    kind: ChangeKind
+    at_s: float
+    count: int
+    group: str | None = None
+    is_leader: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A simulation as the user asked for it.
+
+    Attributes:
+        workers: at the start, >= 1.
+        groups: names of the groups over which they are spread.
+        shards: each one has a lease, >= 1.
+        failover_s: ``failoverTimeMillis`` of all workers.
+        duration_s: length of the simulation, > 0.
+        changes: in any order.
+        load: how records are spread over the shards.
+        records_per_s: of all shards together, > 0.
+        record_bytes: size of a record, > 0.
+        checkpoint_every_s: pause between two checkpoints of a shard, > 0.
+        max_leases: ``maxLeasesForWorker``.
+        max_steal: ``maxLeasesToStealAtOneTime``.
+    """
+
+    workers: int
+    groups: tuple[str, ...]
+    shards: int
+    failover_s: float = 10.0
+    duration_s: float = 1800.0
+    changes: tuple[Change, ...] = ()
+    load: Load = Load.EVEN
+    records_per_s: float = 1000.0
+    record_bytes: int = 1000
+    checkpoint_every_s: float = 10.0
+    max_leases: int = 2**31 - 1
+    max_steal: int = 1
+
+
+def group_names(count: int) -> tuple[str, ...]:
+    """``groupA``, ``groupB`` and so on.
+
+    Args:
+        count: 1 to :data:`MAX_GROUPS`.
+    """
+    return tuple(f"group{letter}" for letter in ascii_uppercase[:count])
+
+
+def parse_duration(text: str, *, key: str) -> float:
+    """Seconds of ``10s``, ``5m``, ``1.5h``, ``250ms`` or ``90``.
+
+    Args:
+        text: as the user wrote it.
+        key: the option, for the error.
+
+    Raises:
+        ConfigError: another form.
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ConfigError(f"{text!r} is not a length of time, such as 10s, 5m or 1h", key=key)
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def parse_change(kind: ChangeKind, text: str, *, key: str) -> Change:
+    """A change as the command line has it: ``20@5m``, ``20:groupB@5m`` or ``leader@8m``.
+
+    Args:
+        kind: what happens then.
+        text: count, group or not, and time.
+        key: the option, for the error.
+
+    Raises:
+        ConfigError: another form.
+    """
+    found = _CHANGE.fullmatch(text)
+    if found is None:
+        raise ConfigError(
+            f"{text!r} is not COUNT@TIME or COUNT:GROUP@TIME, such as 3@8m or 3:groupB@8m", key=key
+        )
+    who, group, at = found.groups()
+    at_s = parse_duration(at, key=key)
+    if who != "leader":
+        return Change(kind, at_s, int(who), group)
+    if kind is ChangeKind.JOIN or group is not None:
+        raise ConfigError(
+            f"{text!r}: the leader can only leave or be killed, as leader@8m", key=key
+        )
+    return Change(kind, at_s, 1, is_leader=True)
+
+
+def check(scenario: Scenario) -> None:
+    """Refuse changes that can't happen.
+
+    Raises:
+        ConfigError: a change after the end, or of workers that are not there.
+    """
+    live: Counter[str] = Counter()
+    spread(live, scenario.workers, scenario.groups)
+    for change in sorted(scenario.changes, key=lambda change: change.at_s):
+        key = f"--{change.kind}"
+        if change.at_s >= scenario.duration_s:
+            raise ConfigError(
+                f"at {change.at_s:g} s, but the simulation ends at {scenario.duration_s:g} s; "
+                "see --duration",
+                key=key,
+            )
+        if change.kind is ChangeKind.JOIN:
+            spread(live, change.count, _groups_of(change, live))
+            continue
+        there = live.total() if change.group is None else live[change.group]
+        if change.count > there:
+            of_group = "" if change.group is None else f" of {change.group}"
+            raise ConfigError(
+                f"{change.count} at {change.at_s:g} s, but then only {there} workers{of_group} run",
+                key=key,
+            )
+        _remove(live, change)
+
+
+def spread(live: Counter[str], count: int, groups: tuple[str, ...]) -> list[str]:
+    """Groups of workers that join: each one goes where the fewest are.
+
+    Args:
+        live: workers by group; what joins is added.
+        count: how many join.
+        groups: where they may go.
+
+    Returns:
+        One group a worker.
+    """
+    chosen = []
+    for _ in range(count):
+        group = min(groups, key=lambda name: live[name])
+        live[group] += 1
+        chosen.append(group)
+    return chosen
+
+
+def _groups_of(change: Change, live: Counter[str]) -> tuple[str, ...]:
+    return tuple(live) if change.group is None else (change.group,)
+
+
+def _remove(live: Counter[str], change: Change) -> None:
+    """Take workers out of the count; of a change without a group, from the largest ones."""
+    for _ in range(change.count):
+        group = change.group or max(live, key=lambda name: live[name])
+        live[group] -= 1

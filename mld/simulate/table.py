@@ -1,0 +1,194 @@
+"""The lease table: rows whose counters move by rate, and the conditional writes on them.
+
+A renewal is no event. A row knows when its owner began to renew it, how often, and when it stopped;
+what an observer would read at a time follows from that.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mld.model.lease import Lease
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mld.simulate.bill import Bill
+
+#: Units that a change of the owner costs in the index by owner: one entry goes, another comes.
+INDEX_UNITS = 2
+
+
+@dataclass(slots=True)
+class Row:
+    """One lease.
+
+    Attributes:
+        key: of the lease.
+        kbps: throughput that its owner measures, KiB/s.
+        owner: ``leaseOwner``; None = nobody.
+        checkpoint_owner: ``checkpointOwner``, during a hand-off.
+        counter: ``leaseCounter`` after the last write that is no renewal.
+        first_beat_at: when the first renewal since then is due; infinity = nobody renews.
+        beat_s: period of those after it.
+        silent_from: when renewing ended; infinity = it goes on.
+        was_renewed: somebody has written a throughput.
+    """
+
+    key: str
+    kbps: float
+    owner: str | None = None
+    checkpoint_owner: str | None = None
+    counter: int = 0
+    first_beat_at: float = math.inf
+    beat_s: float = math.inf
+    silent_from: float = math.inf
+    was_renewed: bool = False
+    _shown: Lease | None = None
+    _shown_until: float = -math.inf
+
+    def beats(self, now: float) -> int:
+        """Renewals until now since the last other write."""
+        until = min(now, self.silent_from)
+        if until < self.first_beat_at:
+            return 0
+        return int((until - self.first_beat_at) / self.beat_s) + 1
+
+    def next_beat_at(self, now: float) -> float:
+        """The renewal after now; infinity = none."""
+        at = self.first_beat_at + self.beats(now) * self.beat_s
+        return at if at <= self.silent_from else math.inf
+
+    def lease(self, now: float) -> Lease:
+        """The row as somebody reads it now."""
+        if self._shown is None or now >= self._shown_until:
+            beats = self.beats(now)
+            self.was_renewed = self.was_renewed or beats > 0
+            self._shown = Lease(
+                lease_key=self.key,
+                shard_id=self.key,
+                lease_owner=self.owner,
+                checkpoint_owner=self.checkpoint_owner,
+                lease_counter=self.counter + beats,
+                throughput_kbps=self.kbps if self.was_renewed else None,
+            )
+            self._shown_until = self.next_beat_at(now)
+        return self._shown
+
+    @property
+    def actual_owner(self) -> str | None:
+        """Who may renew and checkpoint."""
+        return self.checkpoint_owner or self.owner
+
+    def settle(self, now: float) -> None:
+        """Put the renewals until now into the counter, and stop renewing."""
+        beats = self.beats(now)
+        self.was_renewed = self.was_renewed or beats > 0
+        self.counter += beats
+        self.first_beat_at = self.silent_from = math.inf
+        self._shown = None
+
+    def renew_from(self, first_beat_at: float, beat_s: float) -> None:
+        """Be renewed at a rate."""
+        self.first_beat_at, self.beat_s = first_beat_at, beat_s
+        self._shown = None
+
+    def fall_silent(self, now: float) -> None:
+        """Be renewed no more: its owner is gone."""
+        self.silent_from = min(self.silent_from, now)
+        self._shown = None
+
+
+@dataclass(slots=True)
+class Table:
+    """All leases, by key.
+
+    Attributes:
+        rows: sorted by key.
+        bill: counts the requests.
+        has_index: there is an index by owner, which writes of owners cost.
+        items: rows of all kinds, for the size of a scan.
+    """
+
+    rows: Mapping[str, Row]
+    bill: Bill
+    has_index: bool
+    items: int
+    _assigned: dict[str, set[str]] = field(default_factory=dict)
+
+    def scan(self, now: float) -> tuple[Lease, ...]:
+        """Every lease."""
+        self.bill.scan(self.items)
+        return tuple(row.lease(now) for row in self.rows.values())
+
+    def take(self, lease: Lease, worker: str, now: float) -> bool:
+        """A worker makes a lease its own, on the condition of the counter that it read."""
+        self._count_write()
+        row = self.rows[lease.lease_key]
+        if row.lease(now).lease_counter != lease.lease_counter:
+            return False
+        self._own(row, worker, None, now)
+        row.counter += 1
+        return True
+
+    def assign(self, lease: Lease, worker: str, now: float) -> bool:
+        """A leader gives a lease away, on the condition of the owners that it read."""
+        self._count_write()
+        row = self.rows[lease.lease_key]
+        if not _has_owners_of(row, lease):
+            return False
+        self._own(row, worker, None, now)
+        row.counter += 1
+        return True
+
+    def start_hand_off(self, lease: Lease, worker: str, now: float) -> bool:
+        """A leader asks a lease's owner to pass it on; the counter does not move."""
+        self._count_write()
+        row = self.rows[lease.lease_key]
+        if not _has_owners_of(row, lease):
+            return False
+        beat = row.next_beat_at(now), row.beat_s, row.silent_from
+        self._own(row, worker, row.owner, now)
+        row.first_beat_at, row.beat_s, row.silent_from = beat
+        return True
+
+    def finish_hand_off(self, key: str, now: float) -> bool:
+        """The old owner passes a lease on."""
+        self._count_write()
+        row = self.rows[key]
+        if row.checkpoint_owner is None:
+            return False
+        self._own(row, row.owner, None, now)
+        row.counter += 1
+        return True
+
+    def release(self, key: str, now: float) -> None:
+        """The owner gives a lease back."""
+        self._count_write()
+        self._own(self.rows[key], None, None, now)
+        self.rows[key].counter += 1
+
+    def keys_of(self, worker: str) -> Iterable[str]:
+        """Keys of the leases that name a worker as owner: a query of the index."""
+        keys = self._assigned.get(worker, set())
+        self.bill.query(len(keys))
+        return sorted(keys)
+
+    def _own(self, row: Row, owner: str | None, checkpoint_owner: str | None, now: float) -> None:
+        row.settle(now)
+        if row.owner is not None:
+            self._assigned[row.owner].discard(row.key)
+        if owner is not None:
+            self._assigned.setdefault(owner, set()).add(row.key)
+        if self.has_index and row.owner != owner:
+            self.bill.write_units += INDEX_UNITS
+        row.owner, row.checkpoint_owner = owner, checkpoint_owner
+
+    def _count_write(self) -> None:
+        self.bill.write()
+
+
+def _has_owners_of(row: Row, lease: Lease) -> bool:
+    return (row.owner, row.checkpoint_owner) == (lease.lease_owner, lease.checkpoint_owner)
