@@ -1,0 +1,1 @@
+"""Measuring the CPU where the worker runs: ECS tasks, containers, EC2 hosts."""
