@@ -26,5 +26,5 @@ def throughput_after(known_kbps: float | None, received_bytes: int, elapsed_s: f
     rate = received_bytes / 1024 / elapsed_s
     if known_kbps is None:
         return rate
-    kept = 0.5 ** (elapsed_s / HALF_WINDOW_S)
+    kept: float = 0.5 ** (elapsed_s / HALF_WINDOW_S)
     return kept * known_kbps + (1 - kept) * rate
