@@ -168,11 +168,16 @@ def _many(plan: Plan) -> Plan:
     rng = random.Random(f"streams {plan.seed}")
     if rng.random() >= 0.4:
         return plan
+    # Drawn apart, as above.
+    finding = random.Random(f"discovery {plan.seed}")
+    discovers = finding.random() < 0.4
     return replace(
         plan,
         streams=tuple(rng.randint(1, 3) for _stream in range(rng.randint(1, 3))),
         stream_events=tuple(rng.choices(STREAM_EVENTS, k=rng.randint(0, 3))),
         start=Sentinel.TRIM_HORIZON,
+        discovers=discovers,
+        deletes_former=discovers and finding.random() < 0.5,
     )
 
 

@@ -43,6 +43,8 @@ def test_seeds_draw_everything_that_can_become_of_streams():
     assert len(plans) > 20
     assert {len(plan.streams) for plan in plans} == {1, 2, 3}
     assert {event for plan in plans for event in plan.stream_events} == set(STREAM_EVENTS)
+    found = {(plan.discovers, plan.deletes_former) for plan in plans}
+    assert found == {(False, False), (True, False), (True, True)}
 
 
 def test_a_sync_that_looks_at_the_rows_of_all_streams_is_convicted(monkeypatch):
