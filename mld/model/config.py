@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from mld.model.config_assignment import AssignmentConfig
 from mld.model.config_fleet import FleetConfig
 from mld.model.sequence import InitialPosition, Sentinel
 
@@ -295,6 +296,7 @@ class Config:
         worker_id: unique among live processes; from the file or a fresh UUID.
         shutdown_grace_s: time for a graceful stop; 0 = none.
         fleet: being one of a 3.x fleet.
+        assignment: sharing out its leases, when this worker leads.
         processing_language: goes into the user agent.
         streams: which streams a multi-stream worker reads; None = ``stream`` alone.
         spark: the file's ``spark.*`` keys with their texts, for children that run Spark; may hold
@@ -313,6 +315,7 @@ class Config:
     schemas: SchemaConfig = field(default_factory=SchemaConfig)
     shutdown_grace_s: float = 20.0
     fleet: FleetConfig = field(default_factory=FleetConfig)
+    assignment: AssignmentConfig = field(default_factory=AssignmentConfig)
     processing_language: str | None = None
     streams: StreamList | None = None
     spark: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)

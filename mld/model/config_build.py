@@ -19,6 +19,7 @@ from mld.model.config import (
     Config,
     StreamConfig,
 )
+from mld.model.config_assignment import assignment_of
 from mld.model.config_fleet import fleet_of
 from mld.model.config_keys import KEYS
 from mld.model.config_plausible import check_plausible
@@ -128,6 +129,7 @@ def _assemble(settings: Settings, worker_id: str) -> Config:
         schemas=schemas_of(settings),
         shutdown_grace_s=settings.seconds("shutdownGraceMillis"),
         fleet=fleet_of(settings),
+        assignment=assignment_of(settings),
         processing_language=settings.text("processingLanguage") or None,
         spark={name: one.text or "" for name, one in settings.spark.items()},
     )

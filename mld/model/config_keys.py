@@ -255,6 +255,9 @@ _LATER = (
     _yes("allowThroughputOvershoot", Kind.B1, "move a lease even if its new owner ends above the mean"),
     _count("varianceBalancingFrequency", 3, "assignment cycles for one rebalance"),
     Key("workerMetricsEMAAlpha", Kind.N0_DOUBLE, 0.5, "weight of the newest sample", least=0, below=_PASSED_ON),
+    _own("leaseAssignmentStrategy", Kind.ENUM, "WORKER_UTILIZATION_AWARE", "what is shared out evenly: utilization and throughput, or the number of leases alone",
+         ("WORKER_UTILIZATION_AWARE", "LEASE_COUNT_BASED")),
+    Key("workerGroup", Kind.TEXT, None, "which workers this one belongs to: leases are spread over groups, too; the part of workerId before the first - when absent", own=True),
     Key("staleWorkerMetricsEntryCleanupDuration", Kind.DURATION, "PT24H", "age at which a worker's entry is deleted"),
     *(
         key

@@ -61,7 +61,6 @@ _TRIED = {
     "dynamoDbRequestTimeout": "not configurable",
     "readTimeoutsToIgnoreBeforeWarning": "not configurable",
     "metricsBackend": "metrics go to CloudWatch, or nowhere with metricsLevel=NONE",
-    "leaseAssignmentStrategy": "not configurable",
     "streamInfoMode": "not configurable",
     "leasesRecoveryAuditorExecutionFrequencyMillis": "not configurable",
     "leasesRecoveryAuditorInconsistencyConfidenceThreshold": "not configurable",

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mld.model.config import Config
+
+#: Metrics older than so many periods of the leader's own reports are of no use.
+#: Source: LeaseAssignmentManager (3.5.1).
+REPORTS_MISSED = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +49,26 @@ class AssignmentLimits:
     balance_interval_s: float = 60.0
     metrics_expiry_s: float = 60.0
     metrics_stale_s: float = 86_400.0
+
+    @classmethod
+    def of(cls, config: Config) -> AssignmentLimits:
+        """What the leader's configuration says."""
+        leases, assignment = config.leases, config.assignment
+        return cls(
+            failover_s=leases.failover_s,
+            hand_off_timeout_s=leases.hand_off_timeout_s,
+            is_graceful=assignment.is_graceful,
+            max_leases=leases.max_leases_for_worker,
+            max_throughput_kbps=assignment.max_throughput_kbps,
+            by_count=assignment.by_count,
+            threshold=assignment.threshold,
+            dampening=assignment.dampening,
+            allows_overshoot=assignment.allows_overshoot,
+            ema_alpha=assignment.ema_alpha,
+            balance_interval_s=assignment.balance_s,
+            metrics_expiry_s=REPORTS_MISSED * config.fleet.report_s,
+            metrics_stale_s=assignment.metrics_stale_s,
+        )
 
     def has_room(self, count: int, kbps: float) -> bool:
         """True for a worker that may have one lease more.

@@ -191,6 +191,8 @@ def test_the_table_holds_nothing_else_but_our_own_keys_and_flags_of_clients():
         "garbageLeaseCleanupIntervalMillis",
         "dynamoDbLockBasedLeaderLeaseDurationInMillis",
         "dynamoDbLockBasedLeaderHeartbeatPeriodInMillis",
+        "leaseAssignmentStrategy",
+        "workerGroup",
     }
 
 
@@ -307,7 +309,6 @@ def test_an_sdk_setting_without_a_counterpart_is_a_warning():
         "dynamoDbRequestTimeout",
         "readTimeoutsToIgnoreBeforeWarning",
         "metricsBackend",
-        "leaseAssignmentStrategy",
         "streamInfoMode",
         "leasesRecoveryAuditorExecutionFrequencyMillis",
         "maxCacheByteSize",
