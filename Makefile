@@ -10,7 +10,8 @@ CHAOS_SEEDS = $(if $(filter file,$(origin SEEDS)),1,$(SEEDS))
 SINKS ?= parquet delta merge jdbc foreach
 STAMP := $(VENV)/.installed-dev
 
-.PHONY: all test test-pythons check sim chaos-spark bench bench-spark demo conform contract wheel clean
+.PHONY: all test test-pythons check sim chaos-spark bench bench-spark demo conform contract peer \
+	wheel clean
 
 all: check test
 
@@ -59,6 +60,10 @@ wheel: | $(BIN)/python  ## dist/*.whl and dist/*.tar.gz; the wheel is built from
 contract: $(STAMP)  ## the fakes beside npm kinesis-local and DynamoDB Local, where Node and a JRE are
 	$(BIN)/python -m tests.emulators
 	$(BIN)/python -m pytest tests/contract
+
+peer: $(STAMP)  ## an hour: Java workers and kcl-rs beside ours; says what is skipped: make peer [K=java-3]
+	$(BIN)/python -m tests.peer.fetched
+	KCL_MLD_PEER=all $(BIN)/python -m pytest -p no:randomly tests/peer $(if $(K),-k '$(K)')
 
 conform: $(STAMP)  ## the conformance table of this daemon
 	$(BIN)/kcl-mld conform daemon -- $(BIN)/kcl-mld --properties {properties}

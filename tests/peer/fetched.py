@@ -1,0 +1,145 @@
+"""Foreign workers, fetched once into ``.cache/peer``: ``python -m tests.peer.fetched``.
+
+Nothing of them is in this repository: jars come from Maven Central, kcl-rs from PyPI.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests import kclpy_cache
+from tests.emulators import DYNAMODB_LOCAL, KINESIS_LOCAL
+
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "peer"
+_JAVA = Path(__file__).with_name("java")
+_FETCH_TIMEOUT_S = 900
+
+#: Java daemons that share a stream with ours.
+MULTILANG = ("2.5.4", "3.1.3")
+#: Versions of the Java library under the program of ours.
+CLIENTS = ("3.5.1", "2.7.2")
+KCL_RS = "0.1.4"
+
+
+class Unavailable(Exception):
+    """Something is missing here; the text says what."""
+
+
+def stand_in() -> None:
+    """Both emulators and the real ``amazon_kclpy``.
+
+    Raises:
+        Unavailable: one cannot be had.
+    """
+    for kind in (KINESIS_LOCAL, DYNAMODB_LOCAL):
+        try:
+            kind.fetch_if_missing()
+        except (OSError, subprocess.SubprocessError) as error:
+            raise Unavailable(f"cannot fetch {kind.name}: {error}") from error
+        if reason := kind.missing():
+            raise Unavailable(reason)
+    if kclpy_cache.kclpy() is None:
+        raise Unavailable("cannot fetch amazon_kclpy")
+
+
+def multilang(version: str) -> str:
+    """Class path of the Java MultiLangDaemon.
+
+    Raises:
+        Unavailable: no Java, or no Maven to fetch it.
+    """
+    _need("java")
+    return f"{_jars('amazon-kinesis-client-multilang', version) / 'lib'}/*"
+
+
+def many_streams(version: str) -> str:
+    """Class path of our program over the Java library; compiled if the source is newer.
+
+    Raises:
+        Unavailable: no JDK, or no Maven to fetch the library.
+    """
+    _need("java", "javac")
+    folder = _jars("amazon-kinesis-client", version, "-Plog")
+    source, classes = _JAVA / "ManyStreams.java", folder / "classes"
+    made = classes / "ManyStreams.class"
+    if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
+        classes.mkdir(exist_ok=True)
+        _run("javac", "-cp", f"{folder / 'lib'}/*", "-d", str(classes), str(source))
+    return f"{classes}:{folder / 'lib'}/*"
+
+
+def kcl_rs() -> str:
+    """Folder to put on ``PYTHONPATH``.
+
+    Raises:
+        Unavailable: there is no wheel for this machine, or no network.
+    """
+    folder = CACHE / f"kcl-rs-{KCL_RS}"
+    if not folder.is_dir():
+        with _scratch() as scratch:
+            wanted = (f"kcl-rs=={KCL_RS}", "--no-deps", "--only-binary=:all:")
+            _run(sys.executable, "-m", "pip", "install", "-q", "--target", scratch, *wanted)
+            Path(scratch).rename(folder)
+    return str(folder)
+
+
+def _jars(artifact: str, version: str, *options: str) -> Path:
+    folder = CACHE / f"{artifact}-{version}"
+    if not folder.is_dir():
+        _need("mvn")
+        with _scratch() as scratch:
+            shutil.copy(_JAVA / "pom.xml", scratch)
+            what = (f"-Dpeer.artifact={artifact}", f"-Dpeer.version={version}", *options)
+            copy = ("dependency:copy-dependencies", "-DoutputDirectory=lib")
+            _run("mvn", "-q", "-B", "-f", f"{scratch}/pom.xml", *copy, *what)
+            Path(scratch).rename(folder)
+    return folder
+
+
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    """A folder beside the others, so that what is half fetched is never found."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    return tempfile.TemporaryDirectory(dir=CACHE, ignore_cleanup_errors=True)
+
+
+def _need(*programs: str) -> None:
+    for program in programs:
+        if shutil.which(program) is None:
+            raise Unavailable(f"there is no {program} here")
+
+
+def _run(*command: str) -> None:
+    try:
+        subprocess.run(
+            command, check=True, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S
+        )
+    except subprocess.CalledProcessError as error:
+        said = (error.stdout + error.stderr).strip().splitlines()[-3:]
+        raise Unavailable(f"{command[0]} failed: {' '.join(said)}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"{command[0]} failed: {error}") from error
+
+
+def main() -> int:
+    """Fetch all; say for each whether it is there."""
+    wanted = [
+        ("emulators and amazon_kclpy", stand_in),
+        *((f"Java MultiLangDaemon {one}", lambda one=one: multilang(one)) for one in MULTILANG),
+        *((f"Java library {one}", lambda one=one: many_streams(one)) for one in CLIENTS),
+        (f"kcl-rs {KCL_RS}", kcl_rs),
+    ]
+    for name, fetch in wanted:
+        try:
+            fetch()
+            print(f"{name}: there")
+        except Unavailable as error:
+            print(f"{name}: SKIPPED, {error}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

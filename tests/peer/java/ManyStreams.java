@@ -1,0 +1,203 @@
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.net.URI;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.Collectors;
+import software.amazon.awssdk.regions.Region;
+import software.amazon.awssdk.services.cloudwatch.CloudWatchAsyncClient;
+import software.amazon.awssdk.services.dynamodb.DynamoDbAsyncClient;
+import software.amazon.awssdk.services.kinesis.KinesisAsyncClient;
+import software.amazon.kinesis.common.ConfigsBuilder;
+import software.amazon.kinesis.common.InitialPositionInStream;
+import software.amazon.kinesis.common.InitialPositionInStreamExtended;
+import software.amazon.kinesis.common.KinesisClientUtil;
+import software.amazon.kinesis.common.StreamConfig;
+import software.amazon.kinesis.common.StreamIdentifier;
+import software.amazon.kinesis.coordinator.CoordinatorConfig;
+import software.amazon.kinesis.coordinator.Scheduler;
+import software.amazon.kinesis.lifecycle.events.InitializationInput;
+import software.amazon.kinesis.lifecycle.events.LeaseLostInput;
+import software.amazon.kinesis.lifecycle.events.ProcessRecordsInput;
+import software.amazon.kinesis.lifecycle.events.ShardEndedInput;
+import software.amazon.kinesis.lifecycle.events.ShutdownRequestedInput;
+import software.amazon.kinesis.metrics.NullMetricsFactory;
+import software.amazon.kinesis.processor.FormerStreamsLeasesDeletionStrategy;
+import software.amazon.kinesis.processor.FormerStreamsLeasesDeletionStrategy.NoLeaseDeletionStrategy;
+import software.amazon.kinesis.processor.MultiStreamTracker;
+import software.amazon.kinesis.processor.RecordProcessorCheckpointer;
+import software.amazon.kinesis.processor.ShardRecordProcessor;
+import software.amazon.kinesis.processor.ShardRecordProcessorFactory;
+import software.amazon.kinesis.retrieval.polling.PollingConfig;
+
+/**
+ * A worker of the Java library that reads many streams and keeps a journal of what it saw.
+ *
+ * <p>System properties: kinesis, dynamodb (URLs), application, worker, streams (file with one
+ * account:name:epoch a line, read anew at each look), journal (folder), version (of the client
+ * version config; empty = the library has none). It writes what tests/data/kclpy/journal.py writes,
+ * one file a processor.
+ */
+public final class ManyStreams {
+    private static final Path JOURNAL = Path.of(System.getProperty("journal"));
+    private static final AtomicInteger NUMBERS = new AtomicInteger();
+    private static final InitialPositionInStreamExtended OLDEST =
+            InitialPositionInStreamExtended.newInitialPosition(InitialPositionInStream.TRIM_HORIZON);
+
+    private ManyStreams() {}
+
+    public static void main(String[] arguments) throws Exception {
+        Region region = Region.US_EAST_1;
+        KinesisAsyncClient kinesis = KinesisClientUtil.createKinesisAsyncClient(
+                KinesisAsyncClient.builder().region(region)
+                        .endpointOverride(URI.create(System.getProperty("kinesis"))));
+        DynamoDbAsyncClient dynamodb = DynamoDbAsyncClient.builder().region(region)
+                .endpointOverride(URI.create(System.getProperty("dynamodb"))).build();
+        CloudWatchAsyncClient cloudwatch = CloudWatchAsyncClient.builder().region(region).build();
+        ConfigsBuilder configs = new ConfigsBuilder(
+                new Listed(), System.getProperty("application"), kinesis, dynamodb, cloudwatch,
+                System.getProperty("worker"), new Processors());
+        Scheduler scheduler = new Scheduler(
+                configs.checkpointConfig(),
+                coordinator(configs.coordinatorConfig()),
+                configs.leaseManagementConfig().shardSyncIntervalMillis(1000),
+                configs.lifecycleConfig(),
+                configs.metricsConfig().metricsFactory(new NullMetricsFactory()),
+                configs.processorConfig(),
+                configs.retrievalConfig().retrievalSpecificConfig(
+                        new PollingConfig(kinesis).idleTimeBetweenReadsInMillis(500)));
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> {
+            try {
+                // A consumer that waits for a parent shard never hears of it.
+                scheduler.startGracefulShutdown().get(20, TimeUnit.SECONDS);
+            } catch (Exception error) {
+                error.printStackTrace();
+            }
+        }));
+        scheduler.run();
+    }
+
+    /** Libraries before 3.0 have no client version config. */
+    @SuppressWarnings({"unchecked", "rawtypes"})
+    private static CoordinatorConfig coordinator(CoordinatorConfig config) throws Exception {
+        String version = System.getProperty("version", "");
+        if (!version.isEmpty()) {
+            Class type = Class.forName(
+                    "software.amazon.kinesis.coordinator.CoordinatorConfig$ClientVersionConfig");
+            config.getClass().getMethod("clientVersionConfig", type)
+                    .invoke(config, Enum.valueOf(type, version));
+        }
+        return config;
+    }
+
+    private static final class Listed implements MultiStreamTracker {
+        @Override
+        public List<StreamConfig> streamConfigList() {
+            try {
+                return Files.readAllLines(Path.of(System.getProperty("streams"))).stream()
+                        .map(line -> new StreamConfig(
+                                StreamIdentifier.multiStreamInstance(line), OLDEST))
+                        .collect(Collectors.toList());
+            } catch (IOException error) {
+                throw new UncheckedIOException(error);
+            }
+        }
+
+        @Override
+        public FormerStreamsLeasesDeletionStrategy formerStreamsLeasesDeletionStrategy() {
+            return new NoLeaseDeletionStrategy();
+        }
+
+        @Override
+        public InitialPositionInStreamExtended orphanedStreamInitialPositionInStream() {
+            return OLDEST;
+        }
+    }
+
+    private static final class Processors implements ShardRecordProcessorFactory {
+        @Override
+        public ShardRecordProcessor shardRecordProcessor() {
+            throw new IllegalStateException("many streams only");
+        }
+
+        @Override
+        public ShardRecordProcessor shardRecordProcessor(StreamIdentifier stream) {
+            return new Journaling(stream.streamName());
+        }
+    }
+
+    private static final class Journaling implements ShardRecordProcessor {
+        private final Path file = JOURNAL.resolve("journal-" + NUMBERS.incrementAndGet() + ".jsonl");
+        private final String stream;
+
+        Journaling(String stream) {
+            this.stream = stream;
+        }
+
+        private void note(String saw, String details) {
+            double at = System.currentTimeMillis() / 1000.0;
+            String line = String.format(
+                    "{\"at\":%.3f,\"saw\":\"%s\",\"stream\":\"%s\"%s}%n", at, saw, stream, details);
+            try {
+                Files.writeString(
+                        file, line, StandardOpenOption.CREATE, StandardOpenOption.APPEND);
+            } catch (IOException error) {
+                throw new UncheckedIOException(error);
+            }
+        }
+
+        private void checkpoint(RecordProcessorCheckpointer checkpointer) {
+            try {
+                checkpointer.checkpoint();
+                note("checkpoint", "");
+            } catch (Exception error) {
+                note("refused", ",\"error\":\"" + error.getClass().getSimpleName() + "\"");
+            }
+        }
+
+        @Override
+        public void initialize(InitializationInput given) {
+            note("initialize", String.format(
+                    ",\"shard\":\"%s\",\"position\":[\"%s\",%d]",
+                    given.shardId(),
+                    given.extendedSequenceNumber().sequenceNumber(),
+                    given.extendedSequenceNumber().subSequenceNumber()));
+        }
+
+        @Override
+        public void processRecords(ProcessRecordsInput given) {
+            if (given.records().isEmpty()) {
+                return;
+            }
+            note("records", given.records().stream()
+                    .map(record -> String.format(
+                            "[\"%s\",%d,\"%s\",\"%s\"]",
+                            record.sequenceNumber(), record.subSequenceNumber(),
+                            record.partitionKey(), StandardCharsets.UTF_8.decode(record.data())))
+                    .collect(Collectors.joining(",", ",\"records\":[", "]")));
+            checkpoint(given.checkpointer());
+        }
+
+        @Override
+        public void leaseLost(LeaseLostInput given) {
+            note("lease_lost", "");
+        }
+
+        @Override
+        public void shardEnded(ShardEndedInput given) {
+            note("shard_ended", "");
+            checkpoint(given.checkpointer());
+        }
+
+        @Override
+        public void shutdownRequested(ShutdownRequestedInput given) {
+            note("shutdown_requested", "");
+            checkpoint(given.checkpointer());
+        }
+    }
+}

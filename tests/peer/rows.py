@@ -1,0 +1,83 @@
+"""Rows of a lease table: which attributes of which types, whoever wrote them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+#: What each row of a lease has.
+_ALWAYS = {
+    "leaseKey": "S",
+    "leaseCounter": "N",
+    "ownerSwitchesSinceCheckpoint": "N",
+    "checkpoint": "S",
+    "checkpointSubSequenceNumber": "N",
+    "startingHashKey": "S",
+    "endingHashKey": "S",
+}
+#: What a row of one of many streams has besides.
+_MANY = {"streamName": "S", "shardId": "S"}
+_SOMETIMES = {
+    "leaseOwner": "S",
+    "parentShardId": "SS",
+    "childShardIds": "SS",
+    # of workers that know the 3.x layout, at creation and with a renewal
+    "entityType": "S",
+    "throughputKBps": "N",
+}
+#: What differs from worker to worker and from moment to moment, and what 3.x workers add.
+_OF_THE_MOMENT = {
+    *("leaseOwner", "leaseCounter", "ownerSwitchesSinceCheckpoint", "checkpoint"),
+    *("checkpointSubSequenceNumber", "childShardIds", "entityType", "throughputKBps"),
+}
+
+
+def faults(rows: Mapping[str, Mapping[str, Mapping[str, Any]]], *, many: bool) -> list[str]:
+    """What is wrong with the leases of a table, a line each.
+
+    Args:
+        rows: by key, in DynamoDB's JSON.
+        many: whether they are of many streams.
+    """
+    found = []
+    needed = _ALWAYS | (_MANY if many else {})
+    for key, row in rows.items():
+        types = {name: next(iter(value)) for name, value in row.items()}
+        found += [f"{key}: no {name}" for name in sorted(needed.keys() - types.keys())]
+        found += [
+            f"{key}: {name} of type {kind}"
+            for name, kind in sorted(types.items())
+            if (needed | _SOMETIMES).get(name) != kind
+        ]
+        if many and not found:
+            found += _names(key, row)
+        found += [
+            f"{key}: {name} is not a bare shard id: {one}"
+            for name in ("parentShardId", "childShardIds")
+            for one in row.get(name, {}).get("SS", ())
+            if not one.startswith("shardId-")
+        ]
+    return found
+
+
+def _names(key: str, row: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
+    identifier, shard_id = row["streamName"]["S"], row["shardId"]["S"]
+    account, _, epoch = identifier.split(":")
+    if key != f"{identifier}:{shard_id}":
+        yield f"{key} is not {identifier}:{shard_id}"
+    if not (account.isdigit() and epoch.isdigit() and shard_id.startswith("shardId-")):
+        yield f"{key}: no account:name:epoch and shard id"
+
+
+def lasting(rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """What two workers must write alike: the rows without what changes all the time."""
+    return {
+        key: {
+            name: sorted(value["SS"]) if "SS" in value else value
+            for name, value in row.items()
+            if name not in _OF_THE_MOMENT
+        }
+        for key, row in rows.items()
+    }

@@ -1,0 +1,93 @@
+"""One stream, one table: workers of ours and of others, each with the same kind of program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.peer import fetched, rows
+from tests.peer.judge import Shard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.peer.fleet import Fleet, Worker
+
+PEERS = [*(f"java-{version}" for version in fetched.MULTILANG), "kcl-rs"]
+
+
+@pytest.fixture(params=PEERS)
+def start_peer(request: pytest.FixtureRequest) -> Callable[[Fleet, str], Worker]:
+    """Starts a foreign worker of a name in a fleet."""
+    kind, _, version = request.param.partition("-")
+    try:
+        if kind == "java":
+            fetched.multilang(version)
+        else:
+            fetched.kcl_rs()
+    except fetched.Unavailable as error:
+        pytest.skip(f"{request.param}: {error}")
+
+    def start(fleet: Fleet, name: str) -> Worker:
+        return fleet.multilang(name, version) if kind == "java" else fleet.kcl_rs(name)
+
+    return start
+
+
+@pytest.mark.peer
+def test_a_canary_comes_and_goes(new_fleet, start_peer):
+    """All theirs; one of ours takes its share, and gives it back; theirs again, and ours alone."""
+    fleet = new_fleet({"orders": 4})
+    theirs = start_peer(fleet, "theirs-1")
+    fleet.until_it_holds(theirs, 4)
+    fleet.until_all_is_read()
+    canary = fleet.ours("ours-1")
+    fleet.until_it_holds(canary, 2)
+    fleet.until_all_is_read()
+    assert rows.faults(fleet.rows(), many=False) == []
+    canary.leave()
+    fleet.until_all_is_owned_by(theirs)
+    fleet.until_all_is_read()
+    ours = fleet.ours("ours-2")
+    fleet.until_it_holds(ours, 2)
+    theirs.leave()
+    fleet.until_all_is_owned_by(ours)
+    verdict = fleet.verdict()
+    assert rows.faults(fleet.rows(), many=False) == []
+    ours.leave()
+    assert verdict.faults == []
+
+
+@pytest.mark.peer
+def test_both_die_while_shards_are_split_and_merged(new_fleet, start_peer):
+    fleet = new_fleet({"orders": 2})
+    (stream,) = fleet.streams
+    first, second = (Shard(stream, f"shardId-00000000000{number}") for number in range(2))
+    ours = fleet.ours("ours-1")
+    fleet.until_it_holds(ours, 2)
+    theirs = start_peer(fleet, "theirs-1")
+    fleet.until_it_holds(theirs, 1)
+    left, right = fleet.split(first)
+    fleet.until_read_by_anybody(left, right, second)
+    ours.kill_dash_9()
+    fleet.note("ours-1 is killed")
+    fleet.until_all_is_owned_by(theirs)
+    fleet.until_all_is_read()
+    back = fleet.ours("ours-2")
+    fleet.until_it_holds(back, 1)
+    (merged,) = fleet.merge(left, right)
+    fleet.until_read_by_anybody(merged, second)
+    theirs.kill_dash_9()
+    fleet.note("theirs-1 is killed")
+    fleet.until_all_is_owned_by(back)
+    fleet.until_all_is_read()
+    again = start_peer(fleet, "theirs-2")
+    fleet.until_it_holds(again, 1)
+    assert rows.faults(fleet.rows(), many=False) == []
+    again.leave()
+    fleet.until_all_is_owned_by(back)
+    verdict = fleet.verdict()
+    back.leave()
+    assert verdict.faults == []
+    assert verdict.edges == 4
