@@ -5,8 +5,8 @@ parts:
 
 1. Under coverage: what shows each line at work. The bounds: 95 % of branches and lines overall,
    100 % of ``protocol`` and of the pure modules.
-2. Without, because tracing makes it three times as slow and it adds no line: simulated fleets, and
-   fleets and clusters of Spark children.
+2. Without, because tracing makes it three times as slow and it adds no line: simulated fleets,
+   fleets and clusters of Spark children, and what ``KCL_MLD_PEER`` asks for of other workers.
 
 Both in random order. The seed is in pytest's header; ``python tests/run.py -p no:xdist
 --randomly-seed=SEED [paths]`` repeats an order.
@@ -19,6 +19,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 UNTRACED = (
+    "tests/peer",
     "tests/sim",
     "tests/sim_spark",
     "tests/spark/test_chaos.py",

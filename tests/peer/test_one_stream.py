@@ -36,6 +36,25 @@ def start_peer(request: pytest.FixtureRequest) -> Callable[[Fleet, str], Worker]
 
 
 @pytest.mark.peer
+@pytest.mark.short
+def test_a_java_worker_joins(new_fleet):
+    try:
+        fetched.multilang("2.5.4")
+    except fetched.Unavailable as error:
+        pytest.skip(str(error))
+    fleet = new_fleet({"orders": 2})
+    ours = fleet.ours("ours")
+    fleet.until_it_holds(ours, 2)
+    theirs = fleet.multilang("theirs", "2.5.4")
+    fleet.until_it_holds(theirs, 1)
+    fleet.until_all_is_read()
+    verdict = fleet.verdict()
+    assert rows.faults(fleet.rows(), many=False) == []
+    assert verdict.faults == []
+    assert verdict.by_worker.keys() == {"ours", "theirs"}
+
+
+@pytest.mark.peer
 def test_a_canary_comes_and_goes(new_fleet, start_peer):
     """All theirs; one of ours takes its share, and gives it back; theirs again, and ours alone."""
     fleet = new_fleet({"orders": 4})
