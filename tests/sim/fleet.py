@@ -207,7 +207,7 @@ class Fleet:
         peer.start()
         return peer
 
-    def create_3x_table(self) -> None:
+    async def create_3x_table(self) -> None:
         """What the first worker of a 3.x fleet has left."""
         names = ("leaseKey", "leaseOwner")
         attributes = [{"AttributeName": name, "AttributeType": "S"} for name in names]
@@ -220,6 +220,7 @@ class Fleet:
                 "BillingMode": "PAY_PER_REQUEST",
             },
         )
+        await asyncio.sleep(self.plan.create_s)
         self.court.actor = "operator"
         self.court.foreigners.add("operator")
         item = migration_item("operator", self.now())
@@ -503,9 +504,11 @@ class Fleet:
             for key in node.believes():
                 if self.stream.deleted_s(key) is not None:
                     return f"{node.worker_id} holds {key}, whose stream was deleted"
+        leader = self.judges.fleet.leader
+        counts_unread_alone = leader is not None and leader not in self.court.foreigners
         for key, item in self.court.rows.items():
             owner = text_of(item, "leaseOwner")
-            if self.plan.is_assigned and text_of(item, "checkpoint") == "SHARD_END":
+            if counts_unread_alone and text_of(item, "checkpoint") == "SHARD_END":
                 continue  # only waits for the cleanup
             # A row of a deleted stream may name whoever could not write its release.
             if owner in counts and self.stream.deleted_s(key) is None:
@@ -540,8 +543,7 @@ class Fleet:
     async def _run(self) -> None:
         nemesis = Nemesis(self)
         if self.plan.is_assigned:
-            self.create_3x_table()
-            await asyncio.sleep(self.plan.create_s)
+            await self.create_3x_table()
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.watch(), name="watch")]
             group.create_task(self.produce(), name="produce")

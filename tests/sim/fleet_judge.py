@@ -31,7 +31,8 @@ class FleetJudge:
     def __init__(self, court: Court, *, is_on: bool) -> None:
         self.is_on = is_on
         self._court = court
-        self._leader: str | None = None
+        #: Who has the lock.
+        self.leader: str | None = None
         self._former: str | None = None
         self._changed_s = float("-inf")
         self._version: str | None = None
@@ -59,14 +60,14 @@ class FleetJudge:
                 court.convict("S10", f"{after} took the lock of {before} after {waited_s:.3f} s")
             if after is None and court.actor != before:
                 court.convict("S10", f"{court.actor} deleted the lock of {before}")
-        if after != self._leader:
+        if after != self.leader:
             court.trace.add(court.actor, f"LOCK of {after or 'nobody'}")
             court.counts["leader"] += after is not None
-            self._former, self._leader, self._changed_s = self._leader, after, now
+            self._former, self.leader, self._changed_s = self.leader, after, now
         self._beaten_s = now
 
     def _may_lead(self, worker: str) -> bool:
-        if worker in {self._leader, *self._court.foreigners} or not self._court.calm:
+        if worker in {self.leader, *self._court.foreigners} or not self._court.calm:
             return True
         was = worker == self._former
         return was and self._court.now() - self._changed_s <= ON_ITS_WAY_S
@@ -94,7 +95,7 @@ class FleetJudge:
     def _check_leads(self, what: str) -> None:
         actor = self._court.actor
         if not self._may_lead(actor):
-            text = f"{actor} {what} and does not lead: {self._leader} does"
+            text = f"{actor} {what} and does not lead: {self.leader} does"
             self._court.convict("S10", text)
 
     def gave(self, key: str, before: Item, silent_s: float) -> None:

@@ -116,7 +116,10 @@ class TableJudge:
         )
         if now < was:
             self._court.convict("S2", f"the counter of {key} fell from {was} to {now}")
-        changed = text_of(before, "leaseOwner") != text_of(after, "leaseOwner")
+        # The end of a hand-off leaves the next owner's name as it is.
+        changed = text_of(before, "leaseOwner") != text_of(after, "leaseOwner") or (
+            self._fleet.is_on and worker_of(before) != worker_of(after)
+        )
         if (
             changed
             and now == was

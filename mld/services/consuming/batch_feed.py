@@ -153,6 +153,7 @@ class BatchFeed:
         context.metrics.delivered(delivery.records, delivery.data_bytes)
         context.metrics.stayed_framed(sum(one.count for one in delivery.failures.values()))
         self._parts.tally.records += delivery.records
+        self._parts.renewer.received(context.lease_key, context.held.token, delivery.data_bytes)
         context.checkpointer.delivered(delivery.largest)
         line = delivery.pop_line()
         if line is None or context.pipeline is None:

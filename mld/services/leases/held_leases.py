@@ -19,6 +19,7 @@ from mld.decide.renewal import (
     renewal_order,
 )
 from mld.model.lease import HeldLease
+from mld.services.leases.throughput_window import ThroughputWindow
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from mld.model.config import LeaseConfig
     from mld.model.lease import Lease
     from mld.ports.clock import Clock, IdSource
+    from mld.services.leases.throughput_window import Measured
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,7 @@ class Holding:
         not_before: reading before which none is tried again after a failure.
         ended: True when it isn't held any more.
         lapsed: True when it ended because its time was up.
+        window: what its child received.
     """
 
     lease: Lease
@@ -51,6 +54,7 @@ class Holding:
     valid_until: float
     last_success: float
     renew_at: float
+    window: ThroughputWindow
     not_before: float = 0.0
     ended: bool = False
     lapsed: bool = False
@@ -79,6 +83,8 @@ class HeldLeases:
         self._locks: dict[str, asyncio.Lock] = {}
         self._is_closed = False
         self._lapsed: dict[str, Lease] = {}
+        #: Writes say how much a lease carries: the leader of a 3.x fleet reads it.
+        self.tells_throughput = False
         #: Losses so far.
         self.lost = 0
         #: Woken at every gain and every loss, and when a lease is to be handed over.
@@ -113,6 +119,12 @@ class HeldLeases:
     def lock(self, lease_key: str) -> asyncio.Lock:
         """The lock that orders all writes of this worker to one lease."""
         return self._locks.setdefault(lease_key, asyncio.Lock())
+
+    def measure(self, holding: Holding) -> Measured | None:
+        """The throughput that a write says; None where no leader asks for it, or not yet again."""
+        if not self.tells_throughput:
+            return None
+        return holding.window.measure(self._clock.monotonic(), self._config.renewal_interval_s)
 
     def keys_by_wait(self) -> list[str]:
         """Keys of held leases, the one that waited longest for a success first."""
@@ -175,6 +187,7 @@ class HeldLeases:
             self._belief(requested_at),
             requested_at,
             first_renewal_due_at(lease.lease_key, requested_at, self._config.renewal_interval_s),
+            ThroughputWindow(lease.throughput_kbps, requested_at),
         )
         self._holdings[lease.lease_key] = holding
         self.forget(lease.lease_key)
@@ -231,7 +244,13 @@ class HeldLeases:
             del self._holdings[holding.lease.lease_key]
             self.changed.wake()
 
-    def succeed(self, holding: Holding, lease: Lease, requested_at: float) -> None:
+    def succeed(
+        self,
+        holding: Holding,
+        lease: Lease,
+        requested_at: float,
+        measured: Measured | None = None,
+    ) -> None:
         """Note a write that was answered, whose condition was that the lease is ours.
 
         An answer that comes after we had stopped believing can't revive the holding, because its
@@ -240,6 +259,8 @@ class HeldLeases:
         if not self.has_lapsed(holding) and not holding.ended:
             if lease.is_handed_over and not holding.lease.is_handed_over:
                 self.changed.wake()
+            if measured is not None:
+                holding.window.stored(measured)
             holding.lease = lease
             holding.last_success = requested_at
             holding.valid_until = self._belief(requested_at)

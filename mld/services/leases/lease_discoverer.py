@@ -117,7 +117,17 @@ class LeaseDiscoverer:
                 pass
 
     async def run(self) -> None:
-        """Look at once, then at a pace that fits, and whenever woken, until stopped or cancelled."""
+        """Look at once, then at a pace that fits, and whenever woken, until stopped or cancelled.
+
+        From then on until it is cancelled, what is held says its throughput to the leader.
+        """
+        self._renewer.tell_throughput(is_told=True)
+        try:
+            await self._run()
+        finally:
+            self._renewer.tell_throughput(is_told=False)
+
+    async def _run(self) -> None:
         look_at = self._clock.monotonic()
         while not self._is_stopping:
             try:

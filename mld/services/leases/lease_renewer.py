@@ -126,6 +126,16 @@ class LeaseRenewer:
 
     # -- letting go -------------------------------------------------------------------------------
 
+    def received(self, lease_key: str, token: str, size_bytes: int) -> None:
+        """So many bytes of payloads of a lease went to its child; nothing for an old token."""
+        holding = self._held.find(lease_key, token)
+        if holding is not None:
+            holding.window.received(size_bytes)
+
+    def tell_throughput(self, *, is_told: bool) -> None:
+        """Whether the rows say how much their leases carry: in a fleet whose leader assigns them."""
+        self._held.tells_throughput = is_told
+
     async def drop(self, lease_key: str, token: str) -> None:
         """Stop renewing, without a write; the row lapses by itself. Nothing for an old token."""
         holding = self._held.find(lease_key, token)
@@ -219,7 +229,9 @@ class LeaseRenewer:
         await self._write(
             lease_key,
             token,
-            lambda lease: self._store.checkpoint(lease, position, child_shard_ids=child_shard_ids),
+            lambda lease, kbps: self._store.checkpoint(
+                lease, position, child_shard_ids=child_shard_ids, throughput_kbps=kbps
+            ),
         )
 
     async def intend(self, lease_key: str, token: str, intent: LeaseIntent) -> None:
@@ -228,10 +240,17 @@ class LeaseRenewer:
         Raises:
             CheckpointRefused: the stored intent is a later one, or another of the same number.
         """
-        await self._write(lease_key, token, lambda lease: self._store.intend(lease, intent))
+        await self._write(
+            lease_key, token, lambda lease, _: self._store.intend(lease, intent), is_told=False
+        )
 
     async def _write(
-        self, lease_key: str, token: str, write: Callable[[Lease], Awaitable[Lease]]
+        self,
+        lease_key: str,
+        token: str,
+        write: Callable[[Lease, float | None], Awaitable[Lease]],
+        *,
+        is_told: bool = True,
     ) -> None:
         async with self.exclusive(lease_key):
             holding = self._held.find(lease_key, token)
@@ -240,12 +259,14 @@ class LeaseRenewer:
             requested_at = self._clock.monotonic()
             if self._held.has_lapsed(holding):
                 raise LeaseLost(lease_key, "it was not renewed in time")
+            # A checkpoint spares a renewal, so it has to say what that would have said.
+            measured = self._held.measure(holding) if is_told else None
             try:
-                lease = await write(holding.lease)
+                lease = await write(holding.lease, None if measured is None else measured.kbps)
             except LeaseLost as lost:
                 self._held.lose(holding, lost.why)
                 raise
-            self._held.succeed(holding, lease, requested_at)
+            self._held.succeed(holding, lease, requested_at, measured)
 
     async def refresh(self, lease_key: str, token: str) -> HeldLease:
         """Renew one lease now, and so learn what a write without an answer has left in its row.

@@ -218,8 +218,10 @@ class RenewalRounds:
         return outcome
 
     async def _renew(self, row: Lease, holding: Holding | None, requested_at: float) -> _Try:
+        measured = None if holding is None else self._held.measure(holding)
+        kbps = None if measured is None else measured.kbps
         try:
-            lease = await self._store.renew(row)
+            lease = await self._store.renew(row, kbps)
         except LeaseLost as lost:
             self._held.forget(row.lease_key)
             if holding is not None:
@@ -230,7 +232,7 @@ class RenewalRounds:
             self._last_failure = f"{row.lease_key}: {error}"
             return _Try.HOPELESS if isinstance(error, NotFound | Denied) else _Try.REPEAT
         if holding is not None:
-            self._held.succeed(holding, lease, requested_at)
+            self._held.succeed(holding, lease, requested_at, measured)
         elif self._held.lapsed_row(row.lease_key) is not None:
             self._held.hold(lease, requested_at)
         return _Try.RENEWED
