@@ -8,6 +8,7 @@ from mld import app
 from mld.decide import stream_identity
 from mld.services.shards import stream_sync
 from mld.services.streams.context_loops import ContextLoops
+from mld.services.streams.discovered_names import DiscoveredNames
 from mld.services.streams.stream_tracker import StreamTracker
 from tests.sim.fleet import judge
 from tests.sim.plan import STREAM_EVENTS, Plan, draw
@@ -69,3 +70,24 @@ def test_a_unit_of_epochs_that_differs_is_convicted(monkeypatch):
     real = stream_identity.epoch_of
     monkeypatch.setattr(stream_identity, "epoch_of", lambda *args: real(*args[:3], (), "millis"))
     assert texts(CALM)
+
+
+def finding(*events):
+    """The same of workers that find their streams, and delete the leases of former ones."""
+    plan = dataclasses.replace(changed(*events), discovers=True, deletes_former=True)
+    return dataclasses.replace(plan, chaos_s=200)
+
+
+def test_leases_of_a_stream_that_is_there_must_not_be_deleted(monkeypatch):
+    monkeypatch.setattr(StreamTracker, "may_be_listed", lambda *_: False)
+    assert any("deleted" in text for text in texts(finding()))
+
+
+def test_a_list_that_is_not_read_to_its_end_is_convicted(monkeypatch):
+    real = DiscoveredNames._listed
+
+    async def first_page(self):
+        return (await real(self))[:-1]
+
+    monkeypatch.setattr(DiscoveredNames, "_listed", first_page)
+    assert any(text.startswith("L3") for text in texts(finding()))
