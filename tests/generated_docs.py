@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from mld.cli.simulate import simulate
 from mld.decide import client_version, leader_lock, lifecycle
+from mld.decide.renewal import CALM_SHARES
 from mld.model import spark_keys as keys
 from mld.model.config_keys import KEYS
 from mld.simulate.profile import ProfileName, make_profile
@@ -75,6 +76,7 @@ def spark_exits():
 SIMULATIONS = {
     "java2": "--profile java2 --workers 10 --shards 50 --join 10:groupB@5m --duration 15m --seed 3",
     "java3": "--profile java3 --workers 4 --shards 16 --kill leader@8m --duration 15m",
+    "ours": "--workers 10 --shards 50 --join 10:groupB@5m --kill leader@10m --duration 15m",
 }
 
 
@@ -115,11 +117,15 @@ def only_assigned(value):
 
 
 PROFILE_ROWS = {
-    "pause between two looks of a taker, or of the leader": lambda one: f"{one.look_s:g}",
-    "pause between two looks for assigned leases": only_assigned(
+    "pause between two looks of a taker, or of the leader, at most": lambda one: f"{one.look_s:g}",
+    "pause between two looks for assigned leases, at most": only_assigned(
         lambda one: f"{one.discovery_s:g}"
     ),
-    "period of renewals": lambda one: f"{one.brisk_s:g}",
+    "period of renewals": lambda one: (
+        "{:g} to {:g}".format(*(one.failover_s * share for share in CALM_SHARES))
+        if one.is_calm
+        else f"{one.brisk_s:g}"
+    ),
     "leader lock: lease, heartbeat": only_assigned(
         lambda one: f"{one.lock.duration_s:g}, {one.lock.heartbeat_s:g}"
     ),
@@ -140,6 +146,7 @@ def sections():
         ("docs/differences.md", "own-keys"): own_keys(),
         ("docs/simulate.md", "simulate-java2"): simulation("java2"),
         ("docs/simulate.md", "simulate-java3"): simulation("java3"),
+        ("docs/simulate.md", "simulate-ours"): simulation("ours"),
         ("docs/simulate.md", "simulate-options"): simulate_options(),
         ("docs/simulate.md", "simulate-profiles"): simulate_profiles(),
         ("docs/spark/guide.md", "spark-exits"): spark_exits(),

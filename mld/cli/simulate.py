@@ -71,9 +71,9 @@ def _changes(kind: ChangeKind, text: str) -> Callable[..., Callable[..., int]]:
 @click.option(
     "--profile",
     type=click.Choice([str(name) for name in ProfileName]),
-    default=str(ProfileName.JAVA3),
+    default=str(ProfileName.OURS),
     show_default=True,
-    help="Whose workers: Java 2.x or Java 3.x.",
+    help="Whose workers: Java 2.x, Java 3.x, or ours in a fleet of 3.x.",
 )
 @click.option(
     "--workers",

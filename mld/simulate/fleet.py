@@ -6,14 +6,15 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 from mld.decide.leader import leader_of
 from mld.simulate.assigned_worker import AssignedWorker
 from mld.simulate.bill import Bill
 from mld.simulate.events import Events
+from mld.simulate.java_worker import JavaWorker
 from mld.simulate.load import shares
 from mld.simulate.lock import Lock
+from mld.simulate.our_worker import OurWorker
 from mld.simulate.profile import AUDIT_S, ProfileName, make_profile
 from mld.simulate.reading import Reading, Readings
 from mld.simulate.scenario import Change, ChangeKind, spread
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 
 #: Workers that join together start within so many seconds.
 START_SPREAD_S = 5.0
+_KINDS: dict[ProfileName, type[Worker]] = {
+    ProfileName.JAVA2: TakingWorker,
+    ProfileName.JAVA3: JavaWorker,
+    ProfileName.OURS: OurWorker,
+}
 #: Lines of the timeline that only show how things stand.
 TICKS = 10
 
@@ -99,7 +105,7 @@ class Fleet:
             self.events.at(change.at_s, partial(self._change, change))
         self._sample()
         for number in range(1, TICKS + 1):
-            self.events.at(number * scenario.duration_s / TICKS, lambda: self.note(""))
+            self.events.at(number * scenario.duration_s / TICKS, self._tick)
 
     def run(self, until_s: float) -> None:
         """Let time pass."""
@@ -111,6 +117,8 @@ class Fleet:
         for worker in self.workers.values():
             for hold in worker.held.values():
                 self.count_hold(hold)
+                if hold.reading is not None:
+                    self.count_reading(hold.reading)
             worker.count(now)
         if self.profile.is_assigned:
             self.lock.count(now)
@@ -123,14 +131,13 @@ class Fleet:
         worker = None if worker_id is None else self.workers.get(worker_id)
         return worker if worker is not None and worker.is_alive else None
 
-    def reporting(self, now: float) -> list[AssignedWorker]:
-        """Workers with fresh metrics, in the order in which a scan has them."""
-        found = [
+    def with_metrics(self) -> list[AssignedWorker]:
+        """Workers whose metrics are in the table, dead ones too."""
+        return [
             worker
             for worker in self.workers.values()
-            if isinstance(worker, AssignedWorker) and worker.is_reporting(now)
+            if isinstance(worker, AssignedWorker) and worker.has_metrics
         ]
-        return sorted(found, key=lambda worker: crc32(worker.id.encode()))
 
     def begin_reading(self, key: str, worker: Worker) -> Reading:
         """A child gets its first record."""
@@ -144,10 +151,14 @@ class Fleet:
         return reading
 
     def end_reading(self, key: str, reading: Reading, *, checkpoints: bool) -> None:
-        """A child ends; its checkpoints are on the bill then."""
-        now = self.events.now
-        self.table.bill.write((now - reading.since) / self.scenario.checkpoint_every_s)
-        self.readings.end(key, reading, now, checkpoints=checkpoints)
+        """A child ends."""
+        self.count_reading(reading)
+        self.readings.end(key, reading, self.events.now, checkpoints=checkpoints)
+
+    def count_reading(self, reading: Reading) -> None:
+        """Put a child's checkpoints on the bill."""
+        read_s = self.events.now - reading.since
+        self.table.bill.write(read_s / self.scenario.checkpoint_every_s)
 
     def count_hold(self, hold: Hold) -> None:
         """Put a hold's renewals on the bill."""
@@ -181,6 +192,10 @@ class Fleet:
         for worker, count in counts.items():
             by_group[self.workers[worker].group] += count
         return by_group, free
+
+    def _tick(self) -> None:
+        if self.moments[-1].at_s < self.events.now:
+            self.note("")
 
     def _sample(self) -> None:
         self.samples.append(Sample(self.events.now, *self.leases_by_worker()))
@@ -218,8 +233,7 @@ class Fleet:
             self.events.at(start_at, partial(self._start, worker_id, group))
 
     def _start(self, worker_id: str, group: str) -> None:
-        kind = AssignedWorker if self.profile.is_assigned else TakingWorker
-        self.workers[worker_id] = kind(self, worker_id, group)
+        self.workers[worker_id] = _KINDS[self.profile.name](self, worker_id, group)
         if self.profile.is_assigned:
             self.table.items += 1
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from mld.decide.assignment.planning import MoveKind
 from mld.decide.taking import Sighting, look
 
 if TYPE_CHECKING:
@@ -33,15 +33,8 @@ HAND_OFF_S = 30.0
 BALANCE_EVERY = 3
 
 
-class MoveKind(StrEnum):
-    """How a lease gets its new owner."""
-
-    ASSIGN = "assign"
-    HAND_OFF = "hand-off"
-
-
 @dataclass(frozen=True, slots=True)
-class Move:
+class JavaMove:
     """One write that the leader is to make."""
 
     lease: Lease
@@ -80,7 +73,7 @@ def plan(
     failover_s: float,
     max_leases: int,
     rng: random.Random,
-) -> list[Move]:
+) -> list[JavaMove]:
     """One run of a leader.
 
     Args:
@@ -113,9 +106,9 @@ def plan(
     for lease, to in decider.chosen.values():
         deadline = memory.deadlines.get(lease.lease_key)
         if lease.lease_key in free_keys or (deadline is not None and now > deadline[2]):
-            moves.append(Move(lease, to, MoveKind.ASSIGN))
+            moves.append(JavaMove(lease, to, MoveKind.ASSIGN))
         elif deadline is None:
-            moves.append(Move(lease, to, MoveKind.HAND_OFF))
+            moves.append(JavaMove(lease, to, MoveKind.HAND_OFF))
     return moves
 
 

@@ -6,13 +6,16 @@ KCL 3.5.1 or a measurement on two cores.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, assert_never
 
+from mld.decide import discovery, looking
 from mld.decide.leader_lock import LockTiming
 from mld.decide.renewal import calm_renewal_due_at, first_renewal_due_at
 from mld.model.config import LeaseConfig
+from mld.model.config_fleet import DURATION_SHARE, HEARTBEAT_SHARE, FleetConfig
 
 if TYPE_CHECKING:
     from mld.simulate.scenario import Scenario
@@ -20,8 +23,7 @@ if TYPE_CHECKING:
 #: Java's periodic loops that the failover time does not move (LeaseManagementConfig.java 322-330,
 #: DynamicMigrationComponentsInitializer.java 273-277).
 JAVA_LOCK = LockTiming(duration_s=120.0, heartbeat_s=30.0)
-METRICS_FIRST_S = 2.0
-METRICS_PERIOD_S = 30.0
+JAVA_FIRST_REPORT_S = 2.0
 #: A worker whose metrics are older is not there for a leader.
 METRICS_EXPIRY_S = 60.0
 #: A Java leader of the 2.x way reads the table for its election (each worker) and audit (one).
@@ -34,6 +36,7 @@ class ProfileName(StrEnum):
 
     JAVA2 = "java2"
     JAVA3 = "java3"
+    OURS = "ours"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,8 @@ class Profile:
         notice_s: from the refused write that shows a loss to the end of the child.
         hand_over_s: from the notice of a hand-off to the write that completes it: the child is
             asked to finish and checkpoints.
+        first_report_s: from the first look to the first report of metrics.
+        report_s: period of those reports.
         releases: a worker that is stopped lets its children checkpoint and gives its leases back.
     """
 
@@ -77,6 +82,8 @@ class Profile:
     opening_s: float
     notice_s: float
     hand_over_s: float
+    first_report_s: float
+    report_s: float
     releases: bool
 
     def beat_s(self, lease_key: str, checkpoint_every_s: float) -> float:
@@ -134,6 +141,8 @@ def make_profile(name: ProfileName, scenario: Scenario) -> Profile:
         # The consumer loop turns once a second.
         notice_s=0.5,
         hand_over_s=1.0,
+        first_report_s=JAVA_FIRST_REPORT_S,
+        report_s=FleetConfig().report_s,
         releases=False,
     )
     match name:
@@ -141,5 +150,26 @@ def make_profile(name: ProfileName, scenario: Scenario) -> Profile:
             return replace(java3, name=name, is_assigned=False, look_s=leases.taker_interval_s)
         case ProfileName.JAVA3:
             return java3
+        case ProfileName.OURS:
+            return replace(
+                java3,
+                name=name,
+                look_s=looking.look_pause_s(None, scenario.failover_s),
+                discovery_s=discovery.look_pause_s(math.inf, scenario.failover_s),
+                is_calm=True,
+                lock=LockTiming(
+                    scenario.failover_s * DURATION_SHARE, scenario.failover_s * HEARTBEAT_SHARE
+                ),
+                lock_reads=1,
+                watches_expiry=True,
+                in_flight=leases.renewal_threads,
+                # Measured: the interpreter and the first requests; a child and its first answer.
+                starting_s=0.5,
+                opening_s=0.5,
+                notice_s=0.0,
+                hand_over_s=0.2,
+                first_report_s=0.0,
+                releases=True,
+            )
         case _:  # pragma: no cover
             assert_never(name)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mld.model.lease import Lease
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from mld.simulate.bill import Bill
 
@@ -35,6 +35,7 @@ class Row:
         beat_s: period of those after it.
         silent_from: when renewing ended; infinity = it goes on.
         was_renewed: somebody has written a throughput.
+        written_at: when a write that is no renewal came last; -infinity = never.
     """
 
     key: str
@@ -46,6 +47,7 @@ class Row:
     beat_s: float = math.inf
     silent_from: float = math.inf
     was_renewed: bool = False
+    written_at: float = -math.inf
     _shown: Lease | None = None
     _shown_until: float = -math.inf
 
@@ -60,6 +62,15 @@ class Row:
         """The renewal after now; infinity = none."""
         at = self.first_beat_at + self.beats(now) * self.beat_s
         return at if at <= self.silent_from else math.inf
+
+    def counter_at(self, time_s: float) -> int:
+        """The counter at a time since the last write that is no renewal."""
+        return self.counter + self.beats(time_s)
+
+    def moved_at(self, time_s: float) -> float:
+        """When the counter had moved last, at a time since the last write that is no renewal."""
+        beats = self.beats(time_s)
+        return self.first_beat_at + (beats - 1) * self.beat_s if beats else self.written_at
 
     def lease(self, now: float) -> Lease:
         """The row as somebody reads it now."""
@@ -88,6 +99,7 @@ class Row:
         self.was_renewed = self.was_renewed or beats > 0
         self.counter += beats
         self.first_beat_at = self.silent_from = math.inf
+        self.written_at = now
         self._shown = None
 
     def renew_from(self, first_beat_at: float, beat_s: float) -> None:
@@ -165,16 +177,21 @@ class Table:
         return True
 
     def release(self, key: str, now: float) -> None:
-        """The owner gives a lease back."""
+        """The owner gives a lease back; one in a hand-off goes to who was to have it."""
         self._count_write()
-        self._own(self.rows[key], None, None, now)
+        row = self.rows[key]
+        self._own(row, row.owner if row.checkpoint_owner is not None else None, None, now)
+        row.counter += 1
+
+    def renew(self, key: str, now: float) -> None:
+        """A renewal that is not one of those at a rate."""
+        self._count_write()
+        self.rows[key].settle(now)
         self.rows[key].counter += 1
 
-    def keys_of(self, worker: str) -> Iterable[str]:
-        """Keys of the leases that name a worker as owner: a query of the index."""
-        keys = self._assigned.get(worker, set())
-        self.bill.query(len(keys))
-        return sorted(keys)
+    def keys_of(self, worker: str) -> list[str]:
+        """Keys of the leases that name a worker as owner."""
+        return sorted(self._assigned.get(worker, ()))
 
     def _own(self, row: Row, owner: str | None, checkpoint_owner: str | None, now: float) -> None:
         row.settle(now)

@@ -21,11 +21,13 @@ class Hold:
         key: of the lease.
         since: when it began.
         reading: its child, once that gets records.
+        is_handed_over: its child is finishing, so that another worker may go on.
     """
 
     key: str
     since: float
     reading: Reading | None = None
+    is_handed_over: bool = False
 
 
 class Worker:
@@ -106,7 +108,8 @@ class Worker:
         self._end(checkpoints=self.fleet.profile.releases)
         if self.fleet.profile.releases:
             for key in keys:
-                self.fleet.table.release(key, self.fleet.events.now)
+                if self.fleet.table.rows[key].actual_owner == self.id:
+                    self.fleet.table.release(key, self.fleet.events.now)
 
     def _open(self, hold: Hold) -> None:
         if self.held.get(hold.key) is hold:
@@ -120,9 +123,10 @@ class Worker:
         self.fleet.count_hold(hold)
         if hold.reading is not None:
             ending_at = self.fleet.events.now + self.fleet.profile.notice_s
-            self.fleet.events.at(ending_at, lambda: self._close(hold, checkpoints=False))
+            self.fleet.events.at(ending_at, lambda: self.close(hold, checkpoints=False))
 
-    def _close(self, hold: Hold, *, checkpoints: bool) -> None:
+    def close(self, hold: Hold, *, checkpoints: bool) -> None:
+        """End the child of a hold."""
         if hold.reading is not None:
             self.fleet.end_reading(hold.key, hold.reading, checkpoints=checkpoints)
             hold.reading = None
@@ -134,6 +138,6 @@ class Worker:
             if row.actual_owner == self.id:
                 row.fall_silent(now)
             is_fenced = hold.reading is not None and hold.reading.fenced_at <= now
-            self._close(hold, checkpoints=checkpoints and not is_fenced)
+            self.close(hold, checkpoints=checkpoints and not is_fenced)
             self.fleet.count_hold(hold)
         self.held.clear()

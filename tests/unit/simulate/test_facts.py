@@ -139,6 +139,14 @@ def test_a_fleet_that_changed_just_before_the_end_is_not_said_to_be_balanced():
     assert outcome("java2", "join 4@850s").time_to_balance_s is None
 
 
+@pytest.mark.parametrize("profile", ["java2", "java3"])
+def test_each_checkpoint_is_a_write(profile):
+    def writes(every_s):
+        return outcome(profile, workers=1, checkpoint_every_s=every_s).writes_per_hour
+
+    assert writes(5.0) - writes(1e6) == pytest.approx(16 * 720, rel=0.05)
+
+
 def test_a_limit_of_leases_leaves_some_free():
     found = outcome("java3", max_leases=3)
     assert (found.most, found.free) == (3, 4)

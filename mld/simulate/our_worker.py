@@ -1,0 +1,164 @@
+"""A worker of ours in a 3.x fleet: what ``services.fleet`` and ``services.leases`` do, as events."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from mld.decide import discovery, looking
+from mld.decide.assignment.limits import AssignmentLimits
+from mld.decide.assignment.memory import NEVER, FleetMemory, Sighting
+from mld.decide.assignment.planning import plan_assignment
+from mld.decide.assignment.view import FleetView
+from mld.decide.discovery import Found, judge_found, may_ask_index, vanished
+from mld.model.worker_metrics import WorkerMetrics
+from mld.simulate.assigned_worker import AssignedWorker
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mld.decide.assignment.planning import Move
+    from mld.simulate.table import Row
+    from mld.simulate.worker import Hold
+
+#: Looks that a follower remembers; older ones tell nothing of leases that have not expired.
+_SCANS = 100
+
+
+class OurWorker(AssignedWorker):
+    """Looks often while things change, watches what is coming, leads by ``decide.assignment``."""
+
+    def start(self) -> None:
+        """Begin all loops at once."""
+        scenario = self.fleet.scenario
+        self._limits = AssignmentLimits(
+            failover_s=scenario.failover_s, max_leases=scenario.max_leases
+        )
+        self._memory = FleetMemory()
+        self._scans: list[float] = []
+        self._coming: set[str] = set()
+        self._seen: dict[str, str] = {}
+        self._changed_at = self.fleet.events.now
+        self._is_watching = False
+        super().start()
+
+    # -- leading ----------------------------------------------------------------------------------
+
+    def gain_lead(self) -> None:
+        """Remember what it saw while it followed, and look at once."""
+        self._memory = remembered(list(self.fleet.table.rows.values()), self._scans)
+        self.later(0.0, self.look_as_leader)
+
+    def plan(self, now: float) -> Sequence[Move]:
+        """What the daemon's leader decides."""
+        view = FleetView(
+            leases=self.fleet.table.scan(now),
+            metrics=tuple(
+                WorkerMetrics(worker.id, int(worker.reported_at(now)))
+                for worker in self.fleet.with_metrics()
+            ),
+            leader=self.id,
+            now=now,
+            epoch_s=now,
+        )
+        plan = plan_assignment(view, self._memory, self._limits, self.fleet.rng)
+        self._memory = plan.memory
+        return plan.moves
+
+    def lead_pause_s(self) -> float:
+        """Until something may have happened, or the next lease expires."""
+        now, failover_s = self.fleet.events.now, self._limits.failover_s
+        quiet_s = (now - one.seen_at for one in self._memory.sightings.values())
+        return looking.look_pause_s(
+            max((one for one in quiet_s if one <= failover_s), default=None), failover_s
+        )
+
+    def expect(self, key: str) -> None:
+        """Take up at once what it has assigned to itself."""
+        self._coming.add(key)
+        self._changed_at = self.fleet.events.now
+        self._watch_soon(0.0)
+
+    def ask(self, key: str, noticed_at: float) -> None:
+        """A leader that moves a lease of its own need not wait for a renewal."""
+        is_own = self.fleet.lock.owner is self
+        super().ask(key, self.fleet.events.now if is_own else noticed_at)
+
+    # -- what is assigned to it -------------------------------------------------------------------
+
+    def discover(self) -> None:
+        """Look now, and after a pause again."""
+        now, table = self.fleet.events.now, self.fleet.table
+        listed = set(table.keys_of(self.id))
+        if may_ask_index(len(table.rows)):
+            table.bill.query(len(listed))
+        else:
+            table.bill.scan(table.items)
+            self._scans = [*self._scans[1 - _SCANS :], now]
+        tokens = {key: str(hold.since) for key, hold in self.held.items()}
+        for key in vanished(tokens, listed, self._seen):
+            self._look_after(self.held[key])
+        self._seen = {key: tokens[key] for key in listed if key in tokens}
+        self._take_up(sorted((listed | self._coming) - self.held.keys()))
+        quiet_s = now - self._changed_at
+        pause_s = discovery.look_pause_s(quiet_s, self.fleet.scenario.failover_s)
+        self.later(pause_s, self.discover)
+
+    def _look_after(self, hold: Hold) -> None:
+        """Somebody else's name is in the row: is it to be handed over, or lost?"""
+        self._changed_at = self.fleet.events.now
+        if self.fleet.table.rows[hold.key].checkpoint_owner == self.id:
+            self.hand_over(hold)
+        else:
+            self.lose(hold.key, self.fleet.events.now)
+
+    def _take_up(self, keys: Sequence[str]) -> None:
+        now, table = self.fleet.events.now, self.fleet.table
+        for key in keys:
+            table.bill.get(consistent=True)
+            found = judge_found(table.rows[key].lease(now), self.id)
+            if found is not Found.COMING:
+                self._coming.discard(key)
+            elif key not in self._coming:
+                self._coming.add(key)
+                self._changed_at = now
+            if found is Found.OURS:
+                table.renew(key, now)
+                self.hold(key)
+                self._changed_at = now
+        if self._coming:
+            self._watch_soon(discovery.WATCH_S)
+
+    def _watch_soon(self, pause_s: float) -> None:
+        if not self._is_watching:
+            self._is_watching = True
+            self.later(pause_s, self._watch)
+
+    def _watch(self) -> None:
+        self._is_watching = False
+        self._take_up(sorted(self._coming - self.held.keys()))
+
+
+def remembered(rows: Sequence[Row], scans: Sequence[float]) -> FleetMemory:
+    """What somebody knows of the counters who has looked at the table at some times.
+
+    The same as ``decide.assignment.memory.observe`` at each of them, without the work; hand-offs
+    that were under way get their time anew.
+
+    Args:
+        rows: the table as it is now.
+        scans: when it was looked at, the last one last; not after now.
+    """
+    if not scans:
+        return FleetMemory()
+    return FleetMemory(sightings={row.key: _sighting(row, scans) for row in rows})
+
+
+def _sighting(row: Row, scans: Sequence[float]) -> Sighting:
+    last = scans[-1]
+    if row.written_at >= last:
+        return Sighting(-1, last)  # another counter than any that the next look can show
+    moved_at = row.moved_at(last)
+    if moved_at < scans[0] and row.actual_owner is None:
+        return Sighting(row.counter_at(last), NEVER)
+    return Sighting(row.counter_at(last), scans[bisect_left(scans, moved_at)])
