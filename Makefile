@@ -63,7 +63,7 @@ contract: $(STAMP)  ## the fakes beside npm kinesis-local and DynamoDB Local, wh
 
 peer: $(STAMP)  ## an hour: Java workers and kcl-rs beside ours; says what is skipped: make peer [K=java-3]
 	$(BIN)/python -m tests.peer.fetched
-	KCL_MLD_PEER=all $(BIN)/python -m pytest -p no:randomly tests/peer $(if $(K),-k '$(K)')
+	KCL_MLD_PEER=all $(BIN)/python -m pytest -p no:randomly -o faulthandler_timeout=0 tests/peer $(if $(K),-k '$(K)')
 
 conform: $(STAMP)  ## the conformance table of this daemon
 	$(BIN)/kcl-mld conform daemon -- $(BIN)/kcl-mld --properties {properties}

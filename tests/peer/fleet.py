@@ -404,13 +404,21 @@ class Fleet:
         self.note(f"{what} ({time.monotonic() - begun_s:.0f} s)")
 
     def until_it_holds(self, worker: Worker, at_least: int) -> None:
-        """Leases, by the table."""
+        """Leases, by the table; and its programs see records."""
+
+        def lives() -> None:
+            assert worker.exit_code(0) is None, f"{worker.name} ended: {worker.output[-3000:]}"
 
         def holds_them() -> bool:
-            assert worker.exit_code(0) is None, f"{worker.name} ended: {worker.output[-3000:]}"
+            lives()
             return len(self.owned(worker)) >= at_least
 
+        def reads() -> bool:
+            lives()
+            return any(hold.seen for hold in self.holds(worker))
+
         self.until(holds_them, f"{worker.name} holds {at_least}")
+        self.until(reads, f"{worker.name} reads")
 
     def until_all_is_owned_by(self, *workers: Worker) -> None:
         """Every lease with records to come."""

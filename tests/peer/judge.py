@@ -81,7 +81,7 @@ class Verdict:
         return (
             f"{self.put} records in {len(self.shards)} shards: {self.lost} lost, {self.doubled} "
             f"doubled, {self.disordered} out of order, {self.reread} read again though confirmed, "
-            f"{self.out_of_lineage} of {self.edges} children before their parents; two workers at "
+            f"{self.out_of_lineage} of {self.edges} children before a parent's end; two workers at "
             f"once for at most {self.overlap_s:.1f} s; seen by {workers}"
         )
 

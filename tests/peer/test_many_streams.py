@@ -94,6 +94,7 @@ def test_both_come_and_go_and_die(new_fleet, version):
     last.leave()
     assert verdict.faults == []
     assert verdict.edges == 4
+    assert len(verdict.by_worker) == 5
 
 
 @pytest.mark.peer

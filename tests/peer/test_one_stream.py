@@ -76,6 +76,7 @@ def test_a_canary_comes_and_goes(new_fleet, start_peer):
     assert rows.faults(fleet.rows(), many=False) == []
     ours.leave()
     assert verdict.faults == []
+    assert verdict.by_worker.keys() == {"theirs-1", "ours-1", "ours-2"}
 
 
 @pytest.mark.peer
@@ -110,3 +111,4 @@ def test_both_die_while_shards_are_split_and_merged(new_fleet, start_peer):
     back.leave()
     assert verdict.faults == []
     assert verdict.edges == 4
+    assert verdict.by_worker.keys() == {"ours-1", "ours-2", "theirs-1", "theirs-2"}
