@@ -6,6 +6,7 @@ happen: callers only hear ``UnknownOutcome`` when reading failed as well, or not
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import AwsError, ConditionFailed, UnknownOutcome
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from mld.model.entities import Entity
     from mld.model.table_layout import Place
     from mld.ports.aws import DynamoDb
+
+log = logging.getLogger(__name__)
 
 #: Sends of one logical write.
 WRITE_TRIES = 3
@@ -152,16 +155,15 @@ class StateItems:
         Raises:
             TransactionCanceled: nothing was changed.
         """
-        for attempt in range(1, WRITE_TRIES + 1):
+        request = {"TransactItems": actions, "ClientRequestToken": token}
+        for _ in range(WRITE_TRIES - 1):
             try:
-                await self._dynamodb.transact_write_items(
-                    TransactItems=actions, ClientRequestToken=token
-                )
-            except UnknownOutcome:
-                if attempt == WRITE_TRIES:
-                    raise
+                await self._dynamodb.transact_write_items(**request)
+            except UnknownOutcome as error:
+                log.info("Sending a transaction again: %s", error)
             else:
                 return
+        await self._dynamodb.transact_write_items(**request)
 
     async def _write(
         self,

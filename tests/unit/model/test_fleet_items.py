@@ -20,7 +20,12 @@ from mld.model.table_migration import (
     table_migration_from_item,
     table_migration_to_item,
 )
-from mld.model.worker_metrics import WorkerMetrics, metrics_from_item, metrics_to_item
+from mld.model.worker_metrics import (
+    WorkerMetrics,
+    metrics_from_item,
+    metrics_in,
+    metrics_to_item,
+)
 
 METRICS = WorkerMetrics(
     "w1", 1795252393, {"C": (12.5, -1.0, 0.333333)}, {"C": (100,)}, 1, 1795252390
@@ -78,6 +83,18 @@ def test_metrics_that_cannot_be_read_say_why(changed, said):
     item = {**metrics_to_item(METRICS, "wid"), **changed}
     with pytest.raises(MalformedData, match=said):
         metrics_from_item({name: value for name, value in item.items() if value}, "wid")
+
+
+def test_metrics_are_found_among_the_other_items_of_a_scan():
+    other = WorkerMetrics("w0", 5)
+    items = [
+        metrics_to_item(METRICS, "leaseKey"),
+        lock_to_item(LOCK, "leaseKey"),
+        {"leaseKey": {"S": "odd"}, "entityType": {"S": "WORKER_METRIC_STATS"}},
+        metrics_to_item(other, "leaseKey"),
+    ]
+    found = ((other, METRICS), (("odd", "lut is missing"),))
+    assert metrics_in(items, "leaseKey") == found
 
 
 # -- migrations -----------------------------------------------------------------------------------

@@ -120,6 +120,7 @@ def test_the_shard_of_a_multi_stream_lease_is_bare_with_or_without_its_attribute
         {},
         {"lease_owner": "w", "lease_counter": 7, "owner_switches_since_checkpoint": 2},
         {"parent_shard_ids": ("a", "b"), "child_shard_ids": ("c",)},
+        {"lease_owner": "next", "checkpoint_owner": "w", "throughput_kbps": 0.25},
         {"checkpoint": ExtendedSequenceNumber("12", 3), "hash_range": None},
         {"lease_key": "1:s:2:shardId-000000000000", "stream_identifier": "1:s:2"},
     ],
