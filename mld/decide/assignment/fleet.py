@@ -5,6 +5,7 @@ Loads are ratios: 1 is the fair share. A lease weighs what it carries, and a lit
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 #: something, too. So leases without throughput are spread by their number, and the noise of a
 #: stream that hardly carries anything moves none.
 BASE_KBPS = 1.0
+#: Percentage points by which a metric may differ by chance.
+NOISE = 5.0
 #: Loads that differ by less are the same.
 SAME = 1e-9
 
@@ -53,8 +56,11 @@ class Worker:
         order: chance, to break ties.
         leases: unfinished ones by key; in a hand-off those that come.
         finished: how many leases of finished shards.
-        load: 1 = the fair share.
+        held: weight of the leases, 1 = the fair share.
+        excess: by how much a metric says more, or less, than the leases would; same unit.
         kbps: throughput of the leases.
+        metrics: name -> percent, as it will be when all leases are where they belong.
+        limits: name -> percent that should not be exceeded.
     """
 
     id: str
@@ -62,46 +68,82 @@ class Worker:
     order: float
     leases: dict[str, Lease] = field(default_factory=dict)
     finished: int = 0
-    load: float = 0.0
+    held: float = 0.0
+    excess: float = 0.0
     kbps: float = 0.0
+    metrics: dict[str, float] = field(default_factory=dict)
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def load(self) -> float:
+        """1 = the fair share: the weight of its leases, set right by its metrics."""
+        return self.held + self.excess
 
     @property
     def count(self) -> int:
         """Unfinished leases."""
         return len(self.leases)
 
+    def has(self, name: str | None) -> bool:
+        """True for a metric of this worker; None = it has none and goes by its leases."""
+        return name in self.metrics if name is not None else not self.metrics
+
+    def reading(self, name: str | None) -> float:
+        """A metric in percent; None = the weight of its leases."""
+        return self.held if name is None else self.metrics[name]
+
+    def limit(self, name: str | None) -> float:
+        """Upper end of the operating range of a metric."""
+        return math.inf if name is None else self.limits[name]
+
 
 class Fleet:
-    """Participants and the leases that they have or will have."""
+    """Participants and the leases that they have or will have.
 
-    def __init__(self, workers: Iterable[Worker], pool: Iterable[Lease], *, by_count: bool) -> None:
+    Attributes:
+        workers: by id.
+        groups: by name.
+        means: of each metric, over the workers that have it.
+        carries: True when the throughput of a lease is known and not 0.
+    """
+
+    def __init__(
+        self,
+        workers: Iterable[Worker],
+        pool: Iterable[Lease],
+        throughputs: Mapping[str, float],
+        *,
+        by_count: bool,
+        threshold: float = 0.1,
+    ) -> None:
         """Nobody has a lease yet.
 
         Args:
             workers: the participants; with none there is nobody to give a lease to.
             pool: unfinished leases that these workers are to share.
+            throughputs: KiB/s by lease key; of a lease that is not in it the mean of the others
+                holds.
             by_count: every lease weighs the same.
+            threshold: share of the mean by which loads may differ.
         """
         leases = list(pool)
         self.workers = {worker.id: worker for worker in workers}
         self.groups = {worker.group.name: worker.group for worker in self.workers.values()}
-        self._kbps = throughputs(leases)
+        self.means: dict[str, float] = {}
+        self._threshold = threshold
+        self._kbps = throughputs_of(leases, throughputs)
+        self.carries = any(self._kbps.values())
         weights = dict.fromkeys(self._kbps, 0.0) if by_count else self._kbps
         total = sum(weights.values()) + BASE_KBPS * len(leases)
         size = max(1, len(self.workers))
         fair = (total or 1.0) / size
         self._shares = {key: (kbps + BASE_KBPS) / fair for key, kbps in weights.items()}
-        self.mean_count = len(leases) / size
         for group in self.groups.values():
-            group.fair = self.mean_count * group.workers
+            group.fair = len(leases) / size * group.workers
 
     def share(self, lease: Lease) -> float:
         """What an unfinished lease adds to the load of its worker."""
         return self._shares[lease.lease_key]
-
-    def kbps(self, lease: Lease) -> float:
-        """Throughput of a lease, the mean of the others where it is not known."""
-        return self._kbps[lease.lease_key]
 
     def give(self, lease: Lease, worker: Worker) -> None:
         """The worker has one lease more."""
@@ -109,28 +151,105 @@ class Fleet:
             worker.finished += 1
             return
         worker.leases[lease.lease_key] = lease
-        worker.load += self.share(lease)
-        worker.kbps += self.kbps(lease)
         worker.group.count += 1
+        self._weigh(worker, lease, 1)
 
     def move(self, lease: Lease, giver: Worker, taker: Worker) -> None:
         """An unfinished lease goes from one to another."""
         del giver.leases[lease.lease_key]
-        giver.load -= self.share(lease)
-        giver.kbps -= self.kbps(lease)
         giver.group.count -= 1
+        self._weigh(giver, lease, -1)
         self.give(lease, taker)
 
+    def _weigh(self, worker: Worker, lease: Lease, sign: int) -> None:
+        share = sign * self.share(lease)
+        worker.held += share
+        worker.kbps += sign * self._kbps[lease.lease_key]
+        for name in worker.metrics:
+            worker.metrics[name] += share * self.means[name]
 
-def throughputs(leases: Iterable[Lease]) -> dict[str, float]:
+    def measure(self, metrics: Mapping[str, Mapping[str, float]], leaving: Iterable[Lease]) -> None:
+        """Take metrics in; the leases are those that the workers have and will keep.
+
+        Args:
+            metrics: worker id -> name -> percent.
+            leaving: leases in a hand-off. They are the next owner's already, and still in the
+                metrics of the old one.
+        """
+        names = sorted({name for of in metrics.values() for name in of})
+        for name in names:
+            values = [of[name] for of in metrics.values() if name in of]
+            self.means[name] = sum(values) / len(values)
+        measured = {worker: self.workers[worker].held for worker in metrics}
+        for lease in leaving:
+            for worker, sign in ((lease.checkpoint_owner, 1), (lease.lease_owner, -1)):
+                if worker in measured:
+                    measured[worker] += sign * self.share(lease)
+        for worker_id, of in metrics.items():
+            worker = self.workers[worker_id]
+            moved = worker.held - measured[worker_id]
+            worker.excess = max(
+                (self._surprise(name, value, measured[worker_id]) for name, value in of.items()),
+                default=0.0,
+            )
+            worker.metrics = {name: value + moved * self.means[name] for name, value in of.items()}
+
+    def _surprise(self, name: str, value: float, held: float) -> float:
+        """How far a metric is from what the leases explain, beyond what chance does."""
+        mean = self.means[name]
+        if mean <= 0:
+            return 0.0
+        difference = value / mean - held
+        beyond = max(0.0, abs(difference) - self.zone(name) / mean)
+        return math.copysign(beyond, difference)
+
+    def mean(self, name: str | None) -> float:
+        """What a worker has of a metric on average; None = the fair share of the leases."""
+        return 1.0 if name is None else self.means[name]
+
+    def zone(self, name: str | None) -> float:
+        """How far from the mean a worker may be."""
+        if name is None:
+            return self._threshold
+        return max(NOISE, self._threshold * self.means[name])
+
+    def ratio(self, worker: Worker) -> float:
+        """How busy a worker is beside the mean, by the metric that says most."""
+        ratios = (
+            value / self.means[name] for name, value in worker.metrics.items() if self.means[name]
+        )
+        return max(ratios, default=worker.held)
+
+    def stays_below(self, worker: Worker, share: float) -> bool:
+        """True for a worker that is not above the mean, nor its limits, with so much more."""
+        if not worker.metrics:
+            return worker.held + share <= 1 + SAME
+        return all(
+            value + share * self.means[name] <= min(self.means[name], worker.limits[name]) + SAME
+            for name, value in worker.metrics.items()
+        )
+
+    def stays_level(self, giver: Worker, taker: Worker, share: float) -> bool:
+        """True when the taker, with so much more, is no busier than the giver was, or the mean."""
+        if taker.load + share > max(1.0, giver.load) + SAME:
+            return False
+        for name, value in taker.metrics.items():
+            mean = self.means[name]
+            most = max(mean, giver.metrics.get(name, mean))
+            if value + share * mean > min(most, taker.limits[name]) + SAME:
+                return False
+        return True
+
+
+def throughputs_of(leases: Iterable[Lease], known: Mapping[str, float]) -> dict[str, float]:
     """KiB/s by lease key; of leases whose throughput is not known the mean of the others, or 0.
 
     Source: LeaseAssignmentManager.InMemoryStorageView (3.5.1).
     """
-    stored = {lease.lease_key: lease.throughput_kbps for lease in leases}
-    known = [kbps for kbps in stored.values() if kbps is not None]
-    mean = sum(known) / len(known) if known else 0.0
-    return {key: mean if kbps is None else kbps for key, kbps in stored.items()}
+    keys = [lease.lease_key for lease in leases]
+    values = [known[key] for key in keys if key in known]
+    mean = sum(values) / len(values) if values else 0.0
+    return {key: known.get(key, mean) for key in keys}
 
 
 def form_groups(groups: Mapping[str, str]) -> dict[str, Group]:

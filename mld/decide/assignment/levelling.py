@@ -97,7 +97,9 @@ class Levelling:
             if not self._limits.has_room(taker.count, taker.kbps):
                 continue
             distance = giver.load - taker.load
-            fitting = [key for key, share in shares.items() if share <= distance + SAME]
+            fitting = [
+                key for key, share in shares.items() if self._fleet.stays_level(giver, taker, share)
+            ]
             if fitting:
                 # The one after which the two loads are the nearest to each other.
                 key = min(fitting, key=lambda one: abs(distance - 2 * shares[one]))

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from mld.decide.assignment.view import FleetView
     from mld.model.lease import Lease
 
+#: Half of what the leader believes of a lease's throughput is not older than this. What the rows
+#: say is of the last seconds; leases shall not move for what has passed when they arrive.
+THROUGHPUT_HALF_LIFE_S = 60.0
 #: A new row without owner counts as never moved.
 NEVER = -math.inf
 
@@ -57,14 +60,19 @@ class FleetMemory:
     Attributes:
         sightings: of each lease, by its key.
         hand_offs: that are under way, by lease key.
+        throughputs: KiB/s by lease key, averaged over the looks; of leases that tell theirs.
+        looked_at: reading of ``Clock.monotonic`` at the last look.
         doubts: worker id -> ``updated_at_s`` of its metrics when one of its leases was found
             expired. Until it reports again it is taken for dead.
         participants: who took part at the last balance.
-        balanced_at: reading of ``Clock.monotonic``; None = never yet.
+        balanced_at: reading of ``Clock.monotonic`` at the last balance by load as well; None = never
+            yet.
     """
 
     sightings: Mapping[str, Sighting] = field(default_factory=dict)
     hand_offs: Mapping[str, HandOff] = field(default_factory=dict)
+    throughputs: Mapping[str, float] = field(default_factory=dict)
+    looked_at: float = 0.0
     doubts: Mapping[str, int] = field(default_factory=dict)
     participants: frozenset[str] = frozenset()
     balanced_at: float | None = None
@@ -93,8 +101,15 @@ def observe(memory: FleetMemory, view: FleetView, limits: AssignmentLimits) -> F
     (3.5.1). There only a greater counter is a change; a row that was deleted and created again
     between two looks has a smaller one and is as alive.
     """
+    fresh = 1 - 0.5 ** (max(0.0, view.now - memory.looked_at) / THROUGHPUT_HALF_LIFE_S)
     return replace(
         memory,
+        looked_at=view.now,
+        throughputs={
+            lease.lease_key: _average(memory.throughputs.get(lease.lease_key), stored, fresh)
+            for lease in view.leases
+            if (stored := lease.throughput_kbps) is not None
+        },
         sightings={
             lease.lease_key: _sight(memory.sightings.get(lease.lease_key), lease, view.now)
             for lease in view.leases
@@ -105,6 +120,10 @@ def observe(memory: FleetMemory, view: FleetView, limits: AssignmentLimits) -> F
             if lease.checkpoint_owner is not None
         },
     )
+
+
+def _average(known: float | None, stored: float, fresh: float) -> float:
+    return stored if known is None else known + fresh * (stored - known)
 
 
 def _sight(known: Sighting | None, lease: Lease, now: float) -> Sighting:

@@ -16,7 +16,8 @@ from mld.decide.assignment.fleet import Fleet, Worker, form_groups
 from mld.decide.assignment.groups import groups_of
 from mld.decide.assignment.levelling import Levelling
 from mld.decide.assignment.memory import observe
-from mld.decide.assignment.workers import doubts_of, take_part
+from mld.decide.assignment.relief import Relief
+from mld.decide.assignment.workers import doubts_of, readings, take_part
 
 if TYPE_CHECKING:
     import random
@@ -44,6 +45,7 @@ class MoveReason(StrEnum):
     UNOWNED = "it has no owner"
     EXPIRED = "its owner does not renew it"
     OVERDUE = "its hand-off took too long"
+    LOAD = "the load of workers differs"
     COUNT = "the number of leases differs between workers"
     GROUP = "the number of leases differs between groups of workers"
 
@@ -144,9 +146,10 @@ def plan_assignment(
     look = _Look(view, memory, limits)
     look.form_fleet(rng)
     look.fill()
-    is_balanced = may_balance and look.is_balance_due(memory)
+    is_relief_due = may_balance and look.is_interval_over(memory)
+    is_balanced = is_relief_due or (may_balance and look.has_changed(memory))
     if is_balanced:
-        look.balance()
+        look.balance(rng if is_relief_due else None)
     return look.plan(is_balanced=is_balanced)
 
 
@@ -171,7 +174,7 @@ class _Look:
         self._workers = take_part(view, self._memory.doubts, limits)
         # Better a worker that is perhaps dead than none.
         self.participants = self._workers.active or self._workers.doubtful
-        self._fleet = Fleet((), (), by_count=limits.by_count)
+        self._fleet = Fleet((), (), {}, by_count=limits.by_count)
         self._moves: dict[str, Move] = {}
         self._fixed: set[str] = set()
         self._unassigned = 0
@@ -189,11 +192,30 @@ class _Look:
         pool = [lease for lease, _owner in kept if not lease.is_finished]
         pool += [lease for lease in self._unread_leases() if not lease.is_finished]
         workers = (Worker(one, formed[groups[one]], rng.random()) for one in self.participants)
-        self._fleet = Fleet(workers, pool, by_count=self._limits.by_count)
+        self._fleet = Fleet(
+            workers,
+            pool,
+            self._memory.throughputs,
+            by_count=self._limits.by_count,
+            threshold=self._limits.threshold,
+        )
         for lease, owner in kept:
             self._fleet.give(lease, self._fleet.workers[owner])
-            if lease.checkpoint_owner is not None:
-                self._fixed.add(lease.lease_key)
+        leaving = [
+            lease for lease, _owner in kept if lease.is_handed_over and not lease.is_finished
+        ]
+        self._fixed.update(lease.lease_key for lease in leaving)
+        if not self._limits.by_count:
+            self._measure(leaving)
+
+    def _measure(self, leaving: list[Lease]) -> None:
+        metrics = {}
+        for worker_id, item in self.participants.items():
+            if of := readings(item, self._limits.ema_alpha):
+                metrics[worker_id] = of
+                limits = {name: float(item.limits[name][0]) for name in of}
+                self._fleet.workers[worker_id].limits = limits
+        self._fleet.measure(metrics, leaving)
 
     def fill(self) -> None:
         """What nobody reads gets an owner: who was to have it in a hand-off, else the best."""
@@ -218,24 +240,34 @@ class _Look:
             else:
                 self._unassigned += not lease.is_finished
 
-    def is_balance_due(self, memory: FleetMemory) -> bool:
-        """True at the first look, when others take part than before, and after the interval."""
-        if memory.balanced_at is None or memory.participants != frozenset(self.participants):
-            return True
-        return self._view.now >= memory.balanced_at + self._limits.balance_interval_s
+    def is_interval_over(self, memory: FleetMemory) -> bool:
+        """True at the first look, and so long after the balance of all."""
+        due_at = (memory.balanced_at or 0.0) + self._limits.balance_interval_s
+        return memory.balanced_at is None or self._view.now >= due_at
 
-    def balance(self) -> None:
-        """Leases of live workers move."""
+    def has_changed(self, memory: FleetMemory) -> bool:
+        """True when others take part than at the last balance."""
+        return memory.participants != frozenset(self.participants)
+
+    def balance(self, rng: random.Random | None) -> None:
+        """Leases of live workers move.
+
+        Args:
+            rng: for moves by load, which need metrics that have seen what the last ones did; None
+                = only numbers become level.
+        """
+        if rng is not None:
+            self._memory = replace(self._memory, balanced_at=self._view.now)
+        if rng is not None and not self._limits.by_count:
+            relief = Relief(self._fleet, self._fixed, self._limits, rng)
+            for lease, worker in relief.moves():
+                self._move(lease, worker, MoveReason.LOAD)
         levelling = Levelling(self._fleet, self._fixed, self._limits)
         for lease, worker in levelling.by_worker():
             self._move(lease, worker, MoveReason.COUNT)
         for lease, worker in levelling.by_group():
             self._move(lease, worker, MoveReason.GROUP)
-        self._memory = replace(
-            self._memory,
-            participants=frozenset(self.participants),
-            balanced_at=self._view.now,
-        )
+        self._memory = replace(self._memory, participants=frozenset(self.participants))
 
     def plan(self, *, is_balanced: bool) -> AssignmentPlan:
         """All of it as one value."""

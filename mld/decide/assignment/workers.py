@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from mld.model.lease import Lease
     from mld.model.worker_metrics import WorkerMetrics
 
+#: Samples from which on a metric counts.
+LEAST_SAMPLES = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Participants:
@@ -95,6 +98,23 @@ def doubts_of(memory: FleetMemory, view: FleetView, expired: Iterable[Lease]) ->
         if worker in silent or reported.get(worker, since + 1) <= since
     }
     return doubts | {worker: reported[worker] for worker in silent if worker not in doubts}
+
+
+def readings(metrics: WorkerMetrics, alpha: float) -> dict[str, float]:
+    """Metric -> percent, of those that can be told.
+
+    Args:
+        metrics: of a worker that takes part.
+        alpha: see :func:`utilization`.
+
+    A first sample was taken while the worker started, which tells nothing of its leases: it counts
+    from the second on.
+    """
+    return {
+        name: utilization(samples, alpha)
+        for name, samples in metrics.samples.items()
+        if len(samples) >= LEAST_SAMPLES
+    }
 
 
 def is_valid(metrics: WorkerMetrics) -> bool:

@@ -18,6 +18,7 @@ def fleet_of(**workers):
     fleet = Fleet(
         [worker for worker, _leases in made],
         [lease for _worker, leases in made for lease in leases],
+        {lease.lease_key: lease.throughput_kbps for _worker, of in made for lease in of},
         by_count=False,
     )
     for worker, leases in made:
@@ -37,7 +38,7 @@ def test_the_fullest_gives_to_the_emptiest():
 
 
 def test_without_workers_there_is_nothing_to_do():
-    assert levelled(Fleet((), (), by_count=True)) == []
+    assert levelled(Fleet((), (), {}, by_count=True)) == []
 
 
 def test_what_is_fixed_stays_and_the_next_gives():

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from mld.decide.assignment.fleet import Group, Worker
 from mld.decide.assignment.limits import AssignmentLimits
 from mld.decide.assignment.memory import FleetMemory
@@ -327,6 +329,46 @@ def test_figures_tell_the_spread():
     assert sorted(figures.by_worker.values()) == [1, 1, 1, 2]
     assert (figures.leases, figures.finished, figures.unowned) == (5, 1, 5)
     assert figures.reasons == {MoveReason.UNOWNED: 6}
+
+
+def test_throughput_is_averaged_over_a_minute():
+    fleet = AssignedFleet([row(0, "a", throughput_kbps=100.0), row(1, "a")], ["a"])
+    fleet.look()
+    key = row(0).lease_key
+    assert fleet.memory.throughputs == {key: 100.0}
+    fleet.leases[key] = replace(fleet.leases[key], throughput_kbps=0.0)
+    fleet.look(seconds=5)
+    assert 90 < fleet.memory.throughputs[key] < 100
+    for _ in range(11):
+        fleet.look(seconds=5)
+    assert fleet.memory.throughputs[key] == pytest.approx(50.0)
+
+
+def test_busy_workers_are_relieved_when_the_interval_is_over_not_when_workers_join():
+    fleet = AssignedFleet(rows(a=10, b=10), ["a", "b"])
+    fleet.measure = lambda worker: 80.0 if worker == "a" else 20.0
+    for lease in fleet.leases.values():
+        fleet.leases[lease.lease_key] = replace(lease, throughput_kbps=10.0)
+    fleet.run(59)
+    assert fleet.moves == []
+    fleet.run(2)
+    assert {(move.to, move.reason) for _at, move in fleet.moves} == {("b", MoveReason.LOAD)}
+
+
+def test_where_leases_are_only_counted_neither_throughput_nor_metrics_matter():
+    leases = [row(number, "a", throughput_kbps=1000.0) for number in range(2)]
+    leases += [row(number, "b", throughput_kbps=1.0) for number in range(2, 4)]
+    fleet = AssignedFleet(leases, ["a", "b"], limits=AssignmentLimits(by_count=True))
+    fleet.measure = lambda worker: 90.0 if worker == "a" else 1.0
+    fleet.run(130)
+    assert fleet.moves == []
+
+
+def test_a_lease_of_a_group_moves_for_its_group():
+    fleet = AssignedFleet(
+        rows(**{"a-1": 2, "a-2": 2, "b-1": 1, "b-2": 1}), ["a-1", "a-2", "b-1", "b-2"]
+    )
+    assert [move.reason for move in fleet.look().moves] == [MoveReason.GROUP]
 
 
 def test_memory_forgets_what_has_gone():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.decide.assignment.workers import is_failing, is_valid, utilization
+from mld.decide.assignment.workers import is_failing, is_valid, readings, utilization
 from mld.model.worker_metrics import WorkerMetrics
 
 
@@ -23,3 +23,8 @@ def test_metrics_are_valid_without_any_or_with_an_operating_range_for_each():
     assert is_valid(WorkerMetrics("a", 0))
     assert is_valid(WorkerMetrics("a", 0, {"C": (1.0,)}, {"C": (80, 0)}))
     assert not is_valid(WorkerMetrics("a", 0, {"C": (1.0,), "M": (1.0,)}, {"C": (80,)}))
+
+
+def test_a_metric_counts_from_its_second_sample_on():
+    metrics = WorkerMetrics("a", 0, {"C": (9.0, 5.0), "M": (1.0,)}, {"C": (80,), "M": (80,)})
+    assert readings(metrics, 0.5) == {"C": 7.0}
