@@ -182,9 +182,9 @@ class Fleet:
             self.means[name] = sum(values) / len(values)
         measured = {worker: self.workers[worker].held for worker in metrics}
         for lease in leaving:
-            for worker, sign in ((lease.checkpoint_owner, 1), (lease.lease_owner, -1)):
-                if worker in measured:
-                    measured[worker] += sign * self.share(lease)
+            for owner, sign in ((lease.checkpoint_owner, 1), (lease.lease_owner, -1)):
+                if owner is not None and owner in measured:
+                    measured[owner] += sign * self.share(lease)
         for worker_id, of in metrics.items():
             worker = self.workers[worker_id]
             moved = worker.held - measured[worker_id]
