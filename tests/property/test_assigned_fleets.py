@@ -149,7 +149,7 @@ def test_busy_workers_of_two_groups_become_level_and_noise_moves_next_to_nothing
 
 def test_idle_workers_are_level_whatever_their_cpu_says():
     fleet = busy_fleet(
-        "ab", 500, speed=lambda worker: 1.0, kbps=lambda number: 0.0, mean=0, noise=3
+        "ab", 500, speed=lambda worker: 1.0, kbps=lambda number: 0.0, mean=0, noise=2
     )
     made = minutes(fleet, 5)
     assert fleet.by_prefix() == {"a": 250, "b": 250}

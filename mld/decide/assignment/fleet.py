@@ -195,12 +195,15 @@ class Fleet:
             worker.metrics = {name: value + moved * self.means[name] for name, value in of.items()}
 
     def _surprise(self, name: str, value: float, held: float) -> float:
-        """How far a metric is from what the leases explain, beyond what chance does."""
+        """How far a metric is from what the leases explain, beyond what chance does.
+
+        Half of the zone, so that who is level by this is not yet to be relieved.
+        """
         mean = self.means[name]
         if mean <= 0:
             return 0.0
         difference = value / mean - held
-        beyond = max(0.0, abs(difference) - self.zone(name) / mean)
+        beyond = max(0.0, abs(difference) - self.zone(name) / 2 / mean)
         return math.copysign(beyond, difference)
 
     def mean(self, name: str | None) -> float:
@@ -235,7 +238,7 @@ class Fleet:
             return False
         for name, value in taker.metrics.items():
             mean = self.means[name]
-            most = max(mean, giver.metrics.get(name, mean))
+            most = max(mean, giver.metrics.get(name, mean)) if mean > NOISE else math.inf
             if value + share * mean > min(most, taker.limits[name]) + SAME:
                 return False
         return True

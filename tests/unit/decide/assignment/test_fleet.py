@@ -30,11 +30,11 @@ def test_without_throughput_leases_weigh_the_same():
 
 def test_metrics_count_where_they_differ_by_more_than_chance_from_what_the_leases_explain():
     leases = [row(0, "a"), row(1, "b")]
-    a, b, fleet = pair(*leases, metrics={"a": {"C": 54.0}, "b": {"C": 46.0}})
-    assert (a.load, b.load, fleet.ratio(a)) == (1.0, 1.0, 1.08)
+    a, b, fleet = pair(*leases, metrics={"a": {"C": 52.0}, "b": {"C": 48.0}})
+    assert (a.load, b.load, fleet.ratio(a)) == (1.0, 1.0, 1.04)
     a, b, _fleet = pair(*leases, metrics={"a": {"C": 70.0}, "b": {"C": 30.0}})
-    assert a.load == pytest.approx(1 + 0.4 - 0.1)
-    assert b.load == pytest.approx(1 - 0.4 + 0.1)
+    assert a.load == pytest.approx(1 + 0.4 - 0.05)
+    assert b.load == pytest.approx(1 - 0.4 + 0.05)
 
 
 def test_metrics_of_zero_say_nothing():
@@ -70,3 +70,8 @@ def test_limits_hold_for_whoever_takes():
     b.limits = {"C": 30.0}
     assert not fleet.stays_level(a, b, 1.0)
     assert not fleet.stays_below(b, 0.5)
+
+
+def test_where_hardly_anything_is_used_metrics_do_not_keep_leases_from_becoming_level():
+    a, b, fleet = pair(row(0, "a"), row(1, "a"), metrics={"a": {"C": 1.0}, "b": {"C": 4.0}})
+    assert fleet.stays_level(a, b, 1.0)
