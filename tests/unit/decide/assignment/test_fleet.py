@@ -73,5 +73,5 @@ def test_limits_hold_for_whoever_takes():
 
 
 def test_where_hardly_anything_is_used_metrics_do_not_keep_leases_from_becoming_level():
-    a, b, fleet = pair(row(0, "a"), row(1, "a"), metrics={"a": {"C": 1.0}, "b": {"C": 4.0}})
+    a, b, fleet = pair(row(0, "a"), row(1, "a"), metrics={"a": {"C": 1.9}, "b": {"C": 2.0}})
     assert fleet.stays_level(a, b, 1.0)
