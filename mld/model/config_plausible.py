@@ -84,7 +84,7 @@ def _check_key(settings: Settings, config: Config) -> None:
     """In the lease table of a 3.5 fleet the worker's id is a key among others."""
     why = key_taken_by_others(config.worker_id, (config.stream.name,))
     if why is not None:
-        text = f"is {why}: a worker of a KCL 3.5 fleet can't have this id, kcl-mld refuses to start"
+        text = f"is {why}: a worker of a KCL 3.5 fleet can't have this id"
         settings.warn("workerId", text, "choose another, or remove the line for a fresh UUID")
 
 

@@ -217,10 +217,14 @@ class CoordinatorStateStore:
         """Write this worker's metrics, over those that it wrote before.
 
         Raises:
-            ConfigError: an item of another kind has the worker's id as its key.
+            ConfigError: the worker's id is, or has the form of, the key of another item of the
+                lease table.
         """
         place = self.layout.metrics
         is_shared = place == self.layout.leases
+        why = key_taken_by_others(metrics.worker_id) if is_shared else None
+        if why is not None:
+            raise ConfigError(f"{metrics.worker_id} is {why}; choose another id", key="workerId")
         done = await self._items.put_over(
             place,
             metrics.worker_id,
@@ -231,29 +235,6 @@ class CoordinatorStateStore:
             raise ConfigError(
                 f"{metrics.worker_id} is the key of another item in table {place.table}; choose "
                 "another id",
-                key="workerId",
-            )
-
-    async def check_worker_id(self, worker_id: str, stream_names: tuple[str, ...] = ()) -> None:
-        """Make sure before the first report that the id is free to be a key of the lease table.
-
-        Args:
-            worker_id: of this worker.
-            stream_names: of its streams.
-
-        Raises:
-            ConfigError: it is, or has the form of, the key of another item.
-        """
-        place = self.layout.metrics
-        if place != self.layout.leases:
-            return
-        why = key_taken_by_others(worker_id, stream_names)
-        if why is not None:
-            raise ConfigError(f"{worker_id} is {why}; choose another id", key="workerId")
-        item = await self._get(place, worker_id)
-        if item is not None and entity_of(item, place.key_name) is not Entity.WORKER_METRIC_STATS:
-            raise ConfigError(
-                f"{worker_id} is the key of another item in table {place.table}; choose another id",
                 key="workerId",
             )
 

@@ -443,31 +443,27 @@ def test_metrics_never_overwrite_another_kind_of_item():
         tables.world.put(lease(lease_key="w1"))
         before = tables.items(LEASES)
         with pytest.raises(ConfigError, match="w1 is the key of another item in table app"):
-            await store.check_worker_id("w1")
-        with pytest.raises(ConfigError, match="w1 is the key of another item in table app"):
             await store.report(METRICS)
         assert tables.items(LEASES) == before
-        await store.check_worker_id("w2")
-        await store.check_worker_id("orders")
-        for worker_id in ("Leader", "orders"):
-            with pytest.raises(ConfigError, match=f"workerId: {worker_id} is the "):
-                await store.check_worker_id(worker_id, ("orders",))
 
     on_one_table(test)
 
 
-def test_a_worker_may_come_back_under_its_id():
-    async def test(_tables, store):
-        await store.report(METRICS)
-        await store.check_worker_id("w1")
+@pytest.mark.parametrize("worker_id", ["Leader", "shardId-000000000007", "1:s:2"])
+def test_no_metrics_are_written_under_a_key_that_another_item_may_get(worker_id):
+    async def test(tables, store):
+        with pytest.raises(ConfigError, match=f"workerId: {worker_id} is the "):
+            await store.report(WorkerMetrics(worker_id, 5))
+        assert tables.items(LEASES) == {}
 
     on_one_table(test)
 
 
 def test_metrics_of_3_0_are_in_their_own_table_and_those_of_newer_workers_in_both():
     async def test(tables, store):
-        await store.check_worker_id("Leader")
         await store.report(METRICS)
+        await store.report(WorkerMetrics("Leader", 1))
+        await store.delete_metrics(METRICS_TABLE, WorkerMetrics("Leader", 1))
         old = {"wid": {"S": "w0"}, "lut": {"N": "90"}, "sts": {"M": {}}, "opr": {"M": {}}}
         tables.put(METRICS_TABLE, old)
         tables.put(METRICS_TABLE, {"wid": {"S": "odd"}})
