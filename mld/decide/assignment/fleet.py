@@ -223,25 +223,26 @@ class Fleet:
         )
         return max(ratios, default=worker.held)
 
-    def stays_below(self, worker: Worker, share: float) -> bool:
-        """True for a worker that is not above the mean, nor its limits, with so much more."""
-        if not worker.metrics:
-            return worker.held + share <= 1 + SAME
+    def keeps_limits(self, worker: Worker, share: float) -> bool:
+        """True for a worker that is not above its operating ranges with so much more."""
         return all(
-            value + share * self.means[name] <= min(self.means[name], worker.limits[name]) + SAME
+            value + share * self.means[name] <= worker.limits[name] + SAME
             for name, value in worker.metrics.items()
         )
 
-    def stays_level(self, giver: Worker, taker: Worker, share: float) -> bool:
-        """True when the taker, with so much more, is no busier than the giver was, or the mean."""
-        if taker.load + share > max(1.0, giver.load) + SAME:
-            return False
+    def level_room(self, giver: Worker, taker: Worker) -> float:
+        """What the taker may get from the giver without being busier than that was, or the mean.
+
+        Returns:
+            The largest share, in shares of the fair load; negative when there is none.
+        """
+        room = max(1.0, giver.load) - taker.load
         for name, value in taker.metrics.items():
             mean = self.means[name]
             most = max(mean, giver.metrics.get(name, mean)) if mean > NOISE else math.inf
-            if value + share * mean > min(most, taker.limits[name]) + SAME:
-                return False
-        return True
+            if mean > 0:
+                room = min(room, (min(most, taker.limits[name]) - value) / mean)
+        return room + SAME
 
 
 def throughputs_of(leases: Iterable[Lease], known: Mapping[str, float]) -> dict[str, float]:

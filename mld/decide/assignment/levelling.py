@@ -37,14 +37,21 @@ class Levelling:
 
     def by_worker(self) -> Iterator[tuple[Lease, Worker]]:
         """Moves until no worker has two leases more than another that could have one of them."""
-        givers = set(self._fleet.workers)
+        workers = list(self._fleet.workers.values())
+        givers = workers.copy()
         while givers:
-            giver = max((self._fleet.workers[one] for one in givers), key=_fullness)
-            if giver.count - min(one.count for one in self._fleet.workers.values()) < 2:
+            most = max(worker.count for worker in givers)
+            least = min(worker.count for worker in workers)
+            if most - least < 2:
                 return
-            move = self._give_one(giver, self._takers(giver.count - 2))
+            giver = max((one for one in givers if one.count == most), key=_rank)
+            # Nearly always the emptiest one takes it; all others are only asked if it can't.
+            emptiest = min((one for one in workers if one.count == least), key=_rank)
+            move = self._give_one(giver, [emptiest]) or self._give_one(
+                giver, sorted((one for one in workers if one.count <= most - 2), key=_rank)
+            )
             if move is None:
-                givers.discard(giver.id)
+                givers.remove(giver)
             else:
                 yield move
 
@@ -72,8 +79,8 @@ class Levelling:
         return max(pairs, key=lambda pair: pair[0].excess - pair[1].excess, default=None)
 
     def _between(self, giving: Group, taking: Group) -> tuple[Lease, Worker] | None:
-        givers = sorted(self._of(giving), key=_fullness, reverse=True)
-        takers = sorted(self._of(taking), key=_emptiness)
+        givers = sorted(self._of(giving), key=_rank, reverse=True)
+        takers = sorted(self._of(taking), key=_rank)
         for giver in givers:
             move = self._give_one(giver, [one for one in takers if one.count < giver.count])
             if move is not None:
@@ -82,10 +89,6 @@ class Levelling:
 
     def _of(self, group: Group) -> list[Worker]:
         return [worker for worker in self._fleet.workers.values() if worker.group is group]
-
-    def _takers(self, most: int) -> list[Worker]:
-        takers = [worker for worker in self._fleet.workers.values() if worker.count <= most]
-        return sorted(takers, key=_emptiness)
 
     def _give_one(self, giver: Worker, takers: list[Worker]) -> tuple[Lease, Worker] | None:
         shares = {
@@ -96,22 +99,21 @@ class Levelling:
         for taker in takers if shares else ():
             if not self._limits.has_room(taker.count, taker.kbps):
                 continue
+            most = self._fleet.level_room(giver, taker)
             distance = giver.load - taker.load
             fitting = [
-                key for key, share in shares.items() if self._fleet.stays_level(giver, taker, share)
+                # The best is the one after which the two loads are the nearest to each other.
+                (abs(distance - 2 * share), key)
+                for key, share in shares.items()
+                if share <= most
             ]
             if fitting:
-                # The one after which the two loads are the nearest to each other.
-                key = min(fitting, key=lambda one: abs(distance - 2 * shares[one]))
-                lease = giver.leases[key]
+                lease = giver.leases[min(fitting)[1]]
                 self._fleet.move(lease, giver, taker)
                 return lease, taker
         return None
 
 
-def _fullness(worker: Worker) -> tuple[int, float, float, float]:
-    return (worker.count, worker.group.excess, worker.load, worker.order)
-
-
-def _emptiness(worker: Worker) -> tuple[int, float, float, float]:
+def _rank(worker: Worker) -> tuple[int, float, float, float]:
+    """The greatest is the fullest, of the fullest group; the least the emptiest."""
     return (worker.count, worker.group.excess, worker.load, worker.order)

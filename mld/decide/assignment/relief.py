@@ -7,8 +7,11 @@ points are chance, and a worker's first sample, taken while it started, does not
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from mld.decide.assignment.fleet import SAME
 
 if TYPE_CHECKING:
     import random
@@ -57,6 +60,8 @@ class Relief:
         self._fixed = fixed
         self._limits = limits
         self._rng = rng
+        self._row = [self._rank(worker) for worker in fleet.workers.values()]
+        heapq.heapify(self._row)
 
     def moves(self) -> Iterator[tuple[Lease, Worker]]:
         """Those of the metric by which most has to move."""
@@ -67,6 +72,7 @@ class Relief:
                 taker = self._taker(lease, surplus.worker)
                 if taker is not None:
                     self._fleet.move(lease, surplus.worker, taker)
+                    heapq.heappush(self._row, self._rank(taker))
                     yield lease, taker
 
     def _surpluses(self, name: str | None) -> list[Surplus]:
@@ -112,15 +118,22 @@ class Relief:
     def _taker(self, lease: Lease, giver: Worker) -> Worker | None:
         """The least busy worker that stays at or below the mean with one lease more."""
         share = self._fleet.share(lease)
-        fitting = [
-            worker
-            for worker in self._fleet.workers.values()
-            if worker is not giver
-            and self._limits.has_room(worker.count, worker.kbps)
-            and self._fleet.stays_below(worker, share)
-        ]
-        return min(fitting, key=self._busyness, default=None)
+        passed = []
+        taker = None
+        while self._row and taker is None and self._row[0][0] + share <= 1 + SAME:
+            entry = heapq.heappop(self._row)
+            worker = self._fleet.workers[entry[3]]
+            if (
+                worker is not giver
+                and self._limits.has_room(worker.count, worker.kbps)
+                and self._fleet.keeps_limits(worker, share)
+            ):
+                taker = worker
+            else:
+                passed.append(entry)
+        for entry in passed:
+            heapq.heappush(self._row, entry)
+        return taker
 
-    def _busyness(self, worker: Worker) -> tuple[float, int, float, float]:
-        ratio = round(self._fleet.ratio(worker), 9)
-        return (ratio, worker.count, worker.group.excess, worker.order)
+    def _rank(self, worker: Worker) -> tuple[float, int, float, str]:
+        return (self._fleet.ratio(worker), worker.count, worker.order, worker.id)

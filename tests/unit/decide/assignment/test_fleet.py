@@ -41,6 +41,7 @@ def test_metrics_of_zero_say_nothing():
     a, _b, fleet = pair(row(0, "a"), metrics={"a": {"C": 0.0}, "b": {"C": 0.0}})
     assert a.load == 2.0
     assert fleet.ratio(a) == 2.0
+    assert fleet.level_room(a, fleet.workers["b"]) == pytest.approx(2.0)
 
 
 def test_a_lease_in_a_hand_off_is_still_in_the_metrics_of_its_old_owner():
@@ -59,19 +60,19 @@ def test_a_worker_moves_with_its_leases():
     fleet.move(a.leases[row(0).lease_key], a, b)
     assert (a.held, b.held) == (1.0, 1.0)
     assert (a.metrics["C"], b.metrics["C"]) == (20.0, 60.0)
-    assert not fleet.stays_level(a, b, 0.1)
-    assert not fleet.stays_below(b, 0.0)
+    assert fleet.level_room(a, b) < 0.1
+    assert fleet.ratio(b) == pytest.approx(1.5)
 
 
 def test_limits_hold_for_whoever_takes():
     a, b, fleet = pair(row(0, "a"), row(1, "a"), metrics={"a": {"C": 60.0}, "b": {"C": 20.0}})
-    assert fleet.stays_level(a, b, 1.0)
-    assert fleet.stays_below(b, 0.5)
+    assert fleet.level_room(a, b) == pytest.approx(1.0)
+    assert fleet.keeps_limits(b, 0.5)
     b.limits = {"C": 30.0}
-    assert not fleet.stays_level(a, b, 1.0)
-    assert not fleet.stays_below(b, 0.5)
+    assert fleet.level_room(a, b) == pytest.approx(0.25)
+    assert not fleet.keeps_limits(b, 0.5)
 
 
 def test_where_hardly_anything_is_used_metrics_do_not_keep_leases_from_becoming_level():
     a, b, fleet = pair(row(0, "a"), row(1, "a"), metrics={"a": {"C": 1.9}, "b": {"C": 2.0}})
-    assert fleet.stays_level(a, b, 1.0)
+    assert fleet.level_room(a, b) >= 1.0
