@@ -27,7 +27,6 @@ class AssignmentConfig:
         allows_overshoot: where every lease is more than that, move the smallest.
         ema_alpha: weight of a worker's newest sample.
         metrics_stale_s: age at which a worker's entry is deleted.
-        group: which workers this one belongs to; None = the part of its id before the first dash.
     """
 
     is_graceful: bool = True
@@ -40,11 +39,10 @@ class AssignmentConfig:
     allows_overshoot: bool = True
     ema_alpha: float = 0.5
     metrics_stale_s: float = 86_400.0
-    group: str | None = None
 
 
 def assignment_of(settings: Settings) -> AssignmentConfig:
-    """The section; reports percentages that are none, and a group without a name."""
+    """The section; reports percentages that are none."""
     name = "leaseAssignmentIntervalMillis"
     if settings.value(name) is None:
         interval_ms = 2 * settings.number("failoverTimeMillis")
@@ -61,7 +59,6 @@ def assignment_of(settings: Settings) -> AssignmentConfig:
         allows_overshoot=settings.flag("allowThroughputOvershoot"),
         ema_alpha=_alpha(settings),
         metrics_stale_s=_duration(settings, "staleWorkerMetricsEntryCleanupDuration"),
-        group=_group(settings),
     )
 
 
@@ -92,10 +89,3 @@ def _alpha(settings: Settings) -> float:
     if alpha > 1:
         settings.warn(name, f"{alpha} counts as 1: only the newest sample", f"write {name} = 1")
     return min(1.0, alpha)
-
-
-def _group(settings: Settings) -> str | None:
-    group = settings.text("workerGroup")
-    if group is not None and not group.strip():
-        settings.error("workerGroup", "must not be empty", "name the group, or remove the line")
-    return group

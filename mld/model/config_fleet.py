@@ -53,6 +53,8 @@ class FleetConfig:
         report_s: how often it writes its metrics, at least; the leader ignores older ones than
             twice its own value.
         samples: means that are kept a metric.
+        group: which workers this one belongs to, as the leader is told; None = it goes by the part
+            of the worker's id before the first dash.
     """
 
     wish: Wish = Wish.UNSAID
@@ -66,6 +68,7 @@ class FleetConfig:
     sample_s: float = 1.0
     report_s: float = 30.0
     samples: int = 10
+    group: str | None = None
 
     def layout(self, application_name: str, lease_table: str) -> Layout:
         """The tables by name, as if all were in one."""
@@ -75,7 +78,7 @@ class FleetConfig:
 
 
 def fleet_of(settings: Settings) -> FleetConfig:
-    """The section; reports a lock that its own heartbeats can't keep."""
+    """The section; reports a lock that its own heartbeats can't keep, and a group without a name."""
     version = settings["clientVersionConfig"]
     duration_s, heartbeat_s = _lock(settings)
     least_s, most_s = BAKE_S
@@ -91,7 +94,15 @@ def fleet_of(settings: Settings) -> FleetConfig:
         sample_s=settings.seconds("inMemoryWorkerMetricsCaptureFrequencyMillis"),
         report_s=settings.seconds("workerMetricsReporterFreqInMillis"),
         samples=settings.number("noOfPersistedMetricsPerWorkerMetrics"),
+        group=_group(settings),
     )
+
+
+def _group(settings: Settings) -> str | None:
+    group = settings.text("workerGroup")
+    if group is not None and not group.strip():
+        settings.error("workerGroup", "must not be empty", "name the group, or remove the line")
+    return group
 
 
 def _lock(settings: Settings) -> tuple[float, float]:

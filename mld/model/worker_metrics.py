@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 #: ``sup`` of a worker that keeps its items where the table migration to 3.5 says.
 SINGLE_TABLE_MIGRATION = 1
+#: Attribute with texts by name.
+PROPERTIES = "properties"
+#: Its entry of ours.
+GROUP = "kclMldWorkerGroup"
 #: A sample that could not be taken.
 FAILED_SAMPLE = -1.0
 
@@ -35,6 +39,8 @@ class WorkerMetrics:
         limits: ``opr``: short name -> operating range in percent, of which the first counts.
         support: ``sup``, 1 = :data:`SINGLE_TABLE_MIGRATION`; None in versions before 3.5.
         support_at_s: ``slu``, epoch seconds at which ``support`` was true.
+        group: the group that a worker of kcl-mld says it belongs to, an entry of ``properties``,
+            which Java has and leaves empty; None = it says nothing.
     """
 
     worker_id: str
@@ -43,6 +49,7 @@ class WorkerMetrics:
     limits: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     support: int | None = None
     support_at_s: int | None = None
+    group: str | None = None
 
 
 def metrics_from_item(item: Item, key_name: str) -> WorkerMetrics:
@@ -68,11 +75,12 @@ def metrics_from_item(item: Item, key_name: str) -> WorkerMetrics:
         },
         support=integer_of(item, "sup"),
         support_at_s=integer_of(item, "slu"),
+        group=text_of(value_of(item, PROPERTIES, "M") or {}, GROUP),
     )
 
 
 def metrics_attributes(metrics: WorkerMetrics) -> dict[str, dict[str, Any]]:
-    """All attributes but the key; an UpdateItem sets them, so that ``properties`` survive."""
+    """All attributes but the key; an UpdateItem sets them, so that others survive."""
     attributes: dict[str, dict[str, Any]] = {
         ENTITY_TYPE: {"S": Entity.WORKER_METRIC_STATS.value},
         "lut": integer(metrics.updated_at_s),
@@ -93,6 +101,8 @@ def metrics_attributes(metrics: WorkerMetrics) -> dict[str, dict[str, Any]]:
         attributes["sup"] = integer(metrics.support)
     if metrics.support_at_s is not None:
         attributes["slu"] = integer(metrics.support_at_s)
+    if metrics.group is not None:
+        attributes[PROPERTIES] = {"M": {GROUP: {"S": metrics.group}}}
     return attributes
 
 

@@ -20,7 +20,7 @@ def groups_of(workers: Iterable[str], named: Mapping[str, str]) -> dict[str, str
 
     Args:
         workers: ids of the workers that take part.
-        named: worker id -> group, for workers that say which is theirs.
+        named: worker id -> group, for workers that say which is theirs (``workerGroup``).
 
     Returns:
         Worker id -> group. One that names none belongs to the part of its id before the first

@@ -181,7 +181,8 @@ class _Look:
 
     def form_fleet(self, rng: random.Random) -> None:
         """Participants with the leases that they keep; in a hand-off the next owner has it."""
-        groups = groups_of(self.participants, {})
+        named = {worker: item.group for worker, item in self.participants.items() if item.group}
+        groups = groups_of(self.participants, named)
         formed = form_groups(groups)
         kept = [
             (lease, owner)

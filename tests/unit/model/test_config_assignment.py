@@ -40,7 +40,6 @@ def test_defaults_are_those_of_the_file_that_says_nothing():
         ("workerMetricsEMAAlpha = 0.25", "ema_alpha", 0.25),
         ("workerMetricsEMAAlpha = 3", "ema_alpha", 1.0),
         ("staleWorkerMetricsEntryCleanupDuration = PT1H", "metrics_stale_s", 3600.0),
-        ("workerGroup = blue", "group", "blue"),
     ],
 )
 def test_each_property_counts(line, field, value):
@@ -55,6 +54,8 @@ def test_more_than_all_is_reported(line):
 
 
 def test_a_group_has_a_name():
+    assert built("workerGroup = blue").require().fleet.group == "blue"
+    assert built().require().fleet.group is None
     outcome = built("workerGroup =")
     assert outcome.config is None
     assert any("workerGroup" in str(finding) for finding in outcome.findings)

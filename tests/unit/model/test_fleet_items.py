@@ -1,5 +1,7 @@
 """Items that 3.x fleets keep beside leases: what is read, what is written, what is refused."""
 
+from dataclasses import replace
+
 import pytest
 
 from mld.errors import MalformedData
@@ -54,6 +56,13 @@ def test_metrics_are_read_as_they_were_written(key_name):
     assert item["opr"] == {"M": {"C": {"L": [{"N": "100"}]}}}
     assert (item["sup"], item["slu"]) == ({"N": "1"}, {"N": "1795252390"})
     assert metrics_from_item(item, key_name) == METRICS
+
+
+def test_a_worker_of_ours_may_say_its_group_and_others_need_not():
+    item = metrics_to_item(replace(METRICS, group="blue"), "wid")
+    assert item["properties"] == {"M": {"kclMldWorkerGroup": {"S": "blue"}}}
+    assert metrics_from_item(item, "wid").group == "blue"
+    assert "properties" not in metrics_to_item(METRICS, "wid")
 
 
 def test_metrics_of_an_older_version_have_no_type_and_no_support():

@@ -371,6 +371,13 @@ def test_a_lease_of_a_group_moves_for_its_group():
     assert [move.reason for move in fleet.look().moves] == [MoveReason.GROUP]
 
 
+def test_workers_say_which_group_is_theirs():
+    fleet = AssignedFleet(rows(one=2, two=2, three=1, four=1), ["one", "two", "three", "four"])
+    for worker, group in (("one", "x"), ("two", "x"), ("three", "y"), ("four", "y")):
+        fleet.metrics[worker] = replace(fleet.metrics[worker], group=group)
+    assert fleet.look().figures.by_group == {"x": 3, "y": 3}
+
+
 def test_memory_forgets_what_has_gone():
     fleet = AssignedFleet([row(0, "b", checkpoint_owner="a"), row(1, "a")], ["a", "b"])
     fleet.look()
