@@ -377,14 +377,14 @@ class Fleet:
         """An operator deletes a row of an open shard; the audit has to find the hole.
 
         A Java leader never fills it while a row of an ancestor is there, nor if the shard is
-        merged with one that has a row before the audit; a row that is made anew at
-        LATEST skips records; and the scripted 3.x worker does not audit.
+        merged with one that has a row before the audit: then a worker of ours does it in its stead.
+        A row that is made anew at LATEST skips records; and the scripted 3.x worker does not audit.
         """
         keys = [
             shard.shard_id
             for shard in self.stream.open_shards
             if shard.shard_id in self.court.rows
-            and not (self.plan.peers and (shard.parents or self.plan.reshard_every_s))
+            and not (not self.plan.workers and (shard.parents or self.plan.reshard_every_s))
         ]
         if not keys or self.plan.flip_at_s is not None or self._at_latest:
             return

@@ -8,7 +8,7 @@ import pytest
 
 from mld.services.leases.leader_elector import LeaderElector
 from mld.services.leases.lease_renewer import LeaseRenewer
-from tests.sim.fleet import TABLE, Fleet
+from tests.sim.fleet import TABLE, Fleet, judge
 from tests.sim.loop import run
 from tests.sim.plan import Plan
 
@@ -68,3 +68,21 @@ def test_rows_come_back_where_nobody_feels_named(seed, monkeypatch):
     fleet = bereaved(seed)
     assert fleet.court.violations == []
     assert fleet.now() < 300
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_rows_come_back_that_a_java_leader_never_restores(seed):
+    """It does nothing while a row of an ancestor is there, or a merge waits for one."""
+    plan = Plan(
+        seed=seed,
+        workers=1,
+        peers=2,
+        shards=1,
+        failover_s=2.0,
+        faults=("drop lease",),
+        fault_every_s=1.5,
+        chaos_s=120,
+        reshard_every_s=8.0,
+    )
+    verdict = judge(plan)
+    assert not verdict.violations, verdict.report()
