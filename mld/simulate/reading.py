@@ -88,11 +88,11 @@ class Readings:
             key: of the lease.
             reading: the child.
             now: when.
-            checkpoints: it writes a last checkpoint, which the table accepts.
+            checkpoints: it writes a last checkpoint; the table refuses it when the lease is lost.
         """
         shard = self.shards[key]
         shard.readings.remove(reading)
-        if not checkpoints:
+        if not checkpoints or reading.fenced_at <= now:
             shard.twice_s += now - self._last_checkpoint(reading, now)
         if not shard.readings:
             shard.unread_since = now

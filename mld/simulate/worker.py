@@ -104,12 +104,12 @@ class Worker:
 
     def leave(self) -> None:
         """Stop as this kind of worker does when it is told to."""
-        keys = list(self.held)
+        rows = [self.fleet.table.rows[key] for key in self.held]
         self._end(checkpoints=self.fleet.profile.releases)
         if self.fleet.profile.releases:
-            for key in keys:
-                if self.fleet.table.rows[key].actual_owner == self.id:
-                    self.fleet.table.release(key, self.fleet.events.now)
+            for row in rows:
+                if row.actual_owner == self.id:
+                    self.fleet.table.release(row.key, self.fleet.events.now)
 
     def _open(self, hold: Hold) -> None:
         if self.held.get(hold.key) is hold:
@@ -137,7 +137,6 @@ class Worker:
             row = self.fleet.table.rows[hold.key]
             if row.actual_owner == self.id:
                 row.fall_silent(now)
-            is_fenced = hold.reading is not None and hold.reading.fenced_at <= now
-            self.close(hold, checkpoints=checkpoints and not is_fenced)
+            self.close(hold, checkpoints=checkpoints)
             self.fleet.count_hold(hold)
         self.held.clear()

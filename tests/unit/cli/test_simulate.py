@@ -5,6 +5,7 @@ import json
 import pytest
 
 from mld.cli import dispatch
+from mld.cli.simulate import Seconds
 
 FAST = ["simulate", "--workers", "3", "--shards", "6", "--duration", "4m"]
 ASKED = {
@@ -109,6 +110,10 @@ def test_without_matplotlib_a_picture_is_an_error_that_names_the_extra(capsys, m
     code, out, err = run(capsys, "--plot", "x.png")
     assert (code, out) == (2, "")
     assert "needs the package matplotlib: pip install 'kcl-mld[plot]'" in err
+
+
+def test_a_length_of_time_may_be_a_number_already():
+    assert Seconds(1, 2).convert(1.5, None, None) == 1.5
 
 
 def test_a_terminal_shows_progress(capsys, monkeypatch):

@@ -59,6 +59,13 @@ def test_another_dead_java_3_worker_is_replaced_after_20_to_62_seconds(seed):
     assert 20 < fleet.readings.longest_unread_s(900.0) < 63
 
 
+def test_the_leader_of_a_java_2_fleet_is_who_its_workers_compute():
+    found = outcome("java2", "kill leader@5m")
+    (killed,) = [one for one in found.timeline if "is killed" in one.event]
+    assert killed.event.startswith("the leader groupA-")
+    assert 20 < found.longest_unread_s < 43
+
+
 def test_a_java_2_worker_takes_everything_it_finds_first():
     """Leases that never had an owner are taken beyond the fair share."""
     fleet = fleet_after("java2", duration_s=60.0, workers=5, shards=100)

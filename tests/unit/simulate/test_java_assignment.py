@@ -84,6 +84,29 @@ def test_one_lease_is_moved_from_who_has_leases_without_throughput():
     assert all(move.lease.lease_owner == "w2" for move in run(leases, ["w1", "w2"]))
 
 
+@pytest.mark.parametrize("left", [[], [("light", 0.0)]])
+def test_what_a_worker_has_lost_in_a_run_still_counts_as_its_load(left):
+    """So it gets nothing of what is taken from the worker that now has too much."""
+    memory = LeaderMemory()
+
+    def leases(counter):
+        return [
+            lease(0, "w1", 300.0),
+            lease(1, "w2", 100.0, counter),
+            *[lease(name, "w1", kbps, counter) for name, kbps in left],
+        ]
+
+    run(leases(1), ["w1", "w2"], memory, 100.0)
+    memory.runs = 3
+    (move,) = run(leases(2), ["w1", "w2"], memory, 120.0)
+    assert (move.lease.lease_key, move.to, move.kind) == ("shard-0", "w2", MoveKind.ASSIGN)
+
+
+def test_nothing_is_moved_where_everybody_has_as_many_as_allowed():
+    leases = [lease(0, "w1", 100.0), lease(1, "w1", 100.0), lease(2, "w2", 10.0)]
+    assert run(leases, ["w1", "w2"], max_leases=1) == []
+
+
 def test_an_even_fleet_is_left_alone():
     leases = [lease(n, f"w{n % 4}", 100.0) for n in range(16)]
     assert run(leases, [f"w{n}" for n in range(4)]) == []

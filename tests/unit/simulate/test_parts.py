@@ -161,6 +161,14 @@ def test_a_checkpoint_after_the_loss_does_not_count():
     assert readings.unread == 0
 
 
+def test_a_last_checkpoint_after_the_loss_is_refused():
+    readings = Readings(["a"], checkpoint_every_s=10.0)
+    reading = readings.begin("a", "w", 0.0)
+    reading.fenced_at = 14.0
+    readings.end("a", reading, 15.0, checkpoints=True)
+    assert readings.shards["a"].twice_s == 5.0
+
+
 def test_who_checkpoints_at_its_end_leaves_nothing_to_read_twice():
     readings = Readings(["a"], checkpoint_every_s=10.0)
     readings.end("a", readings.begin("a", "w", 0.0), 8.0, checkpoints=True)
