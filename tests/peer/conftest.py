@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.peer import fetched
-from tests.peer.fleet import Fleet, StandIn
+from tests.peer.fleet import COMPATIBLE, Fleet, StandIn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -48,13 +48,13 @@ def stand_in() -> Iterator[StandIn]:
 @pytest.fixture
 def new_fleet(
     stand_in: StandIn, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[Callable[[Mapping[str, int]], Fleet]]:
-    """Makes the fleet of a test, from streams and their shards; it is gone afterwards."""
+) -> Iterator[Callable[..., Fleet]]:
+    """Makes the fleet of a test, see :class:`Fleet`; it is gone afterwards."""
     made: list[Fleet] = []
     stem = "".join(c if c.isalnum() else "-" for c in request.node.name)[5:60].strip("-")
 
-    def make(streams: Mapping[str, int]) -> Fleet:
-        fleet = Fleet(stand_in, stem, streams, tmp_path)
+    def make(streams: Mapping[str, int], client_version: str = COMPATIBLE) -> Fleet:
+        fleet = Fleet(stand_in, stem, streams, tmp_path, client_version)
         made.append(fleet)
         fleet.__enter__()
         return fleet

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 REGION = "us-east-1"
 COMPATIBLE = "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X"
+NATIVE = "CLIENT_VERSION_CONFIG_3X"
 _ROOT = Path(__file__).resolve().parents[2]
 #: For amazon_kclpy, whoever runs it.
 PROGRAM = f"{sys.executable} {_ROOT / 'tests/data/kclpy/journal.py'} 3"
@@ -164,13 +165,20 @@ class Fleet:
         application: name of the lease table.
         streams: name -> shards; created here, see :meth:`create_stream`.
         folder: exists.
+        client_version: ``clientVersionConfig`` of every worker that has one.
     """
 
     def __init__(
-        self, aws: StandIn, application: str, streams: Mapping[str, int], folder: Path
+        self,
+        aws: StandIn,
+        application: str,
+        streams: Mapping[str, int],
+        folder: Path,
+        client_version: str = COMPATIBLE,
     ) -> None:
         self.aws = aws
         self.application = application
+        self.client_version = client_version
         self.folder = folder
         self.kinesis, self.dynamodb = aws.client("kinesis"), aws.client("dynamodb")
         self.feeder = Feeder(aws.client("kinesis"))
@@ -290,7 +298,7 @@ class Fleet:
 
     def _owners(self) -> dict[str, str | None]:
         return {
-            key: row.get("leaseOwner", {}).get("S")
+            key: row.get("checkpointOwner", row.get("leaseOwner", {})).get("S")
             for key, row in self.rows().items()
             if row["checkpoint"]["S"] != "SHARD_END"
         }
@@ -323,7 +331,7 @@ class Fleet:
             "worker": name,
             "streams": str(streams),
             "journal": str(folder),
-            "version": COMPATIBLE if version.startswith("3") else "",
+            "version": self.client_version if version.startswith("3") else "",
             "org.slf4j.simpleLogger.showDateTime": "true",
         }
         defined = [f"-D{key}={text}" for key, text in options.items()]
@@ -366,7 +374,7 @@ class Fleet:
             "kinesisEndpoint": self.aws.kinesis_url,
             "dynamoDBEndpoint": self.aws.dynamodb_url,
             "initialPositionInStream": "TRIM_HORIZON",
-            "clientVersionConfig": COMPATIBLE,
+            "clientVersionConfig": self.client_version,
             "maxRecords": "1000",
             "idleTimeBetweenReadsInMillis": "500",
             "shardSyncIntervalMillis": "1000",

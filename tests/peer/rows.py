@@ -23,15 +23,18 @@ _SOMETIMES = {
     "leaseOwner": "S",
     "parentShardId": "SS",
     "childShardIds": "SS",
-    # of workers that know the 3.x layout, at creation and with a renewal
+    # of workers that know KCL 3.x: at creation, with a renewal, while a lease is handed over
     "entityType": "S",
     "throughputKBps": "N",
+    "checkpointOwner": "S",
 }
-#: What differs from worker to worker and from moment to moment, and what 3.x workers add.
+#: What differs from worker to worker and from moment to moment.
 _OF_THE_MOMENT = {
     *("leaseOwner", "leaseCounter", "ownerSwitchesSinceCheckpoint", "checkpoint"),
-    *("checkpointSubSequenceNumber", "childShardIds", "entityType", "throughputKBps"),
+    *("checkpointSubSequenceNumber", "childShardIds", "throughputKBps"),
 }
+#: What the library writes since 3.5 when it makes a lease, and so do we.
+SINCE_3_5 = {"entityType": {"S": "LEASE"}}
 
 
 def faults(rows: Mapping[str, Mapping[str, Mapping[str, Any]]], *, many: bool) -> list[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.peer import fetched, rows
+from tests.peer.fleet import COMPATIBLE, NATIVE
 from tests.peer.judge import Shard
 
 if TYPE_CHECKING:
@@ -17,10 +19,24 @@ if TYPE_CHECKING:
 PEERS = [*(f"java-{version}" for version in fetched.MULTILANG), "kcl-rs"]
 
 
+@dataclass(frozen=True)
+class Peer:
+    """A kind of foreign worker.
+
+    Attributes:
+        start: one of a name in a fleet.
+        client_version: of the fleet that it is tried in.
+    """
+
+    start: Callable[[Fleet, str], Worker]
+    client_version: str
+
+
 @pytest.fixture(params=PEERS)
-def start_peer(request: pytest.FixtureRequest) -> Callable[[Fleet, str], Worker]:
-    """Starts a foreign worker of a name in a fleet."""
-    kind, _, version = request.param.partition("-")
+def peer(request: pytest.FixtureRequest) -> Peer:
+    """``native`` = by KCL 3.x from the start."""
+    kind, _, rest = request.param.partition("-")
+    version, _, native = rest.partition("-")
     try:
         if kind == "java":
             fetched.multilang(version)
@@ -32,7 +48,7 @@ def start_peer(request: pytest.FixtureRequest) -> Callable[[Fleet, str], Worker]
     def start(fleet: Fleet, name: str) -> Worker:
         return fleet.multilang(name, version) if kind == "java" else fleet.kcl_rs(name)
 
-    return start
+    return Peer(start, NATIVE if native else COMPATIBLE)
 
 
 @pytest.mark.peer
@@ -55,10 +71,10 @@ def test_a_java_worker_joins(new_fleet):
 
 
 @pytest.mark.peer
-def test_a_canary_comes_and_goes(new_fleet, start_peer):
+def test_a_canary_comes_and_goes(new_fleet, peer):
     """All theirs; one of ours takes its share, and gives it back; theirs again, and ours alone."""
-    fleet = new_fleet({"orders": 4})
-    theirs = start_peer(fleet, "theirs-1")
+    fleet = new_fleet({"orders": 4}, peer.client_version)
+    theirs = peer.start(fleet, "theirs-1")
     fleet.until_it_holds(theirs, 4)
     fleet.until_all_is_read()
     canary = fleet.ours("ours-1")
@@ -80,13 +96,14 @@ def test_a_canary_comes_and_goes(new_fleet, start_peer):
 
 
 @pytest.mark.peer
-def test_both_die_while_shards_are_split_and_merged(new_fleet, start_peer):
-    fleet = new_fleet({"orders": 2})
+def test_both_die_while_shards_are_split_and_merged(new_fleet, peer):
+    # So many that a worker's share has more than finished ones.
+    fleet = new_fleet({"orders": 6}, peer.client_version)
     (stream,) = fleet.streams
     first, second = (Shard(stream, f"shardId-00000000000{number}") for number in range(2))
     ours = fleet.ours("ours-1")
-    fleet.until_it_holds(ours, 2)
-    theirs = start_peer(fleet, "theirs-1")
+    fleet.until_it_holds(ours, 6)
+    theirs = peer.start(fleet, "theirs-1")
     fleet.until_it_holds(theirs, 1)
     left, right = fleet.split(first)
     fleet.until_read_by_anybody(left, right, second)
@@ -102,7 +119,7 @@ def test_both_die_while_shards_are_split_and_merged(new_fleet, start_peer):
     fleet.note("theirs-1 is killed")
     fleet.until_all_is_owned_by(back)
     fleet.until_all_is_read()
-    again = start_peer(fleet, "theirs-2")
+    again = peer.start(fleet, "theirs-2")
     fleet.until_it_holds(again, 1)
     assert rows.faults(fleet.rows(), many=False) == []
     again.leave()
