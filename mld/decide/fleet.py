@@ -9,17 +9,16 @@ itself would fight it.
 from __future__ import annotations
 
 import re
-from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import UnservableFleet
-from mld.model.client_version import CLIENT_VERSION
 from mld.model.entities import MIGRATION_KEY
 from mld.model.lease_item import is_moving
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from mld.model.client_version import ClientVersion
     from mld.model.lease import Lease
 
 _MULTI_STREAM_KEY = re.compile(r"[0-9]+:[^:]+:[0-9]+:[^:]+\Z")
@@ -30,46 +29,44 @@ _WAYS_OUT = (
 )
 
 
-class FleetVersion(Enum):
-    """What the fleet runs as, as far as a 2.x worker may join it."""
-
-    #: No sign of 3.x workers, or a fleet that was rolled back.
-    V2 = auto()
-    #: 3.x workers that behave like 2.x until every *owner of a lease* sends metrics. One of ours
-    #: sends none and so keeps the fleet there, but only while it holds a lease.
-    UPGRADING = auto()
-
-
-def fleet_version(items: Mapping[str, Mapping[str, Any] | None]) -> FleetVersion:
-    """Read the migration items.
+def refuse_assigned(table: str, version: ClientVersion) -> UnservableFleet:
+    """The error of a worker that can't be one of a fleet whose leader assigns the leases.
 
     Args:
-        items: table name -> its ``Migration3.0`` item in DynamoDB JSON, None = there is none.
-
-    Raises:
-        UnservableFleet: a leader assigns the leases, or an item can't be read: then nothing is
-            known, and taking leases could mean working against a leader.
-
-    Source: MigrationClientVersionStateInitializer, DynamicMigrationComponentsInitializer (3.5.1).
+        table: where the fleet's item is.
+        version: what it says.
     """
-    version = FleetVersion.V2
-    for table, item in items.items():
-        if item is None:
-            continue
-        stored = item.get(CLIENT_VERSION, {}).get("S")
-        if stored in ("CLIENT_VERSION_3X", "CLIENT_VERSION_3X_WITH_ROLLBACK"):
-            raise UnservableFleet(
-                f"table {table} belongs to a KCL 3.x fleet ({MIGRATION_KEY} says {stored}). "
-                + _WAYS_OUT
-            )
-        if stored == "CLIENT_VERSION_UPGRADE_FROM_2X":
-            version = FleetVersion.UPGRADING
-        elif stored != "CLIENT_VERSION_2X":
-            raise UnservableFleet(
-                f"the item {MIGRATION_KEY} of table {table} has the version {stored!r}, which "
-                "kcl-mld does not know. " + _WAYS_OUT
-            )
-    return version
+    return UnservableFleet(
+        f"table {table} belongs to a KCL 3.x fleet ({MIGRATION_KEY} says {version.value}). "
+        + _WAYS_OUT
+    )
+
+
+def refuse_unreadable(key: str, table: str, why: str) -> UnservableFleet:
+    """The error of a worker that can't tell what its fleet does: it could work against a leader.
+
+    Args:
+        key: of the item.
+        table: where it is.
+        why: what is wrong with it.
+    """
+    return UnservableFleet(
+        f"the item {key} of table {table} says what kcl-mld does not know: {why}. " + _WAYS_OUT
+    )
+
+
+def refuse_two_fleets(tables: Iterable[str]) -> UnservableFleet:
+    """The error of a worker that finds two fleets with one set of leases, each with a leader.
+
+    Args:
+        tables: in which each keeps its items.
+    """
+    names = " and ".join(tables)
+    return UnservableFleet(
+        f"the leases belong to two fleets, whose items are in the tables {names}: a worker of KCL "
+        "3.0 to 3.4 was probably started on an application of 3.5 or later. Stop every worker that "
+        "is older than 3.5, delete its coordinator table and start again"
+    )
 
 
 def check_not_moving(items: Mapping[str, Mapping[str, Any]], table: str) -> None:

@@ -1,0 +1,281 @@
+"""What fleet this worker is one of: where its items are, and which generation it works as.
+
+The item ``Migration3.0`` is looked for in the lease table, and in the coordinator table where
+workers of 3.0 to 3.4 keep it. It is written only at a start, and never in a hurry: a Java worker of
+3.5.1 that loses the race for it while it starts does not recover, so a new application's item is
+created a moment later, after another look. Whoever is faster is joined.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mld.decide.client_version import (
+    BEHAVIOUR,
+    TRANSITIONS,
+    Change,
+    Mode,
+    change_at_start,
+    followed,
+)
+from mld.decide.fleet import refuse_assigned, refuse_two_fleets, refuse_unreadable
+from mld.decide.table_migration import COMPLETE, INIT, PENDING, status_at_start
+from mld.errors import Denied, MalformedData, NotFound, UnservableFleet
+from mld.model.client_version import ClientVersion
+from mld.model.entities import MIGRATION_KEY, TABLE_MIGRATION_KEY
+from mld.model.state_history import StateChange, StateItem
+from mld.services.fleet.state_items import CLIENT_VERSION_ITEM, TABLE_STATUS_ITEM, StateItems
+from mld.services.wakeup import Wakeup
+
+if TYPE_CHECKING:
+    import random
+
+    from mld.decide.client_version import Behaviour
+    from mld.model.client_version import MigrationState
+    from mld.model.config_fleet import FleetConfig
+    from mld.model.table_layout import Layout, Place
+    from mld.ports.aws import DynamoDb
+    from mld.ports.clock import Clock
+    from mld.services.leases.lease_scan import TableScan
+
+log = logging.getLogger(__name__)
+
+#: A new application's item is created after a pause of so many seconds, drawn between the two.
+CREATION_PAUSE_S = (0.2, 1.0)
+#: Looks at a start before somebody else's changes are left to the next start.
+START_LOOKS = 5
+
+_INIT = ClientVersion.CLIENT_VERSION_INIT
+
+
+class FleetState:
+    """Knows the fleet; told by :class:`~mld.services.leases.fleet_watch.FleetWatch` when to look."""
+
+    def __init__(
+        self,
+        dynamodb: DynamoDb,
+        layout: Layout,
+        config: FleetConfig,
+        worker_id: str,
+        clock: Clock,
+        rng: random.Random,
+        *,
+        can_assign: bool = False,
+        starts_3x: bool = False,
+    ) -> None:
+        """Know nothing before :meth:`join`.
+
+        Args:
+            dynamodb: where the tables are.
+            layout: names of the tables, as if all were in one.
+            config: section ``fleet``.
+            worker_id: noted in what is written.
+            clock: for the time that is noted.
+            rng: draws the pause before a creation.
+            can_assign: this worker has what it takes to be one of a 3.x fleet.
+            starts_3x: a new application is one of 3.x, unless the file says otherwise.
+        """
+        self._config = config
+        self._worker_id = worker_id
+        self._clock = clock
+        self._rng = rng
+        #: This worker can be one of a fleet whose leader assigns the leases.
+        self.can_assign = can_assign
+        self._starts_3x = starts_3x
+        self._versions = StateItems(dynamodb, CLIENT_VERSION_ITEM)
+        self._statuses = StateItems(dynamodb, TABLE_STATUS_ITEM)
+        self._is_denied = False
+        self._stored: MigrationState | None = None
+        self._place = layout.coordinator
+        self._complaint: str | None = None
+        #: Where everything is.
+        self.layout = layout
+        #: The generation; INIT = there is no item.
+        self.version = _INIT
+        #: This worker has begun the generation, and so creates what goes with it.
+        self.has_begun = False
+        #: Woken when the generation or the layout is another; waited for by the fleet's member.
+        self.changed = Wakeup()
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """What the generation means for a worker."""
+        return BEHAVIOUR[self.version]
+
+    async def join(self, *, is_new: bool) -> None:
+        """At a start: find the fleet, and begin or change a generation where the file asks for it.
+
+        Args:
+            is_new: there is no lease.
+
+        Raises:
+            UnservableFleet: the fleet is one that this worker can't serve.
+            AwsError: nothing is known; try again.
+        """
+        await self._find_layout()
+        for _ in range(START_LOOKS):
+            stored = await self._read()
+            if stored is not None and self.layout.status is INIT and self._place == self.layout.leases:
+                raise refuse_two_fleets([self.layout.coordinator_table, self.layout.lease_table])
+            version = _INIT if stored is None else stored.state
+            change = self._change(version, is_new=is_new)
+            if change is None:
+                break
+            if stored is None:
+                await asyncio.sleep(self._rng.uniform(*CREATION_PAUSE_S))
+                if await self._read() is not None:
+                    continue
+            if await self._write(stored, change):
+                version = TRANSITIONS[version][change]
+                self.has_begun = stored is None
+                break
+        self._enter(version)
+
+    async def look(self) -> None:
+        """Later: see whether somebody has changed something.
+
+        Raises:
+            UnservableFleet: the fleet became one that this worker can't serve.
+            AwsError: nothing is known; ask again.
+        """
+        try:
+            if self.version is _INIT or not self.layout.is_single_table:
+                await self._find_layout()
+            stored = await self._read()
+        except UnservableFleet as error:
+            if self.behaviour.mode is Mode.TAKES:
+                raise
+            # A leader assigns: what it says goes on, whatever became of the item.
+            if self._complaint != str(error):
+                log.error("Going on as before: %s", error)  # noqa: TRY400 - the text says it all
+            self._complaint = str(error)
+            return
+        self._complaint = None
+        self._enter(followed(self.version, None if stored is None else stored.state))
+
+    def is_outdated(self, scan: TableScan) -> bool:
+        """Whether a scan of the lease table shows another item than was read last: then look.
+
+        The scan itself decides nothing: it may be older than what was read.
+        """
+        item = scan.foreign.get(MIGRATION_KEY)
+        if item is None:
+            return False
+        try:
+            return CLIENT_VERSION_ITEM.read(item) != self._stored
+        except MalformedData:
+            return self._complaint is None
+
+    # -- the version ------------------------------------------------------------------------------
+
+    def _change(self, version: ClientVersion, *, is_new: bool) -> Change | None:
+        if not self.can_assign or (self._is_denied and version is _INIT):
+            return None
+        change = change_at_start(version, self._config.wish, is_new=is_new)
+        return None if change is Change.NEW and not self._starts_3x else change
+
+    async def _read(self) -> MigrationState | None:
+        """The stored item, wherever it is."""
+        found = await self._read_each()
+        if len(found) > 1:
+            found = await self._read_each()  # it was on its way from one table to the other
+        if len(found) > 1:
+            raise refuse_two_fleets([place.table for place, _ in found])
+        self._place, self._stored = found[0] if found else (self.layout.coordinator, None)
+        return self._stored
+
+    async def _read_each(self) -> list[tuple[Place, MigrationState]]:
+        found = []
+        for place in self.layout.coordinator_reads:
+            try:
+                stored = await self._versions.read(place)
+            except MalformedData as error:
+                raise refuse_unreadable(MIGRATION_KEY, place.table, str(error)) from error
+            except NotFound:
+                if place == self.layout.leases:
+                    raise
+                continue  # deleted after its items were moved
+            if stored is not None:
+                found.append((place, stored))
+        return found
+
+    async def _write(self, stored: MigrationState | None, change: Change) -> bool:
+        now_ms = int(self._clock.wall() * 1000)
+        before = stored or StateItem(StateChange(_INIT, self._worker_id, now_ms))
+        after = before.changed(TRANSITIONS[before.state][change], self._worker_id, now_ms)
+        place = self._place
+        written = await (
+            self._versions.create(place, after)
+            if stored is None
+            else self._versions.change(place, stored, after)
+        )
+        if written:
+            self._stored = after
+            text = "The fleet's generation is %s now, because %s (item %s in table %s)"
+            log.warning(text, after.state.value, change.value, MIGRATION_KEY, place.table)
+        return written
+
+    async def flip(self, change: Change) -> bool:
+        """As the leader: change the generation; False when somebody else did so before."""
+        stored = await self._read()
+        if stored is None or change not in TRANSITIONS[stored.state]:
+            return False
+        if not await self._write(stored, change):
+            return False
+        self._enter(TRANSITIONS[stored.state][change])
+        return True
+
+    def _enter(self, version: ClientVersion) -> None:
+        if BEHAVIOUR[version].mode is Mode.ASSIGNED and not self.can_assign:
+            raise refuse_assigned(self.layout.coordinator.table, version)
+        if version is self.version:
+            return
+        log.info("The fleet works as %s (before: %s)", version.value, self.version.value)
+        if version is ClientVersion.CLIENT_VERSION_UPGRADE_FROM_2X and not self.can_assign:
+            log.warning(
+                "This fleet is being upgraded from KCL 2.x to 3.x; kcl-mld goes on as a 2.x worker. "
+                "The fleet does not switch to 3.x while a kcl-mld worker holds a lease. If none "
+                "does, it may switch, and this worker then stops with exit code 5"
+            )
+        self.version = version
+        self.changed.wake()
+
+    # -- the layout -------------------------------------------------------------------------------
+
+    async def _find_layout(self) -> None:
+        place = self.layout.legacy_coordinator
+        try:
+            stored = await self._statuses.read(place)
+        except NotFound:
+            return
+        except Denied as error:
+            # Permissions written for a 2.x fleet don't cover this table, and such a fleet has none.
+            if not self._is_denied:
+                log.warning(
+                    "Cannot detect KCL 3.0-3.4 workers: allow dynamodb:GetItem on table %s (%s)",
+                    place.table,
+                    error,
+                )
+            self._is_denied = True
+            return
+        except MalformedData as error:
+            raise refuse_unreadable(TABLE_MIGRATION_KEY, place.table, str(error)) from error
+        self._is_denied = False
+        known = self.layout
+        status = status_at_start(
+            None if stored is None else stored.state,
+            place.table,
+            migrates=self._config.migrates_tables and known.is_single_table,
+        )
+        if status is known.status:
+            return
+        # Where this process writes is settled when it first sees the old table.
+        to_leases = status is COMPLETE or (
+            status is PENDING if known.is_single_table else known.writes_to_lease_table
+        )
+        log.info("The coordinator table %s is in use: %s", place.table, status.value)
+        self.layout = replace(known, status=status, writes_to_lease_table=to_leases)
+        self.changed.wake()
