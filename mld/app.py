@@ -333,6 +333,7 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
         new_consumer=new_consumer,
         loops=(
             ("fleet-watch", coordinator.fleet.run),
+            *((("fleet-member", coordinator.member.run),) if coordinator.member else ()),
             ("table-watch", coordinator.table_watch.run),
             ("loop-watchdog", watchdog.run),
             ("summary", summary_log.run),

@@ -42,17 +42,14 @@ def refuse_assigned(table: str, version: ClientVersion) -> UnservableFleet:
     )
 
 
-def refuse_unreadable(key: str, table: str, why: str) -> UnservableFleet:
+def refuse_unreadable(key: str, why: str) -> UnservableFleet:
     """The error of a worker that can't tell what its fleet does: it could work against a leader.
 
     Args:
         key: of the item.
-        table: where it is.
         why: what is wrong with it.
     """
-    return UnservableFleet(
-        f"the item {key} of table {table} says what kcl-mld does not know: {why}. " + _WAYS_OUT
-    )
+    return UnservableFleet(f"the item {key} says what kcl-mld does not know: {why}. " + _WAYS_OUT)
 
 
 def refuse_two_fleets(tables: Iterable[str]) -> UnservableFleet:

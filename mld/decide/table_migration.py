@@ -113,24 +113,16 @@ def next_step(state: TableMigrationState | None, facts: MoveFacts) -> Step | Non
     """
     status = None if state is None else state.state
     age_s = 0.0 if state is None else facts.now_s - state.now.modified_ms / 1000
-    can_move = bool(facts.owners) and all(
-        _supports(owner, facts) for owner in sorted(facts.owners)
-    )
-    match status:
-        case None:
-            return Step.BEGIN if can_move else None
-        case _S.TABLE_MIGRATION_STATUS_INIT:
-            if not can_move:
-                return Step.FORGET
-            return Step.DEPLOY if age_s > INIT_S else None
-        case _S.TABLE_MIGRATION_STATUS_DEPLOYED:
-            return Step.MOVE if facts.migrates and _all_write_to_lease_table(facts) else None
-        case _S.TABLE_MIGRATION_STATUS_PENDING:
-            if not facts.is_old_empty:
-                return Step.TAKE_BACK
-            return Step.COMPLETE if age_s > facts.bake_s else None
-        case _:
-            return None
+    can_move = bool(facts.owners) and all(_supports(owner, facts) for owner in facts.owners)
+    due = {
+        Step.BEGIN: can_move,
+        Step.FORGET: not can_move,
+        Step.DEPLOY: age_s > INIT_S,
+        Step.MOVE: facts.migrates and _all_write_to_lease_table(facts),
+        Step.TAKE_BACK: not facts.is_old_empty,
+        Step.COMPLETE: age_s > facts.bake_s,
+    }
+    return next((step for step in TRANSITIONS[status] if due[step]), None)
 
 
 def _supports(owner: str, facts: MoveFacts) -> bool:

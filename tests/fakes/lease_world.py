@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from mld.errors import Throttled, UnknownOutcome, Unreachable
 from mld.model.config import LeaseConfig
+from mld.model.config_fleet import FleetConfig
 from mld.model.lease import Lease
 from mld.model.lease_index import index_creation
 from mld.model.lease_item import lease_to_item
 from mld.model.sequence import TRIM_HORIZON
 from mld.model.shard import HashRange
 from mld.model.stream import Stream
+from mld.model.table_layout import Layout
 from mld.ports.metrics import Level, Unit
 from mld.services.conditions import Conditions
+from mld.services.fleet.coordinator_state import CoordinatorStateStore
+from mld.services.fleet.fleet_state import FleetState
 from mld.services.leases.fleet_watch import FleetWatch
 from mld.services.leases.leader_elector import LeaderElector
 from mld.services.leases.lease_coordinator import LeaseCoordinator, watch_table
@@ -181,6 +185,18 @@ class World:
             offload=_OnTheSpot(),
         )
 
+    def fleet_items(self, worker: str) -> CoordinatorStateStore:
+        """What the fleet has beside its leases, as a worker reads and writes it."""
+        names = Layout.named(TABLE)
+        return CoordinatorStateStore(self.dynamodb(worker), names, CountingIds(worker))
+
+    def fleet_state(self, worker: str, seed: int = 0, **how: Any) -> FleetState:
+        """What a worker knows of its fleet."""
+        config = how.pop("config", FleetConfig())
+        rng = random.Random(f"{worker} {seed}")
+        items = how.pop("items", None) or self.fleet_items(worker)
+        return FleetState(items, config, worker, self.clock, rng, **how)
+
     def worker(self, worker: str, seed: int = 0) -> TakingWorker:
         dynamodb = self.dynamodb(worker)
         rng = random.Random(f"{worker} {seed}")
@@ -195,11 +211,9 @@ class World:
             LeaseTaker(store, renewer, self.config, worker, self.clock, rng, self.metrics),
             LeaderElector(store, worker, self.clock),
             FleetWatch(
-                dynamodb,
                 store,
-                TABLE,
+                self.fleet_state(worker, seed),
                 self.clock,
-                "CLIENT_VERSION_CONFIG_3X",
                 is_multi_stream=self.stream.identifier is not None,
             ),
             watch_table(store, renewer, self.conditions, self.clock, rng),

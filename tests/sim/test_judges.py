@@ -419,7 +419,7 @@ def test_a_fleet_that_stays_out_of_balance_is_noticed():
 
 def test_a_worker_that_steals_faster_than_it_looks_is_noticed():
     def hasty(worker):
-        taker = worker.coordinator.acquisition
+        taker = worker.coordinator.acquisition.current
 
         async def take_all_the_time():
             while True:

@@ -23,11 +23,11 @@ from mld.decide.client_version import (
 )
 from mld.decide.fleet import refuse_assigned, refuse_two_fleets, refuse_unreadable
 from mld.decide.table_migration import COMPLETE, INIT, PENDING, status_at_start
-from mld.errors import Denied, MalformedData, NotFound, UnservableFleet
-from mld.model.client_version import ClientVersion
+from mld.errors import Denied, MalformedData, UnservableFleet
+from mld.model.client_version import ClientVersion, migration_from_item
+from mld.model.config_fleet import Wish
 from mld.model.entities import MIGRATION_KEY, TABLE_MIGRATION_KEY
 from mld.model.state_history import StateChange, StateItem
-from mld.services.fleet.state_items import CLIENT_VERSION_ITEM, TABLE_STATUS_ITEM, StateItems
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from mld.decide.client_version import Behaviour
     from mld.model.client_version import MigrationState
     from mld.model.config_fleet import FleetConfig
-    from mld.model.table_layout import Layout, Place
-    from mld.ports.aws import DynamoDb
+    from mld.model.table_layout import Layout
+    from mld.model.table_migration import TableStatus
     from mld.ports.clock import Clock
+    from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.leases.lease_scan import TableScan
 
 log = logging.getLogger(__name__)
@@ -56,8 +57,7 @@ class FleetState:
 
     def __init__(
         self,
-        dynamodb: DynamoDb,
-        layout: Layout,
+        store: CoordinatorStateStore,
         config: FleetConfig,
         worker_id: str,
         clock: Clock,
@@ -69,8 +69,7 @@ class FleetState:
         """Know nothing before :meth:`join`.
 
         Args:
-            dynamodb: where the tables are.
-            layout: names of the tables, as if all were in one.
+            store: of the fleet's items; its layout is set here.
             config: section ``fleet``.
             worker_id: noted in what is written.
             clock: for the time that is noted.
@@ -85,20 +84,22 @@ class FleetState:
         #: This worker can be one of a fleet whose leader assigns the leases.
         self.can_assign = can_assign
         self._starts_3x = starts_3x
-        self._versions = StateItems(dynamodb, CLIENT_VERSION_ITEM)
-        self._statuses = StateItems(dynamodb, TABLE_STATUS_ITEM)
+        self._store = store
+        self._names = store.layout
         self._is_denied = False
         self._stored: MigrationState | None = None
-        self._place = layout.coordinator
         self._complaint: str | None = None
-        #: Where everything is.
-        self.layout = layout
         #: The generation; INIT = there is no item.
         self.version = _INIT
         #: This worker has begun the generation, and so creates what goes with it.
         self.has_begun = False
         #: Woken when the generation or the layout is another; waited for by the fleet's member.
         self.changed = Wakeup()
+
+    @property
+    def layout(self) -> Layout:
+        """Where everything is."""
+        return self._store.layout
 
     @property
     def behaviour(self) -> Behaviour:
@@ -116,10 +117,10 @@ class FleetState:
             AwsError: nothing is known; try again.
         """
         await self._find_layout()
+        await self._refuse_two_fleets()
+        version = _INIT
         for _ in range(START_LOOKS):
             stored = await self._read()
-            if stored is not None and self.layout.status is INIT and self._place == self.layout.leases:
-                raise refuse_two_fleets([self.layout.coordinator_table, self.layout.lease_table])
             version = _INIT if stored is None else stored.state
             change = self._change(version, is_new=is_new)
             if change is None:
@@ -132,6 +133,10 @@ class FleetState:
                 version = TRANSITIONS[version][change]
                 self.has_begun = stored is None
                 break
+        if not self.can_assign:
+            asked = self._config.wish.value or Wish.STAY_3X.value
+            text = "Working as a KCL 2.x worker; clientVersionConfig=%s has no effect yet"
+            log.info(text, asked)
         self._enter(version)
 
     async def look(self) -> None:
@@ -165,9 +170,22 @@ class FleetState:
         if item is None:
             return False
         try:
-            return CLIENT_VERSION_ITEM.read(item) != self._stored
+            return migration_from_item(item) != self._stored
         except MalformedData:
             return self._complaint is None
+
+    async def _refuse_two_fleets(self) -> None:
+        """A fleet with an item in the lease table, before any was moved there, is another one."""
+        layout = self.layout
+        if layout.status is not INIT:
+            return
+        self._store.layout = self._names
+        try:
+            in_lease_table = await self._read()
+        finally:
+            self._store.layout = layout
+        if in_lease_table and BEHAVIOUR[in_lease_table.state].mode is Mode.ASSIGNED:
+            raise refuse_two_fleets([layout.coordinator_table, layout.lease_table])
 
     # -- the version ------------------------------------------------------------------------------
 
@@ -179,43 +197,25 @@ class FleetState:
 
     async def _read(self) -> MigrationState | None:
         """The stored item, wherever it is."""
-        found = await self._read_each()
-        if len(found) > 1:
-            found = await self._read_each()  # it was on its way from one table to the other
-        if len(found) > 1:
-            raise refuse_two_fleets([place.table for place, _ in found])
-        self._place, self._stored = found[0] if found else (self.layout.coordinator, None)
+        try:
+            self._stored = await self._store.client_version()
+        except MalformedData as error:
+            raise refuse_unreadable(MIGRATION_KEY, str(error)) from error
         return self._stored
-
-    async def _read_each(self) -> list[tuple[Place, MigrationState]]:
-        found = []
-        for place in self.layout.coordinator_reads:
-            try:
-                stored = await self._versions.read(place)
-            except MalformedData as error:
-                raise refuse_unreadable(MIGRATION_KEY, place.table, str(error)) from error
-            except NotFound:
-                if place == self.layout.leases:
-                    raise
-                continue  # deleted after its items were moved
-            if stored is not None:
-                found.append((place, stored))
-        return found
 
     async def _write(self, stored: MigrationState | None, change: Change) -> bool:
         now_ms = int(self._clock.wall() * 1000)
         before = stored or StateItem(StateChange(_INIT, self._worker_id, now_ms))
         after = before.changed(TRANSITIONS[before.state][change], self._worker_id, now_ms)
-        place = self._place
         written = await (
-            self._versions.create(place, after)
+            self._store.create_client_version(after)
             if stored is None
-            else self._versions.change(place, stored, after)
+            else self._store.change_client_version(stored, after)
         )
         if written:
             self._stored = after
-            text = "The fleet's generation is %s now, because %s (item %s in table %s)"
-            log.warning(text, after.state.value, change.value, MIGRATION_KEY, place.table)
+            text = "The generation of the fleet is %s from now on: %s"
+            log.warning(text, after.state.value, change.value)
         return written
 
     async def flip(self, change: Change) -> bool:
@@ -230,7 +230,7 @@ class FleetState:
 
     def _enter(self, version: ClientVersion) -> None:
         if BEHAVIOUR[version].mode is Mode.ASSIGNED and not self.can_assign:
-            raise refuse_assigned(self.layout.coordinator.table, version)
+            raise refuse_assigned(self._store.layout.coordinator.table, version)
         if version is self.version:
             return
         log.info("The fleet works as %s (before: %s)", version.value, self.version.value)
@@ -246,36 +246,46 @@ class FleetState:
     # -- the layout -------------------------------------------------------------------------------
 
     async def _find_layout(self) -> None:
-        place = self.layout.legacy_coordinator
+        """See whether the tables of 3.0 to 3.4 are there, and how much of them is still in use."""
+        known = self.layout
         try:
-            stored = await self._statuses.read(place)
-        except NotFound:
-            return
+            has_table = await self._store.has_legacy_table()
         except Denied as error:
             # Permissions written for a 2.x fleet don't cover this table, and such a fleet has none.
             if not self._is_denied:
                 log.warning(
-                    "Cannot detect KCL 3.0-3.4 workers: allow dynamodb:GetItem on table %s (%s)",
-                    place.table,
+                    "Cannot detect KCL 3.0-3.4 workers: allow dynamodb:DescribeTable and GetItem on "
+                    "table %s (%s)",
+                    known.coordinator_table,
                     error,
                 )
             self._is_denied = True
             return
-        except MalformedData as error:
-            raise refuse_unreadable(TABLE_MIGRATION_KEY, place.table, str(error)) from error
         self._is_denied = False
-        known = self.layout
-        status = status_at_start(
-            None if stored is None else stored.state,
-            place.table,
-            migrates=self._config.migrates_tables and known.is_single_table,
-        )
+        if not has_table:
+            return
+        status = await self._status(replace(known, status=INIT))
         if status is known.status:
             return
         # Where this process writes is settled when it first sees the old table.
         to_leases = status is COMPLETE or (
             status is PENDING if known.is_single_table else known.writes_to_lease_table
         )
-        log.info("The coordinator table %s is in use: %s", place.table, status.value)
-        self.layout = replace(known, status=status, writes_to_lease_table=to_leases)
+        log.info("Table %s is in use: %s", known.coordinator_table, status.value)
+        self._store.layout = replace(known, status=status, writes_to_lease_table=to_leases)
         self.changed.wake()
+
+    async def _status(self, legacy: Layout) -> TableStatus:
+        known = self._store.layout
+        self._store.layout = legacy  # that is where the status is looked for
+        try:
+            stored = await self._store.table_migration()
+        except MalformedData as error:
+            raise refuse_unreadable(TABLE_MIGRATION_KEY, str(error)) from error
+        finally:
+            self._store.layout = known
+        return status_at_start(
+            None if stored is None else stored.state,
+            legacy.coordinator_table,
+            migrates=self._config.migrates_tables and known.is_single_table,
+        )

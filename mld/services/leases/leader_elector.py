@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,13 @@ class LeaderElector:
         if self._elections == 0 or self._clock.monotonic() >= self._due_at:
             await self._elect()
         return self._elections > 0 and self.leader in (None, self._worker_id)
+
+    async def release(self) -> None:
+        """Nothing can be given up: the owners of the leases settle who leads."""
+
+    async def run(self) -> None:
+        """Nothing has to be done for it."""
+        await asyncio.Event().wait()
 
     async def _elect(self) -> None:
         try:

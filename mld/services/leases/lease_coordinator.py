@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from mld.decide.client_version import Mode
 from mld.decide.readiness import Reason
-from mld.model.config_fleet import Wish
+from mld.services.fleet.acquisition_switch import AcquisitionSwitch
+from mld.services.fleet.coordinator_state import CoordinatorStateStore
+from mld.services.fleet.fleet_member import FleetMember
+from mld.services.fleet.fleet_state import FleetState
 from mld.services.leases.fleet_watch import FleetWatch
 from mld.services.leases.leader_elector import LeaderElector
 from mld.services.leases.lease_renewer import LeaseRenewer
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from mld.ports.aws import DynamoDb
     from mld.ports.clock import Clock
     from mld.services.conditions import Conditions
+    from mld.services.fleet.leadership import Leadership
     from mld.services.leases.lease_acquisition import LeaseAcquisition
     from mld.services.runtime import Runtime
 
@@ -46,14 +51,16 @@ class LeaseCoordinator:
         elector: LeaderElector,
         fleet: FleetWatch,
         table_watch: PresenceWatch,
+        member: FleetMember | None = None,
     ) -> None:
-        """Join the parts; see :meth:`wire`."""
+        """Join the parts; see :meth:`wire`. Without a member the generation never changes."""
         self.store = store
         self.renewer = renewer
         self.acquisition = acquisition
         self.elector = elector
         self.fleet = fleet
         self.table_watch = table_watch
+        self.member = member
 
     @classmethod
     def wire(
@@ -81,20 +88,23 @@ class LeaseCoordinator:
         unreadable = UnreadableRows(leases.table_name, conditions, clock, metrics)
         store = LeaseStore(dynamodb, leases, clock, unreadable)
         renewer = LeaseRenewer(store, leases, worker, clock, rng, runtime.ids, metrics)
+        elector = LeaderElector(store, worker, clock, is_read)
+        layout = config.fleet.layout(config.application_name, leases.table_name)
+        items = CoordinatorStateStore(dynamodb, layout, runtime.ids)
+        state = FleetState(items, config.fleet, worker, clock, rng)
+
+        def taker() -> LeaseAcquisition:
+            return LeaseTaker(store, renewer, leases, worker, clock, rng, metrics, is_read)
+
+        switch = AcquisitionSwitch({Mode.TAKES: taker}, Mode.TAKES)
         return cls(
             store,
             renewer,
-            LeaseTaker(store, renewer, leases, worker, clock, rng, metrics, is_read),
-            LeaderElector(store, worker, clock, is_read),
-            FleetWatch(
-                dynamodb,
-                store,
-                config.application_name,
-                clock,
-                config.fleet.wish.value or Wish.STAY_3X.value,
-                is_multi_stream=is_multi_stream,
-            ),
+            switch,
+            elector,
+            FleetWatch(store, state, clock, is_multi_stream=is_multi_stream),
             watch_table(store, renewer, conditions, clock, rng),
+            FleetMember(state, switch, elector),
         )
 
     async def start(self) -> bool:
@@ -111,17 +121,24 @@ class LeaseCoordinator:
         created = await self.store.ensure_table()
         scan = await self.store.scan()
         await self.fleet.check()
+        if self.member is not None:
+            self.member.follow()
         await self.renewer.adopt_own(scan.leases)
         return created
 
+    @property
+    def leadership(self) -> Leadership:
+        """Who leads the fleet, and how that is settled now."""
+        return self.elector if self.member is None else self.member.leadership
+
     async def is_leader(self) -> bool:
-        """Whether this worker does the fleet's common chores; see :class:`LeaderElector`.
+        """Whether this worker does the fleet's common chores.
 
         Raises:
             ResourceMissing: the table is not the one of the start: nothing may be created in it.
             AwsError: it is not known whether it is.
         """
-        if not await self.elector.is_leader():
+        if not await self.leadership.is_leader():
             return False
         await self.check_table()
         return True
@@ -144,9 +161,13 @@ class LeaseCoordinator:
     def leases_created(self) -> None:
         """There are new leases: look for them now."""
         self.acquisition.wake()
+        if self.member is not None:
+            self.member.wake()
 
     def stop_taking(self) -> None:
-        """From now on the number of held leases only falls; renewals go on."""
+        """From now on the number of held leases only falls, and others lead; renewals go on."""
+        if self.member is not None:
+            self.member.leave()
         self.acquisition.stop()
         self.renewer.stop_regaining()
 

@@ -2,45 +2,33 @@
 
 import pytest
 
-from mld.decide.fleet import FleetVersion, check_stream_mode, fleet_version
+from mld.decide.fleet import (
+    check_stream_mode,
+    refuse_assigned,
+    refuse_two_fleets,
+    refuse_unreadable,
+)
 from mld.errors import UnservableFleet
+from mld.model.client_version import ClientVersion
 from tests.fakes.lease_world import lease
 
 
-def item(version):
-    return {"cv": {"S": version}, "leaseKey": {"S": "Migration3.0"}}
+def test_a_3x_fleet_is_refused_with_version_and_ways_out():
+    said = str(refuse_assigned("app", ClientVersion.CLIENT_VERSION_3X))
+    for expected in ("table app", "CLIENT_VERSION_3X", "Keep the Java daemon", "applicationName"):
+        assert expected in said
 
 
-@pytest.mark.parametrize(
-    ("items", "version"),
-    [
-        ({}, FleetVersion.V2),
-        ({"app": None, "app-CoordinatorState": None}, FleetVersion.V2),
-        ({"app": item("CLIENT_VERSION_2X")}, FleetVersion.V2),
-        ({"app": item("CLIENT_VERSION_UPGRADE_FROM_2X")}, FleetVersion.UPGRADING),
-        (
-            {"app": item("CLIENT_VERSION_UPGRADE_FROM_2X"), "x": item("CLIENT_VERSION_2X")},
-            FleetVersion.UPGRADING,
-        ),
-    ],
-)
-def test_fleets_without_an_assigning_leader_can_be_joined(items, version):
-    assert fleet_version(items) is version
+def test_what_cannot_be_understood_is_refused():
+    said = str(refuse_unreadable("Migration3.0", "cv is 'CLIENT_VERSION_4X', which is not known"))
+    assert "item Migration3.0" in said
+    assert "CLIENT_VERSION_4X" in said
 
 
-@pytest.mark.parametrize("version", ["CLIENT_VERSION_3X", "CLIENT_VERSION_3X_WITH_ROLLBACK"])
-@pytest.mark.parametrize("table", ["app", "app-CoordinatorState"])
-def test_a_3x_fleet_is_refused_with_version_and_ways_out(table, version):
-    with pytest.raises(UnservableFleet) as refused:
-        fleet_version({"other": item("CLIENT_VERSION_2X"), table: item(version)})
-    for expected in (table, version, "Keep the Java daemon", "applicationName"):
-        assert expected in str(refused.value)
-
-
-@pytest.mark.parametrize("unreadable", [item("CLIENT_VERSION_4X"), {}, {"cv": {"N": "3"}}])
-def test_a_migration_item_that_cannot_be_understood_is_refused(unreadable):
-    with pytest.raises(UnservableFleet, match="does not know"):
-        fleet_version({"app": unreadable})
+def test_two_fleets_with_one_set_of_leases_are_refused_with_what_to_do():
+    said = str(refuse_two_fleets(["state", "leases"]))
+    assert "tables state and leases" in said
+    assert "Stop every worker that is older than 3.5" in said
 
 
 MULTI_KEY = "123456789012:s1:1700000000:shardId-000000000000"

@@ -17,6 +17,8 @@ def migration(version, key="leaseKey"):
     return {
         key: {"S": "Migration3.0"},
         "cv": {"S": version},
+        "mb": {"S": "java"},
+        "mts": {"N": "1"},
         "entityType": {"S": "CLIENT_VERSION_MIGRATION"},
     }
 
@@ -93,15 +95,8 @@ def test_an_upgrading_fleet_is_served_and_said_once(caplog):
 
 def test_without_permission_on_the_coordinator_table_the_lease_table_decides(caplog):
     async def test(world, me):
-        world.fault("refuse", "GetItem", times=1, error=None, worker="nobody")
-        original = me.fleet._dynamodb.before
-
-        async def deny(service, operation, request):
-            if request["TableName"] == COORDINATOR:
-                raise Denied("GetItem", "AccessDeniedException")
-            await original(service, operation, request)
-
-        me.fleet._dynamodb.before = deny
+        denied = Denied("DescribeTable", "AccessDeniedException")
+        world.fault("refuse", "DescribeTable", times=10, error=denied)
         await me.fleet.check()
         await me.fleet.check()
         assert sum("3.0-3.4 workers" in line for line in caplog.messages) == 1

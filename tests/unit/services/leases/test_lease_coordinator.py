@@ -46,8 +46,9 @@ def test_a_worker_is_wired_from_its_configuration():
         assert await me.start()
         assert not await me.start()
         world.put(lease())
-        assert isinstance(me.acquisition, LeaseTaker)
-        await me.acquisition.take_once()
+        taker = me.acquisition.current
+        assert isinstance(taker, LeaseTaker)
+        await taker.take_once()
         assert world.owners() == {lease().lease_key: "me"}
         assert await me.elector.is_leader()
 

@@ -1,0 +1,62 @@
+"""Has the index created by which workers of a 3.x fleet find their leases."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from mld.errors import AwsError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mld.services.leases.lease_store import LeaseStore
+
+log = logging.getLogger(__name__)
+
+#: Distance of two looks at an index that is not there yet. Whoever doesn't have to create it waits
+#: as often, before it does so as the leader: a Java worker that starts does not survive another's
+#: creation of the index.
+LOOK_S = 15.0
+PATIENCE = 4
+
+
+class IndexKeeper:
+    """Looks until the index can be asked; nothing waits for it."""
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        is_leader: Callable[[], Awaitable[bool]],
+        has_begun: Callable[[], bool],
+    ) -> None:
+        """Ask nothing yet.
+
+        Args:
+            store: the lease table.
+            is_leader: whether this worker leads.
+            has_begun: whether this worker began the generation that has the index.
+        """
+        self._store = store
+        self._is_leader = is_leader
+        self._has_begun = has_begun
+
+    async def run(self) -> None:
+        """Until it is there; then wait to be cancelled."""
+        looks = 0
+        while True:
+            try:
+                if await self._look(looks):
+                    break
+            except AwsError as error:
+                if looks == 0:
+                    log.warning("Could not create the index of leases by owner: %s", error)
+            looks += 1
+            await asyncio.sleep(LOOK_S)
+        await asyncio.Event().wait()
+
+    async def _look(self, looks: int) -> bool:
+        if self._has_begun() or (looks >= PATIENCE and await self._is_leader()):
+            return await self._store.ensure_index()
+        return await self._store.index_can_be_asked()

@@ -1,0 +1,162 @@
+"""Tells the leader of a 3.x fleet that this worker lives, and how loaded it is.
+
+A worker without a fresh item is given no lease. So the first item is written before anything is
+measured, and a worker that stops takes its item away: then nothing is given to it any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, TypeAlias
+
+from mld.decide.backoff import backoff_s
+from mld.errors import AwsError
+from mld.model.attributes import rounded
+from mld.model.worker_metrics import FAILED_SAMPLE, SINGLE_TABLE_MIGRATION, WorkerMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from mld.model.config_fleet import FleetConfig
+    from mld.services.fleet.coordinator_state import CoordinatorStateStore
+    from mld.services.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+#: Samples that are kept between two reports (WorkerMetricStatsManager, 3.5.1).
+MOST_SAMPLES = 300
+#: The range in which a worker may work, in percent; Java's, too, unless a program sets it.
+OPERATING_RANGE = 100
+#: Pauses between tries of a report that failed.
+RETRY_FIRST_S = 0.5
+RETRY_CAP_S = 5.0
+#: At the end the item is taken away within this time, or grows old.
+RETIRE_LIMIT_S = 2.0
+
+#: Short name of each metric (``C`` is the CPU) -> percent; a value outside 0 to 100 is a failure.
+Measure: TypeAlias = "Callable[[], Awaitable[Mapping[str, float]]]"
+
+
+class WorkerMetricsReporter:
+    """Measures and reports for as long as :meth:`run` runs."""
+
+    def __init__(
+        self,
+        store: CoordinatorStateStore,
+        config: FleetConfig,
+        worker_id: str,
+        runtime: Runtime,
+        measure: Measure | None = None,
+    ) -> None:
+        """Report nothing yet.
+
+        Args:
+            store: where the item is kept.
+            config: section ``fleet``.
+            worker_id: whose metrics.
+            runtime: clocks and chance.
+            measure: None = this worker measures nothing, and is judged by what it reads.
+        """
+        self._store = store
+        self._config = config
+        self._worker_id = worker_id
+        self._clock = runtime.clock
+        self._rng = runtime.rng
+        self._measure = measure if config.measures else None
+        self._samples: dict[str, list[float]] = {}
+        self._means: dict[str, tuple[float, ...]] = {}
+        self._last: WorkerMetrics | None = None
+        self._is_silent = False
+
+    async def run(self) -> None:
+        """Measure and report until cancelled; then take the item away.
+
+        Raises:
+            ConfigError: this worker's id is the key of another item in the lease table.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                if self._measure is not None:
+                    group.create_task(self._take_samples(self._measure))
+                group.create_task(self._report_for_ever())
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        finally:
+            await self._retire()
+
+    async def report_once(self) -> None:
+        """Write an item now.
+
+        Raises:
+            ConfigError: as :meth:`run`.
+            AwsError: it was not written.
+        """
+        now_s = int(self._clock.wall())
+        metrics = WorkerMetrics(
+            worker_id=self._worker_id,
+            updated_at_s=now_s,
+            samples=self._means,
+            limits=dict.fromkeys(self._means, (OPERATING_RANGE,)),
+            support=SINGLE_TABLE_MIGRATION,
+            support_at_s=now_s,
+        )
+        self._last = metrics
+        await self._store.report(metrics)
+
+    async def _report_for_ever(self) -> None:
+        failures = 0
+        while True:
+            try:
+                await self.report_once()
+            except AwsError as error:
+                if failures == 0:
+                    text = (
+                        "Could not write this worker's metrics; without them it gets no leases: %s"
+                    )
+                    log.warning(text, error)
+                first_s, cap_s = RETRY_FIRST_S, RETRY_CAP_S
+                pause_s = backoff_s(failures, self._rng, first_s=first_s, cap_s=cap_s)
+                failures += 1
+                await asyncio.sleep(pause_s)
+                continue
+            failures = 0
+            await asyncio.sleep(self._config.report_s)
+            self._summarize()
+
+    def _summarize(self) -> None:
+        """Append the mean of each metric since the last report; -1 where nothing was measured."""
+        for name in sorted({*self._samples, *self._means}):
+            taken = self._samples.get(name)
+            mean = rounded(sum(taken) / len(taken)) if taken else FAILED_SAMPLE
+            self._means[name] = (*self._means.get(name, ()), mean)[-self._config.samples :]
+        self._samples = {}
+
+    async def _take_samples(self, measure: Measure) -> None:
+        await asyncio.sleep(self._rng.random() * self._config.sample_s)
+        while True:
+            try:
+                measured = await measure()
+            except Exception as error:
+                if not self._is_silent:
+                    log.warning("Could not measure this worker's load: %s", error, exc_info=True)
+                self._is_silent = True
+            else:
+                self._is_silent = False
+                for name, percent in measured.items():
+                    if 0 <= percent <= 100:
+                        samples = self._samples.setdefault(name, [])
+                        samples.append(percent)
+                        del samples[:-MOST_SAMPLES]
+            await asyncio.sleep(self._config.sample_s)
+
+    async def _retire(self) -> None:
+        """Take the item away, if the table can be told soon."""
+        last, self._last = self._last, None
+        if last is None:
+            return
+        try:
+            async with asyncio.timeout(RETIRE_LIMIT_S):
+                await self._store.delete_metrics(self._store.layout.metrics, last)
+        except (AwsError, TimeoutError) as error:
+            log.warning("Could not delete this worker's metrics; they grow old: %s", error)
