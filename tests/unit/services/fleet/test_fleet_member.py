@@ -1,0 +1,288 @@
+"""What a worker does as one of its fleet, generation by generation."""
+
+import asyncio
+
+import pytest
+
+from mld.decide.client_version import READY_S, Mode
+from mld.errors import ConfigError
+from mld.model.client_version import ClientVersion
+from mld.model.config_fleet import FleetConfig, Wish
+from mld.model.sequence import SHARD_END
+from mld.services.fleet.acquisition_switch import AcquisitionSwitch
+from mld.services.fleet.fleet_member import FleetMember, FleetParts
+from mld.services.fleet.flip_watch import FlipWatch
+from mld.services.fleet.index_keeper import LOOK_S, PATIENCE, IndexKeeper
+from mld.services.fleet.worker_metrics_reporter import WorkerMetricsReporter
+from tests.fakes.lease_world import World, lease
+from tests.sim.loop import run
+from tests.unit.services.fleet.test_fleet_state import migration
+
+
+class Leading:
+    """Leads, or not, as it is told; notes what it hears."""
+
+    def __init__(self, heard, leads=True):
+        self._heard = heard
+        self.leads = leads
+
+    async def is_leader(self):
+        return self.leads
+
+    async def release(self):
+        self._heard.append("release")
+
+    async def run(self):
+        self._heard.append("lock runs")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._heard.append("lock is given up")
+
+
+class Assigning:
+    """The leader's duty."""
+
+    def __init__(self, heard):
+        self._heard = heard
+        self.fails = asyncio.Event()
+        self.ends = asyncio.Event()
+
+    async def run(self, leadership):
+        assert await leadership.is_leader()
+        self._heard.append("assigns")
+        await self.fails.wait()
+        if not self.ends.is_set():
+            raise ConfigError("cannot assign")
+
+    def wake(self):
+        self._heard.append("is woken")
+
+    def observe(self, scan):
+        """Nobody looks here."""
+
+
+class Getting:
+    """A way to get leases."""
+
+    def __init__(self, name, heard):
+        self._name, self._heard = name, heard
+
+    async def run(self):
+        await asyncio.Event().wait()
+
+    def wake(self):
+        """Nobody asks."""
+
+    def stop(self):
+        self._heard.append(f"{self._name} stops")
+
+    async def settled(self):
+        """Nothing is under way."""
+
+
+class Member:
+    """One worker's part in a fleet on a table."""
+
+    def __init__(self, world, wish=Wish.UNSAID, **how):
+        self.world = world
+        self.heard = []
+        self.items = world.fleet_items("me")
+        config = FleetConfig(wish=wish)
+        how = {"can_assign": True, "starts_3x": True} | how
+        self.state = world.fleet_state("me", config=config, items=self.items, **how)
+        self.store = world.store()
+        self.elected = Leading(self.heard)
+        self.duty = Assigning(self.heard)
+        runtime = world.runtime("me")
+        self.parts = FleetParts(
+            lock=Leading(self.heard),
+            duty=self.duty,
+            reporter=WorkerMetricsReporter(self.items, config, "me", runtime),
+            flip=FlipWatch(self.state, self.items, self.store, self.elected.is_leader, world.clock),
+            index=IndexKeeper(self.store, self.elected.is_leader, lambda: self.state.has_begun),
+        )
+        switch = AcquisitionSwitch(
+            {
+                Mode.TAKES: lambda: Getting("taker", self.heard),
+                Mode.ASSIGNED: lambda: Getting("discoverer", self.heard),
+            },
+            Mode.TAKES,
+        )
+        self.switch = switch
+        self.member = FleetMember(
+            self.state, switch, self.elected, self.parts if how["can_assign"] else None
+        )
+
+    def has_index(self):
+        table = self.world.model.call("DescribeTable", {"TableName": "app"})["Table"]
+        return bool(table.get("GlobalSecondaryIndexes"))
+
+
+def on_table(test, *rows):
+    async def main():
+        world = World()
+        world.create_table()
+        world.put(*rows)
+        await test(world)
+
+    run(main())
+
+
+async def stop(task):
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def test_one_of_a_new_fleet_reports_leads_assigns_and_has_the_index_created():
+    async def test(world):
+        me = Member(world)
+        await me.state.join(is_new=True)
+        task = asyncio.create_task(me.member.run())
+        await asyncio.sleep(1)
+        assert me.switch.mode is Mode.ASSIGNED
+        assert me.member.leadership is me.parts.lock
+        assert world.row("me") != {}
+        assert me.has_index()
+        me.member.wake()
+        assert me.heard == ["taker stops", "lock runs", "assigns", "is woken"]
+        me.member.leave()
+        await asyncio.sleep(1)
+        assert me.heard[-1] == "lock is given up"
+        assert world.row("me") == {}
+        assert not task.done()
+        await stop(task)
+
+    on_table(test)
+
+
+def test_one_of_a_2x_fleet_does_nothing_of_it():
+    async def test(world):
+        me = Member(world)
+        await me.state.join(is_new=False)
+        task = asyncio.create_task(me.member.run())
+        await asyncio.sleep(100)
+        assert me.heard == []
+        assert me.member.leadership is me.elected
+        assert world.row("me") == {}
+        assert not me.has_index()
+        await stop(task)
+
+    on_table(test, lease(lease_owner="me"))
+
+
+def test_a_worker_without_the_parts_takes_and_is_elected():
+    async def test(world):
+        me = Member(world, can_assign=False)
+        await me.state.join(is_new=True)
+        me.member.wake()
+        assert me.member.leadership is me.elected
+        task = asyncio.create_task(me.member.run())
+        await asyncio.sleep(1)
+        await stop(task)
+
+    on_table(test)
+
+
+def test_a_rollback_gives_the_lead_up_and_takes_leases_again_and_a_rollforward_reports_again():
+    async def test(world):
+        world.put_item(migration(ClientVersion.CLIENT_VERSION_3X_WITH_ROLLBACK))
+        me = Member(world)
+        await me.state.join(is_new=False)
+        getting = asyncio.create_task(me.switch.run())
+        task = asyncio.create_task(me.member.run())
+        await asyncio.sleep(1)
+        world.put_item(migration(ClientVersion.CLIENT_VERSION_2X))
+        await me.state.look()
+        await asyncio.sleep(1)
+        assert me.heard == [
+            "taker stops",
+            "lock runs",
+            "assigns",
+            "lock is given up",
+            "discoverer stops",
+        ]
+        assert me.switch.mode is Mode.TAKES
+        assert world.row("me") == {}
+        world.put_item(migration(ClientVersion.CLIENT_VERSION_UPGRADE_FROM_2X))
+        await me.state.look()
+        await asyncio.sleep(1)
+        assert world.row("me") != {}
+        assert me.switch.mode is Mode.TAKES
+        await stop(task)
+        await stop(getting)
+
+    on_table(test, lease(lease_owner="me"))
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_nobody_leads_who_does_not_assign(fails):
+    async def test(world):
+        me = Member(world)
+        await me.state.join(is_new=True)
+        if not fails:
+            me.duty.ends.set()
+        task = asyncio.create_task(me.member.run())
+        await asyncio.sleep(1)
+        me.duty.fails.set()
+        with pytest.raises(ConfigError if fails else RuntimeError):
+            await task
+        assert me.heard[-1] == "lock is given up"
+        assert world.row("me") == {}
+
+    on_table(test)
+
+
+def test_a_fleet_is_flipped_ten_minutes_after_every_owner_reports(caplog):
+    caplog.set_level("INFO")
+
+    async def test(world):
+        me = Member(world, wish=Wish.UPGRADE)
+        await me.state.join(is_new=False)
+        task = asyncio.create_task(me.member.run())
+        await asyncio.sleep(600)
+        assert "worker other writes no metrics (1 of 2 don't)" in caplog.text
+        world.fault("throttle", "Scan", times=1)
+        world.change("shardId-000000000001", leaseOwner="me")
+        await asyncio.sleep(READY_S)
+        assert me.state.version is ClientVersion.CLIENT_VERSION_UPGRADE_FROM_2X
+        me.elected.leads = False
+        await asyncio.sleep(120)
+        me.elected.leads = True
+        await asyncio.sleep(READY_S)
+        assert me.state.version is ClientVersion.CLIENT_VERSION_UPGRADE_FROM_2X
+        await asyncio.sleep(125)
+        assert me.state.version is ClientVersion.CLIENT_VERSION_3X_WITH_ROLLBACK
+        assert me.switch.mode is Mode.ASSIGNED
+        assert me.heard[-2:] == ["lock runs", "assigns"]
+        await stop(task)
+
+    on_table(
+        test,
+        lease(0, lease_owner="me"),
+        lease(1, lease_owner="other"),
+        lease(2, checkpoint=SHARD_END),
+    )
+
+
+def test_who_did_not_begin_the_generation_creates_the_index_only_as_a_patient_leader(caplog):
+    async def test(world):
+        leading = Leading([], leads=False)
+        keeper = IndexKeeper(world.store(), leading.is_leader, lambda: False)
+        world.fault("throttle", "DescribeTable", times=1)
+        task = asyncio.create_task(keeper.run())
+        await asyncio.sleep(LOOK_S * (PATIENCE + 1))
+        table = world.model.call("DescribeTable", {"TableName": "app"})["Table"]
+        assert not table.get("GlobalSecondaryIndexes")
+        leading.leads = True
+        await asyncio.sleep(LOOK_S * 2)
+        table = world.model.call("DescribeTable", {"TableName": "app"})["Table"]
+        assert table["GlobalSecondaryIndexes"]
+        await asyncio.sleep(LOOK_S * 4)
+        asked = len(world.requests)
+        await asyncio.sleep(LOOK_S * 4)
+        assert len(world.requests) == asked
+        await stop(task)
+
+    on_table(test)
+    assert sum("index of leases by owner" in line for line in caplog.messages) == 1

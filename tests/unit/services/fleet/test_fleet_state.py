@@ -1,0 +1,348 @@
+"""Finding out what fleet a table belongs to, and changing it at a start."""
+
+import asyncio
+
+import pytest
+
+from mld.decide.client_version import Change, Mode
+from mld.errors import Denied, Throttled, UnservableFleet
+from mld.model.client_version import ClientVersion
+from mld.model.config_fleet import FleetConfig, Wish
+from mld.services.fleet.fleet_state import CREATION_PAUSE_S
+from mld.services.leases.lease_scan import TableScan
+from tests.fakes.lease_world import TABLE, World, lease
+from tests.sim.loop import run
+
+COORDINATOR = f"{TABLE}-CoordinatorState"
+V3 = ClientVersion.CLIENT_VERSION_3X
+UPGRADE = ClientVersion.CLIENT_VERSION_UPGRADE_FROM_2X
+ROLLBACK = ClientVersion.CLIENT_VERSION_3X_WITH_ROLLBACK
+INIT = ClientVersion.CLIENT_VERSION_INIT
+
+
+def migration(version, key="leaseKey"):
+    name = version.value if isinstance(version, ClientVersion) else version
+    return {
+        key: {"S": "Migration3.0"},
+        "cv": {"S": name},
+        "mb": {"S": "java"},
+        "mts": {"N": "1"},
+        "entityType": {"S": "CLIENT_VERSION_MIGRATION"},
+    }
+
+
+def legacy(world, *items):
+    world.model.call(
+        "CreateTable",
+        {
+            "TableName": COORDINATOR,
+            "KeySchema": [{"AttributeName": "key", "KeyType": "HASH"}],
+            "AttributeDefinitions": [{"AttributeName": "key", "AttributeType": "S"}],
+            "BillingMode": "PAY_PER_REQUEST",
+        },
+    )
+    for item in items:
+        world.model.call("PutItem", {"TableName": COORDINATOR, "Item": item})
+
+
+def status(name):
+    return {
+        "key": {"S": "TableMigration3.5"},
+        "tm": {"S": f"TABLE_MIGRATION_STATUS_{name}"},
+        "mb": {"S": "java"},
+        "mts": {"N": "1"},
+    }
+
+
+def state(world, worker="me", wish=Wish.UNSAID, migrates=False, **how):
+    config = FleetConfig(wish=wish, migrates_tables=migrates)
+    how = {"can_assign": True, "starts_3x": True} | how
+    return world.fleet_state(worker, config=config, **how)
+
+
+def on_table(test):
+    async def main():
+        world = World()
+        world.create_table()
+        await test(world)
+
+    run(main())
+
+
+def test_a_new_application_is_one_of_3x_with_javas_item():
+    async def test(world):
+        me = state(world)
+        await me.join(is_new=True)
+        assert me.version is V3
+        assert me.behaviour.mode is Mode.ASSIGNED
+        assert me.has_begun
+        item = world.row("Migration3.0")
+        (before,) = item.pop("h")["L"]
+        assert item.pop("mts")["N"].isdigit()
+        assert before["M"].pop("mts")["N"].isdigit()
+        assert item == {
+            "leaseKey": {"S": "Migration3.0"},
+            "cv": {"S": "CLIENT_VERSION_3X"},
+            "mb": {"S": "me"},
+            "entityType": {"S": "CLIENT_VERSION_MIGRATION"},
+        }
+        assert before == {"M": {"cv": {"S": "CLIENT_VERSION_INIT"}, "mb": {"S": "me"}}}
+
+    on_table(test)
+
+
+@pytest.mark.parametrize("how", [{"starts_3x": False}, {"can_assign": False}])
+def test_a_worker_that_cannot_be_one_of_3x_writes_nothing(how):
+    async def test(world):
+        me = state(world, wish=Wish.STAY_3X, **how)
+        await me.join(is_new=True)
+        assert me.version is INIT
+        assert world.row("Migration3.0") == {}
+
+    on_table(test)
+
+
+def test_of_two_that_start_a_fleet_the_slower_one_joins():
+    async def test(world):
+        both = [state(world, name) for name in "ab"]
+        world.fault("slow", "PutItem", seconds=2.0)  # beyond the other's pause
+        async with asyncio.TaskGroup() as group:
+            for one in both:
+                group.create_task(one.join(is_new=True))
+        assert [one.version for one in both] == [V3, V3]
+        assert sum(one.has_begun for one in both) == 1
+
+    on_table(test)
+
+
+def test_a_java_worker_that_starts_at_the_same_time_is_left_its_item():
+    async def test(world):
+        me = state(world)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(me.join(is_new=True))
+            await asyncio.sleep(CREATION_PAUSE_S[0] / 2)
+            world.put_item(migration(UPGRADE))
+        assert me.version is UPGRADE
+        assert not me.has_begun
+        assert world.row("Migration3.0")["mb"] == {"S": "java"}
+
+    on_table(test)
+
+
+@pytest.mark.parametrize(
+    ("stored", "wish", "version"),
+    [
+        (None, Wish.UNSAID, INIT),
+        (None, Wish.UPGRADE, UPGRADE),
+        (UPGRADE, Wish.STAY_3X, UPGRADE),
+        (ROLLBACK, Wish.STAY_3X, V3),
+        (ROLLBACK, Wish.UNSAID, ROLLBACK),
+    ],
+)
+@pytest.mark.parametrize("in_old_table", [True, False])
+def test_the_file_and_what_is_stored_settle_the_generation(stored, wish, version, in_old_table):
+    async def test(world):
+        if in_old_table:
+            legacy(world, *([migration(stored, "key")] if stored else []))
+        elif stored:
+            world.put_item(migration(stored))
+        me = state(world, wish=wish)
+        await me.join(is_new=False)
+        assert me.version is version
+        items = world.model.items(COORDINATOR if in_old_table else TABLE)
+        found = [one["cv"]["S"] for one in items]
+        assert found == ([] if version is INIT else [version.value])
+        assert me.layout.is_single_table is not in_old_table
+        assert me.layout.writes_to_lease_table is not in_old_table
+
+    on_table(test)
+
+
+@pytest.mark.parametrize(
+    ("stored", "migrates", "to_leases", "is_single"),
+    [
+        ("INIT", False, False, False),
+        ("DEPLOYED", False, False, False),
+        ("DEPLOYED", True, True, False),
+        ("PENDING", True, True, False),
+        ("PENDING", False, False, False),
+        ("COMPLETE", False, True, True),
+    ],
+)
+def test_items_are_where_the_table_migration_says(stored, migrates, to_leases, is_single):
+    async def test(world):
+        legacy(world, status(stored))
+        me = state(world, migrates=migrates)
+        if stored == "COMPLETE":
+            world.put_item({**status(stored), "leaseKey": {"S": "TableMigration3.5"}})
+        await me.join(is_new=False)
+        assert me.layout.writes_to_lease_table is to_leases
+        assert me.layout.is_single_table is is_single
+
+    on_table(test)
+
+
+def test_the_end_of_a_table_migration_is_noticed_and_the_lock_moves():
+    async def test(world):
+        legacy(world, status("PENDING"))
+        world.put_item(migration(V3))
+        me = state(world, migrates=True)
+        await me.join(is_new=False)
+        assert me.layout.lock.table == COORDINATOR
+        await me.look()
+        world.model.call("PutItem", {"TableName": COORDINATOR, "Item": status("COMPLETE")})
+        await me.look()
+        assert me.layout.lock.table == TABLE
+        assert me.version is V3
+        world.model.call("DeleteTable", {"TableName": COORDINATOR})
+        await me.look()
+
+    on_table(test)
+
+
+def test_a_table_of_3_0_that_appears_later_is_joined():
+    async def test(world):
+        me = state(world)
+        await me.join(is_new=False)
+        await me.changed.wait(0)
+        legacy(world, migration(V3, "key"))
+        await me.look()
+        assert me.version is V3
+        assert me.layout.lock.table == COORDINATOR
+        assert await me.changed.wait(0)
+
+    on_table(test)
+
+
+def test_two_fleets_with_one_set_of_leases_are_refused():
+    async def test(world):
+        world.put_item(migration(V3))
+        legacy(world)
+        with pytest.raises(UnservableFleet, match="two fleets"):
+            await state(world).join(is_new=False)
+
+    on_table(test)
+
+
+@pytest.mark.parametrize("key", ["Migration3.0", "TableMigration3.5"])
+def test_what_cannot_be_read_is_refused_at_a_start(key):
+    async def test(world):
+        legacy(world, {"key": {"S": key}, "cv": {"S": "CLIENT_VERSION_4X"}})
+        with pytest.raises(UnservableFleet, match=f"the item {key}"):
+            await state(world).join(is_new=False)
+
+    on_table(test)
+
+
+def test_without_leases_to_assign_an_unreadable_item_ends_the_worker_and_with_them_it_goes_on(
+    caplog,
+):
+    async def test(world):
+        taking, assigned = state(world), state(world)
+        await taking.join(is_new=False)
+        world.put_item(migration(V3))
+        await assigned.join(is_new=False)
+        world.put_item(migration("CLIENT_VERSION_4X"))
+        with pytest.raises(UnservableFleet, match="CLIENT_VERSION_4X"):
+            await taking.look()
+        scan = TableScan((), {"Migration3.0": world.row("Migration3.0")})
+        assert assigned.is_outdated(scan)
+        await assigned.look()
+        await assigned.look()
+        assert not assigned.is_outdated(scan)
+        assert assigned.version is V3
+
+    on_table(test)
+    assert sum("Going on as before" in line for line in caplog.messages) == 1
+
+
+def test_a_rollback_and_a_rollforward_are_followed_and_a_lost_item_is_not():
+    async def test(world):
+        world.put_item(migration(ROLLBACK))
+        me = state(world)
+        await me.join(is_new=False)
+        for version in (ClientVersion.CLIENT_VERSION_2X, UPGRADE, ROLLBACK):
+            world.put_item(migration(version))
+            await me.look()
+            assert me.version is version
+        world.model.call(
+            "DeleteItem", {"TableName": TABLE, "Key": {"leaseKey": {"S": "Migration3.0"}}}
+        )
+        await me.look()
+        assert me.version is ROLLBACK
+
+    on_table(test)
+
+
+def test_a_scan_that_shows_something_else_is_a_reason_to_look_and_decides_nothing():
+    async def test(world):
+        me = state(world)
+        await me.join(is_new=False)
+        assert not me.is_outdated(TableScan((), {}))
+        old = migration(UPGRADE)
+        world.put_item(old)
+        scan = TableScan((), {"Migration3.0": old})
+        assert me.is_outdated(scan)
+        await me.look()
+        assert not me.is_outdated(scan)
+        world.put_item(migration(ROLLBACK))
+        await me.look()
+        assert me.is_outdated(scan)
+        await me.look()
+        assert me.version is ROLLBACK
+
+    on_table(test)
+
+
+def test_the_leader_flips_a_fleet_once_and_only_where_the_table_says_so():
+    async def test(world):
+        me, other = state(world, wish=Wish.UPGRADE), state(world, "b")
+        await me.join(is_new=False)
+        await other.join(is_new=False)
+        assert await me.flip(Change.READY)
+        assert me.version is ROLLBACK
+        assert not await other.flip(Change.READY)
+        item = world.row("Migration3.0")
+        assert [one["M"]["cv"]["S"] for one in item["h"]["L"]] == [
+            "CLIENT_VERSION_UPGRADE_FROM_2X",
+            "CLIENT_VERSION_INIT",
+        ]
+        world.put_item(migration(UPGRADE))
+        world.fault("slow", "UpdateItem", seconds=1.0)
+        async with asyncio.TaskGroup() as group:
+            flipping = group.create_task(me.flip(Change.READY))
+            await asyncio.sleep(0.5)
+            world.put_item(migration("CLIENT_VERSION_2X"))
+        assert not flipping.result()
+        world.model.call(
+            "DeleteItem", {"TableName": TABLE, "Key": {"leaseKey": {"S": "Migration3.0"}}}
+        )
+        assert not await me.flip(Change.READY)
+
+    on_table(test)
+
+
+def test_without_permission_nothing_is_begun_and_it_is_said_once(caplog):
+    async def test(world):
+        denied = Denied("DescribeTable", "AccessDeniedException")
+        world.fault("refuse", "DescribeTable", times=3, error=denied)
+        me = state(world)
+        await me.join(is_new=True)
+        await me.look()
+        assert me.version is INIT
+        world.faults.clear()
+        await me.join(is_new=True)
+        assert me.version is V3
+
+    on_table(test)
+    assert sum("dynamodb:DescribeTable" in line for line in caplog.messages) == 1
+
+
+def test_a_table_that_does_not_answer_is_an_error():
+    async def test(world):
+        world.fault("throttle", "GetItem")
+        with pytest.raises(Throttled):
+            await state(world).join(is_new=True)
+        world.put(lease())
+
+    on_table(test)

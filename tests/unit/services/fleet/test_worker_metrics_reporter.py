@@ -1,0 +1,127 @@
+"""What a worker tells of itself."""
+
+import asyncio
+
+import pytest
+
+from mld.errors import ConfigError
+from mld.model.config_fleet import FleetConfig
+from mld.services.fleet.worker_metrics_reporter import WorkerMetricsReporter
+from tests.fakes.lease_world import TABLE, World
+from tests.sim.loop import run
+
+
+class Measuring:
+    """Measures what it is told; an exception is a measurement that fails."""
+
+    def __init__(self, *values):
+        self.values = list(values)
+
+    async def __call__(self):
+        value = self.values.pop(0) if len(self.values) > 1 else self.values[0]
+        if isinstance(value, Exception):
+            raise value
+        return {"C": value}
+
+
+def reporter(world, measure=None, **config):
+    items = world.fleet_items("me")
+    return WorkerMetricsReporter(items, FleetConfig(**config), "me", world.runtime("me"), measure)
+
+
+def on_table(test):
+    async def main():
+        world = World()
+        world.create_table()
+        await test(world)
+
+    run(main())
+
+
+def running(test, measure=None, **config):
+    async def on(world):
+        task = asyncio.create_task(reporter(world, measure, **config).run())
+        await test(world)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert world.row("me") == {}
+
+    on_table(on)
+
+
+def test_the_first_item_is_written_at_once_and_says_that_nothing_was_measured():
+    async def test(world):
+        await asyncio.sleep(0.1)
+        item = world.row("me")
+        now = {"N": str(int(world.clock.wall()))}
+        assert item == {
+            "leaseKey": {"S": "me"},
+            "entityType": {"S": "WORKER_METRIC_STATS"},
+            "lut": now,
+            "slu": now,
+            "sup": {"N": "1"},
+            "sts": {"M": {}},
+            "opr": {"M": {}},
+        }
+        await asyncio.sleep(30)
+        assert int(world.row("me")["lut"]["N"]) == int(now["N"]) + 30
+
+    running(test, Measuring(5.0), measures=False)
+
+
+def test_each_report_adds_the_mean_of_what_was_measured_since_the_last_one():
+    async def test(world):
+        await asyncio.sleep(30.5)
+        (mean,) = world.row("me")["sts"]["M"]["C"]["L"]
+        assert mean == {"N": "20"}
+        assert world.row("me")["opr"] == {"M": {"C": {"L": [{"N": "100"}]}}}
+        await asyncio.sleep(90)
+        assert [one["N"] for one in world.row("me")["sts"]["M"]["C"]["L"]] == ["20", "20", "20"]
+
+    running(test, Measuring(10.0, 30.0, 101.0, -1.0, 20.0), samples=3)
+
+
+def test_what_cannot_be_measured_any_more_is_minus_one(caplog):
+    async def test(world):
+        await asyncio.sleep(61)
+        assert [one["N"] for one in world.row("me")["sts"]["M"]["C"]["L"]] == ["7.333333", "-1"]
+
+    broken = OSError("no cgroup")
+    running(test, Measuring(*[7.0] * 20, *[8.0] * 10, broken))
+    assert sum("Could not measure" in line for line in caplog.messages) == 1
+
+
+def test_a_report_that_fails_is_tried_again_soon(caplog):
+    async def test(world):
+        world.fault("refuse", "UpdateItem", times=3)
+        await asyncio.sleep(6)
+        assert world.row("me") != {}
+
+    running(test)
+    assert sum("it gets no leases" in line for line in caplog.messages) == 1
+
+
+def test_an_item_that_cannot_be_taken_away_grows_old(caplog):
+    async def test(world):
+        task = asyncio.create_task(reporter(world).run())
+        await asyncio.sleep(1)
+        world.fault("slow", "DeleteItem", seconds=60)
+        began = world.clock.monotonic()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert world.clock.monotonic() - began < 3
+        assert "they grow old" in caplog.text
+        idle = asyncio.create_task(reporter(world).run())
+        idle.cancel()
+        await asyncio.gather(idle, return_exceptions=True)
+
+    on_table(test)
+
+
+def test_a_worker_whose_id_is_the_key_of_something_else_ends():
+    async def test(world):
+        world.put_item({"leaseKey": {"S": "me"}, "entityType": {"S": "STREAM"}})
+        with pytest.raises(ConfigError, match=f"another item in table {TABLE}"):
+            await reporter(world).run()
+
+    on_table(test)
