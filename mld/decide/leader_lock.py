@@ -19,14 +19,19 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from mld.model.leader_lock_item import LockItem
+    from mld.model.worker_metrics import WorkerMetrics
 
 #: Two clocks may differ in speed by one percent each.
 CLOCK_TOLERANCE = 0.02
 #: A lock that is stored for a long time, as Java's are, is looked at less often: this share of it.
 LOOK_SHARE = 0.125
+#: Workers that watch the leases while they follow; one of them may be the leader itself.
+DEPUTIES = 3
+#: Metrics are alive that are no older.
+ALIVE_S = 60.0
 #: A worker that gave the lock up for having failed leaves it to others for so long.
 REST_S = 30.0
 
@@ -178,6 +183,21 @@ def look_pause_s(sighting: Sighting | None, now: float, heartbeat_s: float) -> f
     pause_s = max(heartbeat_s, (sighting.expires_at - sighting.since) * LOOK_SHARE)
     left_s = sighting.expires_at - now
     return min(pause_s, left_s + 0.001) if left_s > 0 else pause_s
+
+
+def is_deputy(worker_id: str, metrics: Iterable[WorkerMetrics], now_s: float) -> bool:
+    """Whether a follower is one of those that watch the leases, ready to lead.
+
+    Args:
+        worker_id: of the follower.
+        metrics: of all workers, the leader's too; a worker may occur twice.
+        now_s: epoch seconds.
+
+    Returns:
+        True for the first few of those that live, and for one that is not known to the others yet.
+    """
+    alive = {one.worker_id for one in metrics if now_s - one.updated_at_s <= ALIVE_S}
+    return worker_id not in alive or sorted(alive).index(worker_id) < DEPUTIES
 
 
 def mermaid() -> str:

@@ -6,11 +6,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from mld.decide.client_version import Mode
 from mld.errors import AwsError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
+    from mld.services.fleet.fleet_state import FleetState
+    from mld.services.fleet.leadership import Leadership
     from mld.services.leases.lease_store import LeaseStore
 
 log = logging.getLogger(__name__)
@@ -26,21 +27,20 @@ class IndexKeeper:
     """Looks until the index can be asked; nothing waits for it."""
 
     def __init__(
-        self,
-        store: LeaseStore,
-        is_leader: Callable[[], Awaitable[bool]],
-        has_begun: Callable[[], bool],
+        self, store: LeaseStore, lock: Leadership, elected: Leadership, state: FleetState
     ) -> None:
         """Ask nothing yet.
 
         Args:
             store: the lease table.
-            is_leader: whether this worker leads.
-            has_begun: whether this worker began the generation that has the index.
+            lock: who leads where leases are assigned.
+            elected: who leads where they are taken.
+            state: whether this worker began the generation that has the index.
         """
         self._store = store
-        self._is_leader = is_leader
-        self._has_begun = has_begun
+        self._lock = lock
+        self._elected = elected
+        self._state = state
 
     async def run(self) -> None:
         """Until it is there; then wait to be cancelled."""
@@ -57,6 +57,10 @@ class IndexKeeper:
         await asyncio.Event().wait()
 
     async def _look(self, looks: int) -> bool:
-        if self._has_begun() or (looks >= PATIENCE and await self._is_leader()):
+        if self._state.has_begun or (looks >= PATIENCE and await self._is_leader()):
             return await self._store.ensure_index()
         return await self._store.index_can_be_asked()
+
+    async def _is_leader(self) -> bool:
+        is_assigned = self._state.behaviour.mode is Mode.ASSIGNED
+        return await (self._lock if is_assigned else self._elected).is_leader()

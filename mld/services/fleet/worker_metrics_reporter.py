@@ -16,9 +16,10 @@ from mld.model.attributes import rounded
 from mld.model.worker_metrics import FAILED_SAMPLE, SINGLE_TABLE_MIGRATION, WorkerMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from mld.model.config_fleet import FleetConfig
+    from mld.ports.worker_load import LoadSource
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.runtime import Runtime
 
@@ -34,8 +35,10 @@ RETRY_CAP_S = 5.0
 #: At the end the item is taken away within this time, or grows old.
 RETIRE_LIMIT_S = 2.0
 
-#: Short name of each metric (``C`` is the CPU) -> percent; a value outside 0 to 100 is a failure.
-Measure: TypeAlias = "Callable[[], Awaitable[Mapping[str, float]]]"
+#: Java's short name of the CPU.
+CPU = "C"
+
+FindLoad: TypeAlias = "Callable[[], Awaitable[LoadSource | None]]"
 
 
 class WorkerMetricsReporter:
@@ -47,7 +50,7 @@ class WorkerMetricsReporter:
         config: FleetConfig,
         worker_id: str,
         runtime: Runtime,
-        measure: Measure | None = None,
+        find_load: FindLoad | None = None,
     ) -> None:
         """Report nothing yet.
 
@@ -56,18 +59,18 @@ class WorkerMetricsReporter:
             config: section ``fleet``.
             worker_id: whose metrics.
             runtime: clocks and chance.
-            measure: None = this worker measures nothing, and is judged by what it reads.
+            find_load: finds what measures this worker's load. Where there is nothing, the worker
+                is judged by what it reads.
         """
         self._store = store
         self._config = config
         self._worker_id = worker_id
         self._clock = runtime.clock
         self._rng = runtime.rng
-        self._measure = measure if config.measures else None
+        self._find_load = find_load if config.measures else None
         self._samples: dict[str, list[float]] = {}
         self._means: dict[str, tuple[float, ...]] = {}
         self._last: WorkerMetrics | None = None
-        self._is_silent = False
 
     async def run(self) -> None:
         """Measure and report until cancelled; then take the item away.
@@ -77,8 +80,8 @@ class WorkerMetricsReporter:
         """
         try:
             async with asyncio.TaskGroup() as group:
-                if self._measure is not None:
-                    group.create_task(self._take_samples(self._measure))
+                if self._find_load is not None:
+                    group.create_task(self._take_samples(self._find_load))
                 group.create_task(self._report_for_ever())
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
@@ -132,22 +135,19 @@ class WorkerMetricsReporter:
             self._means[name] = (*self._means.get(name, ()), mean)[-self._config.samples :]
         self._samples = {}
 
-    async def _take_samples(self, measure: Measure) -> None:
+    async def _take_samples(self, find_load: FindLoad) -> None:
+        source = await find_load()
+        if source is None:
+            log.info("Nothing here measures the load of this worker; it is judged by what it reads")
+            return
+        log.info("This worker reports the CPU of: %s", source.name)
         await asyncio.sleep(self._rng.random() * self._config.sample_s)
         while True:
-            try:
-                measured = await measure()
-            except Exception as error:
-                if not self._is_silent:
-                    log.warning("Could not measure this worker's load: %s", error, exc_info=True)
-                self._is_silent = True
-            else:
-                self._is_silent = False
-                for name, percent in measured.items():
-                    if 0 <= percent <= 100:
-                        samples = self._samples.setdefault(name, [])
-                        samples.append(percent)
-                        del samples[:-MOST_SAMPLES]
+            percent = await source.sample()
+            if percent is not None and 0 <= percent <= 100:
+                samples = self._samples.setdefault(CPU, [])
+                samples.append(percent)
+                del samples[:-MOST_SAMPLES]
             await asyncio.sleep(self._config.sample_s)
 
     async def _retire(self) -> None:

@@ -11,8 +11,10 @@ from mld.services.fleet.acquisition_switch import AcquisitionSwitch
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.fleet_member import FleetMember
 from mld.services.fleet.fleet_state import FleetState
+from mld.services.fleet.fleet_wiring import FleetNeeds, fleet_parts
 from mld.services.leases.fleet_watch import FleetWatch
 from mld.services.leases.leader_elector import LeaderElector
+from mld.services.leases.lease_discoverer import LeaseDiscoverer
 from mld.services.leases.lease_renewer import LeaseRenewer
 from mld.services.leases.lease_scan import every
 from mld.services.leases.lease_store import LeaseStore
@@ -30,8 +32,14 @@ if TYPE_CHECKING:
     from mld.ports.clock import Clock
     from mld.services.conditions import Conditions
     from mld.services.fleet.leadership import Leadership
+    from mld.services.fleet.worker_metrics_reporter import FindLoad
     from mld.services.leases.lease_acquisition import LeaseAcquisition
     from mld.services.runtime import Runtime
+
+#: Fleets of 3.x are joined.
+CAN_ASSIGN = True
+#: A new application is one of 3.x, unless its file says otherwise.
+STARTS_3X = False
 
 
 class LeaseCoordinator:
@@ -72,8 +80,9 @@ class LeaseCoordinator:
         *,
         is_multi_stream: bool = False,
         is_read: Callable[[Lease], bool] = every,
+        find_load: FindLoad | None = None,
     ) -> LeaseCoordinator:
-        """Build all parts for a worker that takes its share of the leases, as 2.x workers do.
+        """Build all parts, for fleets whose workers take leases and for such that assign them.
 
         Args:
             dynamodb: where the table is.
@@ -82,6 +91,7 @@ class LeaseCoordinator:
             conditions: for ``/readyz``.
             is_multi_stream: lease keys name their stream.
             is_read: which leases are taken, and count in elections.
+            find_load: finds what measures this worker's load, for the leader of a 3.x fleet.
         """
         worker, leases = config.worker_id, config.leases
         clock, rng, metrics = runtime.clock, runtime.rng, runtime.metrics
@@ -91,12 +101,35 @@ class LeaseCoordinator:
         elector = LeaderElector(store, worker, clock, is_read)
         layout = config.fleet.layout(config.application_name, leases.table_name)
         items = CoordinatorStateStore(dynamodb, layout, runtime.ids)
-        state = FleetState(items, config.fleet, worker, clock, rng)
+        state = FleetState(
+            items, config.fleet, worker, clock, rng, can_assign=CAN_ASSIGN, starts_3x=STARTS_3X
+        )
 
         def taker() -> LeaseAcquisition:
             return LeaseTaker(store, renewer, leases, worker, clock, rng, metrics, is_read)
 
-        switch = AcquisitionSwitch({Mode.TAKES: taker}, Mode.TAKES)
+        def discoverer() -> LeaseAcquisition:
+            return LeaseDiscoverer(store, renewer, leases, worker, clock, metrics, is_read)
+
+        def expect(lease_key: str) -> None:
+            if isinstance(switch.current, LeaseDiscoverer):
+                switch.current.expect(lease_key)
+
+        strategies = {Mode.TAKES: taker, Mode.ASSIGNED: discoverer}
+        switch = AcquisitionSwitch(strategies, Mode.TAKES)
+        needs = FleetNeeds(
+            dynamodb=dynamodb,
+            config=config,
+            runtime=runtime,
+            store=store,
+            renewer=renewer,
+            items=items,
+            state=state,
+            elected=elector,
+            expect=expect,
+            is_read=is_read,
+            find_load=find_load,
+        )
         return cls(
             store,
             renewer,
@@ -104,7 +137,7 @@ class LeaseCoordinator:
             elector,
             FleetWatch(store, state, clock, is_multi_stream=is_multi_stream),
             watch_table(store, renewer, conditions, clock, rng),
-            FleetMember(state, switch, elector),
+            FleetMember(state, switch, elector, fleet_parts(needs) if CAN_ASSIGN else None),
         )
 
     async def start(self) -> bool:

@@ -100,7 +100,7 @@ class Member:
             duty=self.duty,
             reporter=WorkerMetricsReporter(self.items, config, "me", runtime),
             flip=FlipWatch(self.state, self.items, self.store, self.elected.is_leader, world.clock),
-            index=IndexKeeper(self.store, self.elected.is_leader, lambda: self.state.has_begun),
+            index=IndexKeeper(self.store, self.elected, self.elected, self.state),
         )
         switch = AcquisitionSwitch(
             {
@@ -268,7 +268,7 @@ def test_a_fleet_is_flipped_ten_minutes_after_every_owner_reports(caplog):
 def test_who_did_not_begin_the_generation_creates_the_index_only_as_a_patient_leader(caplog):
     async def test(world):
         leading = Leading([], leads=False)
-        keeper = IndexKeeper(world.store(), leading.is_leader, lambda: False)
+        keeper = IndexKeeper(world.store(), leading, leading, world.fleet_state("me"))
         world.fault("throttle", "DescribeTable", times=1)
         task = asyncio.create_task(keeper.run())
         await asyncio.sleep(LOOK_S * (PATIENCE + 1))

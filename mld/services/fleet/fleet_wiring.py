@@ -1,0 +1,114 @@
+"""Puts together what it takes to be one of a 3.x fleet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mld.decide.assignment.limits import AssignmentLimits
+from mld.decide.leader_lock import LockTiming
+from mld.model.worker_metrics import metrics_in
+from mld.services.fleet.deputy import Deputy
+from mld.services.fleet.fleet_member import FleetParts
+from mld.services.fleet.flip_watch import FlipWatch
+from mld.services.fleet.index_keeper import IndexKeeper
+from mld.services.fleet.leader_lock import LeaderLock
+from mld.services.fleet.lease_assigner import FleetItems, LeaseAssigner
+from mld.services.fleet.lock_store import LockStore
+from mld.services.fleet.worker_metrics_reporter import WorkerMetricsReporter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mld.model.config import Config
+    from mld.model.lease import Lease
+    from mld.model.worker_metrics import WorkerMetrics
+    from mld.ports.aws import DynamoDb
+    from mld.services.fleet.coordinator_state import CoordinatorStateStore
+    from mld.services.fleet.fleet_state import FleetState
+    from mld.services.fleet.leadership import Leadership
+    from mld.services.fleet.worker_metrics_reporter import FindLoad
+    from mld.services.leases.lease_renewer import LeaseRenewer
+    from mld.services.leases.lease_scan import TableScan
+    from mld.services.leases.lease_store import LeaseStore
+    from mld.services.runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetNeeds:
+    """What the parts are made of.
+
+    Attributes:
+        items: of the fleet, beside its leases.
+        elected: who leads where leases are taken.
+        expect: told the key of each lease that this worker, as the leader, gave itself.
+        is_read: which leases count.
+        find_load: finds what measures this worker's load; None = nothing does.
+    """
+
+    dynamodb: DynamoDb
+    config: Config
+    runtime: Runtime
+    store: LeaseStore
+    renewer: LeaseRenewer
+    items: CoordinatorStateStore
+    state: FleetState
+    elected: Leadership
+    expect: Callable[[str], None]
+    is_read: Callable[[Lease], bool]
+    find_load: FindLoad | None
+
+
+def fleet_parts(needs: FleetNeeds) -> FleetParts:
+    """All parts; none does anything before the fleet's generation asks for it."""
+    config, runtime = needs.config, needs.runtime
+    store, items, state = needs.store, needs.items, needs.state
+    duty = LeaseAssigner(
+        store,
+        needs.renewer,
+        fleet_items(items),
+        AssignmentLimits.of(config),
+        config.worker_id,
+        runtime,
+        needs.expect,
+        needs.is_read,
+    )
+    lock = LeaderLock(
+        LockStore(needs.dynamodb),
+        lambda: items.layout.lock,
+        config.worker_id,
+        LockTiming(config.fleet.lock_duration_s, config.fleet.lock_heartbeat_s),
+        runtime,
+        on_gain=duty.wake,
+    )
+    return FleetParts(
+        lock=lock,
+        duty=duty,
+        reporter=WorkerMetricsReporter(
+            items, config.fleet, config.worker_id, runtime, needs.find_load
+        ),
+        flip=FlipWatch(state, items, store, needs.elected.is_leader, runtime.clock),
+        index=IndexKeeper(store, lock, needs.elected, state),
+        loops=(Deputy(store, items, lock, duty, config.worker_id, config.fleet, runtime).run,),
+    )
+
+
+def fleet_items(items: CoordinatorStateStore) -> FleetItems:
+    """The metrics of all workers, as the assigner reads them."""
+
+    async def read(scan: TableScan) -> tuple[WorkerMetrics, ...]:
+        found, _broken = metrics_in(scan.foreign.values(), items.layout.leases.key_name)
+        if items.layout.is_single_table:
+            return found
+        newest: dict[str, WorkerMetrics] = {}
+        for one in (*(await items.legacy_metrics()).metrics, *found):
+            other = newest.get(one.worker_id)
+            if other is None or other.updated_at_s < one.updated_at_s:
+                newest[one.worker_id] = one
+        return tuple(newest[worker] for worker in sorted(newest))
+
+    async def delete(metrics: WorkerMetrics) -> None:
+        for place in items.layout.metrics_reads:
+            await items.delete_metrics(place, metrics)
+
+    return FleetItems(read, delete)
