@@ -23,6 +23,7 @@ from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
 from mld.adapters.children.child_process import ProcessLauncher
 from mld.adapters.children.guardian import Guardian
+from mld.adapters.load.selection import find_load_source
 from mld.adapters.output.background_output import dropped_messages
 from mld.adapters.schemas.decoders import Decoders
 from mld.adapters.schemas.definition_files import SchemaFolder
@@ -75,6 +76,8 @@ if TYPE_CHECKING:
     from mld.ports.clock import Clock, IdSource
     from mld.ports.offload import Offload
     from mld.ports.schemas import DecoderFactory, DefinitionFiles
+    from mld.ports.worker_load import LoadSource
+    from mld.services.fleet.worker_metrics_reporter import FindLoad
     from mld.services.streams.stream_context import ContextFactory
     from mld.services.streams.stream_names import StreamNames
     from mld.services.streams.worker_streams import Loop
@@ -108,6 +111,7 @@ class Ports:
         release_memory: gives free memory back to the system, if there is a way.
         read_properties: the bytes of the file of the configuration as it is now; None = not known.
         dropped_messages: log messages since the start that nobody took.
+        find_load: finds what measures how busy this place is; None = nothing does.
     """
 
     dynamodb: DynamoDb
@@ -123,6 +127,7 @@ class Ports:
     release_memory: Callable[[], object] = _keep_memory
     read_properties: Callable[[], bytes] | None = None
     dropped_messages: Callable[[], int] = int
+    find_load: FindLoad | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +241,7 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
         conditions,
         is_multi_stream=stream is None or stream.identifier is not None,
         is_read=is_read,
+        find_load=ports.find_load,
     )
     store, renewer = coordinator.store, coordinator.renewer
     budget = ByteBudget(config.retrieval.memory_budget_bytes, clock)
@@ -511,6 +517,11 @@ def real_ports(
             sts = client(None, "AwsCredentialsProvider", clients.sts_settings(config))
             return await clients.caller_account(sts, control)
 
+        clock = SystemClock()
+
+        async def find_load() -> LoadSource | None:
+            return await find_load_source(os.environ, clock, control)
+
         guardian = Guardian()
         closing.callback(guardian.close)
         ports = Ports(
@@ -518,7 +529,7 @@ def real_ports(
             kinesis=BotocoreKinesis(kinesis, control, retrieval, subscribing),
             cloudwatch=cloudwatch,
             children=ProcessLauncher(guardian),
-            clock=SystemClock(),
+            clock=clock,
             ids=RandomIds(),
             rng=random.Random(),
             offload=pool("convert", 1),
@@ -527,5 +538,6 @@ def real_ports(
             release_memory=return_free_memory,
             read_properties=read_properties,
             dropped_messages=dropped_messages,
+            find_load=find_load,
         )
         yield RealWorld(ports, region, account, str(kinesis.meta.endpoint_url))

@@ -59,6 +59,7 @@ class FleetMember:
         switch: AcquisitionSwitch,
         elected: Leadership,
         parts: FleetParts | None = None,
+        on_mode: Callable[[Mode], None] | None = None,
     ) -> None:
         """Run nothing before :meth:`run`.
 
@@ -67,11 +68,13 @@ class FleetMember:
             switch: how leases come.
             elected: who leads where leases are taken.
             parts: None = this worker serves only fleets whose leases are taken.
+            on_mode: told how leases come from now on.
         """
         self._state = state
         self._switch = switch
         self._elected = elected
         self._parts = parts
+        self._on_mode = on_mode
         self._is_leaving = False
 
     @property
@@ -88,7 +91,10 @@ class FleetMember:
 
     def follow(self) -> None:
         """Get leases as the fleet does now."""
-        self._switch.use(self._state.behaviour.mode)
+        mode = self._state.behaviour.mode
+        self._switch.use(mode)
+        if self._on_mode is not None:
+            self._on_mode(mode)
 
     def leave(self) -> None:
         """The worker stops: give the lead up, and take no part any more."""

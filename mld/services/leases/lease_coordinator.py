@@ -115,6 +115,9 @@ class LeaseCoordinator:
             if isinstance(switch.current, LeaseDiscoverer):
                 switch.current.expect(lease_key)
 
+        def tell_throughput(mode: Mode) -> None:
+            renewer.tell_throughput(is_told=mode is Mode.ASSIGNED)
+
         strategies = {Mode.TAKES: taker, Mode.ASSIGNED: discoverer}
         switch = AcquisitionSwitch(strategies, Mode.TAKES)
         needs = FleetNeeds(
@@ -137,7 +140,9 @@ class LeaseCoordinator:
             elector,
             FleetWatch(store, state, clock, is_multi_stream=is_multi_stream),
             watch_table(store, renewer, conditions, clock, rng),
-            FleetMember(state, switch, elector, fleet_parts(needs) if CAN_ASSIGN else None),
+            FleetMember(
+                state, switch, elector, fleet_parts(needs) if CAN_ASSIGN else None, tell_throughput
+            ),
         )
 
     async def start(self) -> bool:
