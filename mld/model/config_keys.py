@@ -236,12 +236,9 @@ _EFFECTIVE = (
     _own("garbageLeaseCleanupIntervalMillis", Kind.STRICT_LONG, 1_800_000, "period of looking for leases of shards that are gone"),
 )
 
-_LATER = (
-    Key("leaseAssignmentIntervalMillis", Kind.N0_LONG, None, "period of the 3.x lease assignment; 2 x failoverTimeMillis when absent",
-        least=52, below=_NO_START),
+#: Of 3.x fleets.
+_FLEET = (
     Key("clientVersionConfig", Kind.ENUM, "CLIENT_VERSION_CONFIG_3X", "which generation of the lease table to use", _VERSIONS),
-    _no("migrateAllEntitiesToLeaseTable", Kind.B0, "second phase of the single-table migration"),
-    _millis("tableMigrationCompleteBakeTimeSeconds", 86_400, "clamped to 3600..604800"),
     Key("gracefulLeaseHandoffTimeoutMillis", Kind.N1_LONG, 30_000, "longest wait for the old owner of a lease", least=0, below=_PASSED_ON),
     _yes("isGracefulLeaseHandoffEnabled", Kind.B1, "the old owner is asked to finish first"),
     _millis("inMemoryWorkerMetricsCaptureFrequencyMillis", 1_000, "how often worker metrics are taken", 0, _NO_START),
@@ -260,10 +257,24 @@ _LATER = (
     Key("workerGroup", Kind.TEXT, None, "which workers this one belongs to: leases are spread over groups, too; the part of workerId before the first - when absent", own=True),
     Key("staleWorkerMetricsEntryCleanupDuration", Kind.DURATION, "PT24H", "age at which a worker's entry is deleted"),
     *(
-        key
+        Key(f"{prefix}TableName", Kind.TEXT, None, f"of a fleet of KCL 3.0 to 3.4; <applicationName>-{table} when absent")
         for prefix, table in (("workerMetrics", "WorkerMetricStats"), ("coordinatorState", "CoordinatorState"))
+    ),
+)
+
+_LATER = (
+    _no("migrateAllEntitiesToLeaseTable", Kind.B0, "second phase of the single-table migration"),
+    _millis("tableMigrationCompleteBakeTimeSeconds", 86_400, "clamped to 3600..604800"),
+)
+
+_UNNEEDED = (
+    Key("leaseAssignmentIntervalMillis", Kind.N0_LONG, None, "period of Java's lease assignment; here a leader looks when something is due",
+        least=52, below=_NO_START),
+    # The two tables of KCL 3.0 to 3.4 are used where they are, and never created.
+    *(
+        key
+        for prefix in ("workerMetrics", "coordinatorState")
         for key in (
-            Key(f"{prefix}TableName", Kind.TEXT, None, f"<applicationName>-{table} when absent"),
             Key(f"{prefix}BillingMode", Kind.ENUM, "PAY_PER_REQUEST", "of that table", _BILLING),
             _millis(f"{prefix}ReadCapacity", 0, "of that table"),
             _millis(f"{prefix}WriteCapacity", 0, "of that table"),
@@ -272,9 +283,6 @@ _LATER = (
             Key(f"{prefix}Tags", Kind.TAGS, None, "of that table"),
         )
     ),
-)
-
-_UNNEEDED = (
     Key("maxActiveThreads", Kind.STRICT_INT, 0, "size of Java's thread pool; there is no such pool here"),
 )
 
@@ -304,6 +312,7 @@ KEYS: dict[str, Key] = {
     for keys, effect in (
         (_EFFECTIVE, Effect.EFFECTIVE),
         (_CLIENT_FLAGS, Effect.EFFECTIVE),
+        (_FLEET, Effect.EFFECTIVE),
         (_LATER, Effect.LATER),
         (_UNNEEDED, Effect.UNNEEDED),
         (_NO_EFFECT, Effect.NO_EFFECT),

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mld.model.config_keys import CREDENTIAL_KEYS, KEYS, Effect, Key, Kind
+from mld.model.config_keys import CREDENTIAL_KEYS, KEYS, Effect, Key
 from mld.model.config_names import resolve
 from mld.model.findings import Finding, Problem, Severity
 from mld.model.masking import mask, mask_value
@@ -232,8 +232,7 @@ def _report_effect(settings: Settings, setting: Setting, name: str) -> None:
     key = setting.key
     if key.effect is Effect.LATER:
         differs = setting.is_set and setting.value != key.default
-        # Which generation of tables is in use is found out from the table itself.
-        weight = Severity.WARNING if differs and key.kind is not Kind.ENUM else Severity.INFO
+        weight = Severity.WARNING if differs else Severity.INFO
         settings.report(name, Problem(weight, "accepted, not used by kcl-mld yet"), setting.line)
     elif key.effect is Effect.UNNEEDED:
         settings.report(name, Problem(Severity.INFO, f"not needed: {key.doc}"), setting.line)

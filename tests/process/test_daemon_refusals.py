@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.process.daemon import heard, shard_id, wait_until
+from tests.process.daemon import shard_id, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,10 +40,19 @@ def test_a_stream_that_appears_during_the_start_is_read(
     assert run.stop() == 0, run.output
 
 
-@pytest.mark.parametrize("version", ["CLIENT_VERSION_3X", "CLIENT_VERSION_3X_WITH_ROLLBACK"])
+def generation(version: str, key: str = "leaseKey") -> dict[str, dict[str, str]]:
+    """The item that says what a fleet works as."""
+    return {
+        key: {"S": "Migration3.0"},
+        "cv": {"S": version},
+        "mb": {"S": "other"},
+        "mts": {"N": "1700000000000"},
+    }
+
+
 @pytest.mark.parametrize("place", ["lease table", "coordinator table"])
-def test_a_table_of_a_3x_fleet_is_refused_and_left_alone(
-    new_app: Callable[..., Application], place: str, version: str
+def test_a_fleet_of_an_unknown_generation_is_refused_and_left_alone(
+    new_app: Callable[..., Application], place: str
 ) -> None:
     app = new_app()
     app.create_table()
@@ -51,45 +60,69 @@ def test_a_table_of_a_3x_fleet_is_refused_and_left_alone(
     if place == "coordinator table":
         table, key = f"{app.name}-CoordinatorState", "key"
         app.create_table(table, key)
-    item = {key: {"S": "Migration3.0"}, "cv": {"S": version}, "mb": {"S": "other"}}
-    app.dynamodb.put_item(TableName=table, Item=item)
+    app.dynamodb.put_item(TableName=table, Item=generation("CLIENT_VERSION_4X", key))
     run = app.start()
     assert run.ends() == 5, run.output
-    assert version in run.output
+    assert "CLIENT_VERSION_4X" in run.output
     assert "Keep the Java daemon" in run.output
     assert list(app.items(table)) == ["Migration3.0"]
     assert set(app.items()) <= {"Migration3.0"}
     assert run.children() == []
 
 
-def test_a_fleet_that_is_flipped_to_3x_is_left_in_order(
-    new_app: Callable[..., Application],
+@pytest.mark.parametrize("version", ["CLIENT_VERSION_3X", "CLIENT_VERSION_3X_WITH_ROLLBACK"])
+@pytest.mark.parametrize("place", ["lease table", "coordinator table"])
+def test_a_3x_fleet_is_joined_led_and_left_in_order(
+    new_app: Callable[..., Application], place: str, version: str
 ) -> None:
+    app = new_app(shards=2)
+    app.create_table()
+    table, key = app.name, "leaseKey"
+    if place == "coordinator table":
+        table, key = f"{app.name}-CoordinatorState", "key"
+        app.create_table(table, key)
+        app.create_table(f"{app.name}-WorkerMetricStats", "wid")
+    app.dynamodb.put_item(TableName=table, Item=generation(version, key))
+    app.put(20)
+    run = app.start()
+    run.wait_for_actions("processRecords", 2)
+    assert "leads the fleet now" in run.output
+    assert set(app.items(table)) >= {"Leader", "Migration3.0"}
+    assert run.stop() == 0, run.output
+    assert app.owners() == {shard_id(0): None, shard_id(1): None}
+    assert set(app.items()) - {"Migration3.0"} == {shard_id(0), shard_id(1)}
+    assert set(app.items(table)) >= {"Migration3.0"}
+    assert "Leader" not in app.items(table)
+
+
+def test_a_fleet_that_is_flipped_to_3x_reads_on(new_app: Callable[..., Application]) -> None:
     app = new_app(shards=2, failoverTimeMillis="2000")
     app.put(20)
     run = app.start()
     run.wait_for_actions("processRecords", 2)
-    app.dynamodb.put_item(
-        TableName=app.name,
-        Item={"leaseKey": {"S": "Migration3.0"}, "cv": {"S": "CLIENT_VERSION_3X"}},
-    )
-    assert run.ends() == 5, run.output
-    for child in run.children():
-        assert heard(child)[-4:] == ["shutdownRequested", "checkpoint", "leaseLost", "EOF"]
+    app.dynamodb.put_item(TableName=app.name, Item=generation("CLIENT_VERSION_3X"))
+    run.wait_for_log("leads the fleet now")
+    app.put(20)
+    run.wait_for_actions("processRecords", 4)
+    assert len(run.children()) == 2
+    assert run.stop() == 0, run.output
     assert app.owners() == {shard_id(0): None, shard_id(1): None}
 
 
-def test_a_fleet_that_is_upgrading_is_served_as_2x(new_app: Callable[..., Application]) -> None:
-    app = new_app()
+def test_a_fleet_that_is_upgrading_is_served_as_2x_and_told_of_this_worker(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(workerId="w")
     app.create_table()
-    mark = {"leaseKey": {"S": "Migration3.0"}, "cv": {"S": "CLIENT_VERSION_UPGRADE_FROM_2X"}}
-    app.dynamodb.put_item(TableName=app.name, Item=mark)
+    item = generation("CLIENT_VERSION_UPGRADE_FROM_2X")
+    app.dynamodb.put_item(TableName=app.name, Item=item)
     app.put(1)
     run = app.start()
     run.wait_for_actions("processRecords")
+    wait_until(lambda: "w" in app.items(), "metrics of the worker")
     assert run.stop() == 0, run.output
     assert set(app.items()) == {"Migration3.0", shard_id(0)}
-    assert "upgraded from KCL 2.x to 3.x" in run.output
+    assert "The fleet works as CLIENT_VERSION_UPGRADE_FROM_2X" in run.output
 
 
 def test_without_credentials_the_daemon_ends_with_3(

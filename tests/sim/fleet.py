@@ -287,7 +287,8 @@ class Fleet:
         if plan.flip_at_s is None:
             return
         await asyncio.sleep(plan.flip_at_s)
-        version = self.rng.choice(["CLIENT_VERSION_3X", "CLIENT_VERSION_3X_WITH_ROLLBACK"])
+        # Of a generation that is not known yet: others are joined.
+        version = self.rng.choice(["CLIENT_VERSION_4X", "CLIENT_VERSION_4X_WITH_ROLLBACK"])
         rng = random.Random(f"joiner {plan.seed}")
         joiner = Joiner3x(self, "join3x", rng, plan.flip_table, version)
         self.members.append(joiner)

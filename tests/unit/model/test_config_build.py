@@ -664,9 +664,8 @@ def test_an_unknown_name_has_no_effect_but_a_warning():
 @pytest.mark.parametrize(
     ("line", "severity"),
     [
-        ("isGracefulLeaseHandoffEnabled = true", Severity.INFO),
-        ("isGracefulLeaseHandoffEnabled = false", Severity.WARNING),
-        ("clientVersionConfig = client_version_config_compatible_with_2x", Severity.INFO),
+        ("tableMigrationCompleteBakeTimeSeconds = 86400", Severity.INFO),
+        ("migrateAllEntitiesToLeaseTable = true", Severity.WARNING),
         ("maxActiveThreads = 5", Severity.INFO),
         ("validateSequenceNumberBeforeCheckpointing = true", Severity.WARNING),
     ],
