@@ -5,6 +5,7 @@ import pytest
 from mld.decide import leader_lock
 from mld.decide.leader_lock import LockEvent, LockMove, Phase
 from mld.model.leader_lock_item import LockItem
+from mld.model.worker_metrics import WorkerMetrics
 
 LOCK = LockItem("other", 10.0, "v1")
 
@@ -60,3 +61,11 @@ def test_phases_follow_the_table_and_the_table_is_drawn():
         for event, following in row.items():
             arrow = f"{phase.value} --> {following.value}: {event.value}\n"
             assert (arrow in drawn) is (following is not phase or event is LockEvent.RENEWED)
+
+
+def test_a_few_followers_watch_the_leases_and_who_is_new_does_so_too():
+    fleet = [WorkerMetrics(name, 1000) for name in "edcba"]
+    deputies = [one for one in "abcdef" if leader_lock.is_deputy(one, fleet, 1000.0)]
+    assert deputies == ["a", "b", "c", "f"]
+    old = [WorkerMetrics("a", 900), *fleet[:2]]
+    assert leader_lock.is_deputy("d", old, 1000.0)
