@@ -78,8 +78,11 @@ class FleetMemory:
     balanced_at: float | None = None
 
     def unbalanced(self) -> FleetMemory:
-        """The same with a balance due at the next look, for who could not write all moves."""
-        return replace(self, participants=frozenset(), balanced_at=None)
+        """The same for who could not write all moves: numbers are levelled at the next look.
+
+        Moves by load wait for their time.
+        """
+        return replace(self, participants=frozenset())
 
     def is_expired(self, lease: Lease, now: float, limits: AssignmentLimits) -> bool:
         """True for a lease whose counter has not moved for longer than the failover time."""

@@ -212,6 +212,8 @@ class LeaseAssigner:
                     await self._tell(move, row)
 
         await for_each(plan.moves, WRITES, write)
+        if raced or failed:
+            self._memory = self._memory.unbalanced()
         await self._delete_stale(plan, leadership)
         self._count("LeaseSpillover", plan.figures.unassigned)
         self._count("FailedAssignmentCount", raced + failed)

@@ -289,9 +289,7 @@ def test_a_balance_may_be_put_off():
 
 def test_after_a_failed_write_a_balance_is_due_again():
     fleet = AssignedFleet(rows(a=4), ["a", "b"])
-    plan = fleet.plan()
-    assert not plan.memory.unbalanced().participants
-    fleet.memory = plan.memory.unbalanced()
+    fleet.memory = fleet.plan().memory.unbalanced()
     assert len(fleet.look().moves) == 2
 
 

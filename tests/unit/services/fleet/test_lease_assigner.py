@@ -277,6 +277,19 @@ def test_a_move_that_cannot_be_written_fails_the_look_and_holds_up_no_other():
     with_leader(test)
 
 
+def test_a_hand_off_that_could_not_begin_is_tried_again_at_the_next_look():
+    async def test(world, leader):
+        world.put(*(lease(number, lease_owner="you") for number in range(2)))
+        world.fault("refuse", "UpdateItem", error=Throttled("UpdateItem", "x"))
+        assert (await leader.look()).failed == 1
+        await asyncio.sleep(1)
+        await leader.look()
+        owners = [leader.owner(key) for key in (A, B)]
+        assert sorted(owners, key=str) == [("me", "you"), ("you", None)]
+
+    with_leader(test, "me", "you")
+
+
 def test_who_leads_no_more_writes_nothing_more():
     async def test(world, leader):
         world.put(lease(0), lease(1))
