@@ -103,6 +103,7 @@ class WorkerMetricsReporter:
             limits=dict.fromkeys(self._means, (OPERATING_RANGE,)),
             support=SINGLE_TABLE_MIGRATION,
             support_at_s=now_s,
+            group=self._config.group,
         )
         self._last = metrics
         await self._store.report(metrics)

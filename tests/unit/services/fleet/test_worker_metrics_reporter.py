@@ -72,6 +72,14 @@ def test_the_first_item_is_written_at_once_and_says_that_nothing_was_measured():
     running(test, Measuring(5.0), measures=False)
 
 
+def test_a_worker_says_the_group_that_its_file_names():
+    async def test(world):
+        await asyncio.sleep(0.1)
+        assert world.row("me")["properties"] == {"M": {"kclMldWorkerGroup": {"S": "blue"}}}
+
+    running(test, group="blue")
+
+
 def test_each_report_adds_the_mean_of_what_was_measured_since_the_last_one():
     async def test(world):
         await asyncio.sleep(30.5)
