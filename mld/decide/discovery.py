@@ -25,10 +25,11 @@ LIVELY_PAUSE_S = 1.0
 CALM_PAUSE_S = 5.0
 #: Distance of looks at one lease that its old owner is about to let go.
 WATCH_S = 0.25
-#: Up to so many leases a scan is one request as well and costs a few read units where the index costs
-#: half of one; and whoever follows knows when counters moved, should it have to lead. Each worker
-#: looks, so in a large table scans would be most of the bill.
-SMALL_TABLE = 100
+
+
+#: Up to so many leases a scan is one request as well and costs little more, and whoever follows knows
+#: when counters moved, should it have to lead.
+SMALL_TABLE = 500
 
 
 class Found(Enum):

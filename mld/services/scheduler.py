@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from mld.decide.assignment.leaving import notice_s
 from mld.decide.lifecycle import ShutdownReason
 from mld.errors import ChildFailed, LeaseLost, MldError
 from mld.services.worker_start import WorkerStart
@@ -300,10 +301,9 @@ class Scheduler:
                 len(self._consuming),
                 self._config.shutdown_grace_s,
             )
-            for consumer in self.consumers():
-                consumer.request_shutdown()
             try:
                 async with asyncio.timeout(self._config.shutdown_grace_s) as self._grace:
+                    await self._end_consumers()
                     await self._idle.wait()
                     await coordinator.settled()
                     await self._release_held()
@@ -317,6 +317,18 @@ class Scheduler:
             self.stop_now()
             await self._idle.wait()
         return StopOutcome(complete=complete, leases_left=left)
+
+    async def _end_consumers(self) -> None:
+        """Ask all to finish; what has a next owner is read until that one is likely to know it."""
+        named = await self._parts.coordinator.name_successors()
+        if named:
+            leases = self._config.leases
+            await asyncio.sleep(notice_s(leases.failover_s, self._config.shutdown_grace_s))
+        for consumer in self.consumers():
+            if consumer.lease_key in named:
+                consumer.request_hand_over()
+            else:
+                consumer.request_shutdown()
 
     async def _release_held(self) -> None:
         """Release leases that have no consumer any more, e.g. of finished shards."""

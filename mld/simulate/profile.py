@@ -163,7 +163,7 @@ def make_profile(name: ProfileName, scenario: Scenario) -> Profile:
                 lock_reads=1,
                 watches_expiry=True,
                 in_flight=leases.renewal_threads,
-                # As the benchmarks show: the interpreter and the first requests; a child and its first answer.
+                # Measured: the interpreter and the first requests; a child and its first answer.
                 starting_s=0.5,
                 opening_s=0.5,
                 notice_s=0.0,

@@ -26,7 +26,6 @@ from tests.sim.court import Court, Violation
 from tests.sim.fleet_judge import HAND_OFF_S
 from tests.sim.java3_peer import Java3Peer, migration_item
 from tests.sim.java_peer import JavaPeer
-from tests.sim.joiner import Joiner3x
 from tests.sim.judges import Judges
 from tests.sim.loop import SimLoop, Stalled, run
 from tests.sim.nemesis import Nemesis
@@ -196,12 +195,16 @@ class Fleet:
         node.start()
         return node
 
-    def new_peer(self) -> JavaPeer:
-        """A fresh Java-like process."""
+    def new_peer(self, *, is_legacy: bool = False, flips_to: str | None = None) -> JavaPeer:
+        """A fresh Java-like process, of the fleet's generation unless it flips it."""
         self._peers += 1
         name = f"java{self._peers}"
-        kind = Java3Peer if self.plan.is_assigned else JavaPeer
-        peer = kind(self, name, random.Random(f"{name} {self.plan.seed}"))
+        rng = random.Random(f"{name} {self.plan.seed}")
+        peer = (
+            Java3Peer(self, name, rng, is_legacy=is_legacy, flips_to=flips_to)
+            if self.plan.is_assigned or flips_to is not None
+            else JavaPeer(self, name, rng)
+        )
         vars(peer.gate.weather).update(self.plan.weather)
         self.members.append(peer)
         peer.start()
@@ -243,8 +246,7 @@ class Fleet:
                 await node.check_clean()
                 self._check_stop(node)
             if isinstance(node.error, UnservableFleet):
-                if not self.flipped:
-                    self.court.convict("S0", f"{node.worker_id} refused a sound fleet")
+                self.court.convict("S0", f"{node.worker_id} refused a sound fleet: {node.error}")
                 return
             self.nodes.remove(node)
             await asyncio.sleep(rng.uniform(0.5, 15 if self.manners is not _POLITE else 1))
@@ -287,12 +289,14 @@ class Fleet:
         if plan.flip_at_s is None:
             return
         await asyncio.sleep(plan.flip_at_s)
-        # Of a generation that is not known yet: others are joined.
-        version = self.rng.choice(["CLIENT_VERSION_4X", "CLIENT_VERSION_4X_WITH_ROLLBACK"])
-        rng = random.Random(f"joiner {plan.seed}")
-        joiner = Joiner3x(self, "join3x", rng, plan.flip_table, version)
-        self.members.append(joiner)
-        joiner.start()
+        version = self.rng.choice(["CLIENT_VERSION_3X", "CLIENT_VERSION_3X_WITH_ROLLBACK"])
+        self.new_peer(is_legacy=plan.flip_table == "coordinator", flips_to=version)
+
+    def begin_3x(self) -> None:
+        """The table's state changes now: a leader assigns the leases."""
+        self.trace.add("", "FLIP")
+        self.flipped = True
+        self.judges.fleet.begin()
 
     async def lose(self) -> None:
         """Delete stream or table under the fleet, when the plan says so.
@@ -426,7 +430,8 @@ class Fleet:
         await asyncio.sleep(self.leases.failover_s + 16)
         self.court.calm = True
         taker_s = self.leases.taker_interval_s
-        lead_s = JAVA_LEAD_S if self.plan.is_assigned and self.plan.peers else 0.0
+        has_java_leader = self.flipped or (self.plan.is_assigned and self.plan.peers)
+        lead_s = JAVA_LEAD_S if has_java_leader else 0.0
         orphaned: dict[str, float] = {}
         bound_s = self.now() + 60 + taker_s * (len(self.stream.truth) + 4)
         backlog = sum(len(truth.places) for truth in self.stream.truth.values())
@@ -476,8 +481,6 @@ class Fleet:
         """What is still to come, "" when nothing is."""
         if why := self._unread():
             return why
-        if self.flipped and self.alive():
-            return f"{len(self.alive())} workers serve a fleet that has flipped"
         return self._uneven()
 
     def _unread(self) -> str:
@@ -514,7 +517,7 @@ class Fleet:
             # A row of a deleted stream may name whoever could not write its release.
             if owner in counts and self.stream.deleted_s(key) is None:
                 counts[owner] += 1
-        if counts and max(counts.values()) - min(counts.values()) > 1 and not self.flipped:
+        if counts and max(counts.values()) - min(counts.values()) > 1:
             return f"counts of leases {counts}"
         return ""
 

@@ -17,6 +17,8 @@ TOLERANCE = 0.975
 HAND_OFF_S = 30.0
 #: A request that was sent by a leader may have its effect so much later while faults are off.
 ON_ITS_WAY_S = 3.0
+#: So long after a flip workers may not know it yet, and take leases as they did.
+SETTLE_S = 120.0
 _FLEET_KEYS = {"Leader", "Migration3.0", "TableMigration3.5"}
 
 
@@ -30,6 +32,7 @@ class FleetJudge:
 
     def __init__(self, court: Court, *, is_on: bool) -> None:
         self.is_on = is_on
+        self._since_s = float("-inf")
         self._court = court
         #: Who has the lock.
         self.leader: str | None = None
@@ -40,8 +43,13 @@ class FleetJudge:
         #: Lease key -> the two owners of its hand-off, and since when.
         self._hand_offs: dict[str, tuple[str | None, str | None, float]] = {}
 
+    def begin(self) -> None:
+        """From now on a leader assigns."""
+        if not self.is_on:
+            self.is_on, self._since_s = True, self._court.now()
+
     def wrote_item(self, key: str, write: Write) -> None:
-        """An item that is no lease was written to the lease table."""
+        """An item that is no lease was written, to any table of the fleet."""
         actor = self._court.actor
         if key == "Leader":
             self._wrote_lock(write)
@@ -98,8 +106,10 @@ class FleetJudge:
             text = f"{actor} {what} and does not lead: {self.leader} does"
             self._court.convict("S10", text)
 
-    def gave(self, key: str, before: Item, silent_s: float) -> None:
-        """A worker of ours gave a lease to another, and was not its owner."""
+    def gave(self, key: str, before: Item, new: str | None, silent_s: float) -> None:
+        """A worker of ours gave a lease to another, or to itself, and was not its owner."""
+        if new == self._court.actor and self._court.now() - self._since_s < SETTLE_S:
+            return
         self._check_leads(f"assigned {key}")
         old, hand_off = worker_of(before), self._hand_offs.get(key)
         is_overdue = hand_off is not None and (

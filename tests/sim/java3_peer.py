@@ -3,7 +3,8 @@
 It discovers what it is given, obeys hand-offs, writes its metrics, has the leader lock of the lock
 client and assigns while it leads: from a scan each ``2 F``, by the number of leases, evening out
 with each third run. A second formulation of ``leases.md`` sections 3.3 and 5, which shares nothing
-with ``mld.decide``. Single-table layout.
+with ``mld.decide``. In the single-table layout of 3.5, or with the two further tables of 3.0 to 3.4;
+it can join a fleet of 2.x and flip it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import AwsError, ConditionFailed
+from mld.errors import AwsError, ConditionFailed, InUse
 from tests.sim.java_leader import JavaLeader, parents_of
 from tests.sim.java_peer import Held, JavaPeer, number
 from tests.sim.node import TABLE
@@ -33,14 +34,20 @@ HANDOFF_S = 30.0
 BALANCE_RUNS = 3
 
 
-def migration_item(worker_id: str, now_s: float) -> dict[str, Any]:
-    """``Migration3.0`` of a fleet that was 3.x from the first."""
+STATE_TABLE, METRICS_TABLE = f"{TABLE}-CoordinatorState", f"{TABLE}-WorkerMetricStats"
+
+
+def migration_item(
+    worker_id: str, now_s: float, version: str = "CLIENT_VERSION_3X", key_name: str = "leaseKey"
+) -> dict[str, Any]:
+    """``Migration3.0`` of a fleet."""
     now_ms = number(int((EPOCH_S + now_s) * 1000))
     who = {"mb": {"S": worker_id}, "mts": now_ms}
+    kind = {"entityType": {"S": "CLIENT_VERSION_MIGRATION"}} if key_name == "leaseKey" else {}
     return {
-        "leaseKey": {"S": "Migration3.0"},
-        "entityType": {"S": "CLIENT_VERSION_MIGRATION"},
-        "cv": {"S": "CLIENT_VERSION_3X"},
+        key_name: {"S": "Migration3.0"},
+        **kind,
+        "cv": {"S": version},
         "h": {"L": [{"M": {"cv": {"S": "CLIENT_VERSION_INIT"}, **who}}]},
         **who,
     }
@@ -75,11 +82,14 @@ class Lock:
 
     async def _try(self) -> bool:
         peer = self._peer
-        key = {"leaseKey": {"S": "Leader"}}
-        item = (await peer.dynamodb.get_item(TableName=TABLE, Key=key, ConsistentRead=True)).get(
-            "Item"
-        )
-        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(leaseKey)"}
+        table, key_name = peer.state_place
+        key = {key_name: {"S": "Leader"}}
+        answer = await peer.dynamodb.get_item(TableName=table, Key=key, ConsistentRead=True)
+        item = answer.get("Item")
+        condition: dict[str, Any] = {
+            "ConditionExpression": "attribute_not_exists(#key)",
+            "ExpressionAttributeNames": {"#key": key_name},
+        }
         if item is not None:
             version, now = item["recordVersionNumber"]["S"], peer.now()
             if self._seen is None or self._seen[0] != version:
@@ -94,13 +104,13 @@ class Lock:
         started_s = peer.now()
         with suppress(ConditionFailed):
             await peer.dynamodb.put_item(
-                TableName=TABLE,
+                TableName=table,
                 Item={
                     **key,
                     "ownerName": {"S": peer.worker_id},
                     "leaseDuration": {"S": str(int(LOCK_S * 1000))},
                     "recordVersionNumber": {"S": mine},
-                    "entityType": {"S": "LEADER"},
+                    **({"entityType": {"S": "LEADER"}} if table == TABLE else {}),
                 },
                 **condition,
             )
@@ -117,9 +127,10 @@ class Lock:
                 continue
             fresh, started_s = f"{self._peer.worker_id} {self._rng.random()}", self._peer.now()
             try:
+                table, key_name = self._peer.state_place
                 await self._peer.dynamodb.update_item(
-                    TableName=TABLE,
-                    Key={"leaseKey": {"S": "Leader"}},
+                    TableName=table,
+                    Key={key_name: {"S": "Leader"}},
                     UpdateExpression="SET recordVersionNumber = :fresh",
                     ConditionExpression="recordVersionNumber = :mine",
                     ExpressionAttributeValues={
@@ -146,10 +157,28 @@ class Stamp:
 
 
 class Java3Peer(JavaPeer):
-    """One scripted process."""
+    """One scripted process.
 
-    def __init__(self, fleet: Fleet, worker_id: str, rng: random.Random) -> None:
+    Args:
+        is_legacy: the layout of 3.0 to 3.4.
+        flips_to: it joins a fleet of 2.x and writes this into ``cv``.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        worker_id: str,
+        rng: random.Random,
+        *,
+        is_legacy: bool = False,
+        flips_to: str | None = None,
+    ) -> None:
         super().__init__(fleet, worker_id, rng)
+        self.is_legacy = is_legacy
+        self.flips_to = flips_to
+        #: Table and key name of the lock and of ``Migration3.0``; then of metrics.
+        self.state_place = (STATE_TABLE, "key") if is_legacy else (TABLE, "leaseKey")
+        self.metrics_place = (METRICS_TABLE, "wid") if is_legacy else (TABLE, "leaseKey")
         self.dynamodb = self._dynamodb
         self._lock = Lock(self, rng)
         self._stamps: dict[str, Stamp] = {}
@@ -175,14 +204,43 @@ class Java3Peer(JavaPeer):
             group.create_task(self._audits.audits())
 
     async def _begin_fleet(self) -> None:
+        if self.is_legacy:
+            for table, key_name in (self.state_place, self.metrics_place):
+                await self._create(table, key_name)
+        table, key_name = self.state_place
+        item = migration_item(
+            self.worker_id, self._now(), self.flips_to or "CLIENT_VERSION_3X", key_name
+        )
+        condition = f"attribute_not_exists({key_name})"
+        if self.flips_to is not None:
+            condition = f"{condition} OR cv <> :to"
+            self.fleet.begin_3x()  # as soon as the write may have landed
+        values = {} if self.flips_to is None else {":to": {"S": self.flips_to}}
         while True:
             try:
                 await self._dynamodb.put_item(
-                    TableName=TABLE,
-                    Item=migration_item(self.worker_id, self._now()),
-                    ConditionExpression="attribute_not_exists(leaseKey)",
+                    TableName=table,
+                    Item=item,
+                    ConditionExpression=condition,
+                    **({"ExpressionAttributeValues": values} if values else {}),
                 )
             except ConditionFailed:
+                return
+            except AwsError:
+                await asyncio.sleep(1)
+            else:
+                return
+
+    async def _create(self, table: str, key_name: str) -> None:
+        while True:
+            try:
+                await self._dynamodb.create_table(
+                    TableName=table,
+                    KeySchema=[{"AttributeName": key_name, "KeyType": "HASH"}],
+                    AttributeDefinitions=[{"AttributeName": key_name, "AttributeType": "S"}],
+                    BillingMode="PAY_PER_REQUEST",
+                )
+            except InUse:
                 return
             except AwsError:
                 await asyncio.sleep(1)
@@ -203,9 +261,10 @@ class Java3Peer(JavaPeer):
 
     async def _report(self) -> None:
         now_s = int(EPOCH_S + self._now())
+        table, key_name = self.metrics_place
         await self._dynamodb.update_item(
-            TableName=TABLE,
-            Key={"leaseKey": {"S": self.worker_id}},
+            TableName=table,
+            Key={key_name: {"S": self.worker_id}},
             UpdateExpression="SET entityType = :type, lut = :now, sts = :none, opr = :none",
             ExpressionAttributeValues={
                 ":type": {"S": "WORKER_METRIC_STATS"},
@@ -309,11 +368,14 @@ class Java3Peer(JavaPeer):
             if text_of(item, "entityType") in {None, "LEASE"}
         }
         self._stamp(leases, now)
+        if self.is_legacy:
+            items += await self.scan_all(METRICS_TABLE)
         active = sorted(
-            item["leaseKey"]["S"]
-            for item in items
-            if text_of(item, "entityType") == "WORKER_METRIC_STATS"
-            and EPOCH_S + now - int(item["lut"]["N"]) <= METRICS_EXPIRY_S
+            {
+                str(text_of(item, "wid") or text_of(item, "leaseKey"))
+                for item in items
+                if "lut" in item and EPOCH_S + now - int(item["lut"]["N"]) <= METRICS_EXPIRY_S
+            }
         )
         self._runs += 1
         for key, to in self._plan(leases, active, now).items():

@@ -196,10 +196,10 @@ class JavaPeer(TaskOwner):
         items = await self.scan_all()
         return [item for item in items if text_of(item, "entityType") in {None, "LEASE"}]
 
-    async def scan_all(self) -> list[dict[str, Any]]:
-        """All items."""
+    async def scan_all(self, table: str = TABLE) -> list[dict[str, Any]]:
+        """All items of a table."""
         items: list[dict[str, Any]] = []
-        request: dict[str, Any] = {"TableName": TABLE}
+        request: dict[str, Any] = {"TableName": table}
         while True:
             page = await self._dynamodb.scan(**request)
             items += page["Items"]

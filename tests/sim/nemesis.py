@@ -7,6 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from tests.sim.gate import Weather
+from tests.sim.java3_peer import Java3Peer
 from tests.sim.java_peer import JavaPeer
 
 if TYPE_CHECKING:
@@ -78,10 +79,13 @@ class Nemesis:
         if fault == "kill":
             if is_ours:
                 await member.kill()
-            elif not fleet.flipped:
+            else:
                 await member.kill()
                 await asyncio.sleep(rng.uniform(0, 5))
-                fleet.new_peer()
+                if isinstance(member, Java3Peer):
+                    fleet.new_peer(is_legacy=member.is_legacy, flips_to=member.flips_to)
+                else:
+                    fleet.new_peer()
         elif fault == "stop":
             if is_ours:
                 member.stop()

@@ -105,6 +105,7 @@ class Node(TaskOwner):
         super().__init__()
         self.fleet = fleet
         self.worker_id = worker_id
+        self._number = number  # of the process: ids are unique, whatever it is called
         self.config = config_of(fleet.plan, worker_id, number, fleet.listed)
         self.gate = Gate(rng)
         self.worker: Any = None
@@ -114,7 +115,7 @@ class Node(TaskOwner):
         self.started_s = fleet.now()
         self.stop_asked_s: float | None = None
         # The leader of a 3.x fleet believes in workers whose metrics are a minute old, by their clocks.
-        most_s = 20 if fleet.plan.is_assigned else 100
+        most_s = 20 if fleet.plan.has_leader_by_lock else 100
         skew_s = rng.uniform(-most_s, most_s) if fleet.plan.clock_skew else 0.0
         rate = rng.uniform(0.99, 1.01) if fleet.plan.clock_skew else 1.0
         self.clock = SimClock(fleet.now, skew_s, rate, rng.uniform(0, 1e5))
@@ -168,7 +169,7 @@ class Node(TaskOwner):
             cloudwatch=None,
             children=self.children,
             clock=self.clock,
-            ids=SimIds(self.worker_id),
+            ids=SimIds(f"{self.worker_id} {self._number}"),
             rng=self._rng,
             pid=1,
             offload=InlineOffload(self._rng),

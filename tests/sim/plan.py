@@ -108,6 +108,11 @@ class Plan:
     discovers: bool = False
     deletes_former: bool = False
 
+    @property
+    def has_leader_by_lock(self) -> bool:
+        """Now or later a leader assigns the leases."""
+        return self.is_assigned or self.flip_at_s is not None
+
 
 def draw(seed: int) -> Plan:
     """The plan of a seed."""
@@ -159,6 +164,13 @@ def draw(seed: int) -> Plan:
         fan_out=pushing.choice(FAN_OUT),
         subscription_s=pushing.choice([300.0, 20.0]),
     )
+    entering = random.Random(f"assigned {seed}")
+    if not flip and not is_losing and entering.random() < 0.25:
+        plan = replace(plan, is_assigned=True)
+    if plan.has_leader_by_lock:
+        # A clock that is wrong by an hour has no place in such a fleet.
+        faults = tuple(fault for fault in plan.faults if fault != "step clock")
+        plan = replace(plan, faults=faults)
     is_plain = not (flip or peers or is_losing or plan.litter)
     return _many(plan) if is_plain else plan
 

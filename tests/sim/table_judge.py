@@ -69,7 +69,11 @@ class TableJudge:
     def wrote(self, write: Write) -> None:
         """One item of any table changed."""
         if write.table != self._table:
-            if self._court.actor not in self._court.foreigners:
+            if self._fleet.is_on and write.table.startswith(f"{self._table}-"):
+                item = write.after or write.before
+                key = text_of(item, "key") or text_of(item, "wid") or "?"
+                self._fleet.wrote_item(key, write)
+            elif self._court.actor not in self._court.foreigners:
                 self._court.convict("S5", f"{self._court.actor} wrote to table {write.table}")
             return
         key = text_of(write.after or write.before, "leaseKey") or "?"
@@ -172,7 +176,7 @@ class TableJudge:
         was_promised = new == text_of(before, "leaseOwner")
         if self._fleet.is_on:
             if actor != old:
-                self._fleet.gave(key, before, silent_s)
+                self._fleet.gave(key, before, new, silent_s)
         elif new not in {None, actor} and not was_promised:
             self._court.convict("S2", f"{actor} gave {key} to {new}")
         if new is None and actor != old:

@@ -3,37 +3,10 @@
 import pytest
 
 from tests.sim.children import Manners
-from tests.sim.fleet import Fleet, judge
-from tests.sim.loop import run
+from tests.sim.fleet import judge
 from tests.sim.plan import Plan
 
 pytestmark = pytest.mark.sim
-
-
-@pytest.mark.parametrize("table", ["lease", "coordinator"])
-def test_a_fleet_that_flips_to_3x_is_left_and_not_joined_again(table):
-    """A worker that started into a flipped fleet died of an ExceptionGroup (exit code 1, not 5)."""
-
-    async def main():
-        plan = Plan(
-            seed=9,
-            workers=3,
-            shards=4,
-            chaos_s=100,
-            flip_at_s=30,
-            flip_table=table,
-            faults=("join",),
-        )
-        fleet = Fleet(plan)
-        await fleet.run()
-        return fleet
-
-    fleet = run(main())
-    assert fleet.court.violations == []
-    assert fleet.flipped
-    errors = [(node.worker_id, type(node.error).__name__) for node in fleet.nodes]
-    assert errors
-    assert {name for _worker, name in errors} == {"UnservableFleet"}
 
 
 def test_a_child_cannot_checkpoint_beyond_the_end_of_its_shard():

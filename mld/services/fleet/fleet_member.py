@@ -101,6 +101,12 @@ class FleetMember:
         self._is_leaving = True
         self._changed.wake()
 
+    async def name_successors(self) -> frozenset[str]:
+        """The worker stops: where leases are assigned, say who goes on with its own; their keys."""
+        if self._parts is None or self._state.behaviour.mode is not Mode.ASSIGNED:
+            return frozenset()
+        return await self._parts.duty.name_successors()
+
     @property
     def _changed(self) -> Wakeup:
         return self._state.changed

@@ -66,3 +66,10 @@ class LeaderDuty(Protocol):
         have expired.
         """
         ...
+
+    async def name_successors(self) -> frozenset[str]:
+        """This worker stops, leader or not: hand what it holds to other workers; those keys.
+
+        Does not raise for a failing AWS call.
+        """
+        ...

@@ -13,6 +13,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mld.decide.assignment.leaving import plan_leaving
 from mld.decide.assignment.memory import FleetMemory, observe
 from mld.decide.assignment.planning import MoveKind, MoveReason, plan_assignment
 from mld.decide.assignment.view import FleetView
@@ -220,6 +221,34 @@ class LeaseAssigner:
         self._count("NumWorkers", plan.figures.workers, Level.DETAILED)
         self._count("TotalLeases", plan.figures.leases, Level.DETAILED)
         return AssignmentOutcome(plan, tuple(moved), raced, failed)
+
+    async def name_successors(self) -> frozenset[str]:
+        """This worker stops: say in the rows of its leases who goes on, while they are still read.
+
+        Returns:
+            Keys of the leases that have a next owner; of no lease where there is no other worker,
+            or the table does not answer: those are released in the end, and assigned anew.
+        """
+        named: set[str] = set()
+
+        async def name(pair: tuple[Lease, str]) -> None:
+            lease, worker = pair
+            try:
+                row = await self._store.start_hand_off(lease, worker)
+            except AwsError as error:
+                log.debug("Could not name the next owner of %s: %s", lease.lease_key, error)
+            else:
+                if row is not None:
+                    named.add(lease.lease_key)
+
+        try:
+            scan = await self._store.scan()
+            view = self._view(scan, await self._items.read(scan))
+            pairs = plan_leaving(view, self._memory, self._worker_id, self._limits)
+            await for_each(pairs, WRITES, name)
+        except AwsError as error:
+            log.warning("Could not name the next owners of this worker's leases: %s", error)
+        return frozenset(named)
 
     def _view(self, scan: TableScan, metrics: tuple[WorkerMetrics, ...]) -> FleetView:
         return FleetView(

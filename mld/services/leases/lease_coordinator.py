@@ -209,6 +209,13 @@ class LeaseCoordinator:
         self.acquisition.stop()
         self.renewer.stop_regaining()
 
+    async def name_successors(self) -> frozenset[str]:
+        """After :meth:`stop_taking`: keys of held leases whose next owners know, or soon will.
+
+        They are read on for a while, then handed over; others are released.
+        """
+        return frozenset() if self.member is None else await self.member.name_successors()
+
     async def settled(self) -> None:
         """After :meth:`stop_taking`: wait until it is known what is held."""
         await self.acquisition.settled()

@@ -115,6 +115,8 @@ class Consumer:
 
     def request_hand_over(self) -> None:
         self.heard.append("hand over")
+        if self._world.consumers_obey and self._world.scheduler.state == "stopping":
+            self.end(ShutdownReason.REQUESTED)
 
     def lease_lost(self) -> None:
         self.heard.append("lost")
@@ -142,6 +144,8 @@ class World:
         self.clock = LoopClock()
         self.starts: list[Exception | None] = []
         self.start_takes_s = 0.0
+        self.successors: frozenset[str] = frozenset()
+        self.naming_takes_s = 0.0
         self.start_count = 0
         self.syncs: list[Exception | None] = []
         self.taking = True
@@ -201,6 +205,10 @@ class World:
 
     def stop_taking(self) -> None:
         self.taking = False
+
+    async def name_successors(self) -> frozenset[str]:
+        await asyncio.sleep(self.naming_takes_s)
+        return self.successors
 
     async def settled(self) -> None:
         if self.arrives_late:
@@ -741,3 +749,33 @@ async def test_a_lease_that_was_regained_is_handed_over_when_its_old_consumer_ha
     assert len(world.made) == 1
     world.scheduler.stop()
     await task
+
+
+@simulated
+async def test_a_worker_that_stops_reads_on_until_the_next_owners_can_know_it():
+    world = World()
+    task = await world.working(A, B)
+    world.successors = frozenset({A})
+    began_at = asyncio.get_running_loop().time()
+    world.scheduler.stop()
+    await asyncio.sleep(5)
+    assert [one.heard for one in world.made] == [[], []]
+    assert await task == StopOutcome(complete=True)
+    assert asyncio.get_running_loop().time() - began_at == pytest.approx(5.5, abs=0.2)
+    assert [one.heard[:1] for one in world.made] == [["hand over"], ["stop"]]
+
+
+@pytest.mark.parametrize("when_s", [0.5, 3.0])
+def test_a_second_signal_does_not_wait_for_next_owners(when_s):
+    @simulated
+    async def main():
+        world = World()
+        task = await world.working(A)
+        world.successors, world.naming_takes_s = frozenset({A}), 1.0
+        world.scheduler.stop()
+        await asyncio.sleep(when_s)
+        world.scheduler.stop_now()
+        assert not (await task).complete
+        assert asyncio.get_running_loop().time() < when_s + 1
+
+    main()

@@ -54,7 +54,7 @@ def test_in_a_quiet_fleet_others_find_out_when_they_look(who, seed):
 
 
 def test_a_dead_worker_of_a_large_table_is_replaced_though_nobody_has_scanned_it():
-    found = outcome("ours", "kill leader@100s", shards=101, duration_s=140.0)
+    found = outcome("ours", "kill leader@100s", shards=501, duration_s=140.0)
     assert found.free == 0
     assert found.longest_unread_s < 2 * 16
 

@@ -323,3 +323,41 @@ def test_leases_of_streams_that_are_not_read_are_not_assigned():
         assert leader.owner(B) == ("me", None)
 
     with_leader(test, is_read=lambda one: one.lease_key != A)
+
+
+def test_a_worker_that_stops_names_who_goes_on_and_keeps_its_leases_meanwhile():
+    async def test(world, leader):
+        leader.lead.is_mine = False
+        world.put(lease(0, lease_owner="me"), lease(1, lease_owner="me"), lease(2))
+        await leader.renewer.adopt_own()
+        assert await leader.assigner.name_successors() == {A, B}
+        assert [leader.owner(key) for key in (A, B)] == [("you", "me")] * 2
+        assert len(leader.renewer.held()) == 2
+        await leader.renewer.release(A, leader.renewer.get(A).token)
+        assert leader.owner(A) == ("you", None)
+
+    with_leader(test, "me", "you")
+
+
+@pytest.mark.parametrize("operation", ["Scan", "UpdateItem"])
+def test_a_worker_that_stops_names_nobody_where_the_table_does_not_answer(operation):
+    async def test(world, leader):
+        world.put(lease(0, lease_owner="me"))
+        await leader.renewer.adopt_own()
+        world.fault("refuse", operation, error=Throttled(operation, "x"))
+        assert await leader.assigner.name_successors() == set()
+        assert leader.owner(A) == ("me", None)
+
+    with_leader(test, "me", "you")
+
+
+def test_a_lease_that_was_given_away_meanwhile_is_not_handed_over():
+    async def test(world, leader):
+        world.put(lease(0, lease_owner="me"))
+        world.fault("slow", "UpdateItem", seconds=1)
+        naming = asyncio.create_task(leader.assigner.name_successors())
+        await asyncio.sleep(0.5)
+        world.change(A, leaseOwner="other", leaseCounter=4)
+        assert await naming == set()
+
+    with_leader(test, "me", "you")
