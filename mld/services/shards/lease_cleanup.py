@@ -106,9 +106,11 @@ class LeaseCleanup:
             for key, lease in self._queue.items()
             if lease.stream_identifier in self._streams
         }
+        # What is queued meanwhile waits for the next pass: nobody has asked for its stream.
+        queue = dict(self._queue)
         absent = await self._absent_streams()
         results: dict[_Result, list[str]] = {result: [] for result in _Result}
-        for key, queued in tuple(self._queue.items()):
+        for key, queued in queue.items():
             if queued.stream_identifier in absent:
                 results[_Result.WAITS].append(key)
                 continue

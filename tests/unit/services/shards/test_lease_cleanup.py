@@ -299,3 +299,24 @@ async def test_the_loop_cleans_every_minute(caplog):
         "deleted 1 leases of finished shards and 0 of shards past retention, kept 0" in caplog.text
     )
     task.cancel()
+
+
+@simulated
+async def test_a_lease_that_is_queued_while_streams_are_asked_for_waits_for_the_next_pass():
+    """Nobody has asked for its own stream, which may be gone."""
+    world = await split()
+    late = world.cleanup._queue.pop(shard_id(0))
+    world.cleanup.enqueue(await world.read(1))
+    check = world.presence.check
+
+    async def slowly():
+        await check()
+        world.cleanup.enqueue(late)
+
+    world.presence.check = slowly
+    await asyncio.sleep(300)
+    outcome = await world.cleanup.clean_once()
+    assert outcome.completed == ()
+    assert world.cleanup.queued == (shard_id(0),)
+    await asyncio.sleep(300)
+    assert (await world.cleanup.clean_once()).completed == (shard_id(0),)
