@@ -261,7 +261,7 @@ class LeaseDiscoverer:
         except AwsError as error:
             text = "Could not release lease %s, taken over just before the stop: %s"
             log.warning(text, lease.lease_key, error)
-            self._renewer.unreleased += 1
+            self._renewer.left_behind(lease.lease_key)
 
     def _pause_s(self) -> float:
         quiet_s = self._clock.monotonic() - self._changed_at

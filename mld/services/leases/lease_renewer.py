@@ -60,10 +60,23 @@ class LeaseRenewer:
         self._rounds = RenewalRounds(store, self._held, config, clock, rng, metrics)
         #: Woken at every gain and every loss, and when a lease is to be handed over.
         self.changed = self._held.changed
-        #: Leases that were given up but still name us in the table: nobody else gets them at once.
-        self.unreleased = 0
+        self._left_at: dict[str, float] = {}
 
     # -- what is held -----------------------------------------------------------------------------
+
+    @property
+    def unreleased(self) -> int:
+        """Leases that were given up but still name us in the table: nobody gets them at once.
+
+        Those that expired since are anybody's, as if they had been released.
+        """
+        now = self._clock.monotonic()
+        expires_s = self._config.failover_s + self._config.taker_interval_s
+        return sum(now - at < expires_s for at in self._left_at.values())
+
+    def left_behind(self, lease_key: str) -> None:
+        """A lease was given up, and its row could not be told."""
+        self._left_at[lease_key] = self._clock.monotonic()
 
     def held(self) -> tuple[HeldLease, ...]:
         """Leases that are believed to be ours right now, sorted by key."""
@@ -91,6 +104,7 @@ class LeaseRenewer:
             lease: the row as we have just written it.
             requested_at: reading of ``Clock.monotonic`` *before* that write was sent.
         """
+        self._left_at.pop(lease.lease_key, None)
         return self._held.hold(lease, requested_at)
 
     async def adopt_own(self, leases: Iterable[Lease] | None = None) -> None:
@@ -162,7 +176,7 @@ class LeaseRenewer:
             try:
                 return await self._evict(holding.lease)
             except asyncio.CancelledError:
-                self.unreleased += 1
+                self.left_behind(lease_key)
                 raise
             finally:
                 self._held.end(holding)
@@ -195,7 +209,7 @@ class LeaseRenewer:
                     first_s, cap_s = RETRY_FIRST_S, RETRY_CAP_S
                     pause_s = backoff_s(attempt, self._rng, first_s=first_s, cap_s=cap_s)
                     await asyncio.sleep(pause_s)
-        self.unreleased += 1
+        self.left_behind(lease.lease_key)
         return False
 
     def stop_regaining(self) -> None:

@@ -266,7 +266,7 @@ class LeaseTaker:
             log.warning(
                 "Could not release lease %s, taken just before the stop: %s", lease.lease_key, error
             )
-            self._renewer.unreleased += 1
+            self._renewer.left_behind(lease.lease_key)
 
     def _pause_after(self, outcome: TakeOutcome) -> float:
         if outcome.plan is None:

@@ -787,6 +787,32 @@ def test_a_release_is_tried_a_few_times_and_then_left_to_lapse():
     with_held(test)
 
 
+def test_a_lease_that_was_left_behind_counts_until_it_has_expired():
+    """A stop minutes later said that leases were left, which others had long since."""
+
+    async def test(world, renewer):
+        world.fault("throttle", times=3)
+        assert not await renewer.release(KEY, only(renewer).token)
+        await asyncio.sleep(29)
+        assert renewer.unreleased == 1
+        await asyncio.sleep(2)
+        assert renewer.unreleased == 0
+
+    with_held(test)
+
+
+def test_a_lease_that_was_left_behind_and_taken_again_is_not_counted():
+    async def test(world, renewer):
+        world.fault("throttle", times=3)
+        assert not await renewer.release(KEY, only(renewer).token)
+        again = renewer.hold(await renewer._store.take(stored(world), "me"), 0.0)
+        assert renewer.unreleased == 0
+        assert await renewer.release(KEY, again.token)
+        assert renewer.unreleased == 0
+
+    with_held(test)
+
+
 def test_releasing_what_another_has_is_no_release():
     async def test(world, renewer):
         world.change(KEY, leaseOwner="other", leaseCounter=5)
