@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 SINGLE_TABLE_MIGRATION = 1
 #: Attribute with texts by name.
 PROPERTIES = "properties"
-#: Its entry of ours.
+#: Its entries of ours.
 GROUP = "kclMldWorkerGroup"
+PLACE = "kclMldMeasuredPlace"
 #: A sample that could not be taken.
 FAILED_SAMPLE = -1.0
 
@@ -41,6 +42,8 @@ class WorkerMetrics:
         support_at_s: ``slu``, epoch seconds at which ``support`` was true.
         group: the group that a worker of kcl-mld says it belongs to, an entry of ``properties``,
             which Java has and leaves empty; None = it says nothing.
+        place: likewise, the machine or container that it measured. Workers that share one have the
+            same CPU, whatever their leases are.
     """
 
     worker_id: str
@@ -50,6 +53,7 @@ class WorkerMetrics:
     support: int | None = None
     support_at_s: int | None = None
     group: str | None = None
+    place: str | None = None
 
 
 def metrics_from_item(item: Item, key_name: str) -> WorkerMetrics:
@@ -76,6 +80,7 @@ def metrics_from_item(item: Item, key_name: str) -> WorkerMetrics:
         support=integer_of(item, "sup"),
         support_at_s=integer_of(item, "slu"),
         group=text_of(value_of(item, PROPERTIES, "M") or {}, GROUP),
+        place=text_of(value_of(item, PROPERTIES, "M") or {}, PLACE),
     )
 
 
@@ -101,8 +106,11 @@ def metrics_attributes(metrics: WorkerMetrics) -> dict[str, dict[str, Any]]:
         attributes["sup"] = integer(metrics.support)
     if metrics.support_at_s is not None:
         attributes["slu"] = integer(metrics.support_at_s)
-    if metrics.group is not None:
-        attributes[PROPERTIES] = {"M": {GROUP: {"S": metrics.group}}}
+    properties = {
+        name: {"S": text} for name, text in ((GROUP, metrics.group), (PLACE, metrics.place)) if text
+    }
+    if properties:
+        attributes[PROPERTIES] = {"M": properties}
     return attributes
 
 

@@ -16,6 +16,11 @@ class LoadSource(Protocol):
         """What is measured, for the log, such as ``container (cgroup v2)``."""
         ...
 
+    @property
+    def place(self) -> str:
+        """What is measured, as others would name it: the same for workers that share it."""
+        ...
+
     async def sample(self) -> float | None:
         """Percent of what may be used, since the last call; 0..100.
 

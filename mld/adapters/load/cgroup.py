@@ -35,15 +35,17 @@ class CgroupV2:
 
     name = "container (cgroup v2)"
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
+    def __init__(self, folder: Path, clock: Clock, place: str) -> None:
         """Read nothing yet.
 
         Args:
             folder: where ``cpu.stat`` and ``cpu.max`` are.
             clock: for the time between two samples.
+            place: name of the container.
         """
         self._folder = folder
         self._clock = clock
+        self.place = place
         self._before: CpuReading | None = None
 
     async def sample(self) -> float | None:
@@ -66,22 +68,25 @@ class CgroupV1:
 
     name = "container (cgroup v1)"
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
+    def __init__(self, folder: Path, clock: Clock, place: str) -> None:
         """Read nothing yet.
 
         Args:
-            folder: where ``cpu`` and ``cpuset`` are.
+            folder: where ``cpu``, ``cpuset`` and perhaps ``cpuacct`` are.
             clock: for the time between two samples.
+            place: name of the container.
         """
         self._folder = folder
+        self._usage = usage_v1(folder)
         self._clock = clock
+        self.place = place
         self._before: CpuReading | None = None
 
     async def sample(self) -> float | None:
         """See :class:`mld.ports.worker_load.LoadSource`."""
         cpu = self._folder / "cpu"
         try:
-            used_s = int(_read(cpu / "cpuacct.usage")) / 1_000_000_000
+            used_s = int(_read(self._usage)) / 1_000_000_000
             reading = CpuReading(used_s, self._clock.monotonic())
             limit = quota_v1(
                 _read(cpu / "cpu.cfs_quota_us"), _read(cpu / "cpu.cfs_period_us")
@@ -91,6 +96,12 @@ class CgroupV1:
             return None
         before, self._before = self._before, reading
         return group_percent(before, reading, limit)
+
+
+def usage_v1(folder: Path) -> Path:
+    """The counter of cgroup v1: with ``cpu``, where Java has it, or on its own."""
+    together = folder / "cpu/cpuacct.usage"
+    return together if together.exists() else folder / "cpuacct/cpuacct.usage"
 
 
 def _read(path: Path) -> str:

@@ -28,6 +28,7 @@ class EcsTask:
             offload: where requests may take their time.
         """
         self._url = url.rstrip("/")
+        self.place = self._url
         self._offload = offload
         self._limit: float | None = None
 

@@ -19,13 +19,15 @@ class HostCpu:
 
     name = "EC2 instance (/proc/stat)"
 
-    def __init__(self, stat: Path) -> None:
+    def __init__(self, stat: Path, place: str) -> None:
         """Read nothing yet.
 
         Args:
             stat: ``/proc/stat``.
+            place: name of the host.
         """
         self._stat = stat
+        self.place = place
         self._before: HostTimes | None = None
 
     async def sample(self) -> float | None:

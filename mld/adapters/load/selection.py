@@ -9,10 +9,11 @@ Source: WorkerMetricsSelector (3.5.1).
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.adapters.load.cgroup import CgroupV1, CgroupV2
+from mld.adapters.load.cgroup import CgroupV1, CgroupV2, usage_v1
 from mld.adapters.load.ecs import EcsTask
 from mld.adapters.load.host import HostCpu
 from mld.adapters.load.metadata import exchange
@@ -53,16 +54,17 @@ async def find_load_source(
     """
     if url := environ.get(ECS_URL):
         return EcsTask(url, offload)
+    name = platform.node()
     groups = root / "sys/fs/cgroup"
     # The outermost group of a host has no cpu.max; a container's has.
     if (groups / "cgroup.controllers").exists() and (groups / "cpu.max").exists():
-        return CgroupV2(groups, clock)
+        return CgroupV2(groups, clock, name)
     is_container = any((root / mark).exists() for mark in _MARKS)
-    if is_container and (groups / "cpu/cpuacct.usage").exists():
-        return CgroupV1(groups, clock)
+    if is_container and usage_v1(groups).exists():
+        return CgroupV1(groups, clock, name)
     stat = root / "proc/stat"
     if stat.exists() and await offload.run(_is_ec2, imds):
-        return HostCpu(stat)
+        return HostCpu(stat, name)
     return None
 
 

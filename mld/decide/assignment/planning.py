@@ -211,7 +211,10 @@ class _Look:
 
     def _measure(self, leaving: list[Lease]) -> None:
         metrics = {}
+        places = Counter(item.place for item in self.participants.values())
         for worker_id, item in self.participants.items():
+            if item.place is not None and places[item.place] > 1:
+                continue  # what it measured is not its own
             if of := readings(item, self._limits.ema_alpha):
                 metrics[worker_id] = of
                 limits = {name: float(item.limits[name][0]) for name in of}

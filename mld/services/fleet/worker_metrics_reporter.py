@@ -70,6 +70,7 @@ class WorkerMetricsReporter:
         self._find_load = find_load if config.measures else None
         self._samples: dict[str, list[float]] = {}
         self._means: dict[str, tuple[float, ...]] = {}
+        self._place: str | None = None
         self._last: WorkerMetrics | None = None
 
     async def run(self) -> None:
@@ -104,6 +105,7 @@ class WorkerMetricsReporter:
             support=SINGLE_TABLE_MIGRATION,
             support_at_s=now_s,
             group=self._config.group,
+            place=self._place,
         )
         self._last = metrics
         await self._store.report(metrics)
@@ -142,6 +144,7 @@ class WorkerMetricsReporter:
             log.info("Nothing here measures the load of this worker; it is judged by what it reads")
             return
         log.info("This worker reports the CPU of: %s", source.name)
+        self._place = source.place
         await asyncio.sleep(self._rng.random() * self._config.sample_s)
         while True:
             percent = await source.sample()

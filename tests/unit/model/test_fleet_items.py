@@ -59,9 +59,12 @@ def test_metrics_are_read_as_they_were_written(key_name):
 
 
 def test_a_worker_of_ours_may_say_its_group_and_others_need_not():
-    item = metrics_to_item(replace(METRICS, group="blue"), "wid")
-    assert item["properties"] == {"M": {"kclMldWorkerGroup": {"S": "blue"}}}
-    assert metrics_from_item(item, "wid").group == "blue"
+    said = replace(METRICS, group="blue", place="box")
+    item = metrics_to_item(said, "wid")
+    assert item["properties"] == {
+        "M": {"kclMldWorkerGroup": {"S": "blue"}, "kclMldMeasuredPlace": {"S": "box"}}
+    }
+    assert metrics_from_item(item, "wid") == said
     assert "properties" not in metrics_to_item(METRICS, "wid")
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import platform
 import socket
 import threading
 from contextlib import contextmanager
@@ -231,6 +232,24 @@ def test_an_ecs_task(tmp_path):
 def test_elsewhere_there_are_no_figures(tmp_path, files):
     write(tmp_path, files)
     assert find(tmp_path) is None
+
+
+def test_cgroup_v1_with_a_counter_of_its_own(tmp_path):
+    files = {name.replace("cpu/cpuacct", "cpuacct/cpuacct"): text for name, text in V1.items()}
+    write(tmp_path, files)
+    clock = HandClock()
+    source = find(tmp_path, clock)
+
+    def half_a_processor_for_a_second():
+        clock.now += 1
+        write(tmp_path, {"sys/fs/cgroup/cpuacct/cpuacct.usage": "1500000000\n"})
+
+    assert samples(source, half_a_processor_for_a_second) == [None, 25.0]
+
+
+def test_a_place_has_the_name_of_its_host(tmp_path):
+    write(tmp_path, V2)
+    assert find(tmp_path).place == platform.node()
 
 
 @pytest.mark.parametrize("mark", [".dockerenv", "run/.containerenv"])

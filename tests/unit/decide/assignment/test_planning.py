@@ -369,6 +369,23 @@ def test_a_lease_of_a_group_moves_for_its_group():
     assert [move.reason for move in fleet.look().moves] == [MoveReason.GROUP]
 
 
+def test_workers_that_measure_the_same_place_go_by_their_leases():
+    """All have the CPU of their host, so it does not tell who has more."""
+    leases = [row(number, "a", throughput_kbps=10.0) for number in range(8)]
+    leases += [row(number, "b", throughput_kbps=10.0) for number in range(8, 12)]
+
+    def moves(place):
+        fleet = AssignedFleet(leases, ["a", "b"])
+        for worker in "ab":
+            fleet.metrics[worker] = WorkerMetrics(
+                worker, 1_000_000, {"C": (90.0, 90.0)}, {"C": (100,)}, place=place
+            )
+        return len(fleet.plan().moves)
+
+    assert moves("host") == 2
+    assert moves(None) == 0
+
+
 def test_workers_say_which_group_is_theirs():
     fleet = AssignedFleet(rows(one=2, two=2, three=1, four=1), ["one", "two", "three", "four"])
     for worker, group in (("one", "x"), ("two", "x"), ("three", "y"), ("four", "y")):

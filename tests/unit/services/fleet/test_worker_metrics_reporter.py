@@ -15,6 +15,7 @@ class Measuring:
     """Measures what it is told, the last value again and again."""
 
     name = "a container"
+    place = "box"
 
     def __init__(self, *values):
         self.values = list(values)
@@ -86,6 +87,7 @@ def test_each_report_adds_the_mean_of_what_was_measured_since_the_last_one():
         (mean,) = world.row("me")["sts"]["M"]["C"]["L"]
         assert mean == {"N": "20"}
         assert world.row("me")["opr"] == {"M": {"C": {"L": [{"N": "100"}]}}}
+        assert world.row("me")["properties"] == {"M": {"kclMldMeasuredPlace": {"S": "box"}}}
         await asyncio.sleep(90)
         assert [one["N"] for one in world.row("me")["sts"]["M"]["C"]["L"]] == ["20", "20", "20"]
 
