@@ -165,7 +165,7 @@ class Fleet:
         application: name of the lease table.
         streams: name -> shards; created here, see :meth:`create_stream`.
         folder: exists.
-        client_version: ``clientVersionConfig`` of every worker that has one.
+        client_version: ``clientVersionConfig`` of the others, and of ours in a fleet of 3.x.
     """
 
     def __init__(
@@ -306,7 +306,12 @@ class Fleet:
     # -- workers -------------------------------------------------------------------------------
 
     def ours(self, name: str, **properties: str) -> Worker:
-        """A worker of kcl-mld; of one stream unless the properties say more."""
+        """A worker of kcl-mld; of one stream unless the properties say more.
+
+        Beside 2.x workers it begins no upgrade: they cannot list a table with such an item.
+        """
+        if self.client_version == NATIVE:
+            properties = {"clientVersionConfig": NATIVE} | properties
         return self._daemon(name, (sys.executable, "-m", "mld", "--properties"), properties)
 
     def multilang(self, name: str, version: str, **properties: str) -> Worker:
@@ -317,7 +322,8 @@ class Fleet:
             properties = {
                 "AWSCredentialsProvider": "DefaultAWSCredentialsProviderChain"
             } | properties
-        return self._daemon(name, command, properties)
+        given = {"clientVersionConfig": self.client_version} | properties
+        return self._daemon(name, command, given)
 
     def many_streams(self, name: str, version: str, identifiers: Iterable[str]) -> Worker:
         """Our program over the Java library."""
@@ -374,7 +380,6 @@ class Fleet:
             "kinesisEndpoint": self.aws.kinesis_url,
             "dynamoDBEndpoint": self.aws.dynamodb_url,
             "initialPositionInStream": "TRIM_HORIZON",
-            "clientVersionConfig": self.client_version,
             "maxRecords": "1000",
             "idleTimeBetweenReadsInMillis": "500",
             "shardSyncIntervalMillis": "1000",

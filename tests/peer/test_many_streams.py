@@ -22,7 +22,7 @@ def programs(worker) -> dict[str, list[str]]:
     return {entry["stream"]: entry["program"][1:] for entry in map(json.loads, first)}
 
 
-@pytest.fixture(params=fetched.CLIENTS)
+@pytest.fixture(params=[*fetched.CLIENTS, "3.5.1-native"])
 def library(request) -> tuple[str, str]:
     """Version of the Java library, and of its fleet; ``native`` = by KCL 3.x from the start."""
     version, _, native = request.param.partition("-")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.peer.fleet import Fleet, Worker
 
-PEERS = [*(f"java-{version}" for version in fetched.MULTILANG), "kcl-rs"]
+PEERS = [*(f"java-{version}" for version in fetched.MULTILANG), "java-3.1.3-native", "kcl-rs"]
 
 
 @dataclass(frozen=True)
