@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from mld.services.streams.stream_context import StreamRegistry
 
 log = logging.getLogger(__name__)
+
+#: A pass over many leases, or over a slow network, asks again after this whether a stream is there.
+ASKED_S = 10.0
 
 
 class _Result(Enum):
@@ -106,12 +110,10 @@ class LeaseCleanup:
             for key, lease in self._queue.items()
             if lease.stream_identifier in self._streams
         }
-        # What is queued meanwhile waits for the next pass: nobody has asked for its stream.
-        queue = dict(self._queue)
-        absent = await self._absent_streams()
+        found_at: dict[str | None, float] = {}
         results: dict[_Result, list[str]] = {result: [] for result in _Result}
-        for key, queued in queue.items():
-            if queued.stream_identifier in absent:
+        for key, queued in tuple(self._queue.items()):
+            if not await self._is_there(queued, found_at):
                 results[_Result.WAITS].append(key)
                 continue
             try:
@@ -134,18 +136,24 @@ class LeaseCleanup:
         self._times = times.after(outcome, self._clock.monotonic())
         return outcome
 
-    async def _absent_streams(self) -> frozenset[str | None]:
-        """Identifiers of the queued leases' streams that are not known to be there."""
-        absent = []
-        for identifier, lease in {
-            one.stream_identifier: one for one in self._queue.values()
-        }.items():
+    async def _is_there(self, lease: Lease, found_at: dict[str | None, float]) -> bool:
+        """Whether a lease's stream is known to be there.
+
+        Args:
+            lease: a queued one.
+            found_at: when each stream was found in this pass (monotonic), -inf = it was not.
+        """
+        identifier = lease.stream_identifier
+        asked_at = found_at.get(identifier)
+        if asked_at is None or ASKED_S < self._clock.monotonic() - asked_at < math.inf:
             try:
                 await self._source(lease).presence.check()
             except MldError as error:
                 log.warning("Leases of finished shards are not deleted yet: %s", error)
-                absent.append(identifier)
-        return frozenset(absent)
+                found_at[identifier] = -math.inf
+            else:
+                found_at[identifier] = self._clock.monotonic()
+        return found_at[identifier] > -math.inf
 
     def _source(self, lease: Lease) -> StreamSource:
         return self._streams.of(lease).source

@@ -6,6 +6,7 @@ import pytest
 
 from mld.errors import NotFound, Unreachable
 from mld.model.sequence import Sentinel
+from mld.services.shards.lease_cleanup import ASKED_S
 from tests.fakes.shard_world import HALF, ShardWorld, shard_id, simulated
 
 MOVING = "49590338271490256608559692538361571095921575989136588898"
@@ -302,8 +303,50 @@ async def test_the_loop_cleans_every_minute(caplog):
 
 
 @simulated
+async def test_a_slow_pass_asks_again_whether_the_stream_is_there():
+    """Its last leases were deleted minutes after the stream was asked for, and gone since."""
+    world = await split()
+    world.at(1, "SHARD_END")
+    world.cleanup._queue.clear()
+    for number in (1, 0):
+        world.cleanup.enqueue(await world.read(number))
+    await asyncio.sleep(300)
+    get = world.lease_store.get
+
+    async def slowly(key, **options):
+        await asyncio.sleep(ASKED_S + 1)
+        if key == shard_id(1) and world.count("DescribeStreamSummary") == 1:
+            world.recreate_stream(2)
+        return await get(key, **options)
+
+    world.lease_store.get = slowly
+    outcome = await world.cleanup.clean_once()
+    assert outcome.completed == ()
+    assert shard_id(0) in outcome.waiting
+    assert world.count("DescribeStreamSummary") >= 2
+
+
+@simulated
+async def test_a_stream_that_is_not_there_is_asked_for_once_a_pass():
+    world = await split()
+    world.cleanup.enqueue(await world.read(1))
+    await asyncio.sleep(300)
+    checks = []
+
+    async def gone():
+        checks.append(world.clock.monotonic())
+        await asyncio.sleep(ASKED_S + 1)
+        raise Unreachable("DescribeStreamSummary", "refused")
+
+    world.presence.check = gone
+    outcome = await world.cleanup.clean_once()
+    assert outcome.waiting == (shard_id(0), shard_id(1))
+    assert len(checks) == 1
+
+
+@simulated
 async def test_a_lease_that_is_queued_while_streams_are_asked_for_waits_for_the_next_pass():
-    """Nobody has asked for its own stream, which may be gone."""
+    """Its own stream was not asked for, and had been gone for minutes."""
     world = await split()
     late = world.cleanup._queue.pop(shard_id(0))
     world.cleanup.enqueue(await world.read(1))
