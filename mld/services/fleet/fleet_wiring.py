@@ -15,6 +15,7 @@ from mld.services.fleet.index_keeper import IndexKeeper
 from mld.services.fleet.leader_lock import LeaderLock
 from mld.services.fleet.lease_assigner import FleetItems, LeaseAssigner
 from mld.services.fleet.lock_store import LockStore
+from mld.services.fleet.table_migrator import TableMigrator
 from mld.services.fleet.worker_metrics_reporter import WorkerMetricsReporter
 
 if TYPE_CHECKING:
@@ -73,6 +74,11 @@ def fleet_parts(needs: FleetNeeds) -> FleetParts:
         needs.expect,
         needs.is_read,
     )
+
+    async def confirm_place() -> None:
+        if not items.layout.is_single_table:
+            await state.look()
+
     lock = LeaderLock(
         LockStore(needs.dynamodb),
         lambda: items.layout.lock,
@@ -80,7 +86,10 @@ def fleet_parts(needs: FleetNeeds) -> FleetParts:
         LockTiming(config.fleet.lock_duration_s, config.fleet.lock_heartbeat_s),
         runtime,
         on_gain=duty.wake,
+        confirm_place=confirm_place,
     )
+    deputy = Deputy(store, items, lock, duty, config.worker_id, config.fleet, runtime)
+    migrator = TableMigrator(state, items, store, lock, config.fleet, config.worker_id, runtime)
     return FleetParts(
         lock=lock,
         duty=duty,
@@ -89,7 +98,7 @@ def fleet_parts(needs: FleetNeeds) -> FleetParts:
         ),
         flip=FlipWatch(state, items, store, needs.elected.is_leader, runtime.clock),
         index=IndexKeeper(store, lock, needs.elected, state),
-        loops=(Deputy(store, items, lock, duty, config.worker_id, config.fleet, runtime).run,),
+        loops=(deputy.run, migrator.run),
     )
 
 

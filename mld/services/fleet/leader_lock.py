@@ -23,11 +23,11 @@ from mld.decide.leader_lock import (
     next_phase,
     sight,
 )
-from mld.errors import AwsError, MalformedData
+from mld.errors import AwsError, MalformedData, UnservableFleet
 from mld.model.leader_lock_item import LockItem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from mld.decide.leader_lock import LockTiming, Sighting
     from mld.model.table_layout import Place
@@ -47,6 +47,10 @@ def _nobody() -> None:
     """Nobody is told that this worker leads."""
 
 
+async def _sure() -> None:
+    """The lock never moves."""
+
+
 class LeaderLock:
     """One worker's way to the lock of its fleet; a ``Leadership``."""
 
@@ -59,6 +63,7 @@ class LeaderLock:
         runtime: Runtime,
         *,
         on_gain: Callable[[], None] = _nobody,
+        confirm_place: Callable[[], Awaitable[None]] = _sure,
     ) -> None:
         """Follow; nothing is asked before :meth:`run`.
 
@@ -70,6 +75,8 @@ class LeaderLock:
             timing: of the lock if it is ours; followers look as often as a leader would write.
             runtime: the clock by which belief ends, chance that spreads looks, fresh versions.
             on_gain: told each time that this worker begins to lead.
+            confirm_place: has ``place`` say where the lock is at this very time; asked before it
+                is taken, lest two workers lead at two places.
         """
         self._store = store
         self._place = place
@@ -80,6 +87,7 @@ class LeaderLock:
         self._rng = runtime.rng
         self._ids = runtime.ids
         self._on_gain = on_gain
+        self._confirm_place = confirm_place
         self._phase = Phase.FOLLOWS
         self._sighting: Sighting | None = None
         self._held: LockItem | None = None
@@ -135,7 +143,7 @@ class LeaderLock:
                     return self._rests_until - now
                 self._happened(LockEvent.RESTED)
             pause_s = await (self._beat(now) if self._phase is Phase.LEADS else self._look())
-        except (AwsError, MalformedData) as error:
+        except (AwsError, MalformedData, UnservableFleet) as error:
             if self._failures == 0:
                 log.warning("Could not read or write the leader lock; trying on: %s", error)
             self._failures += 1
@@ -155,9 +163,13 @@ class LeaderLock:
         move = follow(lock, self._sighting, now, self._own)
         if move is LockMove.WAIT:
             return self._follow_on()
+        await self._confirm_place()
+        if self._place() != place:
+            return 0.0
         # Noted before it is known: if this is cancelled in between, the end deletes it.
         mine = self._held = self._fresh()
         self._held_at = place
+        asked_at = self._clock.monotonic()
         if not await self._store.acquire(place, lock, mine):
             self._held = None
             self._own.discard(mine.record_version)
@@ -165,7 +177,7 @@ class LeaderLock:
         if self._phase is not Phase.FOLLOWS:  # given up meanwhile
             await self._delete()
             return 0.0
-        self._renewed(mine, now)
+        self._renewed(mine, asked_at)
         self._happened(LockEvent.GRANTED)
         log.info("This worker leads the fleet now: it assigns the leases and syncs the shards")
         self._on_gain()

@@ -1,0 +1,103 @@
+"""Followers that watch the leases."""
+
+import asyncio
+
+from mld.model.config_fleet import FleetConfig
+from mld.model.worker_metrics import WorkerMetrics, metrics_to_item
+from mld.services.fleet.deputy import Deputy
+from tests.fakes.lease_world import World, lease
+from tests.sim.loop import run
+from tests.unit.services.fleet.test_fleet_member import Leading, stop
+from tests.unit.services.fleet.test_fleet_state import legacy, migration
+from tests.unit.services.fleet.test_table_migrator import METRICS, create_metrics_table
+
+
+class Seeing:
+    """Counts what it is shown."""
+
+    def __init__(self):
+        self.scans = []
+
+    async def run(self, leadership):
+        """Does nothing."""
+
+    def wake(self):
+        """Is not woken."""
+
+    def observe(self, scan):
+        self.scans.append(scan)
+
+
+def watching(test, *workers, leads=False, in_old_table=False):
+    async def main():
+        world = World()
+        world.create_table()
+        world.put(lease())
+        now_s = int(world.clock.wall())
+        if in_old_table:
+            create_metrics_table(world)
+            legacy(world, migration("CLIENT_VERSION_3X", "key"))
+        for name in workers:
+            metrics = WorkerMetrics(name, now_s)
+            if in_old_table:
+                item = metrics_to_item(metrics, "wid")
+                world.model.call("PutItem", {"TableName": METRICS, "Item": item})
+            else:
+                world.put_item(metrics_to_item(metrics, "leaseKey"))
+        items = world.fleet_items("me")
+        state = world.fleet_state("me", items=items, can_assign=True)
+        await state.join(is_new=False)
+        seen = Seeing()
+        lock = Leading([], leads=leads)
+        runtime = world.runtime("me")
+        deputy = Deputy(world.store(), items, lock, seen, "me", FleetConfig(), runtime)
+        task = asyncio.create_task(deputy.run())
+        await test(world, seen)
+        await stop(task)
+
+    run(main())
+
+
+def test_one_of_the_first_looks_as_often_as_a_leader_would_show_that_it_lives():
+    async def test(world, seen):
+        await asyncio.sleep(40)
+        assert 10 <= len(seen.scans) <= 12
+        world.fault("throttle", "Scan", times=5)
+        await asyncio.sleep(40)
+        assert len(seen.scans) >= 15
+
+    watching(test, "a", "b", "me", "z")
+
+
+def test_another_one_looks_now_and_then():
+    async def test(world, seen):
+        await asyncio.sleep(58)
+        assert len(seen.scans) == 3
+
+    watching(test, "a", "b", "c", "me")
+
+
+def test_in_a_fleet_of_three_tables_the_metrics_are_in_their_own():
+    async def test(world, seen):
+        await asyncio.sleep(58)
+        assert len(seen.scans) == 3
+        world.fault("throttle", "Scan", times=0)
+
+    watching(test, "a", "b", "c", "me", in_old_table=True)
+
+
+def test_when_the_metrics_cannot_be_read_it_looks():
+    async def test(world, seen):
+        world.model.call("DeleteTable", {"TableName": METRICS})
+        await asyncio.sleep(20)
+        assert len(seen.scans) >= 5
+
+    watching(test, "a", "b", "c", "me", in_old_table=True)
+
+
+def test_a_leader_does_not_look_for_itself():
+    async def test(world, seen):
+        await asyncio.sleep(60)
+        assert seen.scans == []
+
+    watching(test, "me", leads=True)
