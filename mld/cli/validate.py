@@ -39,7 +39,7 @@ _COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cy
 @click.command("validate")
 @click.argument("file")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
-@click.option("--all", "show_all", is_flag=True, help="Also properties not used yet.")
+@click.option("--all", "show_all", is_flag=True, help="Also properties without effect here.")
 @click.option(
     "--file-only",
     is_flag=True,

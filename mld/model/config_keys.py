@@ -40,7 +40,6 @@ class Effect(StrEnum):
     """What setting a key does in kcl-mld."""
 
     EFFECTIVE = "effective"
-    LATER = "accepted, not used yet"
     UNNEEDED = "accepted, has no counterpart here"
     NO_EFFECT = "no effect in the Java daemon either"
     REFUSED = "refused"
@@ -238,6 +237,8 @@ _EFFECTIVE = (
 
 #: Of 3.x fleets.
 _FLEET = (
+    _no("migrateAllEntitiesToLeaseTable", Kind.B0, "second phase of the single-table migration"),
+    _millis("tableMigrationCompleteBakeTimeSeconds", 86_400, "clamped to 3600..604800"),
     Key("clientVersionConfig", Kind.ENUM, "CLIENT_VERSION_CONFIG_3X", "which generation of the lease table to use", _VERSIONS),
     Key("gracefulLeaseHandoffTimeoutMillis", Kind.N1_LONG, 30_000, "longest wait for the old owner of a lease", least=0, below=_PASSED_ON),
     _yes("isGracefulLeaseHandoffEnabled", Kind.B1, "the old owner is asked to finish first"),
@@ -260,11 +261,6 @@ _FLEET = (
         Key(f"{prefix}TableName", Kind.TEXT, None, f"of a fleet of KCL 3.0 to 3.4; <applicationName>-{table} when absent")
         for prefix, table in (("workerMetrics", "WorkerMetricStats"), ("coordinatorState", "CoordinatorState"))
     ),
-)
-
-_LATER = (
-    _no("migrateAllEntitiesToLeaseTable", Kind.B0, "second phase of the single-table migration"),
-    _millis("tableMigrationCompleteBakeTimeSeconds", 86_400, "clamped to 3600..604800"),
 )
 
 _UNNEEDED = (
@@ -313,7 +309,6 @@ KEYS: dict[str, Key] = {
         (_EFFECTIVE, Effect.EFFECTIVE),
         (_CLIENT_FLAGS, Effect.EFFECTIVE),
         (_FLEET, Effect.EFFECTIVE),
-        (_LATER, Effect.LATER),
         (_UNNEEDED, Effect.UNNEEDED),
         (_NO_EFFECT, Effect.NO_EFFECT),
         (_REFUSED, Effect.REFUSED),

@@ -230,11 +230,7 @@ def _report_comment(settings: Settings, entry: Entry) -> None:
 
 def _report_effect(settings: Settings, setting: Setting, name: str) -> None:
     key = setting.key
-    if key.effect is Effect.LATER:
-        differs = setting.is_set and setting.value != key.default
-        weight = Severity.WARNING if differs else Severity.INFO
-        settings.report(name, Problem(weight, "accepted, not used by kcl-mld yet"), setting.line)
-    elif key.effect is Effect.UNNEEDED:
+    if key.effect is Effect.UNNEEDED:
         settings.report(name, Problem(Severity.INFO, f"not needed: {key.doc}"), setting.line)
     elif key.effect is Effect.NO_EFFECT:
         text = f"has no effect in the Java daemon either: {key.doc}"

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from mld.services.leases.lease_acquisition import LeaseAcquisition
     from mld.services.runtime import Runtime
 
-#: Fleets of 3.x are joined.
-CAN_ASSIGN = True
 #: A new application is one of 3.x, unless its file says otherwise.
 STARTS_3X = False
 
@@ -102,7 +100,7 @@ class LeaseCoordinator:
         layout = config.fleet.layout(config.application_name, leases.table_name)
         items = CoordinatorStateStore(dynamodb, layout, runtime.ids)
         state = FleetState(
-            items, config.fleet, worker, clock, rng, can_assign=CAN_ASSIGN, starts_3x=STARTS_3X
+            items, config.fleet, worker, clock, rng, can_assign=True, starts_3x=STARTS_3X
         )
 
         def taker() -> LeaseAcquisition:
@@ -140,9 +138,7 @@ class LeaseCoordinator:
             elector,
             FleetWatch(store, state, clock, is_multi_stream=is_multi_stream),
             watch_table(store, renewer, conditions, clock, rng),
-            FleetMember(
-                state, switch, elector, fleet_parts(needs) if CAN_ASSIGN else None, tell_throughput
-            ),
+            FleetMember(state, switch, elector, fleet_parts(needs), tell_throughput),
         )
 
     async def start(self) -> bool:

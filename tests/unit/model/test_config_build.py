@@ -664,8 +664,6 @@ def test_an_unknown_name_has_no_effect_but_a_warning():
 @pytest.mark.parametrize(
     ("line", "severity"),
     [
-        ("tableMigrationCompleteBakeTimeSeconds = 86400", Severity.INFO),
-        ("migrateAllEntitiesToLeaseTable = true", Severity.WARNING),
         ("maxActiveThreads = 5", Severity.INFO),
         ("validateSequenceNumberBeforeCheckpointing = true", Severity.WARNING),
     ],
