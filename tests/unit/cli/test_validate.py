@@ -53,12 +53,13 @@ def test_a_good_file_passes_with_every_value_and_its_origin(validate):
     assert line_of(out, "streamName").split() == ["str", "f:3"]
     assert line_of(out, "failoverTimeMillis").split() == ["10000", "default"]
     assert line_of(out, "tableName").endswith("derived from applicationName")
-    assert "dampeningPercentage" not in out
+    assert "workerMetricsBillingMode" not in out
 
 
-def test_properties_not_used_yet_are_shown_when_asked_for(validate):
+def test_properties_without_effect_are_shown_when_asked_for(validate):
     _, out = validate(GOOD, "--all")
-    assert line_of(out, "dampeningPercentage").endswith("default; accepted, not used yet")
+    said = line_of(out, "workerMetricsBillingMode")
+    assert said.endswith("default; accepted, has no counterpart here")
 
 
 def test_a_warning_is_enough_to_fail(validate):
@@ -105,7 +106,8 @@ def test_json_holds_findings_and_settings(validate):
         "origin": "default (f:7 unset)",
         "effect": "effective",
     }
-    assert found["settings"]["dampeningPercentage"]["effect"] == "accepted, not used yet"
+    effect = found["settings"]["workerMetricsBillingMode"]["effect"]
+    assert effect == "accepted, has no counterpart here"
 
 
 @pytest.mark.parametrize("options", [[], ["--json"], ["--all"]])
