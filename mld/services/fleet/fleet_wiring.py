@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.assignment.limits import AssignmentLimits
 from mld.decide.leader_lock import LockTiming
+from mld.decide.worker_sightings import WorkerSightings
 from mld.model.worker_metrics import metrics_in
 from mld.services.fleet.deputy import Deputy
 from mld.services.fleet.fleet_member import FleetParts
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from mld.model.lease import Lease
     from mld.model.worker_metrics import WorkerMetrics
     from mld.ports.aws import DynamoDb
+    from mld.ports.clock import Clock
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.fleet.fleet_state import FleetState
     from mld.services.fleet.leadership import Leadership
@@ -67,7 +69,7 @@ def fleet_parts(needs: FleetNeeds) -> FleetParts:
     duty = LeaseAssigner(
         store,
         needs.renewer,
-        fleet_items(items),
+        fleet_items(items, runtime.clock),
         AssignmentLimits.of(config),
         config.worker_id,
         runtime,
@@ -102,22 +104,32 @@ def fleet_parts(needs: FleetNeeds) -> FleetParts:
     )
 
 
-def fleet_items(items: CoordinatorStateStore) -> FleetItems:
-    """The metrics of all workers, as the assigner reads them."""
+def fleet_items(items: CoordinatorStateStore, clock: Clock) -> FleetItems:
+    """The metrics of all workers, as the assigner reads them.
+
+    Args:
+        items: of the fleet.
+        clock: by which workers are alive whose metrics are seen to change.
+    """
+    seen = WorkerSightings()
+    stored: dict[str, WorkerMetrics] = {}
 
     async def read(scan: TableScan) -> tuple[WorkerMetrics, ...]:
+        nonlocal seen, stored
         found, _broken = metrics_in(scan.foreign.values(), items.layout.leases.key_name)
-        if items.layout.is_single_table:
-            return found
-        newest: dict[str, WorkerMetrics] = {}
-        for one in (*(await items.legacy_metrics()).metrics, *found):
-            other = newest.get(one.worker_id)
-            if other is None or other.updated_at_s < one.updated_at_s:
-                newest[one.worker_id] = one
-        return tuple(newest[worker] for worker in sorted(newest))
+        stored = {one.worker_id: one for one in found}
+        if not items.layout.is_single_table:
+            for one in (await items.legacy_metrics()).metrics:
+                other = stored.get(one.worker_id)
+                if other is None or other.updated_at_s < one.updated_at_s:
+                    stored[one.worker_id] = one
+        now, wall_s = clock.monotonic(), clock.wall()
+        seen = seen.seen(stored.values(), now)
+        return tuple(seen.dated(stored[worker], now, wall_s) for worker in sorted(stored))
 
     async def delete(metrics: WorkerMetrics) -> None:
+        found = stored.get(metrics.worker_id, metrics)
         for place in items.layout.metrics_reads:
-            await items.delete_metrics(place, metrics)
+            await items.delete_metrics(place, found)
 
     return FleetItems(read, delete)

@@ -1,0 +1,52 @@
+"""The metrics of a fleet, as its leader reads them."""
+
+import asyncio
+
+from mld.model.worker_metrics import WorkerMetrics, metrics_to_item
+from mld.services.fleet.fleet_wiring import fleet_items
+from tests.fakes.lease_world import World
+from tests.sim.loop import run
+from tests.unit.services.fleet.test_fleet_state import legacy, migration
+from tests.unit.services.fleet.test_table_migrator import METRICS, create_metrics_table
+
+
+def test_a_worker_with_a_wrong_clock_is_seen_to_live_and_can_be_deleted():
+    async def main():
+        world = World()
+        world.create_table()
+        read = fleet_items(world.fleet_items("me"), world.clock)
+        store = world.store()
+        for stamp in (100, 130):
+            world.put_item(metrics_to_item(WorkerMetrics("slow", stamp), "leaseKey"))
+            (found,) = await read.read(await store.scan())
+            await asyncio.sleep(30)
+        assert found.updated_at_s == int(world.clock.wall()) - 30
+        (found,) = await read.read(await store.scan())
+        await read.delete(found)
+        assert await read.read(await store.scan()) == ()
+
+    run(main())
+
+
+def test_of_a_worker_in_two_tables_the_newer_item_counts():
+    async def main():
+        world = World()
+        world.create_table()
+        create_metrics_table(world)
+        legacy(world, migration("CLIENT_VERSION_3X", "key"))
+        items = world.fleet_items("me")
+        await world.fleet_state("me", items=items, can_assign=True).join(is_new=False)
+        for name, old, new in (("a", 5, 7), ("b", 7, 5)):
+            world.put_item(metrics_to_item(WorkerMetrics(name, new), "leaseKey"))
+            item = metrics_to_item(WorkerMetrics(name, old), "wid")
+            world.model.call("PutItem", {"TableName": METRICS, "Item": item})
+        read = fleet_items(items, world.clock)
+        found = await read.read(await world.store().scan())
+        assert [(one.worker_id, one.updated_at_s) for one in found] == [("a", 7), ("b", 7)]
+        for one in found:
+            await read.delete(one)
+        left = world.model.items(METRICS)
+        assert [item["wid"]["S"] for item in left] == ["a"]
+        assert world.row("a") == {}
+
+    run(main())
