@@ -479,7 +479,7 @@ class Fleet:
 
     def _unfinished(self) -> str:
         """What is still to come, "" when nothing is."""
-        if why := self._unread():
+        if why := self._unread() or self.judges.fleet.under_way():
             return why
         return self._uneven()
 

@@ -126,6 +126,11 @@ class FleetJudge:
                 f"{self._court.actor} took {key} from {old}, which renewed it {silent_s:.3f} s ago",
             )
 
+    def under_way(self) -> str:
+        """The hand-offs that have not ended, for people; "" = none."""
+        keys = sorted(self._hand_offs.keys() & self._court.rows.keys())
+        return f"hand-offs under way: {keys}" if keys else ""
+
     def check_hand_offs(self, bound_s: float) -> None:
         """L7, with the faults off: a hand-off ends, whatever became of both sides."""
         for key, (old, new, since_s) in self._hand_offs.items():

@@ -7,10 +7,14 @@ import json
 import pytest
 
 from mld import app
+from mld.decide.assignment.memory import FleetMemory
+from mld.decide.leader_lock import LockMove
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.services.child.record_processor import RecordProcessor
 from mld.services.consuming.consumer_context import ConsumerContext
 from mld.services.consuming.consumer_shutdown import ConsumerShutdown
+from mld.services.consuming.shard_consumer import ShardConsumer
+from mld.services.fleet import leader_lock
 from mld.services.shards.shard_end import ShardEnd
 from tests.sim.children import Manners
 from tests.sim.fleet import judge
@@ -452,3 +456,34 @@ def test_one_seed_is_one_run(seed):
     first, second = judge(seed), judge(seed)
     assert first.digest == second.digest
     assert first.counts == second.counts
+
+
+ASSIGNED = Plan(seed=1, workers=2, shards=4, is_assigned=True, chaos_s=60)
+
+
+def test_a_sound_fleet_of_3x_is_acquitted():
+    assert convicted_rules(ASSIGNED, app.build) == set()
+
+
+def test_a_lock_that_is_taken_from_a_living_leader_is_noticed(monkeypatch):
+    def grab(lock, *_):
+        return LockMove.CREATE if lock is None else LockMove.REPLACE
+
+    monkeypatch.setattr(leader_lock, "follow", grab)
+    assert "S10" in convicted_rules(ASSIGNED, app.build)
+
+
+def test_a_leader_that_takes_leases_which_are_renewed_is_noticed(monkeypatch):
+    monkeypatch.setattr(
+        FleetMemory,
+        "is_expired",
+        lambda _memory, lease, _now, _limits: lease.lease_counter % 5 == 4,
+    )
+    assert "S11" in convicted_rules(ASSIGNED, app.build)
+
+
+def test_a_hand_off_that_never_ends_is_noticed(monkeypatch):
+    monkeypatch.setattr(ShardConsumer, "request_hand_over", lambda _self: None)
+    monkeypatch.setattr(FleetMemory, "is_overdue", lambda *_: False)
+    plan = dataclasses.replace(ASSIGNED, faults=("join",), fault_every_s=10.0)
+    assert "L7" in convicted_rules(plan, app.build)
