@@ -18,7 +18,7 @@ from mld.decide.assignment.memory import FleetMemory, observe
 from mld.decide.assignment.planning import MoveKind, MoveReason, plan_assignment
 from mld.decide.assignment.view import FleetView
 from mld.decide.looking import FAILED_LOOKS, LEAST_PAUSE_S, failed_pause_s, look_pause_s
-from mld.errors import AwsError
+from mld.errors import AwsError, LeaseLost
 from mld.ports.metrics import Level, Unit
 from mld.services.bounded import for_each
 from mld.services.leases.lease_scan import every
@@ -273,7 +273,7 @@ class LeaseAssigner:
         if held is not None and row.checkpoint_owner == self._worker_id:
             try:
                 await self._renewer.refresh(row.lease_key, held.token)
-            except AwsError as error:
+            except (AwsError, LeaseLost) as error:
                 log.debug("The next renewal will show the hand-off: %s", error)
 
     async def _delete_stale(self, plan: AssignmentPlan, leadership: Leadership) -> None:

@@ -214,6 +214,23 @@ def test_a_hand_off_of_an_own_lease_is_met_by_a_renewal_when_the_table_does_not_
     with_leader(test)
 
 
+def test_an_own_lease_that_is_let_go_while_it_is_to_be_handed_over_is_no_failure():
+    async def test(world, leader):
+        world.put(lease(0, lease_owner="me"), lease(1, lease_owner="me"))
+        await leader.renewer.adopt_own()
+        await leader.look()
+        leader.workers = ["me", "you"]
+        world.fault("slow answer", "UpdateItem", seconds=1)
+        looking = asyncio.create_task(leader.look())
+        await asyncio.sleep(0.5)
+        world.fault("slow answer", "UpdateItem", seconds=2)
+        (moved,) = [key for key in (A, B) if leader.owner(key) == ("you", "me")]
+        await leader.renewer.release(moved, leader.renewer.get(moved).token)
+        assert not (await looking).failed
+
+    with_leader(test)
+
+
 def test_looks_are_as_rare_as_they_may_be_and_calls_in_a_row_make_few():
     async def test(world, leader):
         world.put(lease(0, lease_owner="java"))
