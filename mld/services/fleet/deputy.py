@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: A scan of another purpose serves that is no older than so many pauses.
+RECENT = 1.5
+
 
 class Deputy:
     """One follower's looks."""
@@ -67,7 +70,7 @@ class Deputy:
             pause_s = self._every_s
             if not await self._lock.is_leader():
                 try:
-                    scan = await self._store.scan()
+                    scan = self._recent() or await self._store.scan()
                 except AwsError as error:
                     log.debug("Could not look at the leases: %s", error)
                 else:
@@ -75,6 +78,13 @@ class Deputy:
                     if not await self._is_one(scan):
                         pause_s = self._idle_s
             await asyncio.sleep(pause_s * (1 - self._rng.random() / 10))
+
+    def _recent(self) -> TableScan | None:
+        """A scan that was made for another purpose, if it serves."""
+        scan = self._store.last_scan
+        if scan is None or self._clock.monotonic() - scan.started_at > self._every_s * RECENT:
+            return None
+        return scan
 
     async def _is_one(self, scan: TableScan) -> bool:
         metrics, _ = metrics_in(scan.foreign.values(), self._items.layout.leases.key_name)

@@ -28,7 +28,7 @@ class Seeing:
         self.scans.append(scan)
 
 
-def watching(test, *workers, leads=False, in_old_table=False):
+def watching(test, *workers, leads=False, in_old_table=False, scans_every_s=None):
     async def main():
         world = World()
         world.create_table()
@@ -50,12 +50,21 @@ def watching(test, *workers, leads=False, in_old_table=False):
         seen = Seeing()
         lock = Leading([], leads=leads)
         runtime = world.runtime("me")
-        deputy = Deputy(world.store(), items, lock, seen, "me", FleetConfig(), runtime)
+        store = world.store()
+        others = asyncio.create_task(_scan_for_ever(store, scans_every_s))
+        deputy = Deputy(store, items, lock, seen, "me", FleetConfig(), runtime)
         task = asyncio.create_task(deputy.run())
         await test(world, seen)
         await stop(task)
+        await stop(others)
 
     run(main())
+
+
+async def _scan_for_ever(store, every_s):
+    while every_s is not None:
+        await store.scan()
+        await asyncio.sleep(every_s)
 
 
 def test_one_of_the_first_looks_as_often_as_a_leader_would_show_that_it_lives():
@@ -101,3 +110,13 @@ def test_a_leader_does_not_look_for_itself():
         assert seen.scans == []
 
     watching(test, "me", leads=True)
+
+
+def test_a_scan_of_another_purpose_serves():
+    async def test(world, seen):
+        await asyncio.sleep(60)
+        asked = [one for one in world.requests if one[1] == "Scan"]
+        assert len(asked) == 12
+        assert len(seen.scans) >= 12
+
+    watching(test, "me", scans_every_s=5.0)
