@@ -303,6 +303,11 @@ class Fleet:
             if row["checkpoint"]["S"] != "SHARD_END"
         }
 
+    @property
+    def share(self) -> int:
+        """Of four leases, what one of two workers gets at least; a 3.x leader goes by load, too."""
+        return 1 if self.client_version == NATIVE else 2
+
     # -- workers -------------------------------------------------------------------------------
 
     def ours(self, name: str, **properties: str) -> Worker:
