@@ -1,11 +1,12 @@
 """``python -m benchmarks [--quick] [PART ...]``: everything as one table a part.
 
-Parts: startup, idle, throughput, renewals, events, fan-out. Machines are shared and noisy: read the ratios.
+Parts: startup, idle, throughput, renewals, events, fan-out, failover. Machines are shared and noisy: read the ratios.
 """
 
 import sys
 
 from benchmarks.events import event_rows
+from benchmarks.failover import failover_rows
 from benchmarks.fan_out import fan_out_rows
 from benchmarks.idle import idle_rows
 from benchmarks.measure import workspace
@@ -21,6 +22,7 @@ PARTS = {
     "renewals": renewal_rows,
     "events": event_rows,
     "fan-out": fan_out_rows,
+    "failover": failover_rows,
 }
 
 

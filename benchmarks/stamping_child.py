@@ -1,0 +1,30 @@
+"""A child that writes down when it got records: a line ``<monotonic s> <worker>`` in its shard's file."""
+
+import os
+import sys
+import time
+
+from benchmarks.discard_child import ACTIONS
+
+
+def main():
+    """Answer until end of file; the stamps go to ``$BENCH_OUT/<shard>``."""
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    shard, worker = os.environ["KCL_SHARD_ID"], os.environ["KCL_WORKER_ID"]
+    stamps = os.open(
+        f"{os.environ['BENCH_OUT']}/{shard}", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600
+    )
+    for line in source:
+        action = next(one for one in ACTIONS if one in line[:40])
+        if action == b"processRecords" and b'"record"' in line:
+            os.write(stamps, f"{time.monotonic():.3f} {worker}\n".encode())
+        if action in {b"processRecords", b"shutdownRequested"}:
+            sink.write(b'{"action":"checkpoint","sequenceNumber":null,"subSequenceNumber":null}\n')
+            sink.flush()
+            source.readline()
+        sink.write(b'{"action":"status","responseFor":"' + action + b'"}\n')
+        sink.flush()
+
+
+if __name__ == "__main__":
+    main()
