@@ -393,9 +393,6 @@ class LeaseStore:
 
 def _has_released(write: LeaseWrite, row: Lease) -> bool:
     """True when an unanswered release is visible, or was followed by another worker's take."""
-    gave_up = write.after.actual_owner != write.before.actual_owner
-    return (
-        gave_up
-        and row.actual_owner != write.before.actual_owner
-        and row.lease_counter >= write.after.lease_counter
-    )
+    if write.before.actual_owner in (write.after.actual_owner, row.actual_owner):
+        return False
+    return row.lease_counter >= write.after.lease_counter

@@ -1,0 +1,64 @@
+"""The world as one worker sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from mld.ports.aws import CloudWatch, DynamoDb, Glue, Kinesis
+    from mld.ports.children import ChildLauncher
+    from mld.ports.clock import Clock, IdSource
+    from mld.ports.offload import Offload
+    from mld.ports.schemas import DecoderFactory, DefinitionFiles
+    from mld.services.fleet.worker_metrics_reporter import FindLoad
+
+
+def _keep_memory() -> None:
+    """Where no memory can be given back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaPorts:
+    """What a schema registry needs of the world.
+
+    Attributes:
+        decoders: None = payloads are passed on as they are.
+    """
+
+    glue: Glue
+    files: DefinitionFiles
+    decoders: DecoderFactory | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """The world as one worker sees it.
+
+    Attributes:
+        cloudwatch: None with ``metricsLevel=NONE``: then no client exists at all.
+        pid: process id of the daemon.
+        schemas: None without ``glueSchemaRegistry.enabled``: then no client exists at all.
+        release_memory: gives free memory back to the system, if there is a way.
+        read_properties: the bytes of the file of the configuration as it is now; None = not known.
+        dropped_messages: log messages since the start that nobody took.
+        find_load: finds what measures how busy this place is; None = nothing does.
+    """
+
+    dynamodb: DynamoDb
+    kinesis: Kinesis
+    cloudwatch: CloudWatch | None
+    children: ChildLauncher
+    clock: Clock
+    ids: IdSource
+    rng: random.Random
+    offload: Offload
+    pid: int
+    schemas: SchemaPorts | None = None
+    release_memory: Callable[[], object] = _keep_memory
+    read_properties: Callable[[], bytes] | None = None
+    dropped_messages: Callable[[], int] = int
+    find_load: FindLoad | None = None

@@ -1,0 +1,268 @@
+"""A configuration and ports become a worker: the only module that knows every service."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mld.app.worker import Worker
+from mld.decide.retrieval_mode import retrieval_of
+from mld.model.config_former import named_in
+from mld.ports.metrics import Metrics, NoMetrics
+from mld.services.cloudwatch_metrics import CloudWatchMetrics
+from mld.services.conditions import Conditions
+from mld.services.consuming.consumer_parts import ConsumerParts
+from mld.services.consuming.shard_consumer import ShardConsumer
+from mld.services.leases.lease_coordinator import LeaseCoordinator
+from mld.services.memory_return import MemoryReturn
+from mld.services.retrieval.byte_budget import ByteBudget
+from mld.services.retrieval.chosen_publishers import chosen_publishers
+from mld.services.retrieval.polling_publisher import PollingParts
+from mld.services.runtime import Runtime
+from mld.services.scheduler import Scheduler, SchedulerParts
+from mld.services.schemas.schema_registry import SchemaRegistry
+from mld.services.shards.lease_cleanup import LeaseCleanup
+from mld.services.shards.shard_detector import ShardDetector
+from mld.services.shards.shard_end import ShardEnd
+from mld.services.shards.shard_syncer import ShardSyncer
+from mld.services.shards.stream_presence import StreamPresence
+from mld.services.shards.stream_source import StreamSource
+from mld.services.streams.discovered_names import DiscoveredNames
+from mld.services.streams.former_streams import FormerStreams
+from mld.services.streams.stream_context import StreamContext, StreamPlan, StreamRegistry
+from mld.services.streams.stream_metrics import metrics_of
+from mld.services.streams.stream_names import StaticNames
+from mld.services.streams.stream_resolver import StreamResolver
+from mld.services.streams.stream_tracker import StreamTracker
+from mld.services.streams.tracker_parts import TrackerParts
+from mld.services.streams.worker_streams import SingleStream, WorkerStreams
+from mld.services.summary_log import SummaryLog
+from mld.services.watchdog import LoopWatchdog
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from mld.app.ports import Ports, SchemaPorts
+    from mld.decide.readiness import WorkerSnapshot
+    from mld.model.config import Config
+    from mld.model.former_policy import FormerPolicy
+    from mld.model.lease import HeldLease, Lease
+    from mld.model.stream import Stream
+    from mld.model.stream_list import ListedStream, StreamList
+    from mld.services.streams.stream_context import ContextFactory
+    from mld.services.streams.stream_names import StreamNames
+    from mld.services.streams.worker_streams import Loop
+
+
+def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
+    """Wire one worker.
+
+    Args:
+        config: the effective configuration.
+        ports: the world.
+        stream: as ``mld.decide.addressing`` resolved it; None = those of ``config.streams``.
+    """
+    clock, rng = ports.clock, ports.rng
+    conditions = Conditions()
+    cloudwatch = None
+    metrics: Metrics = NoMetrics()
+    if ports.cloudwatch is not None:
+        cloudwatch = CloudWatchMetrics(
+            ports.cloudwatch,
+            config.metrics,
+            namespace=config.application_name,
+            worker_id=config.worker_id,
+            clock=clock,
+        )
+        metrics = cloudwatch
+    runtime = Runtime(clock=clock, rng=rng, ids=ports.ids, metrics=metrics, offload=ports.offload)
+
+    def is_read(lease: Lease) -> bool:
+        return streams.is_read(lease)
+
+    coordinator = LeaseCoordinator.wire(
+        ports.dynamodb,
+        config,
+        runtime,
+        conditions,
+        is_multi_stream=stream is None or stream.identifier is not None,
+        is_read=is_read,
+        find_load=ports.find_load,
+    )
+    store, renewer = coordinator.store, coordinator.renewer
+    budget = ByteBudget(config.retrieval.memory_budget_bytes, clock)
+    registry = StreamRegistry()
+    cleanup = LeaseCleanup(store, registry, config.shards, clock, renewer)
+
+    def new_context(plan: StreamPlan) -> StreamContext:
+        """Wire what one stream has of its own."""
+        stream = plan.stream
+        own = replace(runtime, metrics=metrics_of(stream, metrics))
+        detector = ShardDetector(ports.kinesis, stream, config.shards, rng)
+        presence = StreamPresence(
+            ports.kinesis,
+            stream,
+            detector,
+            config.leases.table_name,
+            conditions,
+            clock,
+            rng,
+            plan.created,
+        )
+        source = StreamSource(
+            stream=stream, position=plan.position, detector=detector, presence=presence
+        )
+        polling = PollingParts(
+            kinesis=ports.kinesis,
+            stream=stream,
+            presence=presence,
+            config=retrieval_of(config, stream.name),
+            budget=budget,
+            runtime=own,
+            initial_timestamp_s=plan.initial_timestamp_s,
+        )
+        return StreamContext(
+            source=source,
+            syncer=ShardSyncer(
+                store,
+                source,
+                coordinator,
+                config,
+                clock,
+                own.metrics,
+                on_abandoned=cleanup.enqueue,
+            ),
+            publishers=chosen_publishers(polling, config.application_name, conditions),
+            metrics=own.metrics,
+            argv=plan.argv,
+        )
+
+    streams: WorkerStreams
+    stream_loops: tuple[Loop, ...] = ()
+    if stream is None:
+        tracked = _tracker_parts(config, ports, coordinator, registry, new_context, conditions)
+        streams = StreamTracker(tracked)
+        former = FormerStreams(
+            streams,
+            tracked,
+            coordinator.is_leader,
+            clock,
+            metrics,
+            _former_list(tracked.options.former, ports),
+        )
+        stream_loops = (("former-streams", former.run),)
+    else:
+        position = config.stream.initial_position
+        context = new_context(
+            StreamPlan(stream=stream, position=position, initial_timestamp_s=position.timestamp_s)
+        )
+        registry.add(context)
+        streams = SingleStream(context)
+    consuming = ConsumerParts(
+        config=config,
+        runtime=runtime,
+        streams=registry,
+        renewer=renewer,
+        shard_end=ShardEnd(store, clock, rng, metrics, has_room=renewer.has_room),
+        cleanup=cleanup,
+        launcher=ports.children,
+        pid=ports.pid,
+        schemas=None if ports.schemas is None else _schema_registry(ports.schemas, runtime),
+    )
+    watchdog = LoopWatchdog(clock, metrics)
+
+    def new_consumer(held: HeldLease) -> ShardConsumer:
+        return ShardConsumer(held, consuming)
+
+    def snapshot() -> WorkerSnapshot:
+        return worker.snapshot()
+
+    summary_log = SummaryLog(clock, metrics, consuming.tally, snapshot, ports.dropped_messages)
+    parts = SchedulerParts(
+        coordinator=coordinator,
+        streams=streams,
+        cleanup=cleanup,
+        new_consumer=new_consumer,
+        loops=(
+            ("fleet-watch", coordinator.fleet.run),
+            *((("fleet-member", coordinator.member.run),) if coordinator.member else ()),
+            ("table-watch", coordinator.table_watch.run),
+            ("loop-watchdog", watchdog.run),
+            ("summary", summary_log.run),
+            ("memory-return", MemoryReturn(budget, ports.release_memory).run),
+            *stream_loops,
+            *((("cloudwatch", cloudwatch.run),) if cloudwatch else ()),
+        ),
+    )
+    scheduler = Scheduler(config, parts, clock, metrics)
+    worker = Worker(
+        config, scheduler, coordinator, watchdog, cloudwatch, conditions, clock, streams
+    )
+    return worker
+
+
+def _tracker_parts(
+    config: Config,
+    ports: Ports,
+    coordinator: LeaseCoordinator,
+    registry: StreamRegistry,
+    new_context: ContextFactory,
+    conditions: Conditions,
+) -> TrackerParts:
+    """What follows the streams of a multi-stream worker."""
+    listed = config.streams
+    region = config.aws.kinesis_region or config.stream.region
+    assert listed is not None, "without one stream the configuration lists them"
+    assert region is not None, "RealWorld.effective names the region"
+    store = coordinator.store
+
+    def identifiers() -> Iterable[str]:
+        scan = store.last_scan
+        return () if scan is None else {one.stream_identifier or "" for one in scan.leases}
+
+    return TrackerParts(
+        names=_names(listed, ports),
+        resolver=StreamResolver(ports.kinesis, region, listed.epoch_unit, identifiers, ports.rng),
+        registry=registry,
+        new_context=new_context,
+        store=store,
+        table_watch=coordinator.table_watch,
+        leases_created=coordinator.leases_created,
+        changed=coordinator.renewer.changed,
+        options=listed,
+        position=config.stream.initial_position,
+        region=region,
+        conditions=conditions,
+        rng=ports.rng,
+    )
+
+
+def _former_list(
+    policy: FormerPolicy, ports: Ports
+) -> Callable[[], Awaitable[tuple[ListedStream, ...]]]:
+    """Reads the streams that the properties file names now for the deletion of their leases."""
+    read = ports.read_properties
+
+    async def named() -> tuple[ListedStream, ...]:
+        if read is None:
+            return policy.named
+        return named_in(await ports.offload.run(read), "the properties file")
+
+    return named
+
+
+def _names(listed: StreamList, ports: Ports) -> StreamNames:
+    if listed.selection is None:
+        return StaticNames(listed.streams)
+    return DiscoveredNames(
+        ports.kinesis,
+        listed.streams,
+        listed.selection,
+        listed.discovery_interval_s,
+        ports.clock,
+        ports.rng,
+    )
+
+
+def _schema_registry(ports: SchemaPorts, runtime: Runtime) -> SchemaRegistry:
+    return SchemaRegistry(ports.glue, ports.files, ports.decoders, runtime)

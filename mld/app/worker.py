@@ -1,0 +1,97 @@
+"""A worker that is ready to run, and what others may ask of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mld.decide.readiness import Readiness, WorkerSnapshot, readiness
+from mld.services.streams.stream_tracker import StreamTracker
+
+if TYPE_CHECKING:
+    from mld.model.config import Config
+    from mld.ports.clock import Clock
+    from mld.services.cloudwatch_metrics import CloudWatchMetrics
+    from mld.services.conditions import Conditions
+    from mld.services.leases.lease_coordinator import LeaseCoordinator
+    from mld.services.scheduler import Scheduler
+    from mld.services.streams.worker_streams import WorkerStreams
+    from mld.services.watchdog import LoopWatchdog
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker that is ready to run.
+
+    Attributes:
+        scheduler: run it, stop it.
+        coordinator: what it holds.
+        watchdog: whether its loop ticks.
+        metrics: close it after the scheduler has ended; None without CloudWatch.
+        conditions: what services reported against its readiness.
+        streams: those that it reads.
+    """
+
+    config: Config
+    scheduler: Scheduler
+    coordinator: LeaseCoordinator
+    watchdog: LoopWatchdog
+    metrics: CloudWatchMetrics | None
+    conditions: Conditions
+    clock: Clock
+    streams: WorkerStreams
+
+    def snapshot(self) -> WorkerSnapshot:
+        """This worker as it is now, for who judges it."""
+        scan = self.coordinator.store.last_scan
+        return WorkerSnapshot(
+            state=self.scheduler.state,
+            conditions=self.conditions.current(),
+            shards=tuple(one.status() for one in self.scheduler.consumers()),
+            scan_age_s=None if scan is None else self.clock.monotonic() - scan.finished_at,
+            scan_interval_s=self.config.leases.taker_interval_s,
+        )
+
+    def readiness(self, max_age_s: float | None = None) -> Readiness:
+        """What ``/readyz`` answers; see :func:`mld.decide.readiness.readiness`."""
+        return readiness(self.snapshot(), max_age_s)
+
+    def unreadable(self) -> tuple[tuple[str, str], ...]:
+        """(lease key, why) of the rows that the last scan of the lease table could not read."""
+        scan = self.coordinator.store.last_scan
+        return () if scan is None else scan.broken
+
+    def _shown_streams(self) -> dict[str, Any]:
+        if not isinstance(self.streams, StreamTracker):
+            return {"stream": self.config.stream.name}
+        return {
+            "streams": [one.identifier for one in self.streams.followed()],
+            "orphans": [one.identifier for one in self.streams.orphans()],
+            "unread": self.streams.unread(),
+        }
+
+    def status(self) -> dict[str, Any]:
+        """What ``/leases`` shows: this worker, and per held lease its state, lag and age."""
+        consumers = {one.lease_key: one.status() for one in self.scheduler.consumers()}
+        return {
+            "worker_id": self.config.worker_id,
+            "application": self.config.application_name,
+            **self._shown_streams(),
+            "state": self.scheduler.state,
+            "unreadable": [{"lease_key": key, "why": why} for key, why in self.unreadable()],
+            "leases": [
+                {
+                    "lease_key": held.lease.lease_key,
+                    "stream": held.lease.stream_identifier or self.config.stream.name,
+                    "shard_id": held.lease.shard_id,
+                    "checkpoint": str(held.lease.checkpoint),
+                    "counter": held.lease.lease_counter,
+                    **(
+                        consumers[held.lease.lease_key].as_dict()
+                        if held.lease.lease_key in consumers
+                        else {"state": "FINISHED" if held.lease.is_finished else "STARTING"}
+                    ),
+                }
+                for held in self.coordinator.renewer.held()
+            ],
+        }
