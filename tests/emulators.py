@@ -7,6 +7,7 @@ The contract suite runs against those it finds there; it fetches them itself onl
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import socket
@@ -45,9 +46,12 @@ class Kind:
     environment: Callable[[int, int], dict[str, str]] = lambda _port, _spare: {}
 
     def fetch_if_missing(self) -> None:
-        """Fetch it unless it is there or the program for that is not."""
-        if not self.marker.exists() and shutil.which(self.fetcher) is not None:
-            self.fetch()
+        """Fetch it unless it is there or the program for that is not; others wait meanwhile."""
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with (CACHE / f"{self.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not self.marker.exists() and shutil.which(self.fetcher) is not None:
+                self.fetch()
 
     def missing(self) -> str | None:
         """Why it cannot be started, or None."""

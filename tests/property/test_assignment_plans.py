@@ -100,7 +100,7 @@ def check(plan, rows, limits, items, now):
     has = Counter(
         moves[lease.lease_key].to if lease.lease_key in moves else lease.lease_owner
         for lease in rows
-        if not lease.is_finished
+        if not lease.is_finished and (lease.lease_key in moves or lease.lease_key not in expired)
     )
     heirs = Counter(move.to for move in plan.moves if move.lease.lease_owner == move.to)
     taken = Counter(move.to for move in plan.moves if not move.lease.is_finished)
