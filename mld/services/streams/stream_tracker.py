@@ -246,6 +246,7 @@ class StreamTracker:
         self._synced.discard(context.identifier)
         self._orphans.gone(context, why)
         self._loops.remove(context)
+        self._parts.conditions.clear(Reason.NO_CONSUMER, context.stream.name)
         self._parts.changed.wake()
         self._woken.wake()
         log.warning("Stream %s is not read any more; other streams are", context.stream.name)

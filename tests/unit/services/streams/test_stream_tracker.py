@@ -604,6 +604,20 @@ async def test_a_deleted_stream_that_leaves_the_list_is_no_reason_against_readin
 
 
 @simulated
+async def test_a_consumer_of_a_deleted_stream_is_missed_no_longer():
+    world = StreamsWorld("orders", "clicks")
+    async with world.running() as worker:
+        worker.conditions.report(Reason.NO_CONSUMER, "there is none", "orders")
+        worker.conditions.report(Reason.NO_CONSUMER, "there is none", "clicks")
+        world.delete("orders")
+        await asyncio.sleep(GONE_S)
+        reasons = {(one.reason, one.message) for one in worker.conditions.current()}
+        assert (Reason.NO_CONSUMER, "there is none") in reasons
+        worker.conditions.clear(Reason.NO_CONSUMER, "clicks")
+        assert Reason.NO_CONSUMER not in {one.reason for one in worker.conditions.current()}
+
+
+@simulated
 async def test_a_list_that_is_not_known_changes_nothing(caplog):
     world = StreamsWorld("orders")
     names = Changing(world)
