@@ -84,7 +84,7 @@ def test_the_layers_hold(copy):
             "mld.simulate is not allowed to import mld.services",
         ),
         ("mld.simulate.fleet", "import time", "mld.simulate is not allowed to import time"),
-        ("mld.app", "import mld.spark.host", "mld.app is not allowed to import mld.spark"),
+        ("mld.app.wiring", "import mld.spark.host", "mld.app is not allowed to import mld.spark"),
         (
             "mld.cli.properties",
             "import mld.spark.config",
