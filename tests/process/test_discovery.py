@@ -31,9 +31,9 @@ def test_a_stream_that_gets_the_tag_is_read_and_one_that_loses_it_no_longer_gets
     first.put(5)
     second.put(3)
     run = first.start(**rule)
-    wait_until(lambda: len(run.records()) == 5, "the tagged stream is read")
+    wait_until(lambda: len(run.records()) == 5, "the tagged stream is read", TAGS_PATIENCE_S)
     second.kinesis.add_tags_to_stream(StreamName=second.name, **tag)
-    wait_until(lambda: len(run.records()) == 8, "the other one is read, too")
+    wait_until(lambda: len(run.records()) == 8, "the other one is read, too", TAGS_PATIENCE_S)
     names = {key.split(":")[1] for key in first.items()}
     assert names == {first.name, second.name}
     second.kinesis.remove_tags_from_stream(StreamName=second.name, TagKeys=["read by"])
