@@ -108,7 +108,7 @@ class LockMove(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class LockSighting:
     """Since when an observer has seen a version of the lock.
 
     Attributes:
@@ -122,7 +122,9 @@ class Sighting:
     expires_at: float
 
 
-def sight(before: Sighting | None, lock: LockItem | None, answered_at: float) -> Sighting | None:
+def sight(
+    before: LockSighting | None, lock: LockItem | None, answered_at: float
+) -> LockSighting | None:
     """Note what a look found.
 
     Args:
@@ -135,11 +137,11 @@ def sight(before: Sighting | None, lock: LockItem | None, answered_at: float) ->
     since = answered_at
     if before is not None and before.version == lock.record_version:
         since = before.since
-    return Sighting(lock.record_version, since, since + lock.duration_s)
+    return LockSighting(lock.record_version, since, since + lock.duration_s)
 
 
 def follow(
-    lock: LockItem | None, sighting: Sighting | None, now: float, own_versions: Collection[str]
+    lock: LockItem | None, sighting: LockSighting | None, now: float, own_versions: Collection[str]
 ) -> LockMove:
     """Decide what to do about a lock.
 
@@ -167,7 +169,7 @@ def believed_until(requested_at: float, duration_s: float) -> float:
     return requested_at + duration_s * (1 - CLOCK_TOLERANCE)
 
 
-def look_pause_s(sighting: Sighting | None, now: float, heartbeat_s: float) -> float:
+def look_pause_s(sighting: LockSighting | None, now: float, heartbeat_s: float) -> float:
     """How long a follower waits for its next look.
 
     Args:

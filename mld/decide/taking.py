@@ -30,7 +30,7 @@ NEVER = -math.inf
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A counter, and when this worker first saw it.
+    """A counter, and when this process first saw it.
 
     Attributes:
         counter: ``leaseCounter``.

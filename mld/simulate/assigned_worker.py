@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mld.decide.assignment.planning import MoveKind
-from mld.decide.leader_lock import LockMove, Sighting, follow, look_pause_s, sight
+from mld.decide.leader_lock import LockMove, LockSighting, follow, look_pause_s, sight
 from mld.simulate.worker import Hold, Worker
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class AssignedWorker(Worker):
 
     def start(self) -> None:
         """Begin all loops."""
-        self._sighting: Sighting | None = None
+        self._sighting: LockSighting | None = None
         self.reports_from = self.fleet.events.now + self.fleet.profile.first_report_s
         self._follow()
         self.lead()

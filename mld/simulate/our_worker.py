@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from mld.decide import discovery, looking
 from mld.decide.assignment.limits import AssignmentLimits
-from mld.decide.assignment.memory import NEVER, FleetMemory, Sighting
+from mld.decide.assignment.memory import FleetMemory
 from mld.decide.assignment.planning import plan_assignment
 from mld.decide.assignment.view import FleetView
 from mld.decide.discovery import Found, judge_found, may_ask_index, vanished
+from mld.decide.taking import NEVER, Sighting
 from mld.model.worker_metrics import WorkerMetrics
 from mld.simulate.assigned_worker import AssignedWorker
 

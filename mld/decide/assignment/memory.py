@@ -6,9 +6,10 @@ move for longer than the failover time, and a hand-off is overdue by the same cl
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+from mld.decide.taking import NEVER, Sighting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,22 +21,6 @@ if TYPE_CHECKING:
 #: Half of what the leader believes of a lease's throughput is not older than this. What the rows
 #: say is of the last seconds; leases shall not move for what has passed when they arrive.
 THROUGHPUT_HALF_LIFE_S = 60.0
-#: A new row without owner counts as never moved.
-NEVER = -math.inf
-
-
-@dataclass(frozen=True, slots=True)
-class Sighting:
-    """A counter, and when it was first seen.
-
-    Attributes:
-        counter: ``leaseCounter``.
-        seen_at: reading of ``Clock.monotonic`` after the scan that showed it first, or
-            :data:`NEVER`.
-    """
-
-    counter: int
-    seen_at: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from mld.model.leader_lock_item import LockItem
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mld.decide.leader_lock import LockTiming, Sighting
+    from mld.decide.leader_lock import LockSighting, LockTiming
     from mld.model.table_layout import Place
     from mld.services.fleet.lock_store import LockStore
     from mld.services.runtime import Runtime
@@ -89,7 +89,7 @@ class LeaderLock:
         self._on_gain = on_gain
         self._confirm_place = confirm_place
         self._phase = Phase.FOLLOWS
-        self._sighting: Sighting | None = None
+        self._sighting: LockSighting | None = None
         self._held: LockItem | None = None
         self._held_at: Place | None = None
         self._valid_until = 0.0
