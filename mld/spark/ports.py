@@ -6,10 +6,11 @@ but the launcher knows how a server is started.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, SparkSession
@@ -58,6 +59,10 @@ class Sink(Protocol):
     def uses_intents(self) -> bool:
         """True if each batch must be numbered durably before it is written."""
 
+    @property
+    def commits_together(self) -> bool:
+        """True if one commit is for all batches of a job; then it is a ``CommitsTogether``."""
+
     def prepare(self, spark: SparkSession) -> None:
         """Look whether the promise can be kept there; called once, before any shard.
 
@@ -72,8 +77,8 @@ class Sink(Protocol):
         """Run the Spark job.
 
         Args:
-            frame: rows of all batches with ``BATCH_COLUMN`` (its value is ``MicroBatch.batch_id``);
-                None when the function wrote itself.
+            frame: rows of all batches with ``BATCH_COLUMN`` (its value is ``MicroBatch.batch_id``),
+                without it if the sink ``commits_together``; None when the function wrote itself.
             batches: one, or several of different shards if the sink coalesces.
 
         Returns:
@@ -99,6 +104,42 @@ class Sink(Protocol):
         """Remove what is left of a job; never raises for what is not there.
 
         Not called while a commit of the job may go on.
+        """
+
+
+class CommitOutcome(StrEnum):
+    """What became of one shard's batch in a commit for several."""
+
+    STANDS = "stands"
+    """It is durable and visible, by this process."""
+    LOST = "lost"
+    """Another writer has moved the shard's mark: this hold of it ends; nothing was committed."""
+    AGAIN = "again"
+    """Nothing was committed: write again, without those that are lost."""
+
+
+@runtime_checkable
+class CommitsTogether(Protocol):
+    """A sink with one commit for all batches of a job."""
+
+    def commit_all(
+        self, staged: Any, batches: Sequence[MicroBatch]
+    ) -> Mapping[ShardKey, CommitOutcome]:
+        """Make all batches of a job durable and visible in one step, or none of them.
+
+        What was staged has the rows of all of them, so it is of no use once one is not wanted any
+        more: then the job is discarded and the others are written again.
+
+        Args:
+            staged: what ``write`` returned.
+            batches: exactly those that it was called with.
+
+        Returns:
+            for each shard what became of its batch: ``STANDS`` for all, or for none.
+
+        Raises:
+            Exception: it isn't known whether it stands, and asking failed, too; the shards end,
+                and their next hold asks ``mark``.
         """
 
 

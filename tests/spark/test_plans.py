@@ -285,6 +285,7 @@ class Noted:
     """A sink that keeps what Spark gives it, by batch."""
 
     coalesces, uses_intents, stages_ahead = True, False, False
+    commits_together = False
 
     def __init__(self):
         self.rows, self.jobs = [], []

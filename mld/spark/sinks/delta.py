@@ -38,6 +38,7 @@ class DeltaSink:
     coalesces = False
     stages_ahead = False
     uses_intents = True
+    commits_together = False
 
     def __init__(
         self,

@@ -30,6 +30,7 @@ class ForeachSink:
 
     coalesces = False
     stages_ahead = False
+    commits_together = False
 
     def __init__(self, config: SparkConfig, application: str) -> None:
         """Look whether batches are to be numbered.

@@ -59,6 +59,7 @@ class JdbcSink:
     coalesces = True
     stages_ahead = True
     uses_intents = False
+    commits_together = False
 
     def __init__(
         self,

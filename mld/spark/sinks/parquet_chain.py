@@ -74,6 +74,7 @@ class ParquetChainSink:
     coalesces = True
     stages_ahead = True
     uses_intents = False
+    commits_together = False
 
     def __init__(self, config: SparkConfig, application: str) -> None:
         if config.sink_path is None:

@@ -42,6 +42,7 @@ class MergeSink:
     coalesces = True
     stages_ahead = False
     uses_intents = False
+    commits_together = False
 
     def __init__(
         self,

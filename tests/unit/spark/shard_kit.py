@@ -190,6 +190,8 @@ class FakeSessions:
 class MemorySink:
     """Keeps committed rows; can be told to fail and to wait."""
 
+    commits_together = False
+
     def __init__(self, *, coalesces=True, uses_intents=False, stages_ahead=True):
         self.coalesces = coalesces
         self.stages_ahead = stages_ahead
