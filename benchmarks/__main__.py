@@ -1,9 +1,6 @@
-"""``python -m benchmarks [--quick] [PART ...]``: everything as one table a part.
+"""Everything as one table a part. Machines are shared and noisy: read the ratios."""
 
-Parts: startup, idle, throughput, renewals, events, fan-out, failover. Machines are shared and noisy: read the ratios.
-"""
-
-import sys
+import argparse
 
 from benchmarks.events import event_rows
 from benchmarks.failover import failover_rows
@@ -40,11 +37,15 @@ def show(title, rows):
 
 def main():
     """Run the parts that are named, or all."""
-    quick = "--quick" in sys.argv
-    wanted = [one for one in sys.argv[1:] if not one.startswith("-")] or list(PARTS)
-    for part in wanted:
+    arguments = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    arguments.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    arguments.add_argument("--quick", action="store_true", help="smaller cases, shorter windows")
+    asked = arguments.parse_args()
+    for unknown in set(asked.parts) - set(PARTS):
+        arguments.error(f"no part {unknown!r}; there are {', '.join(PARTS)}")
+    for part in asked.parts or PARTS:
         with workspace() as folder, EmbeddedAws() as aws:
-            show(part, PARTS[part](aws, folder, quick))
+            show(part, PARTS[part](aws, folder, asked.quick))
 
 
 if __name__ == "__main__":

@@ -176,7 +176,7 @@ def changes(fleet):
 
 def failover_rows(aws, folder, quick):
     """Yield a row an event: both ways to get leases, each in a few lives."""
-    seconds = {}
+    seconds: dict[str, dict[str, list[str]]] = {}
     for life in range(1 if quick else 3):
         for name, is_3x in (("2.x", False), ("3.x", True)):
             fleet = Fleet(aws, folder, f"failover-{life}-{name.replace('.', '')}", is_3x=is_3x)

@@ -30,7 +30,6 @@ from mld.model.credentials import CredentialChain, CredentialSource, CredentialS
 from mld.model.lease import Lease
 from mld.model.sequence import TRIM_HORIZON
 from mld.model.shard import HashRange
-from mld.model.stream import Stream
 from mld.ports.metrics import NoMetrics
 from mld.services.leases.lease_renewer import LeaseRenewer
 from mld.services.leases.lease_store import LeaseStore
@@ -95,7 +94,7 @@ async def measure(aws, rounds):
     kinesis = BotocoreKinesis(
         client(aws, "kinesis", aws.kinesis_url, RETRIEVAL_THREADS), pools[1], pools[2]
     )
-    store = LeaseStore(dynamodb, config, Stream("s"), clock)
+    store = LeaseStore(dynamodb, config, clock)
     await store.ensure_table()
     for number in range(LEASES):
         key = f"shardId-{number:012d}"

@@ -89,7 +89,7 @@ def commits(path):
 
 def family(marker):
     """Process ids by part of the pipeline: daemon, stubs, host, jvm."""
-    parts = {"daemon": [], "stubs": [], "host": [], "jvm": []}
+    parts: dict[str, list[int]] = {"daemon": [], "stubs": [], "host": [], "jvm": []}
     for path in pathlib.Path("/proc").iterdir():
         if not path.name.isdecimal():
             continue

@@ -85,10 +85,13 @@ class PresenceWatch:
         """True when the last look that was answered did not find it."""
         return self._why is not None
 
-    async def check(self) -> None:
+    async def check(self, fresh_s: float = 0.0) -> None:
         """Return when the resource is there, by a look that began after this call.
 
         Callers that come together share a look.
+
+        Args:
+            fresh_s: an answer to a look that began so much earlier will do, too; in s, >= 0.
 
         Raises:
             ResourceMissing: it is gone; the message says what and what to do.
@@ -97,7 +100,9 @@ class PresenceWatch:
         """
         asked_at = self._clock.monotonic()
         async with self._turn:
-            if self._answered_at is None or self._answered_at <= asked_at:
+            # A look that told nothing is made again, or who asks again would not wait at all.
+            since = asked_at if self._unknown is not None else asked_at - fresh_s
+            if self._answered_at is None or self._answered_at <= since:
                 await self._look_once()
         if self._unknown is not None:
             raise self._unknown

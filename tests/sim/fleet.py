@@ -33,7 +33,7 @@ from tests.sim.node import TABLE, Node, config_of
 from tests.sim.plan import Plan, draw
 from tests.sim.ports import EPOCH_S
 from tests.sim.rows import text_of
-from tests.sim.stream import STREAM, SimStream, SimStreams
+from tests.sim.stream import REPLACED_S, STREAM, SimStream, SimStreams
 from tests.sim.trace import Trace
 
 #: ``app.build``, or a test's own with a fault planted.
@@ -319,7 +319,10 @@ class Fleet:
         comes_back = how == "recreated"
         if self.court.lost == "stream":
             assert isinstance(self.stream, SimStream)
-            self.stream.delete(create_shards=rng.randint(1, 6) if comes_back else 0)
+            self.stream.delete()
+            if comes_back:
+                await asyncio.sleep(REPLACED_S)
+                self.stream.create_again(rng.randint(1, 6))
             return
         key = {"AttributeName": "leaseKey", "KeyType": "HASH"}
         self.dynamodb.call("DeleteTable", {"TableName": TABLE})

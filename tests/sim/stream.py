@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from mld.local.kinesis import KinesisModel
     from mld.model.sequence import ExtendedSequenceNumber
 
+#: Between the deletion of a stream and the creation of another of its name: in the service, either
+#: takes longer.
+REPLACED_S = 1.5
 STREAM = "orders"
 ACCOUNT = "123456789012"
 _MAGIC = b"\xf3\x89\x9a\xc2"
@@ -141,13 +144,15 @@ class SimStream:
         self.prefix = f"{ACCOUNT}:{name}:{epoch}:" if is_one_of_many else ""
         self.refresh()
 
-    def delete(self, *, create_shards: int = 0) -> None:
-        """Delete the stream, and create another of its name when that has shards."""
+    def delete(self) -> None:
+        """Delete the stream."""
         self.is_deleted = True
         request = {"StreamName": self.name, "EnforceConsumerDeletion": True}
         self.model.call("DeleteStream", request)
-        if create_shards:
-            self.model.call("CreateStream", {"StreamName": self.name, "ShardCount": create_shards})
+
+    def create_again(self, shards: int) -> None:
+        """Another stream of the name of the deleted one."""
+        self.model.call("CreateStream", {"StreamName": self.name, "ShardCount": shards})
 
     def refresh(self) -> None:
         """Learn of shards that have come since."""

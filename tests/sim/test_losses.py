@@ -16,6 +16,7 @@ from mld.services.shards.stream_presence import StreamPresence
 from tests.sim.fleet import Fleet, judge
 from tests.sim.loop import run
 from tests.sim.plan import LOSSES, Plan
+from tests.sim.stream import REPLACED_S
 
 pytestmark = pytest.mark.sim
 
@@ -104,7 +105,7 @@ class Surprised(Fleet):
         super().__init__(plan)
         self._real, self._operation, self._left = self.stream.model.call, operation, count
         self.stream.model.call = self._call
-        self._recreated = asyncio.Event()
+        self._deleted = asyncio.Event()
 
     def _call(self, operation, request):
         self._left -= operation == self._operation
@@ -112,13 +113,16 @@ class Surprised(Fleet):
             self.lost = self.court.lost = "stream"
             self.court.lost_s = self.now()
             self.producing = False
-            self.trace.add("", f"STREAM RECREATED before {operation}")
-            self.stream.delete(create_shards=self.plan.shards)
-            self._recreated.set()
+            self.trace.add("", f"STREAM DELETED before {operation}")
+            self.stream.delete()
+            self._deleted.set()
         return self._real(operation, request)
 
     async def lose(self):
-        await self._recreated.wait()
+        await self._deleted.wait()
+        await asyncio.sleep(REPLACED_S)
+        self.trace.add("", "STREAM CREATED AGAIN")
+        self.stream.create_again(self.plan.shards)
         for number in range(100):
             data = base64.b64encode(b"of another stream").decode()
             request = {"StreamName": self.stream.name, "Data": data, "PartitionKey": f"{number}"}

@@ -50,6 +50,9 @@ LEARN_S = 2.0
 #: not known whether the stream is still the same: an account whose other workers use up the calls
 #: must not keep its shards from being read.
 CONFIRM_S = 10.0
+#: A look that began no longer ago than this answers :meth:`StreamPresence.confirm`: a stream cannot
+#: be deleted and be there again within it, as either takes the service seconds.
+FRESH_S = 1.0
 #: A shard that was not listed so long ago is not listed now either: shards are never added below.
 LISTED_FOR_S = 10.0
 
@@ -136,8 +139,8 @@ class StreamPresence:
 
         The service takes "from the beginning", "from now" and "from that time" for a stream that
         was created again a moment ago, too; sequence numbers of the earlier one it refuses. So this
-        is asked after the answer, and answered by a look that began after the call. Many shards
-        that begin at once share a look.
+        is asked after the answer, and answered by a look that began at most :data:`FRESH_S` before
+        the call. Many shards that begin in the same second share a look, and wait for no other.
 
         Returns:
             False when the stream is gone; True also when nobody knows for :data:`CONFIRM_S`.
@@ -147,7 +150,7 @@ class StreamPresence:
             async with asyncio.timeout(CONFIRM_S):
                 while True:
                     try:
-                        await self._watch.check()
+                        await self._watch.check(FRESH_S)
                     except ResourceMissing:
                         return False
                     except MldError as error:

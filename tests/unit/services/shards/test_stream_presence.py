@@ -20,6 +20,7 @@ from mld.errors import (
 from mld.local.kinesis import KinesisSettings
 from mld.services.presence_watch import GIVE_UP_S
 from mld.services.shards import stream_presence
+from mld.services.shards.stream_presence import FRESH_S
 from tests.fakes.shard_world import HALF, ShardWorld, shard_id, simulated
 
 DENIED = Denied("DescribeStreamSummary", "AccessDeniedException", "no policy allows it")
@@ -255,6 +256,7 @@ async def test_an_empty_list_tells_nothing():
 async def test_what_is_got_of_a_stream_that_was_created_again_is_not_confirmed(*, may_describe):
     world = await learned(may_describe=may_describe)
     assert await world.presence.confirm()
+    await asyncio.sleep(FRESH_S)
     world.recreate_stream(2)
     assert not await world.presence.confirm()
 
@@ -262,11 +264,23 @@ async def test_what_is_got_of_a_stream_that_was_created_again_is_not_confirmed(*
 @simulated
 async def test_shards_that_begin_at_once_share_a_look():
     world = await learned()
+    await asyncio.sleep(FRESH_S)
     before, began = world.count("DescribeStreamSummary"), world.clock.monotonic()
     assert all(await asyncio.gather(*(world.presence.confirm() for _ in range(300))))
-    # The first one's look, and one for all that came when it had begun.
-    assert world.count("DescribeStreamSummary") - before == 2
-    assert world.clock.monotonic() - began < 1.5
+    assert world.count("DescribeStreamSummary") - before == 1
+    assert world.clock.monotonic() - began < 0.1
+
+
+@simulated
+async def test_shards_that_begin_one_after_the_other_do_not_wait_a_second_each():
+    """Each asks when its first records have come; the second one of a start waited for a second."""
+    world = await learned()
+    began = world.clock.monotonic()
+    for _ in range(40):
+        assert await world.presence.confirm()
+        await asyncio.sleep(0.1)
+    assert world.clock.monotonic() - began == pytest.approx(4.0, abs=0.01)
+    assert world.count("DescribeStreamSummary") <= 1 + 4
 
 
 @pytest.mark.parametrize(
