@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.fakes.aggregate import aggregate
+from tests.spark.small_server import SMALL_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,10 +153,8 @@ class Chaos:
             "shutdownGraceMillis": "20000",
             "spark.batch.maxRecords": str(self.rng.randint(*self.sink.cut)),
             "spark.batch.maxDelay": self.rng.choice(("500ms", "1s", "2s")),
-            "spark.driver.memory": "512m",
-            "spark.jvm.options": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            **SMALL_SERVER,
             "spark.host.linger": "5s",
-            "spark.conf.spark.sql.shuffle.partitions": "1",
             **self.sink.properties(),
         }
 

@@ -11,12 +11,10 @@ import pytest
 from mld.spark.config import SparkConfig, read_properties
 from mld.spark.server.launcher import EmbeddedServer
 from mld.spark.server.sessions import ConnectSessions
+from tests.spark.small_server import SMALL_SERVER
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-#: Starts fastest and needs least; slower in the long run.
-SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss1m"
 
 
 def spark_config(**more: str) -> SparkConfig:
@@ -25,11 +23,8 @@ def spark_config(**more: str) -> SparkConfig:
     ``spark_config(sink="delta", conf__spark__ui__enabled="true")``
     """
     properties = {
-        "spark.driver.memory": "512m",
+        **SMALL_SERVER,
         "spark.master": "local[2]",
-        "spark.jvm.options": SMALL_JVM,
-        "spark.conf.spark.sql.shuffle.partitions": "1",
-        "spark.conf.spark.default.parallelism": "1",
         **{"spark." + name.replace("__", "."): text for name, text in more.items()},
     }
     return read_properties(properties)
@@ -85,6 +80,3 @@ def retries_may_run_out():
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r".*RETRIES_EXCEEDED")
         yield
-
-
-__all__ = ["SMALL_JVM", "spark_config"]

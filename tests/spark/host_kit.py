@@ -5,15 +5,14 @@ import json
 import sys
 from pathlib import Path
 
-from tests.spark.conftest import SMALL_JVM
+from tests.spark.small_server import SMALL_SERVER
 from tests.spark.stubs import is_alive, wait_for
 
 START_S = 90.0
 #: A small server, and batches that do not wait.
 PROPERTIES = {
-    "spark.driver.memory": "512m",
+    **SMALL_SERVER,
     "spark.master": "local[2]",
-    "spark.jvm.options": SMALL_JVM,
     "spark.batch.maxDelay": "500ms",
     "spark.log.level": "INFO",
 }

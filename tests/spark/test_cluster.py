@@ -14,9 +14,9 @@ import pytest
 from mld.spark.config import read_properties
 from mld.spark.server.launcher import EmbeddedServer
 from tests.spark.cluster_kit import APPLICATION, Cluster
-from tests.spark.conftest import SMALL_JVM
 from tests.spark.host_kit import converse, hear_status, jvms, record, start
 from tests.spark.jars import DELTA_CONF, WHY_NOT, delta_jars
+from tests.spark.small_server import SMALL_SERVER
 from tests.spark.stubs import Worker, kill, wait_for
 from tests.spark.visible_files import visible_files
 
@@ -51,11 +51,9 @@ def process(df, ctx):
 
 run(process, schema="id bigint, word string", decoder="json")
 """
-#: The defaults of 50 and 200 tasks are seconds a batch on one core.
+#: The default of 50 tasks is seconds a batch on one core.
 SMALL_JOBS = {
     "spark.conf.spark.databricks.delta.snapshotPartitions": "1",
-    "spark.conf.spark.sql.shuffle.partitions": "1",
-    "spark.conf.spark.default.parallelism": "1",
 }
 PROPERTIES = {"spark.batch.maxDelay": "500ms"}
 
@@ -76,8 +74,7 @@ def on_a_master(cluster):
     """Properties of an app that launches its driver itself, for the cluster's executors."""
     return {
         "spark.master": cluster.url,
-        "spark.driver.memory": "512m",
-        "spark.jvm.options": SMALL_JVM,
+        **SMALL_SERVER,
         **APPLICATION,
         **SMALL_JOBS,
         **delta_conf("spark.conf."),

@@ -10,6 +10,7 @@ import pytest
 
 from mld.local.embedded import EmbeddedAws
 from tests.process.daemon import Application, alive, shard_id, wait_until
+from tests.spark.small_server import SMALL_JVM
 from tests.spark.visible_files import visible_files
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
@@ -84,7 +85,7 @@ def test_every_record_is_one_row_through_a_split_and_nothing_stays_behind(app, t
             "spark.sink.path": str(output),
             "spark.master": "local[1]",
             "spark.driver.memory": "512m",
-            "spark.jvm.options": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.jvm.options": SMALL_JVM,  # and plans compiled as Spark does by default
             "spark.batch.maxDelay": "500ms",
             "spark.batch.maxRecords": "150",
         },
