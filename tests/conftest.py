@@ -1,13 +1,10 @@
 """What holds for all tests of a run."""
 
-import contextlib
 import os
 import signal
 
 import hypothesis
 import pytest
-
-from tests import tracing
 
 # gRPC's handlers start threads in a forked child, where they find their descriptors closed and end
 # the process by a signal. The host launches its server before it loads gRPC; a test run does not.
@@ -25,7 +22,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("whatever the load")
 
-pytest_plugins = ("tests.leftovers",)
+pytest_plugins = ("tests.leftovers", "tests.tracing")
 
 #: Fixtures that are dear, so that a machine has one of each: with ``--dist loadgroup`` one worker
 #: runs all tests that need it.
@@ -33,13 +30,6 @@ SHARED = ("spark_server", "sink_server", "cluster", "wheel")
 #: Files with tests of half a minute and more. They begin first: at the end of a run one of them
 #: would keep one worker busy and leave the others idle.
 LONG = ("test_chaos.py", "test_cluster.py", "test_conform.py", "test_end_to_end.py")
-
-
-@pytest.fixture(autouse=True)
-def tracing_where_it_counts(request: pytest.FixtureRequest):
-    """See :data:`tests.tracing.UNTRACED`."""
-    with tracing.off() if request.path.name in tracing.UNTRACED else contextlib.nullcontext():
-        yield
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks; pytest-randomly has been there

@@ -4,9 +4,12 @@
 parts:
 
 1. Under coverage: what shows each line at work. The bounds: 95 % of branches and lines overall,
-   100 % of ``protocol`` and of the pure modules.
+   100 % of ``protocol`` and of the pure modules. Tests of this part that add no line run without the
+   tracer, see ``tests/tracing.py``.
 2. Without, because tracing makes it three times as slow and it adds no line: simulated fleets,
    fleets and clusters of Spark children, and what ``KCL_MLD_PEER`` asks for of other workers.
+
+``-p tests.cpu_report`` says after any run of pytest which tests, files and fixtures cost most.
 
 Both in random order. The seed is in pytest's header; ``python tests/run.py -p no:xdist
 --randomly-seed=SEED [paths]`` repeats an order.

@@ -1,28 +1,71 @@
-"""Which processes of a test are traced by coverage: those that show lines at work.
+"""Which tests coverage traces: those that show lines at work.
 
-Tracing makes a process up to three times as slow.
+Tracing makes a test, and the processes that it starts, two to three times as slow.
 """
 
 import contextlib
+import functools
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 #: What coverage tells the processes that a test starts.
 _CONFIG = "COVERAGE_PROCESS_CONFIG"
-#: Files whose daemons and children run no line that those of others do not run, too.
-UNTRACED = frozenset(
-    {
-        "test_client_libraries.py",
-        "test_daemon_faults.py",
-        "test_daemon_output.py",
-        "test_daemon_resources.py",
-        "test_daemon_stopping.py",
-        "test_daemon_trouble.py",
-        "test_daemon_watched.py",
-        "test_transcripts.py",
-        "test_wheel.py",
-    }
+_TESTS = Path(__file__).parent
+#: Files and folders of tests that run no line which others do not run, too: many examples, long
+#: lives, daemons and children in trouble. Single tests of other files have the mark ``untraced``.
+#: What a daemon does is shown by test_daemon_life, test_daemon_signals and test_migrating_tables;
+#: the kit by test_conform.
+UNTRACED = (
+    "process/test_client_libraries.py",
+    "process/test_daemon_additions.py",
+    "process/test_daemon_children.py",
+    "process/test_daemon_fan_out.py",
+    "process/test_daemon_faults.py",
+    "process/test_daemon_output.py",
+    "process/test_daemon_refusals.py",
+    "process/test_daemon_resources.py",
+    "process/test_daemon_schemas.py",
+    "process/test_daemon_stopping.py",
+    "process/test_daemon_trouble.py",
+    "process/test_daemon_watched.py",
+    "process/test_discovery.py",
+    "process/test_many_streams.py",
+    "process/test_quick_start.py",
+    "process/test_schemas_page.py",
+    "process/test_shim_choice.py",
+    "process/test_wheel.py",
+    "property",
+    "unit/decide/test_taking_exhaustive.py",
+    "unit/local/kinesis/test_properties.py",
+    "unit/services/consuming/test_stuck_children.py",
+    "unit/shim/test_transcripts.py",
+    "unit/spark/sinks/test_jdbc_histories.py",
+    "unit/spark/test_histories.py",
 )
+#: Files of tests that show lines, but in their own process: what they start is not traced. What a
+#: Spark host does is shown by test_host_process, what a local server does by local/test_process.
+ALONE = (
+    "spark/test_host_promises.py",
+    "spark/test_host_spark.py",
+    "spark/test_launcher.py",
+    "spark/test_sample_apps.py",
+    "spark/test_sessions.py",
+    "unit/local/test_cli.py",
+)
+
+
+@functools.cache
+def _is_of(file: Path, places: tuple[str, ...]) -> bool:
+    return any(file.is_relative_to(_TESTS / each) for each in places)
+
+
+def is_traced(item: pytest.Item) -> bool:
+    """Whether a test is to be traced, if there is a tracer."""
+    return item.get_closest_marker("untraced") is None and not _is_of(item.path, UNTRACED)
 
 
 @contextlib.contextmanager
@@ -34,3 +77,24 @@ def off() -> Iterator[None]:
     finally:
         if config is not None:
             os.environ[_CONFIG] = config
+
+
+@pytest.fixture(autouse=True)
+def tracing_where_it_counts(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Processes of a test are traced as it is itself, unless it shows lines alone."""
+    item = request.node
+    with contextlib.nullcontext() if is_traced(item) and not _is_of(item.path, ALONE) else off():
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item):
+    """Run the test itself without a tracer if it is not to be traced; fixtures are shared."""
+    tracer = None if is_traced(item) else sys.gettrace()
+    if tracer is None:
+        return (yield)
+    sys.settrace(None)
+    try:
+        return (yield)
+    finally:
+        sys.settrace(tracer)

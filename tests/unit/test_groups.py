@@ -20,7 +20,8 @@ def test_with(spark_server, number):
 def test_one_worker_runs_all_tests_that_need_one_server(tmp_path):
     (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
     (tmp_path / "test_four.py").write_text(FOUR)
-    command = [sys.executable, "-m", "pytest", "-q", "-n2", "--dist=loadgroup", "-p", "no:randomly"]
+    plugins = ("-p", "no:randomly", "-p", "tests.cpu_report")
+    command = [sys.executable, "-m", "pytest", "-q", "-n2", "--dist=loadgroup", *plugins]
     ended = subprocess.run(
         command,
         check=False,
@@ -31,5 +32,6 @@ def test_one_worker_runs_all_tests_that_need_one_server(tmp_path):
         timeout=120,
     )
     assert "4 passed" in ended.stdout
+    assert "test_four.py::test_with[3]" in ended.stdout.partition("dearest tests")[2]
     (written,) = tmp_path.glob("*.txt")
     assert written.read_text() == "xxxx"

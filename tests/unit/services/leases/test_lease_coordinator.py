@@ -163,6 +163,7 @@ def test_a_draining_worker_keeps_its_leases_alive_and_takes_no_more():
     run(main())
 
 
+@pytest.mark.untraced
 def test_of_three_workers_no_two_ever_believe_in_the_same_lease_outside_a_steal():
     """Random outages of one worker at a time; a lease never has two believers who both renew."""
 

@@ -206,6 +206,7 @@ def test_a_checkpoint_counts_as_a_renewal():
     with_held(test)
 
 
+@pytest.mark.untraced
 def test_no_lease_is_lost_while_the_table_serves_fifty_writes_a_second():
     async def test(world, renewer):
         served = asyncio.Semaphore(1)

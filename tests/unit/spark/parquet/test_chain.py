@@ -249,6 +249,7 @@ class Disk(Shelf):
 
 
 @given(steps=STEPS)
+@pytest.mark.untraced
 @settings(max_examples=300, deadline=None)
 def test_appends_merges_removals_and_deaths_in_any_order_keep_each_row_once(steps):
     disk = Disk()
