@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mld.local.embedded import EmbeddedAws
+from tests import tracing
 from tests.contract.divergences import KNOWN
 from tests.contract.targets import (
     Botocore,
@@ -31,8 +32,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def embedded() -> Iterator[EmbeddedAws]:
-    with EmbeddedAws(options=("--create-s", "0.5", "--reshard-s", "0.5")) as aws:
+    aws = EmbeddedAws(options=("--create-s", "0.5", "--reshard-s", "0.5"))
+    with tracing.off():  # what it does is shown by unit/local/test_process
+        aws.start()
+    try:
         yield aws
+    finally:
+        aws.stop()
 
 
 def _emulator(kind: Kind) -> Iterator[Emulator]:
