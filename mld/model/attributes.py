@@ -27,11 +27,13 @@ def value_of(item: Item, name: str, kind: str) -> Any:
         MalformedData: it is of another type.
     """
     attribute = item.get(name)
-    if attribute is None or "NULL" in attribute:
+    if attribute is None:
         return None
-    if kind not in attribute:
-        raise MalformedData(f"{name} is of type {'/'.join(attribute)}, not {kind}")
-    return attribute[kind]
+    if kind in attribute:
+        return attribute[kind]
+    if "NULL" in attribute:
+        return None
+    raise MalformedData(f"{name} is of type {'/'.join(attribute)}, not {kind}")
 
 
 def text_of(item: Item, name: str) -> str | None:
@@ -65,7 +67,7 @@ def decimal_of(item: Item, name: str) -> float | None:
 
 def texts_of(item: Item, name: str) -> tuple[str, ...]:
     """A set of texts (``SS``), sorted; raises as :func:`value_of`."""
-    return tuple(sorted(str(text) for text in value_of(item, name, "SS") or ()))
+    return tuple(sorted(map(str, value_of(item, name, "SS") or ())))
 
 
 def required(value: T | None, name: str) -> T:

@@ -6,6 +6,7 @@ An item that is not a lease (the leader lock, worker metrics, migration state of
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from mld.model.attributes import (
@@ -162,4 +163,8 @@ def _position(item: Item, name: str, sub_name: str) -> ExtendedSequenceNumber | 
 
 def _hash_range(item: Item) -> HashRange | None:
     start, end = text_of(item, "startingHashKey"), text_of(item, "endingHashKey")
-    return None if start is None or end is None else HashRange.parse(start, end)
+    return None if start is None or end is None else _parsed_range(start, end)
+
+
+#: The range of a shard never changes, and every scan reads it again.
+_parsed_range = lru_cache(maxsize=4096)(HashRange.parse)

@@ -13,11 +13,14 @@ class Wakeup:
 
     def __init__(self) -> None:
         """Start without a call."""
-        self._called = asyncio.Event()
+        self._is_called = False
+        self._waiters: list[asyncio.Future[None]] = []
 
     def wake(self) -> None:
         """Let the current or the next :meth:`wait` return at once."""
-        self._called.set()
+        self._is_called = True
+        for waiter in self._waiters:
+            _end(waiter)
 
     async def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for a call, then forget it.
@@ -31,12 +34,25 @@ class Wakeup:
         if timeout_s is not None and timeout_s <= 0:
             # Give others a turn: a loop that only looks must not starve the event loop.
             await asyncio.sleep(0)
-        elif not self._called.is_set():
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self._called.wait()
-            except TimeoutError:
-                pass
-        called = self._called.is_set()
-        self._called.clear()
+        elif not self._is_called:
+            await self._sleep(timeout_s)
+        called, self._is_called = self._is_called, False
         return called
+
+    async def _sleep(self, timeout_s: float | None) -> None:
+        """Until a call comes or the time is up; less work than ``asyncio.timeout`` of an event."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        timer = None if timeout_s is None else loop.call_later(timeout_s, _end, waiter)
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.remove(waiter)
+            if timer is not None:
+                timer.cancel()
+
+
+def _end(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
