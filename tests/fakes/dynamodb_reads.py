@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.fakes.dynamodb_requests import checked_key, only, scope_of
 from tests.fakes.expressions import check_condition, holds
-from tests.fakes.items import InvalidValue, Item, copy_item, item_size, order_key
+from tests.fakes.items import InvalidValue, Item, item_size, order_key, copy_item
 from tests.fakes.tables import Key, Table, key_hash, names_of
 
 if TYPE_CHECKING:
@@ -120,7 +120,8 @@ def _page(
 ) -> dict[str, Any]:
     """Items of ``keys`` that pass; ``condition`` selects before, a filter after counting."""
     scope = scope_of(request)
-    for text in (condition, request.get("FilterExpression")):
+    filtering = request.get("FilterExpression")
+    for text in (condition, filtering):
         if text is not None:
             check_condition(text, scope)
     scope.check_all_used()
@@ -130,14 +131,17 @@ def _page(
     if limit < 1:
         raise InvalidValue("Limit must be at least 1")
     found: list[Item] = []
+    # The size of all is only told where it could matter.
+    may_be_full = len(keys) * table.largest_bytes >= _PAGE_BYTES
     looked_at = size = 0
     last: Key | None = None
     for index, key in enumerate(keys):
         item = read(key)
         if item is not None and (condition is None or holds(condition, item, scope)):
             looked_at += 1
-            size += item_size(item)
-            if "FilterExpression" not in request or holds(request["FilterExpression"], item, scope):
+            if may_be_full:
+                size += item_size(item)
+            if filtering is None or holds(filtering, item, scope):
                 found.append(copy_item(item))
         if (looked_at >= limit or size >= _PAGE_BYTES) and index + 1 < len(keys):
             last = key

@@ -20,6 +20,8 @@ def number_text(text: object) -> str:
     """The number as DynamoDB gives it back: no exponent, no needless zeros."""
     if not isinstance(text, str):
         raise InvalidValue(f"N must be text, not {type(text).__name__}")
+    if text.isdigit() and text.isascii() and len(text) <= 38 and text[0] != "0":
+        return text
     try:
         number = _NUMBERS.create_decimal(text)
     except (InvalidOperation, Inexact):
@@ -78,7 +80,10 @@ def checked_item(item: object) -> Item:
 
 def copy_item(item: Item) -> Item:
     """A copy that shares nothing that could be changed."""
-    return {name: _copy_value(value) for name, value in item.items()}
+    return {
+        name: value.copy() if "S" in value or "N" in value else _copy_value(value)
+        for name, value in item.items()
+    }
 
 
 def _copy_value(value: Value) -> Value:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
+
+from tests.fakes.items import item_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
 Key = tuple[Any, ...]
 
 
+@lru_cache(maxsize=4096)
 def key_hash(key: Key) -> int:
     """Where a key lies in the order of a scan: scattered, but the same in every run."""
     return int.from_bytes(hashlib.md5(repr(key).encode()).digest()[:8], "big")
@@ -42,9 +46,11 @@ class Table:
     table_id: str = ""
     items: dict[Key, Item] = field(default_factory=dict)
     history: dict[Key, list[tuple[float, Item | None]]] = field(default_factory=dict)
+    #: No item that was ever in it was larger.
+    largest_bytes: int = 0
     _order: list[Key] | None = None
 
-    @property
+    @cached_property
     def key_names(self) -> tuple[str, ...]:
         """Key attributes, the hash key first."""
         return names_of(self.key_schema)
@@ -71,6 +77,7 @@ class Table:
             self.items.pop(key, None)
         else:
             self.items[key] = item
+            self.largest_bytes = max(self.largest_bytes, item_size(item))
         if (before is None) != (item is None):
             self._order = None
 

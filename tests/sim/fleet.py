@@ -7,7 +7,7 @@ import logging
 import os
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,6 +94,25 @@ class _LogJudge(logging.Handler):
             self._fleet.court.convict("S0", f"{record.getMessage()}: {error!r}")
 
 
+class Believers(Mapping[str, tuple[str, ...]]):
+    """Lease keys that each worker believes to hold; a worker is asked when somebody wants to know."""
+
+    def __init__(self, nodes: list[Node]) -> None:
+        self._nodes = nodes
+
+    def __getitem__(self, worker_id: str) -> tuple[str, ...]:
+        for node in reversed(self._nodes):
+            if node.worker_id == worker_id:
+                return node.believes()
+        raise KeyError(worker_id)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(node.worker_id for node in self._nodes))
+
+    def __len__(self) -> int:
+        return len(set(self))
+
+
 class Fleet:
     """Everything of one run.
 
@@ -146,7 +165,7 @@ class Fleet:
             self.now,
             failover_s=leases.failover_s,
             all_shards_matter=not self._at_latest,
-            believers=lambda: {node.worker_id: node.believes() for node in self.nodes},
+            believers=lambda: Believers(self.nodes),
         )
         calm_window_s = CALM_SHARES[1] * leases.failover_s + 2 * leases.request_timeout_s
         self.judges = Judges(

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import selectors
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable, Coroutine
 
 #: Whose tasks are being created: a node, or None for the world itself.
@@ -30,6 +30,12 @@ WORLD = Context()
 #: What one pass of the loop takes at least: a program that asks again and again whether a moment has
 #: come would otherwise never see it come.
 STEP_S = 1e-6
+#: Timers that are due within this time of each other fire together, as in asyncio.
+RESOLUTION_S = 1e-9
+#: No pass is longer, as in asyncio.
+LONGEST_S = 24 * 3600.0
+#: So many timers are searched for cancelled ones when these are the greater part.
+MANY = 100
 
 
 class Stalled(RuntimeError):
@@ -80,73 +86,151 @@ class SimTask(asyncio.Task[Any]):
         return self.number
 
 
-def _run(self: Any) -> None:
-    """Run a callback, or keep it while its process stands still."""
-    owner = self._context.get(OWNER)
-    if owner is not None and owner.held_back is not None:
-        owner.held_back.append(self)
-    else:
-        _RUN(self)
-
-
-_RUN: Callable[[asyncio.Handle], None] = asyncio.Handle._run  # type: ignore[attr-defined]
-
-
 class _Handle(asyncio.Handle):
+    """The same without what only asyncio's debug mode needs: a run makes tens of thousands."""
+
     __slots__ = ()
-    _run = _run
+
+    def __init__(
+        self,
+        callback: Callable[..., Any],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
 
 
 class _Timer(asyncio.TimerHandle):
     __slots__ = ()
-    _run = _run
 
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., Any],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        _Handle.__init__(self, callback, args, loop, context)
+        self._when = when
+        self._scheduled = True
 
-class _VirtualSelector(selectors.SelectSelector):
-    def __init__(self) -> None:
-        super().__init__()
-        self.now_s = 0.0
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        if timeout is None:
-            raise Stalled("nothing is ready and no timer is set")
-        self.now_s += max(timeout, STEP_S)
-        return []
+    # Of two timers with the same moment neither is the lesser.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
 
 class SimLoop(asyncio.SelectorEventLoop):
     """See the module. Starts at 0 seconds."""
 
     def __init__(self) -> None:
-        self._virtual = _VirtualSelector()
+        self._now_s = 0.0
         self._task_count = 0
         #: What nobody caught: contexts of ``call_exception_handler``.
         self.uncaught: list[dict[str, Any]] = []
-        super().__init__(self._virtual)
-        self.set_task_factory(self._new_task)  # type: ignore[arg-type]
+        super().__init__()
+        #: Pairs of moment and timer: compared without a call of Python's own.
+        self._scheduled: list[tuple[float, _Timer]] = []
+        self.set_task_factory(self._new_task)
         self.set_exception_handler(lambda _loop, context: self.uncaught.append(context))
 
     def time(self) -> float:
-        return self._virtual.now_s
+        return self._now_s
 
-    def _call_soon(
-        self, callback: Callable[..., Any], args: Any, context: Context | None
+    def call_soon(
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
         handle = _Handle(callback, args, self, context)
-        self._ready.append(handle)  # type: ignore[attr-defined]
+        self._ready.append(handle)
         return handle
 
-    def call_at(  # type: ignore[override]
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[..., Any],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def call_at(
         self,
         when: float,
         callback: Callable[..., Any],
         *args: Any,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
         timer = _Timer(when, callback, args, self, context)
-        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
-        timer._scheduled = True  # type: ignore[attr-defined]
+        heapq.heappush(self._scheduled, (when, timer))
         return timer
+
+    def _run_once(self) -> None:
+        """Pass after pass until the loop is to stop; each as ``asyncio.BaseEventLoop`` makes it."""
+        ready: deque[asyncio.Handle] = self._ready
+        scheduled, heappop = self._scheduled, heapq.heappop
+        stopping = False
+        while not stopping:
+            self._forget_cancelled()
+            stopping = self._stopping
+            if ready or stopping:
+                self._now_s += STEP_S
+            elif scheduled:
+                self._now_s += max(min(scheduled[0][0] - self._now_s, LONGEST_S), STEP_S)
+            else:
+                raise Stalled("nothing is ready and no timer is set")
+            until = self._now_s + RESOLUTION_S
+            while scheduled and scheduled[0][0] < until:
+                timer = heappop(scheduled)[1]
+                timer._scheduled = False
+                ready.append(timer)
+            for _handle in range(len(ready)):
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    self._do(handle)
+            stopping = self._stopping
+
+    def _do(self, handle: asyncio.Handle) -> None:
+        """Run a callback, or keep it while its process stands still."""
+        context: Context = handle._context
+        owner = context.get(OWNER)
+        if owner is not None and owner.held_back is not None:
+            owner.held_back.append(handle)
+            return
+        try:
+            context.run(handle._callback, *handle._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - as asyncio does
+            message = f"Exception in callback {handle!r}"
+            self.call_exception_handler({"message": message, "exception": error, "handle": handle})
+
+    def _forget_cancelled(self) -> None:
+        """Drop cancelled timers, those in front, or all when they are the greater part."""
+        scheduled = self._scheduled
+        if not scheduled:
+            return
+        cancelled: int = self._timer_cancelled_count
+        if len(scheduled) > MANY and cancelled * 2 > len(scheduled):
+            for _when, timer in scheduled:
+                timer._scheduled = not timer._cancelled
+            scheduled[:] = [entry for entry in scheduled if not entry[1]._cancelled]
+            heapq.heapify(scheduled)
+            self._timer_cancelled_count = 0
+            return
+        while scheduled and scheduled[0][1]._cancelled:
+            heapq.heappop(scheduled)[1]._scheduled = False
+            self._timer_cancelled_count -= 1
 
     def run_in_executor(self, *_args: Any) -> Any:
         raise RuntimeError("a simulation has no threads: go through the Offload port")

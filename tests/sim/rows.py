@@ -52,9 +52,11 @@ _MANDATORY = (
 
 def text_of(item: Item | None, name: str) -> str | None:
     """Content of an attribute as text, None when absent."""
-    if item is None or name not in item:
+    value = None if item is None else item.get(name)
+    if value is None:
         return None
-    return str(next(iter(item[name].values())))
+    (content,) = value.values()
+    return str(content)
 
 
 def worker_of(item: Item | None) -> str | None:
@@ -115,14 +117,14 @@ def kind_of_change(write: Write) -> str:
     return "metadata"
 
 
-def details_of(write: Write) -> str:
-    """What the trace tells of a write besides."""
+def details_of(write: Write, kind: str) -> str:
+    """What the trace tells of a write besides its kind."""
     if write.after is None:
         return ""
     counter = text_of(write.after, "leaseCounter")
-    if kind_of_change(write) == "checkpoint":
+    if kind == "checkpoint":
         return f" #{counter} {tail(text_of(write.after, 'checkpoint'))}"
-    if kind_of_change(write) == "take":
+    if kind == "take":
         return f" #{counter} from {text_of(write.before, 'leaseOwner') or 'nobody'}"
     return f" #{counter}"
 

@@ -82,10 +82,9 @@ class TableJudge:
         if text_of(item, "entityType") not in {None, "LEASE"}:
             self._wrote_item(key, write)
             return
-        self._court.trace.add(
-            self._court.actor, f"{kind_of_change(write)} {short(key)}{details_of(write)}"
-        )
-        self._court.counts[kind_of_change(write)] += 1
+        kind = kind_of_change(write)
+        self._court.trace.add(self._court.actor, f"{kind} {short(key)}{details_of(write, kind)}")
+        self._court.counts[kind] += 1
         if write.after is None:
             self._deleted(key, item)
             self._court.rows.pop(key, None)

@@ -416,7 +416,7 @@ def test_junk_does_not_extend_the_time_to_answer_but_messages_do():
 
 def test_a_daemon_that_stood_still_does_not_blame_the_child(caplog):
     async def while_we_stand_still(child, message):
-        asyncio.get_running_loop()._virtual.now_s += 100
+        asyncio.get_running_loop()._now_s += 100
         await asyncio.sleep(0.01)
 
     async def test(world):
