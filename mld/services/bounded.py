@@ -23,6 +23,8 @@ async def for_each(items: Iterable[T], limit: int, work: Callable[[T], Awaitable
         work: called once an item.
     """
     queue = list(items)
+    if not queue:
+        return
     rest = iter(queue)
     async with asyncio.TaskGroup() as group:
         for _ in range(min(limit, len(queue))):

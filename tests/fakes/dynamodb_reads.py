@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.fakes.dynamodb_requests import checked_key, only, scope_of
 from tests.fakes.expressions import check_condition, holds
-from tests.fakes.items import InvalidValue, Item, item_size, order_key, copy_item
+from tests.fakes.items import InvalidValue, Item, copy_item, item_size, order_key
 from tests.fakes.tables import Key, Table, key_hash, names_of
 
 if TYPE_CHECKING:
@@ -139,8 +139,7 @@ def _page(
         item = read(key)
         if item is not None and (condition is None or holds(condition, item, scope)):
             looked_at += 1
-            if may_be_full:
-                size += item_size(item)
+            size += item_size(item) if may_be_full else 0
             if filtering is None or holds(filtering, item, scope):
                 found.append(copy_item(item))
         if (looked_at >= limit or size >= _PAGE_BYTES) and index + 1 < len(keys):

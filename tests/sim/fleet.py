@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import random
@@ -631,11 +632,17 @@ def judge(seed: int | Plan, build: Build = app.build, rows: int = 40) -> Verdict
         await fleet.run()
         return fleet.now()
 
+    # The world of a run lives as long as the run: nothing is gained by looking for garbage.
+    was_collecting = gc.isenabled()
+    gc.disable()
     try:
         virtual_s = run(main())
     except Stalled as stalled:
         virtual_s = fleets[0].trace.rows[-1].at_s
         fleets[0].court.violations.append(Violation("L0", str(stalled), virtual_s))
+    finally:
+        if was_collecting:
+            gc.enable()
     fleet = fleets[0]
     return Verdict(
         plan.seed,

@@ -178,48 +178,49 @@ class SimLoop(asyncio.SelectorEventLoop):
     def _run_once(self) -> None:
         """Pass after pass until the loop is to stop; each as ``asyncio.BaseEventLoop`` makes it."""
         ready: deque[asyncio.Handle] = self._ready
-        scheduled, heappop = self._scheduled, heapq.heappop
-        stopping = False
-        while not stopping:
-            self._forget_cancelled()
-            stopping = self._stopping
-            if ready or stopping:
-                self._now_s += STEP_S
-            elif scheduled:
-                self._now_s += max(min(scheduled[0][0] - self._now_s, LONGEST_S), STEP_S)
-            else:
-                raise Stalled("nothing is ready and no timer is set")
-            until = self._now_s + RESOLUTION_S
-            while scheduled and scheduled[0][0] < until:
-                timer = heappop(scheduled)[1]
-                timer._scheduled = False
-                ready.append(timer)
+        is_over = False
+        while not is_over:
+            self._advance(ready, self._scheduled)
             for _handle in range(len(ready)):
                 handle = ready.popleft()
-                if not handle._cancelled:
-                    self._do(handle)
-            stopping = self._stopping
+                if handle._cancelled:
+                    continue
+                context: Context = handle._context
+                owner = context.get(OWNER)
+                if owner is not None and owner.held_back is not None:
+                    owner.held_back.append(handle)  # its process stands still
+                    continue
+                try:
+                    context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:  # noqa: BLE001 - as asyncio does
+                    self._failed(handle, error)
+            is_over = self._stopping
 
-    def _do(self, handle: asyncio.Handle) -> None:
-        """Run a callback, or keep it while its process stands still."""
-        context: Context = handle._context
-        owner = context.get(OWNER)
-        if owner is not None and owner.held_back is not None:
-            owner.held_back.append(handle)
-            return
-        try:
-            context.run(handle._callback, *handle._args)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # noqa: BLE001 - as asyncio does
-            message = f"Exception in callback {handle!r}"
-            self.call_exception_handler({"message": message, "exception": error, "handle": handle})
+    def _advance(self, ready: deque[asyncio.Handle], scheduled: list[tuple[float, _Timer]]) -> None:
+        """Let time pass until something is ready."""
+        if scheduled and (scheduled[0][1]._cancelled or len(scheduled) > MANY):
+            self._forget_cancelled()
+        if ready or self._stopping:
+            self._now_s += STEP_S
+        elif scheduled:
+            self._now_s += max(min(scheduled[0][0] - self._now_s, LONGEST_S), STEP_S)
+        else:
+            raise Stalled("nothing is ready and no timer is set")
+        until = self._now_s + RESOLUTION_S
+        while scheduled and scheduled[0][0] < until:
+            timer = heapq.heappop(scheduled)[1]
+            timer._scheduled = False
+            ready.append(timer)
+
+    def _failed(self, handle: asyncio.Handle, error: BaseException) -> None:
+        message = f"Exception in callback {handle!r}"
+        self.call_exception_handler({"message": message, "exception": error, "handle": handle})
 
     def _forget_cancelled(self) -> None:
         """Drop cancelled timers, those in front, or all when they are the greater part."""
         scheduled = self._scheduled
-        if not scheduled:
-            return
         cancelled: int = self._timer_cancelled_count
         if len(scheduled) > MANY and cancelled * 2 > len(scheduled):
             for _when, timer in scheduled:
