@@ -8,12 +8,13 @@ two workers more loaded than it was, so numbers never work against throughput.
 
 from __future__ import annotations
 
+import heapq
 from typing import TYPE_CHECKING
 
 from mld.decide.assignment.fleet import SAME
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from mld.decide.assignment.fleet import Fleet, Group, Worker
     from mld.decide.assignment.limits import AssignmentLimits
@@ -38,22 +39,21 @@ class Levelling:
     def by_worker(self) -> Iterator[tuple[Lease, Worker]]:
         """Moves until no worker has two leases more than another that could have one of them."""
         workers = list(self._fleet.workers.values())
-        givers = workers.copy()
-        while givers:
-            most = max(worker.count for worker in givers)
-            least = min(worker.count for worker in workers)
-            if most - least < 2:
+        fullest, emptiest = _Queues(workers, is_descending=True), _Queues(workers)
+        while (giver := fullest.best()) is not None and (least := emptiest.best()) is not None:
+            if giver.count - least.count < 2:
                 return
-            giver = max((one for one in givers if one.count == most), key=_rank)
             # Nearly always the emptiest one takes it; all others are only asked if it can't.
-            emptiest = min((one for one in workers if one.count == least), key=_rank)
-            move = self._give_one(giver, [emptiest]) or self._give_one(
-                giver, sorted((one for one in workers if one.count <= most - 2), key=_rank)
+            move = self._give_one(giver, [least]) or self._give_one(
+                giver, sorted((one for one in workers if one.count <= giver.count - 2), key=_rank)
             )
             if move is None:
-                givers.remove(giver)
-            else:
-                yield move
+                fullest.drop(giver)
+                continue
+            for changed in (giver, move[1]):
+                fullest.add(changed)
+                emptiest.add(changed)
+            yield move
 
     def by_group(self) -> Iterator[tuple[Lease, Worker]]:
         """Moves until no group has more than one lease too many beside another."""
@@ -112,6 +112,50 @@ class Levelling:
                 self._fleet.move(lease, giver, taker)
                 return lease, taker
         return None
+
+
+class _Queues:
+    """Workers by rank, a queue a group: what a move changes is its two workers and their groups.
+
+    So a move costs no look at all workers. An entry that tells of a former state is passed over.
+    """
+
+    def __init__(self, workers: Iterable[Worker], *, is_descending: bool = False) -> None:
+        self._sign = -1 if is_descending else 1
+        self._choose = max if is_descending else min
+        self._queues: dict[str, list[tuple[float, float, float, str]]] = {}
+        self._workers: dict[str, Worker] = {}
+        for worker in workers:
+            self._workers[worker.id] = worker
+            self.add(worker)
+
+    def add(self, worker: Worker) -> None:
+        """As it is now; one that was dropped stays away."""
+        if worker.id in self._workers:
+            queue = self._queues.setdefault(worker.group.name, [])
+            heapq.heappush(queue, self._entry(worker))
+
+    def drop(self, worker: Worker) -> None:
+        """It is never the best again."""
+        del self._workers[worker.id]
+
+    def best(self) -> Worker | None:
+        """The first of all groups by :func:`_rank`; None when all were dropped."""
+        firsts = (self._first(queue) for queue in self._queues.values())
+        return self._choose((one for one in firsts if one is not None), key=_rank, default=None)
+
+    def _first(self, queue: list[tuple[float, float, float, str]]) -> Worker | None:
+        while queue:
+            worker = self._workers.get(queue[0][3])
+            if worker is not None and queue[0] == self._entry(worker):
+                return worker
+            heapq.heappop(queue)
+        return None
+
+    def _entry(self, worker: Worker) -> tuple[float, float, float, str]:
+        """The rank within a group."""
+        sign = self._sign
+        return (sign * worker.count, sign * worker.load, sign * worker.order, worker.id)
 
 
 def _rank(worker: Worker) -> tuple[int, float, float, float]:
