@@ -27,6 +27,7 @@ class Sentinel(StrEnum):
 
 #: Rank below every sequence number (0 and up); SHARD_END has a class of its own above them.
 #: Source: ExtendedSequenceNumber.java:41-44.
+_SHARD_END = Sentinel.SHARD_END.value
 _RANK = {Sentinel.AT_TIMESTAMP: -3, Sentinel.TRIM_HORIZON: -2, Sentinel.LATEST: -1}
 
 
@@ -66,7 +67,7 @@ class ExtendedSequenceNumber:
     @property
     def is_shard_end(self) -> bool:
         """True when the shard is completely processed."""
-        return self.sequence_number == Sentinel.SHARD_END
+        return self.sequence_number == _SHARD_END
 
     @property
     def key(self) -> tuple[int, int, int]:

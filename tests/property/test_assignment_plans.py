@@ -96,11 +96,12 @@ def check(plan, rows, limits, items, now):
             assert not lease.is_finished
             assert move.reason in {MoveReason.LOAD, MoveReason.COUNT, MoveReason.GROUP}
             assert (move.kind is MoveKind.HAND_OFF) == limits.is_graceful
-    # Nobody gets more than it may, except what it was to have anyway.
+    # Nobody gets more than it may, except what it was to have anyway. An expired lease that nobody
+    # else got counts: its owner may come back to it.
     has = Counter(
         moves[lease.lease_key].to if lease.lease_key in moves else lease.lease_owner
         for lease in rows
-        if not lease.is_finished and (lease.lease_key in moves or lease.lease_key not in expired)
+        if not lease.is_finished
     )
     heirs = Counter(move.to for move in plan.moves if move.lease.lease_owner == move.to)
     taken = Counter(move.to for move in plan.moves if not move.lease.is_finished)

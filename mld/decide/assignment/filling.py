@@ -7,9 +7,12 @@ read in the wrong place.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mld.decide.assignment.fleet import Fleet, Worker
     from mld.decide.assignment.limits import AssignmentLimits
     from mld.model.lease import Lease
@@ -22,15 +25,22 @@ _Bench = tuple[int, float, str]
 class Seats:
     """Workers in the order in which they get leases: least load, least leases, emptiest group."""
 
-    def __init__(self, fleet: Fleet, limits: AssignmentLimits) -> None:
+    def __init__(self, fleet: Fleet, limits: AssignmentLimits, claims: Mapping[str, int]) -> None:
         """Order them as they are now.
 
         Args:
             fleet: changed by each lease that is given.
             limits: what a worker may hold.
+            claims: worker id -> unfinished leases that it does not renew, and may come back to.
+                Each takes room of its own worker until another one gets it.
+
+        Source: VarianceBasedLeaseAssignmentDecider.initialize (3.5.1), for the claims: there, too,
+        an expired lease counts for its owner until somebody else has it.
         """
         self._fleet = fleet
         self._limits = limits
+        self._claims = Counter(claims)
+        self._full: set[str] = set()
         self._rows: dict[str, list[_Rank]] = {name: [] for name in fleet.groups}
         self._benches: list[_Bench] = []
         for worker in fleet.workers.values():
@@ -58,7 +68,18 @@ class Seats:
             heapq.heappush(self._benches, _bench(worker))
         else:
             heapq.heappush(self._rows[worker.group.name], _rank(worker))
+            self._free_room_of(unless)
         return worker
+
+    def _free_room_of(self, worker_id: str | None) -> None:
+        """Another one got its lease."""
+        if worker_id is None or not self._claims[worker_id]:
+            return
+        self._claims[worker_id] -= 1
+        if worker_id in self._full:
+            self._full.remove(worker_id)
+            worker = self._fleet.workers[worker_id]
+            heapq.heappush(self._rows[worker.group.name], _rank(worker))
 
     def _best(self, unless: str | None) -> Worker | None:
         passed: Worker | None = None
@@ -81,16 +102,18 @@ class Seats:
         """The best of a group; those that can take no more leave."""
         while row:
             worker = self._fleet.workers[row[0][3]]
-            if self._limits.has_room(worker.count, worker.kbps):
+            if self._limits.has_room(worker.count + self._claims[worker.id], worker.kbps):
                 return worker
             heapq.heappop(row)
+            self._full.add(worker.id)
         return None
 
     def _for_finished(self, unless: str | None) -> Worker | None:
-        for _finished, _order, worker_id in heapq.nsmallest(2, self._benches):
-            if worker_id != unless:
-                worker = self._fleet.workers[worker_id]
-                self._benches.remove(_bench(worker))
+        for bench in heapq.nsmallest(2, self._benches):
+            worker = self._fleet.workers[bench[2]]
+            if worker.id != unless:
+                # Not by what it has now: a lease that nobody else took went back to it.
+                self._benches.remove(bench)
                 heapq.heapify(self._benches)
                 return worker
         return None

@@ -231,7 +231,14 @@ class _Look:
             else:
                 self._fleet.give(lease, heir)
                 self._assign(lease, heir)
-        seats = Seats(self._fleet, self._limits)
+        claims = Counter(
+            str(lease.lease_owner)
+            for lease in waiting
+            if lease.lease_owner in self.participants
+            and lease.checkpoint_owner is None
+            and not lease.is_finished
+        )
+        seats = Seats(self._fleet, self._limits, claims)
         for lease in waiting:
             unless = None if lease.checkpoint_owner is not None else lease.lease_owner
             worker = seats.seat(lease, unless)

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from mld.decide.assignment.fleet import Group, Worker
+from mld.decide.assignment.filling import Seats
+from mld.decide.assignment.fleet import Fleet, Group, Worker
 from mld.decide.assignment.limits import AssignmentLimits
 from mld.decide.assignment.memory import FleetMemory
 from mld.decide.assignment.planning import MoveKind, MoveReason, _Look
@@ -191,6 +192,38 @@ def test_a_lease_stays_with_an_owner_that_does_not_renew_it_if_there_is_nobody_e
     fleet.run(40)
     assert fleet.moves == []
     assert fleet.plan().figures.expired == 2
+
+
+def test_a_lease_that_its_owner_may_come_back_to_takes_its_room():
+    """Such a worker once got another lease, and held more than it may when it came back."""
+    fleet = AssignedFleet(rows(a=1), ["a"], limits=AssignmentLimits(max_leases=1))
+    fleet._renew = lambda worker, lease: None
+    fleet.run(12)
+    fleet.leases |= {lease.lease_key: lease for lease in (row(7),)}
+    plan = fleet.plan()
+    assert (plan.moves, plan.figures.unassigned) == ((), 1)
+    fleet.join("b")
+    assert owners(fleet.plan()) == ["b"]
+
+
+def test_the_room_is_free_again_when_another_one_got_the_lease():
+    group = Group("", workers=2)
+    expired, new, newer = row(0, "a"), row(1), row(2)
+    workers = [Worker("a", group, 0.0), Worker("b", group, 1.0)]
+    fleet = Fleet(workers, (expired, new, newer), {}, by_count=True)
+    seats = Seats(fleet, AssignmentLimits(max_leases=1), {"a": 1})
+    assert seats.seat(expired, "a") is workers[1]
+    assert seats.seat(new, None) is workers[0]
+    assert seats.seat(newer, None) is None
+
+
+def test_finished_leases_go_on_after_one_stayed_with_its_owner():
+    """The plan once failed: it looked for the worker by what it had before."""
+    fleet = AssignedFleet([finished(0, "a"), finished(1, "gone")], ["a"])
+    fleet._renew = lambda worker, lease: None
+    fleet.run(12)
+    ((_at, move),) = fleet.moves
+    assert (move.lease.lease_key, move.to) == ("shardId-000000000001", "a")
 
 
 def test_if_all_are_in_doubt_new_leases_get_an_owner_nevertheless():
