@@ -128,13 +128,21 @@ class FleetJudge:
 
     def under_way(self) -> str:
         """The hand-offs that have not ended, for people; "" = none."""
-        keys = sorted(self._hand_offs.keys() & self._court.rows.keys())
+        keys = sorted(self._pending())
         return f"hand-offs under way: {keys}" if keys else ""
 
     def check_hand_offs(self, bound_s: float) -> None:
         """L7, with the faults off: a hand-off ends, whatever became of both sides."""
-        for key, (old, new, since_s) in self._hand_offs.items():
-            if key in self._court.rows and self._court.now() - since_s > bound_s:
+        for key, (old, new, since_s) in self._pending().items():
+            if self._court.now() - since_s > bound_s:
                 self._court.convict(
                     "L7", f"{key} has been on its way from {old} to {new} for {bound_s:.0f} s"
                 )
+
+    def _pending(self) -> dict[str, tuple[str | None, str | None, float]]:
+        """Hand-offs of rows that somebody reads: where the stream is gone, nobody goes on."""
+        return {
+            key: hand_off
+            for key, hand_off in self._hand_offs.items()
+            if key in self._court.rows and self._court.stream.deleted_s(key) is None
+        }
