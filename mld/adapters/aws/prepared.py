@@ -36,7 +36,7 @@ from mld.adapters.aws.kept_connections import KeptConnections
 from mld.adapters.aws.request_template import RequestTemplate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Callable, Hashable
 
     from botocore.awsrequest import AWSResponse
     from botocore.client import BaseClient
@@ -73,7 +73,7 @@ class PreparedOperation:
         self._clock = clock
         self._templates: dict[Hashable, tuple[RequestTemplate, float]] = {}
         self._connections: dict[str, KeptConnections] = {}
-        self._ids = _request_ids()
+        self._next_id = request_ids()
         self._seen = threading.local()
         # Not promised by botocore; without it all calls are its own.
         endpoint = getattr(client, "_endpoint", None)
@@ -147,7 +147,7 @@ class PreparedOperation:
 
     def _ask(self, template: RequestTemplate, body: bytes) -> Answer:
         kept = self._kept(template.url)
-        changing = template.changing_headers(body, next(self._ids))
+        changing = template.changing_headers(body, self._next_id())
         connection = kept.take()
         if connection is not None:
             return _exchange(kept, connection, template, template.text(changing, body))
@@ -214,7 +214,11 @@ def _exchange(
     return answer
 
 
-def _request_ids() -> Iterator[str]:
-    """An id a request, in the form of a UUID; only the first part is left to chance."""
+def request_ids() -> Callable[[], str]:
+    """An id a request, in the form of a UUID; only the first part is left to chance.
+
+    Many threads ask at once. A generator would raise in all of them but one; a counter does not.
+    """
     start = str(uuid.uuid4())[:24]
-    return (f"{start}{number:012x}" for number in itertools.count())
+    numbers = itertools.count()
+    return lambda: f"{start}{next(numbers):012x}"

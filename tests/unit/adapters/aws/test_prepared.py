@@ -6,6 +6,7 @@ import ipaddress
 import json
 import socket
 import ssl
+import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -33,7 +34,7 @@ from cryptography.x509.oid import NameOID
 
 from mld.adapters.aws.clients import ClientSettings, make_client
 from mld.adapters.aws.errors import BrokenAnswer
-from mld.adapters.aws.prepared import TEMPLATE_AGE_S, PreparedOperation
+from mld.adapters.aws.prepared import TEMPLATE_AGE_S, PreparedOperation, request_ids
 from mld.adapters.aws.request_template import RequestTemplate
 
 if TYPE_CHECKING:
@@ -447,6 +448,31 @@ def test_calls_at_the_same_time_have_connections_of_their_own(calls: Calls, serv
         thread.join()
     assert (len(server.requests), server.connections) == (6, 4)
     assert len({headers["amz-sdk-invocation-id"] for headers, _ in server.requests}) == 6
+
+
+def test_many_threads_get_ids_at_the_same_time() -> None:
+    next_id, found, failed = request_ids(), [], []
+    together = threading.Barrier(8)
+
+    def ask() -> None:
+        together.wait()
+        try:
+            found.append([next_id() for _ in range(20_000)])
+        except ValueError as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval_s)
+    assert not failed
+    assert len({one for ids in found for one in ids}) == 8 * 20_000
 
 
 def test_without_credentials_nothing_is_sent_from_a_template(calls: Calls, server: Server) -> None:
