@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from mld.decide.assignment.limits import AssignmentLimits
 from mld.decide.assignment.memory import FleetMemory
 from mld.decide.assignment.planning import plan_assignment
 from mld.decide.assignment.view import FleetView
-from mld.decide.discovery import Found, judge_found, may_ask_index, vanished
+from mld.decide.discovery import Found, Watched, judge_found, may_ask_index, vanished
 from mld.decide.taking import NEVER, Sighting
 from mld.model.worker_metrics import WorkerMetrics
 from mld.simulate.assigned_worker import AssignedWorker
@@ -91,7 +92,8 @@ class OurWorker(AssignedWorker):
         """Look now, and after a pause again."""
         now, table = self.fleet.events.now, self.fleet.table
         listed = set(table.keys_of(self.id))
-        if may_ask_index(len(table.rows)):
+        by_index = may_ask_index(len(table.rows))
+        if by_index:
             table.bill.query(len(listed))
         else:
             table.bill.scan(table.items)
@@ -101,9 +103,21 @@ class OurWorker(AssignedWorker):
             self._look_after(self.held[key])
         self._seen = {key: tokens[key] for key in listed if key in tokens}
         self._take_up(sorted((listed | self._coming) - self.held.keys()))
-        quiet_s = now - self._changed_at
-        pause_s = discovery.look_pause_s(quiet_s, self.fleet.scenario.failover_s)
+        quiet_s, failover_s = now - self._changed_at, self.fleet.scenario.failover_s
+        pause_s = discovery.look_pause_s(quiet_s, failover_s, by_index=by_index)
+        if not by_index:
+            soon_s = discovery.unsettled_pause_s(self._silent(), now, failover_s)
+            pause_s = pause_s if soon_s is None else min(pause_s, soon_s)
         self.later(pause_s, self.discover)
+
+    def _silent(self) -> list[Watched]:
+        """Leases of others that nobody renews, as the scans so far show them."""
+        return [
+            Watched(0, _sighting(row, self._scans).seen_at, is_free=row.owner is None)
+            for row in self.fleet.table.rows.values()
+            if (row.silent_from < math.inf or row.first_beat_at == math.inf)
+            and self.id not in (row.owner, row.checkpoint_owner)
+        ]
 
     def _look_after(self, hold: Hold) -> None:
         """Somebody else's name is in the row: is it to be handed over, or lost?"""

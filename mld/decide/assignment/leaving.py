@@ -6,10 +6,11 @@ any more, and their next owners later still. So no shard goes unread between the
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from mld.decide.assignment.workers import take_part
-from mld.decide.discovery import CALM_PAUSE_S
+from mld.decide.discovery import look_pause_s
 
 if TYPE_CHECKING:
     from mld.decide.assignment.limits import AssignmentLimits
@@ -65,4 +66,4 @@ def notice_s(failover_s: float, grace_s: float) -> float:
         failover_s: the fleet's ``failoverTimeMillis``, in seconds.
         grace_s: ``shutdownGraceMillis``, in seconds; at most a third of it is spent here.
     """
-    return min(min(CALM_PAUSE_S, failover_s / 2) + _SEEN_AFTER_S, grace_s / 3)
+    return min(look_pause_s(math.inf, failover_s) + _SEEN_AFTER_S, grace_s / 3)

@@ -6,7 +6,17 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.decide.discovery import WATCH_S, Found, judge_found, look_pause_s, may_ask_index, vanished
+from mld.decide.discovery import (
+    WATCH_S,
+    Found,
+    Watched,
+    judge_found,
+    look_pause_s,
+    may_ask_index,
+    unsettled_pause_s,
+    vanished,
+    watch,
+)
 from mld.errors import AwsError, LeaseLost, MalformedData
 from mld.ports.metrics import Level, Unit
 from mld.services.bounded import for_each
@@ -26,6 +36,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _OPERATION = "LeaseDiscovery"
+#: A scan of another purpose serves that is no older than this share of the pause between looks.
+FRESH = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +103,11 @@ class LeaseDiscoverer:
         self._coming: set[str] = set()
         #: Lease key -> token under which the table's list named us.
         self._seen: dict[str, str] = {}
+        #: Leases of others by key, while the table is scanned.
+        self._watched: dict[str, Watched] = {}
         self._changed_at = clock.monotonic()
         self._is_asked = False
+        self._by_index = False
 
     def wake(self) -> None:
         """Look now: leases were created."""
@@ -173,14 +188,16 @@ class LeaseDiscoverer:
         table, or while there is no index.
         """
         scan = self._store.last_scan
-        fresh_s = look_pause_s(0.0, self._config.failover_s) / 2
         now = self._clock.monotonic()
-        if scan is None or now - scan.started_at > fresh_s or not may_be_old:
+        if scan is None or now - scan.started_at > self._pause_s() * FRESH or not may_be_old:
             if scan is not None and may_ask_index(len(scan.leases)):
                 listed = await self._store.my_lease_keys(self._worker_id)
                 if listed is not None:
+                    self._by_index, self._watched = True, {}
                     return set(listed)
             scan = await self._store.scan()
+        self._by_index = False
+        self._watched = watch(self._watched, scan.leases, self._worker_id, scan.finished_at)
         return {one.lease_key for one in scan.leases if one.lease_owner == self._worker_id}
 
     async def _look_after(self, missing: Iterable[HeldLease]) -> None:
@@ -264,8 +281,10 @@ class LeaseDiscoverer:
             self._renewer.left_behind(lease.lease_key)
 
     def _pause_s(self) -> float:
-        quiet_s = self._clock.monotonic() - self._changed_at
-        return look_pause_s(quiet_s, self._config.failover_s)
+        now, failover_s = self._clock.monotonic(), self._config.failover_s
+        pause_s = look_pause_s(now - self._changed_at, failover_s, by_index=self._by_index)
+        soon_s = unsettled_pause_s(self._watched.values(), now, failover_s)
+        return pause_s if soon_s is None else min(pause_s, soon_s)
 
     def _count(self, name: str, value: int, level: Level = Level.SUMMARY) -> None:
         self._metrics.add(_OPERATION, name, value, level=level, worker=True)

@@ -45,12 +45,12 @@ def test_of_two_workers_a_dead_leader_is_replaced_within_the_failover_time_and_s
     assert 8 < found.longest_unread_s < 16
 
 
-@pytest.mark.parametrize("who", ["leader", "1"])
+@pytest.mark.parametrize(("who", "lock_s"), [("leader", 4.0), ("1", 0.0)])
 @pytest.mark.parametrize("seed", range(4))
-def test_in_a_quiet_fleet_others_find_out_when_they_look(who, seed):
-    """Looks of the leader and of who gets the lease come on top; Java needs 140 to 220 s."""
+def test_in_a_quiet_fleet_others_look_for_what_a_dead_worker_had(who, lock_s, seed):
+    """The leader's look, the one of who gets the lease, and its child; Java: 140 to 220 s."""
     found = outcome("ours", f"kill {who}@{400 + 2 * seed}s", seed=seed, workers=6, shards=60)
-    assert 8 < found.longest_unread_s < 10 + 2.5 + 5 + 0.5 + 2.5
+    assert 8 < found.longest_unread_s < 10 + 2.5 + 0.5 + 0.5 + lock_s
 
 
 def test_a_dead_worker_of_a_large_table_is_replaced_though_nobody_has_scanned_it():
@@ -62,7 +62,8 @@ def test_a_dead_worker_of_a_large_table_is_replaced_though_nobody_has_scanned_it
 @pytest.mark.parametrize("who", ["1", "leader"])
 def test_a_worker_that_is_stopped_gives_its_leases_back(who):
     found = outcome("ours", f"leave {who}@5m")
-    assert found.longest_unread_s < 3.5
+    # The leader's look, and that of a follower that is calm.
+    assert found.longest_unread_s < 4 + 0.5
     assert (found.duplicates, found.free) == (0, 0)
 
 

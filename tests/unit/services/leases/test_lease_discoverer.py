@@ -156,6 +156,50 @@ def test_a_large_table_is_asked_by_its_index_and_a_small_one_scanned(is_large):
     with_finder(test)
 
 
+def test_a_lease_whose_owner_died_is_found_half_a_second_after_it_was_given_away():
+    async def test(world, finder):
+        world.put(lease(1, lease_owner="other", lease_counter=1))
+        async with finder.running():
+            for counter in range(2, 20):  # a worker that lives
+                world.change(B, leaseCounter=counter)
+                await asyncio.sleep(6)
+            scans = finder.count("Scan")
+            world.change(B, leaseCounter=99)
+            await asyncio.sleep(6)
+            assert finder.count("Scan") - scans <= 2
+            await asyncio.sleep(world.config.failover_s - 6 + CALM_PAUSE_S)
+            world.change(B, leaseOwner="me", leaseCounter=100)
+            await asyncio.sleep(0.6)
+            assert finder.keys() == [B]
+
+    with_finder(test)
+
+
+def test_a_lease_that_nobody_has_is_found_half_a_second_after_it_was_given_away():
+    async def test(world, finder):
+        async with finder.running():
+            await asyncio.sleep(LIVELY_S + 30)
+            world.put(lease(1))
+            await asyncio.sleep(CALM_PAUSE_S + 0.1)
+            world.change(B, leaseOwner="me", leaseCounter=1)
+            await asyncio.sleep(0.6)
+            assert finder.keys() == [B]
+
+    with_finder(test)
+
+
+def test_a_lease_that_nobody_may_have_keeps_nobody_awake():
+    async def test(world, finder):
+        world.put(lease(1))
+        async with finder.running():
+            await asyncio.sleep(LIVELY_S + 30)
+            scans = finder.count("Scan")
+            await asyncio.sleep(40)
+            assert finder.count("Scan") - scans == 10
+
+    with_finder(test)
+
+
 def test_without_an_index_a_large_table_is_scanned():
     async def test(world, finder):
         world.put(*(lease(number) for number in range(2, 510)), lease(0, lease_owner="me"))
