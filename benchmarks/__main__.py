@@ -8,6 +8,7 @@ from benchmarks.fan_out import fan_out_rows
 from benchmarks.idle import idle_rows
 from benchmarks.measure import workspace
 from benchmarks.renewals import renewal_rows
+from benchmarks.requests import request_rows
 from benchmarks.startup import startup_rows
 from benchmarks.throughput import rows as throughput_rows
 from mld.local.embedded import EmbeddedAws
@@ -20,6 +21,7 @@ PARTS = {
     "events": event_rows,
     "fan-out": fan_out_rows,
     "failover": failover_rows,
+    "requests": request_rows,
 }
 
 

@@ -31,7 +31,7 @@ CALM_INDEX_PAUSE_S = 2.5
 #: Pause between two looks while a lease may be given to this worker at any moment.
 UNSETTLED_PAUSE_S = 0.5
 #: A counter that stands still for this share of the failover time is one that was not renewed when
-#: it was due: ours are by 0.72 of it, Java's by a third.
+#: it was due: ours are by 0.7 of it, Java's by a third.
 SUSPECT_SHARE = 0.75
 #: Looked so much later than a counter becomes suspect.
 _AFTER_S = 0.01

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 #: Two clocks may differ in speed by one percent each.
 CLOCK_TOLERANCE = 0.02
 #: Shares of the failover time, the least and the most, after which a lease is renewed while the
-#: table answers promptly. In what is left until belief ends, two more requests fit even if each one
-#: is silent until it times out, and many more if they fail at once.
-CALM_SHARES = (0.54, 0.60)
+#: table answers promptly: half as often as Java does. In what is left until belief ends, two
+#: more requests fit even if each one is silent on an open connection until it times out, and many
+#: more if they fail at once.
+CALM_SHARES = (0.67, 0.70)
 #: An answer is prompt that took at most this share of the failover time.
 PROMPT_SHARE = 0.05
 

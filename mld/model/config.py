@@ -135,7 +135,7 @@ class LeaseConfig:
     @property
     def request_timeout_s(self) -> float:
         """Connect plus read time of one lease call: safely below a third of the failover time."""
-        return max(0.2, min(5.0, self.failover_s / 3 * 0.75))
+        return max(0.2, min(5.0, self.failover_s * 0.21))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

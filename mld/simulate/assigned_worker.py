@@ -78,6 +78,10 @@ class AssignedWorker(Worker):
 
     # -- the lock ---------------------------------------------------------------------------------
 
+    def lock_reads(self) -> int:
+        """Requests of one look at the lock."""
+        return self.fleet.profile.lock_reads
+
     def leave(self) -> None:
         """Give the lock back, too."""
         super().leave()
@@ -88,7 +92,7 @@ class AssignedWorker(Worker):
     def _follow(self) -> None:
         now, profile, lock = self.fleet.events.now, self.fleet.profile, self.fleet.lock
         item = lock.read(now)
-        self.fleet.table.bill.get(profile.lock_reads, consistent=True)
+        self.fleet.table.bill.get(self.lock_reads(), consistent=True)
         self._sighting = sight(self._sighting, item, now)
         if follow(item, self._sighting, now, ()) is not LockMove.WAIT:
             lock.grant(self, now)

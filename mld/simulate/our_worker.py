@@ -51,6 +51,10 @@ class OurWorker(AssignedWorker):
         self._memory = remembered(list(self.fleet.table.rows.values()), self._scans)
         self.later(0.0, self.look_as_leader)
 
+    def lock_reads(self) -> int:
+        """Whoever scans the leases sees the lock, too."""
+        return super().lock_reads() if may_ask_index(len(self.fleet.table.rows)) else 0
+
     def plan(self, now: float) -> Sequence[Move]:
         """What the daemon's leader decides."""
         view = FleetView(

@@ -81,6 +81,9 @@ def fleet_parts(needs: FleetNeeds) -> FleetParts:
         if not items.layout.is_single_table:
             await state.look()
 
+    def scanned() -> TableScan | None:
+        return store.last_scan if items.layout.lock == items.layout.leases else None
+
     lock = LeaderLock(
         LockStore(needs.dynamodb),
         lambda: items.layout.lock,
@@ -89,6 +92,7 @@ def fleet_parts(needs: FleetNeeds) -> FleetParts:
         runtime,
         on_gain=duty.wake,
         confirm_place=confirm_place,
+        scanned=scanned,
     )
     deputy = Deputy(store, items, lock, duty, config.worker_id, config.fleet, runtime)
     migrator = TableMigrator(state, items, store, lock, config.fleet, config.worker_id, runtime)

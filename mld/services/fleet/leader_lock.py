@@ -24,7 +24,8 @@ from mld.decide.leader_lock import (
     sight,
 )
 from mld.errors import AwsError, MalformedData, UnservableFleet
-from mld.model.leader_lock_item import LockItem
+from mld.model.entities import LEADER_KEY
+from mld.model.leader_lock_item import LockItem, lock_from_item
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from mld.decide.leader_lock import LockSighting, LockTiming
     from mld.model.table_layout import Place
     from mld.services.fleet.lock_store import LockStore
+    from mld.services.leases.lease_scan import TableScan
     from mld.services.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,8 @@ log = logging.getLogger(__name__)
 #: Pauses between tries of a heartbeat that failed.
 RETRY_FIRST_S = 0.1
 RETRY_CAP_S = 1.0
+#: Of heartbeats: a scan that was made for another purpose, and is no older, is a look at the lock.
+RECENT = 1.5
 #: At the end the lock is given up within this time, or left to expire.
 RELEASE_LIMIT_S = 2.0
 
@@ -49,6 +53,10 @@ def _nobody() -> None:
 
 async def _sure() -> None:
     """The lock never moves."""
+
+
+def _unscanned() -> None:
+    """No scan shows the lock."""
 
 
 class LeaderLock:
@@ -64,6 +72,7 @@ class LeaderLock:
         *,
         on_gain: Callable[[], None] = _nobody,
         confirm_place: Callable[[], Awaitable[None]] = _sure,
+        scanned: Callable[[], TableScan | None] = _unscanned,
     ) -> None:
         """Follow; nothing is asked before :meth:`run`.
 
@@ -77,6 +86,8 @@ class LeaderLock:
             on_gain: told each time that this worker begins to lead.
             confirm_place: has ``place`` say where the lock is at this very time; asked before it
                 is taken, lest two workers lead at two places.
+            scanned: the last scan of the table in which the lock is, if there is one: who looks at
+                the leases anyway sees the lock, too. It is read by itself before it is taken.
         """
         self._store = store
         self._place = place
@@ -88,6 +99,9 @@ class LeaderLock:
         self._ids = runtime.ids
         self._on_gain = on_gain
         self._confirm_place = confirm_place
+        self._scanned = scanned
+        #: When the lock was last seen.
+        self._looked_at = runtime.clock.monotonic()
         self._phase = Phase.FOLLOWS
         self._sighting: LockSighting | None = None
         self._held: LockItem | None = None
@@ -152,10 +166,26 @@ class LeaderLock:
         self._failures = 0
         return pause_s
 
+    def _is_seen_held(self) -> bool:
+        """Whether a scan that was made anyway shows that there is nothing to do."""
+        scan, now = self._scanned(), self._clock.monotonic()
+        if self._is_first_look or scan is None:
+            return False
+        item = scan.foreign.get(LEADER_KEY)
+        if item is None or now - scan.finished_at > self._heartbeat_s * RECENT:
+            return False
+        lock = lock_from_item(item)
+        if scan.started_at >= self._looked_at:
+            self._looked_at = scan.finished_at
+            self._sighting = sight(self._sighting, lock, scan.finished_at)
+        return follow(lock, self._sighting, now, self._own) is LockMove.WAIT
+
     async def _look(self) -> float:
+        if self._is_seen_held():
+            return self._follow_on() / 2  # costs nothing, and the next scan may be made soon
         place = self._place()
         lock = await self._store.read(place)
-        now = self._clock.monotonic()
+        now = self._looked_at = self._clock.monotonic()
         if self._is_first_look and lock is not None and lock.owner == self._worker_id:
             self._own.add(lock.record_version)  # of an earlier process with our id, as with leases
         self._is_first_look = False

@@ -34,7 +34,7 @@ _OPERATION = "RenewAllLeases"
 RETRY_FIRST_S = 0.1
 RETRY_CAP_S = 1.0
 #: Renewals that would be due so soon are made together.
-TOGETHER_S = 0.25
+TOGETHER_S = 0.15
 #: After this share of Java's period a renewal that was denied is tried again: credentials may be renewed.
 HOPELESS_SHARE = 0.5
 #: So short that belief is not stretched, long enough for the clock to move.

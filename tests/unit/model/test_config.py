@@ -8,9 +8,9 @@ from mld.model.config import LeaseConfig
 @pytest.mark.parametrize(
     ("failover_s", "renewal_s", "taker_s", "timeout_s"),
     [
-        (10.0, 3.308, 20.05, 2.5),
+        (10.0, 3.308, 20.05, 2.1),
         (0.078, 0.001, 0.206, 0.2),
-        (1.0, 0.308, 2.05, 0.25),
+        (1.0, 0.308, 2.05, 0.21),
         (60.0, 19.975, 120.05, 5.0),
     ],
 )

@@ -403,3 +403,83 @@ def test_losing_a_race_is_no_error_and_what_is_not_known_is_raised():
             assert await store.read(place) == theirs
 
     run(main())
+
+
+class Looker:
+    """Somebody who scans the table for another purpose, each :data:`HEARTBEAT_S`."""
+
+    def __init__(self, world, name):
+        self.store = world.worker(name).store
+
+    async def run(self):
+        while True:
+            await self.store.scan()
+            await asyncio.sleep(HEARTBEAT_S)
+
+    def last(self):
+        return self.store.last_scan
+
+
+@asynccontextmanager
+async def followed():
+    """a leads, b follows and scans."""
+    async with fleet() as it:
+        looker = Looker(it.world, "b")
+        locks = {"a": it.lock("a"), "b": it.lock("b", scanned=looker.last)}
+        it.start("a", locks["a"])
+        await asyncio.sleep(1.5)
+        it.start("b", locks["b"])
+        it.tasks["scans"] = asyncio.create_task(looker.run())
+        await asyncio.sleep(60)
+        yield it, locks
+
+
+def reads_of(world, name):
+    return sum(one[0] == name and one[1] == "GetItem" for one in world.requests)
+
+
+def test_who_scans_the_leases_anyway_need_not_read_the_lock():
+    async def main():
+        async with followed() as (it, locks):
+            before = reads_of(it.world, "b")
+            await asyncio.sleep(600)
+            assert reads_of(it.world, "b") == before
+            assert await leaders(locks) == ["a"]
+
+    run(main())
+
+
+def test_a_dead_leader_that_a_scan_showed_is_replaced_within_its_lease_and_one_scan():
+    async def main():
+        async with followed() as (it, locks):
+            it.world.fault("refuse", "*", times=10**6, worker="a")
+            died_at = it.world.clock.monotonic()
+            while not await locks["b"].is_leader():
+                assert len(await leaders(locks)) <= 1
+                await asyncio.sleep(0.05)
+            took_s = it.world.clock.monotonic() - died_at
+            assert DURATION_S - HEARTBEAT_S < took_s <= DURATION_S + HEARTBEAT_S + 0.1
+
+    run(main())
+
+
+def test_a_lock_that_a_scan_shows_no_more_is_taken_with_the_next_look():
+    async def main():
+        async with followed() as (it, locks):
+            await it.stop("a")
+            await asyncio.sleep(1.5 * HEARTBEAT_S)
+            assert await leaders(locks) == ["b"]
+
+    run(main())
+
+
+def test_who_scans_no_more_reads_the_lock():
+    async def main():
+        async with followed() as (it, locks):
+            await it.stop("scans")
+            before = reads_of(it.world, "b")
+            await asyncio.sleep(60)
+            assert reads_of(it.world, "b") - before > 10
+            assert await leaders(locks) == ["a"]
+
+    run(main())

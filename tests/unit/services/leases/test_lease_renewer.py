@@ -129,7 +129,7 @@ async def until_calm(world, renewer):
     return before + 1
 
 
-def test_a_lease_is_renewed_at_a_little_more_than_half_the_failover_time():
+def test_a_lease_is_renewed_at_a_little_more_than_two_thirds_of_the_failover_time():
     async def test(world, renewer):
         async with running(renewer):
             counter = await until_calm(world, renewer)
