@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 PATIENCE_S = 40.0
 JOURNALING = Path(__file__).resolve().parents[1] / "data" / "kclpy" / "journal.py"
 STATUS: list[Any] = ["status"]
+#: What ``entityType`` may be of a lease.
+LEASES = {None, "LEASE"}
 #: A checkpoint without a position.
 CHECKPOINT: list[Any] = ["checkpoint", None, None]
 #: What a well-behaved program does.
@@ -201,6 +203,11 @@ class Application:
     # -- table ---------------------------------------------------------------------------------
 
     def items(self, table: str | None = None) -> dict[str, dict[str, Any]]:
+        """Items by key as plain values, of the lease table its leases; empty without a table."""
+        found = self.everything(table)
+        return {k: item for k, item in found.items() if table or item.get("entityType") in LEASES}
+
+    def everything(self, table: str | None = None) -> dict[str, dict[str, Any]]:
         """All items by key as plain values; empty without a table."""
         try:
             answer = self.dynamodb.scan(TableName=table or self.name, ConsistentRead=True)

@@ -66,7 +66,7 @@ def test_a_fleet_of_an_unknown_generation_is_refused_and_left_alone(
     assert "CLIENT_VERSION_4X" in run.output
     assert "Keep the Java daemon" in run.output
     assert list(app.items(table)) == ["Migration3.0"]
-    assert set(app.items()) <= {"Migration3.0"}
+    assert set(app.everything()) <= {"Migration3.0"}
     assert run.children() == []
 
 
@@ -90,7 +90,7 @@ def test_a_3x_fleet_is_joined_led_and_left_in_order(
     assert set(app.items(table)) >= {"Leader", "Migration3.0"}
     assert run.stop() == 0, run.output
     assert app.owners() == {shard_id(0): None, shard_id(1): None}
-    assert set(app.items()) - {"Migration3.0"} == {shard_id(0), shard_id(1)}
+    assert set(app.everything()) - {"Migration3.0"} == {shard_id(0), shard_id(1)}
     assert set(app.items(table)) >= {"Migration3.0"}
     assert "Leader" not in app.items(table)
 
@@ -121,7 +121,7 @@ def test_a_fleet_that_is_upgrading_is_served_as_2x_and_told_of_this_worker(
     run.wait_for_actions("processRecords")
     wait_until(lambda: "w" in app.items(), "metrics of the worker")
     assert run.stop() == 0, run.output
-    assert set(app.items()) == {"Migration3.0", shard_id(0)}
+    assert set(app.everything()) == {"Migration3.0", shard_id(0)}
     assert "The fleet works as CLIENT_VERSION_UPGRADE_FROM_2X" in run.output
 
 

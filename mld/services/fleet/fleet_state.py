@@ -44,8 +44,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: A new application's item is created after a pause of so many seconds, drawn between the two.
-CREATION_PAUSE_S = (0.2, 1.0)
+#: A new application's item is created after a pause of so many seconds, drawn between the two. Java
+#: writes it 60 ms after it looked, so whoever looked before us has written by then.
+CREATION_PAUSE_S = (0.1, 0.3)
 #: Looks at a start before somebody else's changes are left to the next start.
 START_LOOKS = 5
 
@@ -75,7 +76,8 @@ class FleetState:
             clock: for the time that is noted.
             rng: draws the pause before a creation.
             can_assign: this worker has what it takes to be one of a 3.x fleet.
-            starts_3x: a new application is one of 3.x, unless the file says otherwise.
+            starts_3x: a new application is one of 3.x where the file says nothing; where it says
+                so, it is one in any case.
         """
         self._config = config
         self._worker_id = worker_id
@@ -193,7 +195,8 @@ class FleetState:
         if not self.can_assign or (self._is_denied and version is _INIT):
             return None
         change = change_at_start(version, self._config.wish, is_new=is_new)
-        return None if change is Change.NEW and not self._starts_3x else change
+        is_meant = self._starts_3x or self._config.wish is Wish.STAY_3X
+        return None if change is Change.NEW and not is_meant else change
 
     async def _read(self) -> MigrationState | None:
         """The stored item, wherever it is."""

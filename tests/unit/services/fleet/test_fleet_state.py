@@ -91,10 +91,27 @@ def test_a_new_application_is_one_of_3x_with_javas_item():
     on_table(test)
 
 
-@pytest.mark.parametrize("how", [{"starts_3x": False}, {"can_assign": False}])
-def test_a_worker_that_cannot_be_one_of_3x_writes_nothing(how):
+def test_a_file_that_says_3x_begins_as_one_of_3x_in_any_case():
     async def test(world):
-        me = state(world, wish=Wish.STAY_3X, **how)
+        me = state(world, wish=Wish.STAY_3X, starts_3x=False)
+        await me.join(is_new=True)
+        assert me.version is V3
+        assert me.has_begun
+
+    on_table(test)
+
+
+@pytest.mark.parametrize(
+    ("wish", "how"),
+    [
+        (Wish.UNSAID, {"starts_3x": False}),
+        (Wish.STAY_2X, {}),
+        (Wish.STAY_3X, {"can_assign": False}),
+    ],
+)
+def test_who_does_not_say_so_or_cannot_be_one_of_3x_writes_nothing(wish, how):
+    async def test(world):
+        me = state(world, wish=wish, **how)
         await me.join(is_new=True)
         assert me.version is INIT
         assert world.row("Migration3.0") == {}
