@@ -38,6 +38,7 @@ class OurWorker(AssignedWorker):
         )
         self._memory = FleetMemory()
         self._scans: list[float] = []
+        self._led_at = -math.inf
         self._coming: set[str] = set()
         self._seen: dict[str, str] = {}
         self._changed_at = self.fleet.events.now
@@ -69,6 +70,7 @@ class OurWorker(AssignedWorker):
         )
         plan = plan_assignment(view, self._memory, self._limits, self.fleet.rng)
         self._memory = plan.memory
+        self._led_at = now
         return plan.moves
 
     def lead_pause_s(self) -> float:
@@ -100,7 +102,8 @@ class OurWorker(AssignedWorker):
         if by_index:
             table.bill.query(len(listed))
         else:
-            table.bill.scan(table.items)
+            if now - self._led_at > looking.LONGEST_PAUSE_S:  # else what the leader saw serves
+                table.bill.scan(table.items)
             self._scans = [*self._scans[1 - _SCANS :], now]
         tokens = {key: str(hold.since) for key, hold in self.held.items()}
         for key in vanished(tokens, listed, self._seen):
