@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 REGION = "us-east-1"
 COMPATIBLE = "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X"
 NATIVE = "CLIENT_VERSION_CONFIG_3X"
+#: Index of the lease table by owner, and the item that says what a fleet of 3.x works as.
+INDEX = "LeaseOwnerToLeaseKeyIndex"
+GENERATION = "Migration3.0"
 _ROOT = Path(__file__).resolve().parents[2]
 #: For amazon_kclpy, whoever runs it.
 PROGRAM = f"{sys.executable} {_ROOT / 'tests/data/kclpy/journal.py'} 3"
@@ -195,7 +198,8 @@ class Fleet:
         return self
 
     def __exit__(self, *_: object) -> None:
-        (self.folder / "items.json").write_text(json.dumps(self.items(), indent=1))
+        items = self.items() | self.states()
+        (self.folder / "items.json").write_text(json.dumps(items, indent=1))
         for worker in self._workers:
             worker.kill()
         self.feeder.stop()
@@ -291,6 +295,59 @@ class Fleet:
         except self.dynamodb.exceptions.ResourceNotFoundException:
             return {}
         return {item["leaseKey"]["S"]: item for item in answer["Items"]}
+
+    def states(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """What a fleet of 3.x keeps beside its leases, by key, in one table or in three."""
+        found = {key: item for key, item in self.items().items() if "checkpoint" not in item}
+        for name, key in (("CoordinatorState", "key"), ("WorkerMetricStats", "wid")):
+            with contextlib.suppress(self.dynamodb.exceptions.ResourceNotFoundException):
+                answer = self.dynamodb.scan(
+                    TableName=f"{self.application}-{name}", ConsistentRead=True
+                )
+                found |= {item[key]["S"]: item for item in answer["Items"]}
+        return found
+
+    @property
+    def leader(self) -> str | None:
+        """Owner of the lock of a fleet of 3.x."""
+        owner = self.states().get("Leader", {}).get("ownerName", {}).get("S")
+        return None if owner is None else str(owner)
+
+    @property
+    def generation(self) -> str | None:
+        """What the fleet works as, without its common beginning; None = nobody says so."""
+        said = self.states().get(GENERATION, {}).get("cv", {}).get("S")
+        return None if said is None else str(said).removeprefix("CLIENT_VERSION_")
+
+    def roll_back(self) -> None:
+        """As KCL's migration tool does it; its wait for all workers is left to the caller."""
+        found = self.states()[GENERATION]
+        now = {"N": str(round(time.time() * 1000))}
+        said = {
+            "cv": {"S": "CLIENT_VERSION_2X"},
+            "mb": {"S": "KclMigrationTool-rollback"},
+            "mts": now,
+        }
+        before = {"M": {name: found[name] for name in said}}
+        history = {"L": [before, *found["h"]["L"]][:10]}
+        item = found | said | {"h": history}
+        is_single = "leaseKey" in item
+        table = self.application if is_single else f"{self.application}-CoordinatorState"
+        self.dynamodb.put_item(
+            TableName=table,
+            Item=item,
+            ConditionExpression="cv = :before",
+            ExpressionAttributeValues={":before": found["cv"]},
+        )
+        self.note("the fleet is rolled back")
+
+    def delete_index(self) -> None:
+        """The tool's second step."""
+        self.dynamodb.update_table(
+            TableName=self.application,
+            GlobalSecondaryIndexUpdates=[{"Delete": {"IndexName": INDEX}}],
+        )
+        self.note("the index is deleted")
 
     def owned(self, worker: Worker) -> list[str]:
         """Keys of its leases with records to come."""
@@ -413,11 +470,13 @@ class Fleet:
 
     # -- what happens --------------------------------------------------------------------------
 
-    def until(self, condition: Callable[[], object], what: str) -> None:
+    def until(
+        self, condition: Callable[[], object], what: str, patience_s: float = PATIENCE_S
+    ) -> None:
         """Wait for it; fails if it takes too long, or a worker ends that was not told to."""
         begun_s = time.monotonic()
         while not condition():
-            assert time.monotonic() - begun_s < PATIENCE_S, f"never: {what}; {self.diary}"
+            assert time.monotonic() - begun_s < patience_s, f"never: {what}; {self.diary}"
             time.sleep(0.5)
         self.note(f"{what} ({time.monotonic() - begun_s:.0f} s)")
 

@@ -1,4 +1,4 @@
-"""Rows of a lease table: which attributes of which types, whoever wrote them."""
+"""Items of a fleet: which attributes of which types, whoever wrote them."""
 
 from __future__ import annotations
 
@@ -84,3 +84,41 @@ def lasting(rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, di
         }
         for key, row in rows.items()
     }
+
+
+#: What a worker of ours adds to the metrics that Java writes, where there is something to say.
+OURS_ALONE = {"properties"}
+
+
+def shape(item: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Attributes and types of an item, texts of ``entityType`` included.
+
+    Of a list with entries the first one counts; what is inside an empty one is not known.
+    """
+    return {
+        name: value if name == "entityType" else _shape(value)
+        for name, value in sorted(item.items())
+        if name not in OURS_ALONE
+    }
+
+
+def _shape(value: Mapping[str, Any]) -> Any:
+    ((kind, inside),) = value.items()
+    if kind == "M":
+        return {"M": {name: _shape(one) for name, one in sorted(inside.items())}}
+    if kind == "L":
+        return {"L": [_shape(one) for one in inside[:1]]}
+    return kind
+
+
+def of_3_5(item: Mapping[str, Mapping[str, Any]], entity: str) -> dict[str, Any]:
+    """What 3.5 would have written where an older version wrote an item.
+
+    Args:
+        item: of 3.0 to 3.4, or of any later version.
+        entity: its kind.
+    """
+    added = {"entityType": {"S": entity}}
+    if entity == "WORKER_METRIC_STATS":
+        added |= {"sup": {"N": "1"}, "slu": {"N": "0"}}
+    return dict(item) | {name: value for name, value in added.items() if name not in item}

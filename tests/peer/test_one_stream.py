@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
     from tests.peer.fleet import Fleet, Worker
 
-PEERS = [*(f"java-{version}" for version in fetched.MULTILANG), "java-3.1.3-native", "kcl-rs"]
+PEERS = [
+    *(f"java-{version}" for version in fetched.MULTILANG),
+    "java-3.1.3-native",
+    "kcl-rs",
+    "kcl-rs-native",
+]
 
 
 @dataclass(frozen=True)

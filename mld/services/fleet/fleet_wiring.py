@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.fleet.fleet_state import FleetState
     from mld.services.fleet.leadership import Leadership
-    from mld.services.fleet.worker_metrics_reporter import FindLoad
+    from mld.services.fleet.worker_metrics_reporter import FindLoad, ReadMetrics
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_scan import TableScan
     from mld.services.leases.lease_store import LeaseStore
@@ -100,12 +100,38 @@ def fleet_parts(needs: FleetNeeds) -> FleetParts:
         lock=lock,
         duty=duty,
         reporter=WorkerMetricsReporter(
-            items, config.fleet, config.worker_id, runtime, needs.find_load
+            items,
+            config.fleet,
+            config.worker_id,
+            runtime,
+            needs.find_load,
+            metrics_reader(store, items, runtime.clock, config.fleet.report_s),
         ),
         flip=FlipWatch(state, items, store, needs.elected.is_leader, runtime.clock),
         index=IndexKeeper(store, lock, needs.elected, state),
         loops=(deputy.run, migrator.run),
     )
+
+
+def metrics_reader(
+    store: LeaseStore, items: CoordinatorStateStore, clock: Clock, recent_s: float
+) -> ReadMetrics:
+    """The metrics of all workers, for whoever needs them now and then.
+
+    Args:
+        store: the lease table.
+        items: of the fleet.
+        clock: of the scans.
+        recent_s: a scan that was made for another purpose serves while it is not older.
+    """
+
+    async def read() -> tuple[WorkerMetrics, ...]:
+        scan = store.last_scan
+        if scan is None or clock.monotonic() - scan.started_at > recent_s:
+            scan = await store.scan()
+        return tuple((await _stored(items, scan)).values())
+
+    return read
 
 
 def fleet_items(items: CoordinatorStateStore, clock: Clock) -> FleetItems:
@@ -120,13 +146,7 @@ def fleet_items(items: CoordinatorStateStore, clock: Clock) -> FleetItems:
 
     async def read(scan: TableScan) -> tuple[WorkerMetrics, ...]:
         nonlocal seen, stored
-        found, _broken = metrics_in(scan.foreign.values(), items.layout.leases.key_name)
-        stored = {one.worker_id: one for one in found}
-        if not items.layout.is_single_table:
-            for one in (await items.legacy_metrics()).metrics:
-                other = stored.get(one.worker_id)
-                if other is None or other.updated_at_s < one.updated_at_s:
-                    stored[one.worker_id] = one
+        stored = await _stored(items, scan)
         now, wall_s = clock.monotonic(), clock.wall()
         seen = seen.seen(stored.values(), now)
         return tuple(seen.dated(stored[worker], now, wall_s) for worker in sorted(stored))
@@ -137,3 +157,15 @@ def fleet_items(items: CoordinatorStateStore, clock: Clock) -> FleetItems:
             await items.delete_metrics(place, found)
 
     return FleetItems(read, delete)
+
+
+async def _stored(items: CoordinatorStateStore, scan: TableScan) -> dict[str, WorkerMetrics]:
+    """Worker id -> its metrics; of one that has items in two tables, the newer."""
+    found, _broken = metrics_in(scan.foreign.values(), items.layout.leases.key_name)
+    stored = {one.worker_id: one for one in found}
+    if not items.layout.is_single_table:
+        for one in (await items.legacy_metrics()).metrics:
+            other = stored.get(one.worker_id)
+            if other is None or other.updated_at_s < one.updated_at_s:
+                stored[one.worker_id] = one
+    return stored

@@ -1,7 +1,8 @@
 """Tells the leader of a 3.x fleet that this worker lives, and how loaded it is.
 
 A worker without a fresh item is given no lease. So the first item is written before anything is
-measured, and a worker that stops takes its item away: then nothing is given to it any more.
+measured, and a worker that stops takes its item away: then nothing is given to it any more. What is
+measured is told only where all others tell theirs, see :mod:`mld.decide.load_figures`.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, TypeAlias
 
+from mld.decide.assignment.limits import REPORTS_MISSED
 from mld.decide.backoff import backoff_s
+from mld.decide.load_figures import Company
 from mld.errors import AwsError
 from mld.model.attributes import rounded
 from mld.model.worker_metrics import FAILED_SAMPLE, SINGLE_TABLE_MIGRATION, WorkerMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from mld.model.config_fleet import FleetConfig
     from mld.ports.worker_load import LoadSource
@@ -39,6 +42,7 @@ RETIRE_LIMIT_S = 2.0
 CPU = "C"
 
 FindLoad: TypeAlias = "Callable[[], Awaitable[LoadSource | None]]"
+ReadMetrics: TypeAlias = "Callable[[], Awaitable[Sequence[WorkerMetrics]]]"
 
 
 class WorkerMetricsReporter:
@@ -51,6 +55,7 @@ class WorkerMetricsReporter:
         worker_id: str,
         runtime: Runtime,
         find_load: FindLoad | None = None,
+        read_all: ReadMetrics | None = None,
     ) -> None:
         """Report nothing yet.
 
@@ -61,6 +66,7 @@ class WorkerMetricsReporter:
             runtime: clocks and chance.
             find_load: finds what measures this worker's load. Where there is nothing, the worker
                 is judged by what it reads.
+            read_all: the metrics of all workers, as stored; needed for figures to be told.
         """
         self._store = store
         self._config = config
@@ -71,6 +77,8 @@ class WorkerMetricsReporter:
         self._samples: dict[str, list[float]] = {}
         self._means: dict[str, tuple[float, ...]] = {}
         self._place: str | None = None
+        self._read_all = read_all
+        self._company = Company()
         self._last: WorkerMetrics | None = None
 
     async def run(self) -> None:
@@ -97,11 +105,12 @@ class WorkerMetricsReporter:
             AwsError: it was not written.
         """
         now_s = int(self._clock.wall())
+        means = self._means if self._company.are_reported else {}
         metrics = WorkerMetrics(
             worker_id=self._worker_id,
             updated_at_s=now_s,
-            samples=self._means,
-            limits=dict.fromkeys(self._means, (OPERATING_RANGE,)),
+            samples=means,
+            limits=dict.fromkeys(means, (OPERATING_RANGE,)),
             support=SINGLE_TABLE_MIGRATION,
             support_at_s=now_s,
             group=self._config.group,
@@ -129,6 +138,29 @@ class WorkerMetricsReporter:
             failures = 0
             await asyncio.sleep(self._config.report_s)
             self._summarize()
+            await self._look_at_others()
+
+    async def _look_at_others(self) -> None:
+        """See whether one of them has no figures; a look that fails changes nothing."""
+        if self._read_all is None or self._place is None:
+            return
+        try:
+            found = await self._read_all()
+        except AwsError as error:
+            log.debug("Could not read the metrics of the other workers: %s", error)
+            return
+        others = [one for one in found if one.worker_id != self._worker_id]
+        before, now = self._company, self._clock.monotonic()
+        expiry_s = REPORTS_MISSED * self._config.report_s
+        self._company = before.seen(others, now, self._clock.wall(), expiry_s)
+        if self._company.without and not before.without:
+            text = (
+                "Worker %s reports no CPU, so this worker reports none either: a Java leader "
+                "compares only workers that report the same"
+            )
+            log.info(text, self._company.without[0])
+        elif self._company.are_reported and not before.are_reported:
+            log.info("No other worker is without CPU figures: this worker reports its own")
 
     def _summarize(self) -> None:
         """Append the mean of each metric since the last report; -1 where nothing was measured."""

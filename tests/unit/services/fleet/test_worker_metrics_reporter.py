@@ -6,6 +6,8 @@ import pytest
 
 from mld.errors import ConfigError
 from mld.model.config_fleet import FleetConfig
+from mld.model.worker_metrics import WorkerMetrics, metrics_to_item
+from mld.services.fleet.fleet_wiring import metrics_reader
 from mld.services.fleet.worker_metrics_reporter import WorkerMetricsReporter
 from tests.fakes.lease_world import TABLE, World
 from tests.sim.loop import run
@@ -30,7 +32,9 @@ def reporter(world, source=None, **config):
 
     items = world.fleet_items("me")
     runtime = world.runtime("me")
-    return WorkerMetricsReporter(items, FleetConfig(**config), "me", runtime, find_load)
+    config = FleetConfig(**config)
+    read = metrics_reader(world.store("me"), items, world.clock, config.report_s)
+    return WorkerMetricsReporter(items, config, "me", runtime, find_load, read)
 
 
 def on_table(test):
@@ -100,6 +104,61 @@ def test_what_cannot_be_measured_any_more_is_minus_one():
         assert [one["N"] for one in world.row("me")["sts"]["M"]["C"]["L"]] == ["7.333333", "-1"]
 
     running(test, Measuring(*[7.0] * 20, *[8.0] * 10, None))
+
+
+def report_as_java(world, worker="java"):
+    """A worker without figures."""
+    world.put_item(metrics_to_item(WorkerMetrics(worker, int(world.clock.wall())), "leaseKey"))
+
+
+def test_beside_a_worker_without_figures_none_are_told_and_it_says_why(caplog):
+    async def test(world):
+        for _ in range(4):
+            report_as_java(world)
+            await asyncio.sleep(30)
+            assert world.row("me")["sts"] == world.row("me")["opr"] == {"M": {}}
+            assert world.row("me")["properties"] == {"M": {"kclMldMeasuredPlace": {"S": "box"}}}
+        await asyncio.sleep(330)
+        told = [one["N"] for one in world.row("me")["sts"]["M"]["C"]["L"]]
+        assert told == ["7"] * 10  # it went on to measure
+
+    with caplog.at_level("INFO", "mld.services.fleet"):
+        running(test, Measuring(7.0))
+    said = [line for line in caplog.messages if "CPU" in line]
+    assert said[1].startswith("Worker java reports no CPU, so this worker reports none either")
+    assert said[2] == "No other worker is without CPU figures: this worker reports its own"
+    assert len(said) == 3
+
+
+def test_figures_are_kept_back_when_a_worker_without_any_joins():
+    async def test(world):
+        await asyncio.sleep(31)
+        assert "C" in world.row("me")["sts"]["M"]
+        for _ in range(2):
+            report_as_java(world)
+            await asyncio.sleep(30)
+        assert world.row("me")["sts"] == {"M": {}}
+
+    running(test, Measuring(7.0))
+
+
+def test_a_look_at_the_others_that_fails_changes_nothing():
+    async def test(world):
+        await asyncio.sleep(31)
+        world.fault("refuse", "Scan", times=1000)
+        report_as_java(world)
+        await asyncio.sleep(90)
+        assert "C" in world.row("me")["sts"]["M"]
+
+    running(test, Measuring(7.0))
+
+
+def test_a_worker_that_measures_nothing_does_not_look_at_the_others():
+    async def test(world):
+        await asyncio.sleep(95)
+        assert not [one for one in world.requests if one[1] == "Scan"]
+
+    running(test)
 
 
 def test_a_report_that_fails_is_tried_again_soon(caplog):

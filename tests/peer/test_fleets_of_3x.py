@@ -1,0 +1,196 @@
+"""Fleets of KCL 3.x: who leads, how leases are handed over, how a fleet becomes one and back.
+
+A flip takes ten minutes, as in Java.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.peer import fetched, rows
+from tests.peer.fleet import NATIVE
+from tests.peer.judge import Shard
+
+if TYPE_CHECKING:
+    from tests.peer.fleet import Fleet, Worker
+
+#: Ten minutes, the looks before and after, and a machine that is busy.
+FLIP_S = 1200.0
+#: Every worker looks at the generation once a minute, a Java worker after 90 s at first.
+FOLLOWED_S = 180.0
+#: A Java leader that died is replaced when its lock has expired.
+LEADER_S = 400.0
+
+
+@dataclass(frozen=True)
+class Java:
+    """A kind of Java worker for fleets of 3.x.
+
+    Attributes:
+        version: of the daemon, or of the library under our program.
+        is_daemon: the MultiLangDaemon, for one stream.
+    """
+
+    version: str
+    is_daemon: bool
+
+    def start(self, fleet: Fleet, name: str) -> Worker:
+        """One of theirs."""
+        if self.is_daemon:
+            return fleet.multilang(name, self.version)
+        return fleet.many_streams(name, self.version, map(fleet.identifier, fleet.streams))
+
+    def ours(self, fleet: Fleet, name: str) -> Worker:
+        """One of ours, of as many streams."""
+        if self.is_daemon:
+            return fleet.ours(name)
+        return fleet.ours(name, multiStream="true", streams=", ".join(fleet.streams))
+
+
+@pytest.fixture(params=["3.1.3", "3.5.1"])
+def java(request: pytest.FixtureRequest) -> Java:
+    """3.1.3 has three tables, 3.5.1 one."""
+    one = Java(request.param, is_daemon=request.param in fetched.MULTILANG)
+    fetch = fetched.multilang if one.is_daemon else fetched.many_streams
+    try:
+        fetch(one.version)
+    except fetched.Unavailable as error:
+        pytest.skip(f"Java {one.version}: {error}")
+    return one
+
+
+@pytest.fixture
+def java_3_1_3() -> Java:
+    try:
+        fetched.multilang("3.1.3")
+    except fetched.Unavailable as error:
+        pytest.skip(f"Java MultiLangDaemon 3.1.3: {error}")
+    return Java("3.1.3", is_daemon=True)
+
+
+def shapes(states: dict[str, Any], java: Java, of: str, leads: str) -> dict[str, Any]:
+    """Items that a worker wrote, as 3.5 has them.
+
+    Args:
+        states: of the fleet at one moment.
+        java: of the fleet, which says how many tables there are.
+        of: the worker's id.
+        leads: who had the lock at that moment.
+    """
+    found = {"WORKER_METRIC_STATS": states[of]}
+    if leads == of:
+        found["LEADER"] = states["Leader"]
+    if java.version >= "3.5":
+        return {kind: rows.shape(item) for kind, item in found.items()}
+    return {kind: rows.shape(rows.of_3_5(item, kind)) for kind, item in found.items()}
+
+
+@pytest.mark.peer
+def test_leases_are_handed_over_both_ways(new_fleet, java):
+    """Ours leads and hands leases to theirs; theirs leads and hands leases to ours."""
+    fleet = new_fleet({"orders": 4}, NATIVE)
+    theirs = java.start(fleet, "theirs-1")
+    fleet.until_it_holds(theirs, 4)
+    theirs.leave()
+    ours = java.ours(fleet, "ours-1")
+    fleet.until_it_holds(ours, 4)
+    fleet.until(lambda: fleet.leader == ours.name, "ours-1 leads", LEADER_S)
+    back = java.start(fleet, "theirs-2")
+    fleet.until_it_holds(back, 1)
+    fleet.until_all_is_read()
+    assert fleet.leader == ours.name
+    ours_led = fleet.states()
+    ours.leave()
+    fleet.until_all_is_owned_by(back)
+    fleet.until(lambda: fleet.leader == back.name, "theirs-2 leads", LEADER_S)
+    again = java.ours(fleet, "ours-2")
+    fleet.until_it_holds(again, 1)
+    fleet.until_all_is_read()
+    assert fleet.leader == back.name
+    theirs_led = fleet.states()
+    verdict = fleet.verdict()
+    assert rows.faults(fleet.rows(), many=not java.is_daemon) == []
+    again.leave()
+    assert verdict.faults == []
+    # Each lease that went from a live worker to another went with a checkpoint.
+    assert verdict.doubled == 0
+    of_ours = shapes(ours_led, java, ours.name, ours.name)
+    of_theirs = shapes(theirs_led, java, back.name, back.name)
+    assert of_ours == of_theirs
+
+
+@pytest.mark.peer
+def test_all_java_then_mixed_then_all_ours_then_all_java(new_fleet, java):
+    fleet = new_fleet({"orders": 6}, NATIVE)
+    first = java.start(fleet, "theirs-1")
+    fleet.until_it_holds(first, 6)
+    canary = java.ours(fleet, "ours-1")
+    fleet.until_it_holds(canary, 1)
+    fleet.until_all_is_read()
+    second = java.ours(fleet, "ours-2")
+    first.leave()
+    fleet.until_all_is_owned_by(canary, second)
+    fleet.until_all_is_read()
+    fleet.note("all are ours")
+    third = java.start(fleet, "theirs-2")
+    fleet.until_it_holds(third, 1)
+    canary.leave()
+    fleet.until_all_is_owned_by(second, third)
+    second.leave()
+    fleet.until_all_is_owned_by(third)
+    fleet.until_all_is_read()
+    fleet.note("all are theirs")
+    verdict = fleet.verdict()
+    assert rows.faults(fleet.rows(), many=not java.is_daemon) == []
+    third.leave()
+    assert verdict.faults == []
+    assert verdict.by_worker.keys() >= {"theirs-1", "ours-1", "theirs-2"}
+
+
+@pytest.mark.peer
+def test_a_fleet_of_2x_flips_to_3x_and_is_rolled_back(new_fleet, java_3_1_3):
+    """While it runs; after each change a worker dies, and a shard is split."""
+    fleet = new_fleet({"orders": 4})
+    (stream,) = fleet.streams
+    first, second = (Shard(stream, f"shardId-00000000000{number}") for number in range(2))
+    theirs = java_3_1_3.start(fleet, "theirs-1")
+    fleet.until_it_holds(theirs, 4)
+    ours = fleet.ours("ours-1")
+    fleet.until_it_holds(ours, 1)
+    assert fleet.generation == "UPGRADE_FROM_2X"
+    fleet.until(lambda: fleet.generation == "3X_WITH_ROLLBACK", "the fleet has flipped", FLIP_S)
+    fleet.until(lambda: fleet.leader is not None, "somebody leads by the lock", FOLLOWED_S)
+    fleet.until_read_by_anybody(*fleet.split(first))
+    ours.kill_dash_9()
+    fleet.note("ours-1 is killed")
+    fleet.until(lambda: fleet.leader == theirs.name, "theirs-1 leads", LEADER_S)
+    fleet.until_all_is_owned_by(theirs)
+    back = fleet.ours("ours-2")
+    fleet.until_it_holds(back, 1)
+    fleet.until_all_is_read()
+    fleet.roll_back()
+    fleet.until(
+        lambda: "The fleet works as CLIENT_VERSION_2X " in back.output,
+        "ours-2 follows",
+        FOLLOWED_S,
+    )
+    again = java_3_1_3.start(fleet, "theirs-2")
+    fleet.until_it_holds(again, 1)
+    theirs.kill_dash_9()
+    fleet.note("theirs-1 is killed")
+    fleet.until_all_is_owned_by(back, again)
+    fleet.delete_index()
+    fleet.until_read_by_anybody(*fleet.split(second))
+    fleet.until_all_is_read()
+    assert fleet.generation == "2X"
+    back.leave()
+    fleet.until_all_is_owned_by(again)
+    verdict = fleet.verdict()
+    assert rows.faults(fleet.rows(), many=False) == []
+    again.leave()
+    assert verdict.faults == []
+    assert verdict.edges == 4
+    assert verdict.by_worker.keys() == {"theirs-1", "ours-1", "ours-2", "theirs-2"}
