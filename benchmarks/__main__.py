@@ -3,7 +3,7 @@
 import argparse
 
 from benchmarks.events import event_rows
-from benchmarks.failover import failover_rows
+from benchmarks.failover import failover_beside_java, failover_rows
 from benchmarks.fan_out import fan_out_rows
 from benchmarks.idle import idle_rows
 from benchmarks.measure import workspace
@@ -42,12 +42,18 @@ def main():
     arguments = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     arguments.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     arguments.add_argument("--quick", action="store_true", help="smaller cases, shorter windows")
+    arguments.add_argument(
+        "--java",
+        action="store_true",
+        help="Java daemons fail over beside ours; python -m tests.peer.fetched fetches them",
+    )
     asked = arguments.parse_args()
+    parts = PARTS | ({"failover": failover_beside_java} if asked.java else {})
     for unknown in set(asked.parts) - set(PARTS):
         arguments.error(f"no part {unknown!r}; there are {', '.join(PARTS)}")
     for part in asked.parts or PARTS:
         with workspace() as folder, EmbeddedAws() as aws:
-            show(part, PARTS[part](aws, folder, asked.quick))
+            show(part, parts[part](aws, folder, asked.quick))
 
 
 if __name__ == "__main__":

@@ -1,42 +1,86 @@
 """How long a shard is read by nobody when one of two workers dies, stops, restarts or joins.
 
 Eight shards get a record each every tenth of a second; children write down when they got some. A
-fleet takes its leases as 2.x workers do, or a leader assigns them as in 3.x.
+fleet takes its leases as 2.x workers do, or a leader assigns them as in 3.x. Java's fleets live
+through the same on request, all on npm kinesis-local and DynamoDB Local, which Java can talk to.
 """
 
 import contextlib
 import itertools
+import pathlib
 import signal
 import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 
 from benchmarks.measure import PROPERTIES
 from benchmarks.throughput import fill
+from tests.peer import fetched
+from tests.peer.fleet import StandIn
 
+ROOT = str(pathlib.Path(__file__).resolve().parents[1])
 SHARDS = 8
 PUT_EVERY_S = 0.1
-#: Longer than any change takes.
-SETTLE_S = 60.0
 WATCH_S = 25.0
 EXTRA = """\
 workerId = {worker}
 idleTimeBetweenReadsInMillis = 200
 """
+NATIVE = "clientVersionConfig = CLIENT_VERSION_CONFIG_3X\n"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Whose workers, and how they get leases.
+
+    Attributes:
+        name: heading of a column.
+        is_3x: a leader assigns the leases.
+        java: version of the MultiLangDaemon; None = ours.
+        settle_s: longer than any change takes.
+        unread_s: so long a shard that nobody reads is waited for.
+    """
+
+    name: str
+    is_3x: bool = False
+    java: str | None = None
+    settle_s: float = 60.0
+    unread_s: float = WATCH_S
+
+
+OURS = (Kind("2.x"), Kind("3.x", is_3x=True))
+JAVA = (
+    Kind("Java 2.5.4", java="2.5.4", settle_s=120.0, unread_s=300.0),
+    Kind("Java 3.1.3", is_3x=True, java="3.1.3", settle_s=120.0, unread_s=300.0),
+)
+
+
+class StandInAws(StandIn):
+    """The stand-in of ``tests/peer`` with the names of the embedded AWS."""
+
+    @property
+    def moto_url(self):
+        """Where the tables are."""
+        return self.dynamodb_url
+
+    def environment_for_child(self):
+        """Of every worker."""
+        return self.environment
 
 
 class Fleet:
     """Two workers on a stream of their own."""
 
-    def __init__(self, aws, folder, app, *, is_3x):
-        self.aws, self.folder, self.app = aws, folder, app
+    def __init__(self, aws, folder, app, kind):
+        self.aws, self.folder, self.app, self.kind = aws, folder, app, kind
         self.kinesis, self.table = aws.client("kinesis"), aws.client("dynamodb")
         self.out = folder / f"out-{app}"
         self.out.mkdir()
         self.workers = {}
         fill(self.kinesis, app, SHARDS, SHARDS, 100)
-        if is_3x:
+        if kind.is_3x and kind.java is None:
             self._begin_3x()
 
     def _begin_3x(self):
@@ -62,31 +106,41 @@ class Fleet:
     def start(self, worker):
         """Start a worker."""
         file = self.folder / f"{self.app}-{worker}.properties"
-        file.write_text(
-            PROPERTIES.format(
-                aws=self.aws,
-                child=f"{sys.executable} -m benchmarks.stamping_child",
-                app=self.app,
-                stream=self.app,
-                mode="POLLING",
-                extra=EXTRA.format(worker=worker),
+        text = PROPERTIES.format(
+            aws=self.aws,
+            child=f"{sys.executable} -m benchmarks.stamping_child",
+            app=self.app,
+            stream=self.app,
+            mode="POLLING",
+            extra=EXTRA.format(worker=worker) + (NATIVE if self.kind.is_3x else ""),
+        )
+        if self.kind.java is None:
+            command = [sys.executable, "-m", "mld", "--log-level", "ERROR", "--properties"]
+        else:
+            command = fetched.multilang_command(self.kind.java)
+            text = text.replace("DefaultCredentialsProvider", fetched.provider(self.kind.java))
+        file.write_text(text)
+        settings = {"BENCH_OUT": str(self.out), "BENCH_WORKER": worker, "PYTHONPATH": ROOT}
+        with (self.folder / f"{self.app}-{worker}.log").open("ab") as log:
+            self.workers[worker] = subprocess.Popen(
+                [*command, str(file)],
+                env=self.aws.environment_for_child() | settings,
+                stdout=None if self.kind.java is None else log,
+                stderr=None if self.kind.java is None else log,
             )
-        )
-        self.workers[worker] = subprocess.Popen(
-            [sys.executable, "-m", "mld", "--properties", str(file), "--log-level", "ERROR"],
-            env=self.aws.environment_for_child() | {"BENCH_OUT": str(self.out)},
-        )
 
     def end(self, worker, number):
         """Send a signal and wait for the end."""
         process = self.workers.pop(worker)
         process.send_signal(number)
-        process.wait(60)
+        process.wait(120)
 
     def leader(self):
         """Who has the lock of a 3.x fleet, else who holds most leases."""
         items = self.table.scan(TableName=self.app)["Items"]
-        locks = [item["ownerName"]["S"] for item in items if item["leaseKey"]["S"] == "Leader"]
+        with contextlib.suppress(self.table.exceptions.ResourceNotFoundException):
+            items += self.table.scan(TableName=f"{self.app}-CoordinatorState")["Items"]
+        locks = [item["ownerName"]["S"] for item in items if "ownerName" in item]
         owners = [item["leaseOwner"]["S"] for item in items if "leaseOwner" in item]
         return locks[0] if locks else max(sorted(self.workers), key=owners.count)
 
@@ -110,15 +164,24 @@ class Fleet:
     def settle(self):
         """Seconds until it is even; None = it did not become so."""
         began = time.monotonic()
-        while time.monotonic() < began + SETTLE_S:
+        while time.monotonic() < began + self.kind.settle_s:
             if self.is_even(time.monotonic() - 1):
                 return time.monotonic() - began
             time.sleep(0.05)
         return None
 
+    def is_read(self, since):
+        """Whether every shard has been read since a moment."""
+        stamps = self.stamps()
+        return len(stamps) == SHARDS and all(one[-1][0] > since for one in stamps.values())
+
     def longest_silence(self, since):
-        """Seconds, of any shard, in what follows a moment."""
+        """Seconds, of any shard, in what follows a moment, until all are read."""
         time.sleep(WATCH_S)
+        while not self.is_read(time.monotonic() - 2):
+            if time.monotonic() > since + self.kind.unread_s:
+                break
+            time.sleep(0.5)
         now = time.monotonic()
         silences = []
         for stamps in self.stamps().values():
@@ -174,19 +237,43 @@ def changes(fleet):
     yield "a worker is restarted, longest silence", fleet.longest_silence(since)
 
 
-def failover_rows(aws, folder, quick):
-    """Yield a row an event: both ways to get leases, each in a few lives."""
+def failover_rows(aws, folder, quick, kinds=OURS):
+    """Yield a row an event: each kind of fleet, in a few lives."""
     seconds: dict[str, dict[str, list[str]]] = {}
     for life in range(1 if quick else 3):
-        for name, is_3x in (("2.x", False), ("3.x", True)):
-            fleet = Fleet(aws, folder, f"failover-{life}-{name.replace('.', '')}", is_3x=is_3x)
+        for number, kind in enumerate(kinds):
+            fleet = Fleet(aws, folder, f"failover-{life}-{number}", kind)
             try:
                 with records_coming(fleet):
                     for event, took in changes(fleet):
                         text = "-" if took is None else f"{took:.1f}"
-                        seconds.setdefault(event, {}).setdefault(name, []).append(text)
+                        seconds.setdefault(event, {}).setdefault(kind.name, []).append(text)
             finally:
                 for worker in tuple(fleet.workers):
                     fleet.end(worker, signal.SIGTERM)
     for event, by_name in seconds.items():
         yield {"s": event, **{name: " ".join(texts) for name, texts in by_name.items()}}
+
+
+def failover_beside_java(aws, folder, quick):
+    """Yield the rows of :func:`failover_rows` with Java's fleets, and one for each that is not there.
+
+    Args:
+        aws: for ours alone, where Java's stand-in cannot be had.
+        folder: as there.
+        quick: as there.
+    """
+    kinds, missing = list(OURS), {}
+    try:
+        fetched.stand_in()
+        for kind in JAVA:
+            fetched.multilang(kind.java)
+            kinds.append(kind)
+    except fetched.Unavailable as error:
+        missing = {kind.name: str(error) for kind in JAVA if kind not in kinds}
+    with contextlib.ExitStack() as stack:
+        if len(kinds) > len(OURS):
+            aws = stack.enter_context(StandInAws())
+        yield from failover_rows(aws, folder, quick, kinds)
+    for name, why in missing.items():
+        yield {"s": f"{name}: skipped, {why}", **{kind.name: "" for kind in kinds}}

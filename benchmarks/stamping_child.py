@@ -1,5 +1,9 @@
-"""A child that writes down when it got records: a line ``<monotonic s> <worker>`` in its shard's file."""
+"""A child that writes down when it got records: a line ``<monotonic s> <worker>`` in its shard's file.
 
+Of any daemon: it is told the shard by the protocol, and the worker by whoever started that.
+"""
+
+import json
 import os
 import sys
 import time
@@ -10,12 +14,12 @@ from benchmarks.discard_child import ACTIONS
 def main():
     """Answer until end of file; the stamps go to ``$BENCH_OUT/<shard>``."""
     source, sink = sys.stdin.buffer, sys.stdout.buffer
-    shard, worker = os.environ["KCL_SHARD_ID"], os.environ["KCL_WORKER_ID"]
-    stamps = os.open(
-        f"{os.environ['BENCH_OUT']}/{shard}", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600
-    )
+    worker = os.environ["BENCH_WORKER"]
     for line in source:
         action = next(one for one in ACTIONS if one in line[:40])
+        if action == b"initialize":
+            file = f"{os.environ['BENCH_OUT']}/{json.loads(line)['shardId']}"
+            stamps = os.open(file, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
         if action == b"processRecords" and b'"record"' in line:
             os.write(stamps, f"{time.monotonic():.3f} {worker}\n".encode())
         if action in {b"processRecords", b"shutdownRequested"}:

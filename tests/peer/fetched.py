@@ -23,6 +23,8 @@ MULTILANG = ("2.5.4", "3.1.3")
 #: Versions of the Java library under the program of ours.
 CLIENTS = ("3.5.1", "2.7.2")
 KCL_RS = "0.1.4"
+#: Small heaps, one collector thread: several JVMs share the machine with everything else.
+JVM = ("java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 class Unavailable(Exception):
@@ -54,6 +56,21 @@ def multilang(version: str) -> str:
     """
     _need("java")
     return f"{_jars('amazon-kinesis-client-multilang', version) / 'lib'}/*"
+
+
+def multilang_command(version: str) -> list[str]:
+    """The Java MultiLangDaemon; the name of a properties file follows.
+
+    Raises:
+        Unavailable: see :func:`multilang`.
+    """
+    main = "software.amazon.kinesis.multilang.MultiLangDaemon"
+    return [*JVM, "-cp", multilang(version), main, "--properties-file"]
+
+
+def provider(version: str) -> str:
+    """Where a Java MultiLangDaemon looks for credentials: up to 2.6 it builds names of SDK 1 only."""
+    return "DefaultAWSCredentialsProviderChain" if version < "2.7" else "DefaultCredentialsProvider"
 
 
 def many_streams(version: str) -> str:

@@ -37,8 +37,6 @@ PROGRAM = f"{sys.executable} {_ROOT / 'tests/data/kclpy/journal.py'} 3"
 #: Java workers may need minutes to start on a busy machine, and two looks to take a lease.
 PATIENCE_S = 300.0
 _PAUSE_S = 0.5
-#: Small heaps, one collector thread: several JVMs share the machine with everything else.
-_JVM = ("java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 class StandIn:
@@ -378,14 +376,11 @@ class Fleet:
 
     def multilang(self, name: str, version: str, **properties: str) -> Worker:
         """The unmodified Java MultiLangDaemon."""
-        main = "software.amazon.kinesis.multilang.MultiLangDaemon"
-        command = (*_JVM, "-cp", fetched.multilang(version), main, "--properties-file")
-        if version < "2.7":  # it builds names of the AWS SDK 1 only
-            properties = {
-                "AWSCredentialsProvider": "DefaultAWSCredentialsProviderChain"
-            } | properties
-        given = {"clientVersionConfig": self.client_version} | properties
-        return self._daemon(name, command, given)
+        given = {
+            "clientVersionConfig": self.client_version,
+            "AWSCredentialsProvider": fetched.provider(version),
+        }
+        return self._daemon(name, fetched.multilang_command(version), given | properties)
 
     def many_streams(self, name: str, version: str, identifiers: Iterable[str]) -> Worker:
         """Our program over the Java library."""
@@ -403,7 +398,7 @@ class Fleet:
             "org.slf4j.simpleLogger.showDateTime": "true",
         }
         defined = [f"-D{key}={text}" for key, text in options.items()]
-        command = [*_JVM, *defined, "-cp", fetched.many_streams(version), "ManyStreams"]
+        command = [*fetched.JVM, *defined, "-cp", fetched.many_streams(version), "ManyStreams"]
         return self._start(name, command, folder, {})
 
     def kcl_rs(self, name: str, identifiers: Iterable[str] = ()) -> Worker:
