@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CACHE = Path(__file__).resolve().parents[1] / ".cache" / "emulators"
-_START_TIMEOUT_S = 30
+#: A JVM on a busy machine takes its time.
+_START_TIMEOUT_S = 180
 _KINESIS_LOCAL = "kinesis-local@0.6.2"
 _DYNAMODB_LOCAL = ("com.amazonaws", "DynamoDBLocal", "2.6.1")
 _POM = """<project>
