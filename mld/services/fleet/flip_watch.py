@@ -48,7 +48,8 @@ class FlipWatch:
         self._store = store
         self._is_leader = is_leader
         self._clock = clock
-        self._said: str | None = None
+        #: Why not, as it was said last; "" = nothing was said yet.
+        self._said: str | None = ""
 
     async def run(self) -> None:
         """Look each minute until cancelled."""
@@ -70,7 +71,10 @@ class FlipWatch:
         why_not = unready(scan.leases, metrics, self._clock.wall(), has_index=has_index)
         now = self._clock.monotonic()
         if why_not != self._said:
-            log.info("The fleet is %s", f"not ready for KCL 3.x: {why_not}" if why_not else "ready")
+            if why_not is None:
+                log.info("The fleet is ready for KCL 3.x; it flips in ten minutes")
+            else:
+                log.info("The fleet is not ready for KCL 3.x: %s", why_not)
             self._said = why_not
         seen = seen.seen(why_not, now)
         if seen.is_long_enough(now) and await self._state.flip(Change.READY):

@@ -233,6 +233,20 @@ def test_nobody_leads_who_does_not_assign(fails):
     on_table(test)
 
 
+def test_a_leader_says_that_a_fleet_is_ready_also_when_it_was_from_the_first_look(caplog):
+    caplog.set_level("INFO")
+
+    async def test(world):
+        me = Member(world, wish=Wish.UPGRADE)
+        await me.state.join(is_new=False)
+        task = asyncio.create_task(me.member.run())
+        await asyncio.sleep(300)
+        assert caplog.messages.count("The fleet is ready for KCL 3.x; it flips in ten minutes") == 1
+        await stop(task)
+
+    on_table(test, lease(0, lease_owner="me"))
+
+
 def test_a_fleet_is_flipped_ten_minutes_after_every_owner_reports(caplog):
     caplog.set_level("INFO")
 
