@@ -8,8 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from mld.model.entities import ENTITY_TYPE, MIGRATION_KEY, Entity
-from mld.model.state_history import StateItem, change_attributes, changes_from
+from mld.model.entities import MIGRATION_KEY, Entity
+from mld.model.state_history import StateItem, change_attributes, changes_from, state_item
 
 if TYPE_CHECKING:
     from mld.model.attributes import Item
@@ -57,8 +57,5 @@ def migration_to_item(state: MigrationState, key_name: str) -> dict[str, dict[st
         state: as it is to be.
         key_name: ``leaseKey`` or ``key``.
     """
-    return {
-        key_name: {"S": MIGRATION_KEY},
-        ENTITY_TYPE: {"S": Entity.CLIENT_VERSION_MIGRATION.value},
-        **migration_attributes(state),
-    }
+    entity = Entity.CLIENT_VERSION_MIGRATION
+    return state_item(state, CLIENT_VERSION, MIGRATION_KEY, entity, key_name)

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mld.errors import MalformedData
 from mld.model.attributes import integer, integer_of, required, text_of, value_of
+from mld.model.entities import ENTITY_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mld.model.attributes import Item
+    from mld.model.entities import Entity
 
 #: Former states that are kept.
 MAX_HISTORY = 10
@@ -86,6 +88,25 @@ def change_attributes(stored: StateItem[S], name: str) -> dict[str, dict[str, An
     if stored.history:
         attributes["h"] = {"L": [{"M": _attributes(change, name)} for change in stored.history]}
     return attributes
+
+
+def state_item(
+    stored: StateItem[S], name: str, key: str, entity: Entity, key_name: str
+) -> dict[str, dict[str, Any]]:
+    """A complete item.
+
+    Args:
+        stored: as it is to be.
+        name: attribute of the state.
+        key: of the item.
+        entity: what it is.
+        key_name: primary key of its table, ``leaseKey`` or ``key``.
+    """
+    return {
+        key_name: {"S": key},
+        ENTITY_TYPE: {"S": entity.value},
+        **change_attributes(stored, name),
+    }
 
 
 def _attributes(change: StateChange[S], name: str) -> dict[str, dict[str, Any]]:

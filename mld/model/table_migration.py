@@ -8,8 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from mld.model.entities import ENTITY_TYPE, TABLE_MIGRATION_KEY, Entity
-from mld.model.state_history import StateItem, change_attributes, changes_from
+from mld.model.entities import TABLE_MIGRATION_KEY, Entity
+from mld.model.state_history import StateItem, change_attributes, changes_from, state_item
 
 if TYPE_CHECKING:
     from mld.model.attributes import Item
@@ -55,8 +55,5 @@ def table_migration_to_item(state: TableMigrationState, key_name: str) -> dict[s
         state: as it is to be.
         key_name: ``leaseKey`` or ``key``.
     """
-    return {
-        key_name: {"S": TABLE_MIGRATION_KEY},
-        ENTITY_TYPE: {"S": Entity.TABLE_MIGRATION.value},
-        **table_migration_attributes(state),
-    }
+    entity = Entity.TABLE_MIGRATION
+    return state_item(state, TABLE_STATUS, TABLE_MIGRATION_KEY, entity, key_name)

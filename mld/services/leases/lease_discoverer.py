@@ -20,8 +20,8 @@ from mld.decide.discovery import (
 from mld.errors import AwsError, LeaseLost, MalformedData
 from mld.ports.metrics import Level, Unit
 from mld.services.bounded import for_each
+from mld.services.leases.lease_gainer import LeaseGainer
 from mld.services.leases.lease_scan import every
-from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -60,7 +60,7 @@ class DiscoveryOutcome:
         return f"Took over {len(self.gained)} assigned leases, waiting for {len(self.coming)}"
 
 
-class LeaseDiscoverer:
+class LeaseDiscoverer(LeaseGainer):
     """The :class:`~mld.services.leases.lease_acquisition.LeaseAcquisition` of a 3.x fleet.
 
     What it finds is renewed at once, so that no leader sees a counter that stands still. It also
@@ -89,16 +89,12 @@ class LeaseDiscoverer:
             metrics: gets Java's ``LeaseDiscovery`` data.
             is_read: leases for which it is False are left alone: of streams that are gone.
         """
-        self._store = store
-        self._renewer = renewer
+        super().__init__(store, renewer)
         self._config = config
         self._worker_id = worker_id
         self._clock = clock
         self._metrics = metrics
         self._is_read = is_read
-        self._woken = Wakeup()
-        self._is_stopping = False
-        self._under_way: set[str] = set()
         #: Keys of leases in a hand-off to us.
         self._coming: set[str] = set()
         #: Lease key -> token under which the table's list named us.
@@ -112,24 +108,13 @@ class LeaseDiscoverer:
     def wake(self) -> None:
         """Look now: leases were created."""
         self._is_asked = True
-        self._woken.wake()
+        super().wake()
 
     def expect(self, lease_key: str) -> None:
         """This worker, as the leader, has just named itself in the row of a lease."""
         self._coming.add(lease_key)
         self._changed_at = self._clock.monotonic()
         self._woken.wake()
-
-    def stop(self) -> None:
-        """Take up nothing more; what is under way is undone."""
-        self._is_stopping = True
-        self._woken.wake()
-
-    async def settled(self) -> None:
-        """After :meth:`stop`: wait until what was under way is held or given back."""
-        for lease_key in sorted(self._under_way):
-            async with self._renewer.exclusive(lease_key):
-                pass
 
     async def run(self) -> None:
         """Look at once, then at a pace that fits, and whenever woken, until stopped or cancelled.
@@ -221,17 +206,13 @@ class LeaseDiscoverer:
         async def take_up(lease_key: str) -> None:
             if self._is_stopping:
                 return
-            self._under_way.add(lease_key)
             try:
-                # The lock keeps a late write of an earlier holding from meeting the new one.
-                async with self._renewer.exclusive(lease_key):
+                async with self._alone(lease_key):
                     if await self._take_up_alone(lease_key):
                         gained.append(lease_key)
             except Exception:
                 # A defect in one must not cut off the others, whose writes may have happened.
                 log.exception("Taking over lease %s failed unexpectedly", lease_key)
-            finally:
-                self._under_way.discard(lease_key)
 
         await for_each(lease_keys, self._config.renewal_threads, take_up)
         if gained:
@@ -271,14 +252,6 @@ class LeaseDiscoverer:
             self._changed_at = self._clock.monotonic()
         is_ours = found is Found.OURS and row is not None and self._is_read(row)
         return row if is_ours else None
-
-    async def _give_back(self, lease: Lease) -> None:
-        try:
-            await self._store.evict(lease)
-        except AwsError as error:
-            text = "Could not release lease %s, taken over just before the stop: %s"
-            log.warning(text, lease.lease_key, error)
-            self._renewer.left_behind(lease.lease_key)
 
     def _pause_s(self) -> float:
         now, failover_s = self._clock.monotonic(), self._config.failover_s

@@ -12,8 +12,8 @@ from mld.decide.taking import Sighting, TakeLimits, TakePlan, TakeReason, look, 
 from mld.errors import AwsError, MalformedData, Throttled
 from mld.ports.metrics import Level, Unit
 from mld.services.bounded import for_each
+from mld.services.leases.lease_gainer import LeaseGainer
 from mld.services.leases.lease_scan import every
-from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
     import random
@@ -69,7 +69,7 @@ def _level(outcome: TakeOutcome) -> int:
     return logging.INFO if outcome.plan.leases else logging.DEBUG
 
 
-class LeaseTaker:
+class LeaseTaker(LeaseGainer):
     """Takes free, expired and surplus leases by the rules of ``mld.decide.taking``."""
 
     def __init__(
@@ -95,8 +95,7 @@ class LeaseTaker:
             metrics: gets Java's ``TakeLeases`` data.
             is_read: leases for which it is False are no leases here: of streams that are gone.
         """
-        self._store = store
-        self._renewer = renewer
+        super().__init__(store, renewer)
         self._config = config
         self._worker_id = worker_id
         self._clock = clock
@@ -110,24 +109,6 @@ class LeaseTaker:
             prefer_very_old=config.enable_priority,
         )
         self._seen: dict[str, Sighting] = {}
-        self._woken = Wakeup()
-        self._is_stopping = False
-        self._under_way: set[str] = set()
-
-    def wake(self) -> None:
-        """Look now: leases were created."""
-        self._woken.wake()
-
-    def stop(self) -> None:
-        """Take nothing more; a take that is under way is undone."""
-        self._is_stopping = True
-        self._woken.wake()
-
-    async def settled(self) -> None:
-        """After :meth:`stop`: wait until takes that were under way are held or given back."""
-        for lease_key in sorted(self._under_way):
-            async with self._renewer.exclusive(lease_key):
-                pass
 
     async def run(self) -> None:
         """Look at once, then with Java's pause and whenever woken, until stopped or cancelled.
@@ -221,13 +202,8 @@ class LeaseTaker:
         """Take one lease and hold it."""
         if not self._may_hold():
             return False
-        self._under_way.add(lease.lease_key)
-        try:
-            # The lock keeps a late write of an earlier holding from meeting the new one.
-            async with self._renewer.exclusive(lease.lease_key):
-                return await self._take_alone(lease)
-        finally:
-            self._under_way.discard(lease.lease_key)
+        async with self._alone(lease.lease_key):
+            return await self._take_alone(lease)
 
     async def _take_alone(self, lease: Lease) -> bool:
         requested_at = self._clock.monotonic()
@@ -248,9 +224,6 @@ class LeaseTaker:
         self._renewer.hold(taken, requested_at)
         return True
 
-    def _may_hold(self) -> bool:
-        return not self._is_stopping
-
     async def _try_taking(self, lease: Lease) -> Lease | None:
         for attempt in range(TAKE_TRIES - 1):
             try:
@@ -258,15 +231,6 @@ class LeaseTaker:
             except Throttled:
                 await asyncio.sleep(backoff_s(attempt, self._rng, first_s=0.1, cap_s=1.0))
         return await self._store.take(lease, self._worker_id)
-
-    async def _give_back(self, lease: Lease) -> None:
-        try:
-            await self._store.evict(lease)
-        except AwsError as error:
-            log.warning(
-                "Could not release lease %s, taken just before the stop: %s", lease.lease_key, error
-            )
-            self._renewer.left_behind(lease.lease_key)
 
     def _pause_after(self, outcome: TakeOutcome) -> float:
         if outcome.plan is None:

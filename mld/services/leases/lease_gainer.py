@@ -1,0 +1,72 @@
+"""What all ways of getting leases have in common: being woken, stopped, and settled after that."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from mld.errors import AwsError
+from mld.services.wakeup import Wakeup
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from mld.model.lease import Lease
+    from mld.services.leases.lease_renewer import LeaseRenewer
+    from mld.services.leases.lease_store import LeaseStore
+
+log = logging.getLogger(__name__)
+
+
+class LeaseGainer:
+    """Base of the strategies; each has a ``run`` of its own.
+
+    Args:
+        store: the table.
+        renewer: holds what is gained.
+    """
+
+    def __init__(self, store: LeaseStore, renewer: LeaseRenewer) -> None:
+        self._store = store
+        self._renewer = renewer
+        self._woken = Wakeup()
+        self._is_stopping = False
+        self._under_way: set[str] = set()
+
+    def wake(self) -> None:
+        """Look now: leases were created."""
+        self._woken.wake()
+
+    def stop(self) -> None:
+        """Get nothing more; what is under way is undone."""
+        self._is_stopping = True
+        self._woken.wake()
+
+    async def settled(self) -> None:
+        """After :meth:`stop`: wait until what was under way is held or given back."""
+        for lease_key in sorted(self._under_way):
+            async with self._renewer.exclusive(lease_key):
+                pass
+
+    def _may_hold(self) -> bool:
+        return not self._is_stopping
+
+    @asynccontextmanager
+    async def _alone(self, lease_key: str) -> AsyncIterator[None]:
+        """While a lease is being gained: no late write of an earlier holding meets the new one."""
+        self._under_way.add(lease_key)
+        try:
+            async with self._renewer.exclusive(lease_key):
+                yield
+        finally:
+            self._under_way.discard(lease_key)
+
+    async def _give_back(self, lease: Lease) -> None:
+        """A lease that was gained just before the stop."""
+        try:
+            await self._store.evict(lease)
+        except AwsError as error:
+            text = "Could not release lease %s, gained just before the stop: %s"
+            log.warning(text, lease.lease_key, error)
+            self._renewer.left_behind(lease.lease_key)
