@@ -42,6 +42,9 @@ class Reason(StrEnum):
     TABLE_SILENT = "table_silent"  #: no answer of the lease table for long
     UNREADABLE_ROWS = "unreadable_rows"
     NO_CONSUMER = "no_consumer"  #: of enhanced fan-out
+    LOCK_FAILS = "leader_lock_fails"  #: of a 3.x fleet
+    METRICS_FAIL = "worker_metrics_fail"  #: of this worker, for the leader of a 3.x fleet
+    ASSIGNING_FAILS = "assigning_fails"  #: of this worker, which leads
     ALL_SHARDS_FAIL = "all_shards_fail"
     TOO_OLD = "too_old"  #: a shard exceeds the age that was asked for
 

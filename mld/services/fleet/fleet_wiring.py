@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mld.model.worker_metrics import WorkerMetrics
     from mld.ports.aws import DynamoDb
     from mld.ports.clock import Clock
+    from mld.services.conditions import Conditions
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.fleet.fleet_state import FleetState
     from mld.services.fleet.leadership import Leadership
@@ -47,6 +48,7 @@ class FleetNeeds:
         expect: told the key of each lease that this worker, as the leader, gave itself.
         is_read: which leases count.
         find_load: finds what measures this worker's load; None = nothing does.
+        conditions: for ``/readyz``.
     """
 
     dynamodb: DynamoDb
@@ -60,6 +62,7 @@ class FleetNeeds:
     expect: Callable[[str], None]
     is_read: Callable[[Lease], bool]
     find_load: FindLoad | None
+    conditions: Conditions
 
 
 def fleet_parts(needs: FleetNeeds) -> FleetParts:
@@ -69,7 +72,7 @@ def fleet_parts(needs: FleetNeeds) -> FleetParts:
     duty = LeaseAssigner(
         store,
         needs.renewer,
-        fleet_items(items, runtime.clock),
+        fleet_items(items, runtime.clock, needs.conditions),
         AssignmentLimits.of(config),
         config.worker_id,
         runtime,
@@ -93,6 +96,7 @@ def fleet_parts(needs: FleetNeeds) -> FleetParts:
         on_gain=duty.wake,
         confirm_place=confirm_place,
         scanned=scanned,
+        conditions=needs.conditions,
     )
     deputy = Deputy(store, items, lock, duty, config.worker_id, config.fleet, runtime)
     migrator = TableMigrator(state, items, store, lock, config.fleet, config.worker_id, runtime)
@@ -106,6 +110,7 @@ def fleet_parts(needs: FleetNeeds) -> FleetParts:
             runtime,
             needs.find_load,
             metrics_reader(store, items, runtime.clock, config.fleet.report_s),
+            needs.conditions,
         ),
         flip=FlipWatch(state, items, store, needs.elected.is_leader, runtime.clock),
         index=IndexKeeper(store, lock, needs.elected, state),
@@ -134,12 +139,13 @@ def metrics_reader(
     return read
 
 
-def fleet_items(items: CoordinatorStateStore, clock: Clock) -> FleetItems:
+def fleet_items(items: CoordinatorStateStore, clock: Clock, conditions: Conditions) -> FleetItems:
     """The metrics of all workers, as the assigner reads them.
 
     Args:
         items: of the fleet.
         clock: by which workers are alive whose metrics are seen to change.
+        conditions: for ``/readyz``.
     """
     seen = WorkerSightings()
     stored: dict[str, WorkerMetrics] = {}
@@ -156,7 +162,7 @@ def fleet_items(items: CoordinatorStateStore, clock: Clock) -> FleetItems:
         for place in items.layout.metrics_reads:
             await items.delete_metrics(place, found)
 
-    return FleetItems(read, delete)
+    return FleetItems(read, delete, conditions)
 
 
 async def _stored(items: CoordinatorStateStore, scan: TableScan) -> dict[str, WorkerMetrics]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from mld.decide.backoff import backoff_s
@@ -23,12 +24,15 @@ from mld.decide.leader_lock import (
     next_phase,
     sight,
 )
+from mld.decide.readiness import Reason
 from mld.errors import AwsError, MalformedData, UnservableFleet
 from mld.model.entities import LEADER_KEY
 from mld.model.leader_lock_item import LockItem, lock_from_item
+from mld.services.conditions import Conditions
+from mld.services.fleet.trouble import Trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from mld.decide.leader_lock import LockSighting, LockTiming
     from mld.model.table_layout import Place
@@ -43,6 +47,8 @@ RETRY_FIRST_S = 0.1
 RETRY_CAP_S = 1.0
 #: Of heartbeats: a scan that was made for another purpose, and is no older, is a look at the lock.
 RECENT = 1.5
+#: Whoever lives renews its lock more often, Java's workers each 30 s.
+SILENT_S = 150.0
 #: At the end the lock is given up within this time, or left to expire.
 RELEASE_LIMIT_S = 2.0
 
@@ -62,7 +68,7 @@ def _unscanned() -> None:
 class LeaderLock:
     """One worker's way to the lock of its fleet; a ``Leadership``."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what surrounds it, most of it optional
         self,
         store: LockStore,
         place: Callable[[], Place],
@@ -73,6 +79,7 @@ class LeaderLock:
         on_gain: Callable[[], None] = _nobody,
         confirm_place: Callable[[], Awaitable[None]] = _sure,
         scanned: Callable[[], TableScan | None] = _unscanned,
+        conditions: Conditions | None = None,
     ) -> None:
         """Follow; nothing is asked before :meth:`run`.
 
@@ -88,6 +95,7 @@ class LeaderLock:
                 is taken, lest two workers lead at two places.
             scanned: the last scan of the table in which the lock is, if there is one: who looks at
                 the leases anyway sees the lock, too. It is read by itself before it is taken.
+            conditions: for ``/readyz``.
         """
         self._store = store
         self._place = place
@@ -112,6 +120,9 @@ class LeaderLock:
         self._is_first_look = True
         self._rests_until = 0.0
         self._failures = 0
+        conditions = conditions or Conditions()
+        self._trouble = Trouble(Reason.LOCK_FAILS, conditions, runtime.clock)
+        self._silence = Trouble(Reason.LOCK_FAILS, conditions, runtime.clock, "silence")
         self._turn = asyncio.Lock()
 
     @property
@@ -137,6 +148,13 @@ class LeaderLock:
             async with self._turn:
                 await self._delete()
 
+    @asynccontextmanager
+    async def standing_aside(self) -> AsyncIterator[None]:
+        """Lead not meanwhile, nor send heartbeats; then find out whose the lock is, and where."""
+        async with self._turn:
+            self._valid_until = self._clock.monotonic()
+            yield
+
     async def run(self) -> None:
         """Look at the lock or send heartbeats until cancelled; then give it up."""
         try:
@@ -158,12 +176,14 @@ class LeaderLock:
                 self._happened(LockEvent.RESTED)
             pause_s = await (self._beat(now) if self._phase is Phase.LEADS else self._look())
         except (AwsError, MalformedData, UnservableFleet) as error:
-            if self._failures == 0:
-                log.warning("Could not read or write the leader lock; trying on: %s", error)
+            text = "The leader lock in table %s could not be read or written. While that is so for "
+            text += "all workers, no lease gets a new owner"
+            self._trouble.met(text % self._place().table, error)
             self._failures += 1
             first_s, cap_s = RETRY_FIRST_S, RETRY_CAP_S
             return backoff_s(self._failures - 1, self._rng, first_s=first_s, cap_s=cap_s)
         self._failures = 0
+        self._trouble.over()
         return pause_s
 
     def _is_seen_held(self) -> bool:
@@ -192,7 +212,9 @@ class LeaderLock:
         self._sighting = sight(self._sighting, lock, now)
         move = follow(lock, self._sighting, now, self._own)
         if move is LockMove.WAIT:
+            self._notice_silence(place, lock)
             return self._follow_on()
+        self._silence.over()
         await self._confirm_place()
         if self._place() != place:
             return 0.0
@@ -213,6 +235,20 @@ class LeaderLock:
         self._on_gain()
         return self._heartbeat_s
 
+    def _notice_silence(self, place: Place, lock: LockItem | None) -> None:
+        """Say so when a lock that is valid for hours is not renewed: its owner may be dead."""
+        sighting = self._sighting
+        assert lock is not None, "nobody waits for a lock that is not there"
+        assert sighting is not None, "nor for one that was not seen"
+        if self._clock.monotonic() - sighting.since < SILENT_S:
+            self._silence.over()
+            return
+        self._silence.met(
+            f"Worker {lock.owner} has the leader lock for {lock.duration_s:.0f} s at a time and has "
+            "not renewed it for minutes: meanwhile no lease gets a new owner. If that worker is "
+            f"dead, delete the item {LEADER_KEY} of table {place.table}"
+        )
+
     def _follow_on(self) -> float:
         """Seconds until the next look, a little less than due: many workers drift apart."""
         if self._phase is Phase.FOLLOWS:
@@ -229,7 +265,9 @@ class LeaderLock:
             await self._delete()
             return 0.0
         if now >= self._valid_until:
-            log.warning("This worker leads the fleet no more: its lock was not renewed in time")
+            log.warning(
+                "This worker leads the fleet no more: its lock was not renewed in time, or moves"
+            )
             self._happened(LockEvent.OUTDATED)
             self._held = None
             return 0.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mld.decide.assignment.leaving import plan_leaving
@@ -18,9 +18,12 @@ from mld.decide.assignment.memory import FleetMemory, observe
 from mld.decide.assignment.planning import MoveKind, MoveReason, plan_assignment
 from mld.decide.assignment.view import FleetView
 from mld.decide.looking import FAILED_LOOKS, LEAST_PAUSE_S, failed_pause_s, look_pause_s
+from mld.decide.readiness import Reason
 from mld.errors import AwsError, LeaseLost
 from mld.ports.metrics import Level, Unit
 from mld.services.bounded import for_each
+from mld.services.conditions import Conditions
+from mld.services.fleet.trouble import remedy
 from mld.services.leases.lease_scan import every
 from mld.services.wakeup import Wakeup
 
@@ -42,6 +45,9 @@ log = logging.getLogger(__name__)
 _OPERATION = "LeaseAssignmentManager"
 #: Moves that are written at a time.
 WRITES = 20
+#: A worker that gave the lead up for having failed is not ready for so long, unless it leads again
+#: and succeeds.
+COMPLAINT_S = 60.0
 #: Whoever leads needs no counter for a lease that nobody renews.
 _UNREAD = {MoveReason.UNOWNED, MoveReason.EXPIRED}
 
@@ -53,10 +59,12 @@ class FleetItems:
     Attributes:
         read: all of them, given what a scan of the lease table has just shown.
         delete: one that is out of date, unless it was written meanwhile.
+        conditions: for ``/readyz``.
     """
 
     read: Callable[[TableScan], Awaitable[tuple[WorkerMetrics, ...]]]
     delete: Callable[[WorkerMetrics], Awaitable[None]]
+    conditions: Conditions = field(default_factory=Conditions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +134,9 @@ class LeaseAssigner:
         self._memory = FleetMemory()
         self._watched: TableScan | None = None
         self._woken = Wakeup()
+        self._conditions = items.conditions
+        self._why = ""
+        self._gave_up_at = 0.0
 
     def wake(self) -> None:
         """Look now: leadership was just gained, or leases were created, released or orphaned."""
@@ -144,25 +155,34 @@ class LeaseAssigner:
             pause_s = look_pause_s(None, self._limits.failover_s)
             if not await leadership.is_leader():
                 failures = 0
+                if self._clock.monotonic() - self._gave_up_at > COMPLAINT_S:
+                    self._conditions.clear(Reason.ASSIGNING_FAILS)  # another worker leads
                 if self._store.last_scan is not None:
                     self.observe(self._store.last_scan)
             elif await self._look(leadership):
                 failures = 0
+                self._conditions.clear(Reason.ASSIGNING_FAILS)
                 pause_s = self._until_next_look()
             else:
                 failures += 1
                 pause_s = failed_pause_s(self._limits.failover_s)
                 if failures >= FAILED_LOOKS:
-                    text = "Assigning leases failed %d times in a row: another worker shall lead"
-                    log.error(text, failures)
+                    await self._give_up(leadership, failures)
                     failures = 0
-                    await leadership.release()
             began_at = self._clock.monotonic()
             if await self._woken.wait(pause_s):
                 # Many calls in a row make one look.
                 waited_s = self._clock.monotonic() - began_at
                 await asyncio.sleep(max(0.0, LEAST_PAUSE_S - waited_s))
                 await self._woken.wait(0)
+
+    async def _give_up(self, leadership: Leadership, failures: int) -> None:
+        text = f"Assigning leases failed {failures} times in a row: another worker shall lead"
+        text += f". The last time: {self._why}"
+        log.error("%s", text)
+        self._gave_up_at = self._clock.monotonic()
+        self._conditions.report(Reason.ASSIGNING_FAILS, text)
+        await leadership.release()
 
     async def _look(self, leadership: Leadership) -> bool:
         """One look; False = it failed, or a part of it."""
@@ -171,10 +191,10 @@ class LeaseAssigner:
             outcome = await self.look_once(leadership)
         except AwsError as error:
             log.warning("Could not assign leases: %s", error)
-            outcome = None
-        except Exception:
+            outcome, self._why = None, f"{error}{remedy(error)}"
+        except Exception as error:
             log.exception("Assigning leases failed unexpectedly")
-            outcome = None
+            outcome, self._why = None, repr(error)
         succeeded = outcome is not None and not outcome.failed
         self._count("Success", int(succeeded))
         took_ms = (self._clock.monotonic() - started_at) * 1000
@@ -205,6 +225,7 @@ class LeaseAssigner:
             except AwsError as error:
                 text = "Could not assign lease %s to %s: %s"
                 log.warning(text, move.lease.lease_key, move.to, error)
+                self._why = f"{error}{remedy(error)}"
                 failed += 1
             else:
                 raced += row is None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mld.model.table_migration import TableMigrationState, TableStatus
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.fleet.fleet_state import FleetState
-    from mld.services.fleet.leadership import Leadership
+    from mld.services.fleet.leader_lock import LeaderLock
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.runtime import Runtime
 
@@ -39,7 +39,7 @@ class TableMigrator:
         state: FleetState,
         items: CoordinatorStateStore,
         store: LeaseStore,
-        lock: Leadership,
+        lock: LeaderLock,
         config: FleetConfig,
         worker_id: str,
         runtime: Runtime,
@@ -113,8 +113,10 @@ class TableMigrator:
             return await self._items.delete_table_migration(stored)
         after = stored.changed(following, self._worker_id, self._now(following).modified_ms)
         if step is Step.COMPLETE:
-            await self._items.complete_table_migration(stored, after, self._worker_id)
-            await self._state.look()
+            # As soon as it is said, others lead by the lock at the new place, whether we know or not.
+            async with self._lock.standing_aside():
+                await self._items.complete_table_migration(stored, after, self._worker_id)
+                await self._state.look()
             return True
         if step is Step.MOVE:
             await self._items.move_items(self._worker_id)

@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from mld.decide.assignment.limits import REPORTS_MISSED
 from mld.decide.backoff import backoff_s
 from mld.decide.load_figures import Company
+from mld.decide.readiness import Reason
 from mld.errors import AwsError
 from mld.model.attributes import rounded
 from mld.model.worker_metrics import FAILED_SAMPLE, SINGLE_TABLE_MIGRATION, WorkerMetrics
+from mld.services.conditions import Conditions
+from mld.services.fleet.trouble import Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -56,6 +59,7 @@ class WorkerMetricsReporter:
         runtime: Runtime,
         find_load: FindLoad | None = None,
         read_all: ReadMetrics | None = None,
+        conditions: Conditions | None = None,
     ) -> None:
         """Report nothing yet.
 
@@ -67,6 +71,7 @@ class WorkerMetricsReporter:
             find_load: finds what measures this worker's load. Where there is nothing, the worker
                 is judged by what it reads.
             read_all: the metrics of all workers, as stored; needed for figures to be told.
+            conditions: for ``/readyz``.
         """
         self._store = store
         self._config = config
@@ -80,6 +85,7 @@ class WorkerMetricsReporter:
         self._read_all = read_all
         self._company = Company()
         self._last: WorkerMetrics | None = None
+        self._trouble = Trouble(Reason.METRICS_FAIL, conditions or Conditions(), runtime.clock)
 
     async def run(self) -> None:
         """Measure and report until cancelled; then take the item away.
@@ -125,17 +131,16 @@ class WorkerMetricsReporter:
             try:
                 await self.report_once()
             except AwsError as error:
-                if failures == 0:
-                    text = (
-                        "Could not write this worker's metrics; without them it gets no leases: %s"
-                    )
-                    log.warning(text, error)
+                table = self._store.layout.metrics.table
+                text = f"Could not write this worker's metrics into table {table}; without them "
+                self._trouble.met(f"{text}it gets no leases", error)
                 first_s, cap_s = RETRY_FIRST_S, RETRY_CAP_S
                 pause_s = backoff_s(failures, self._rng, first_s=first_s, cap_s=cap_s)
                 failures += 1
                 await asyncio.sleep(pause_s)
                 continue
             failures = 0
+            self._trouble.over()
             await asyncio.sleep(self._config.report_s)
             self._summarize()
             await self._look_at_others()

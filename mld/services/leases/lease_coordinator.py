@@ -130,6 +130,7 @@ class LeaseCoordinator:
             expect=expect,
             is_read=is_read,
             find_load=find_load,
+            conditions=conditions,
         )
         return cls(
             store,

@@ -20,7 +20,7 @@ from mld.errors import (
     ServiceError,
     UnknownOutcome,
 )
-from mld.model.lease_index import my_leases_query
+from mld.model.lease_index import LEASE_OWNER_INDEX, my_leases_query
 from mld.model.lease_item import (
     LEASE_KEY,
     hash_range_attributes,
@@ -88,6 +88,8 @@ class LeaseStore:
         self._leader = LeaderWrites(dynamodb, config.table_name)
         self._scanner = TableScanner(dynamodb, config, clock)
         self._unreadable = unreadable
+        #: Code of the error of the latest Query of the index; "" = it was answered.
+        self._index_error = ""
         #: The latest finished scan, whoever asked for it.
         self.last_scan: TableScan | None = None
         #: Woken after every scan; waited for by the fleet watch.
@@ -140,7 +142,8 @@ class LeaseStore:
         the next owner of a hand-off is named before the lease is its own: get each row.
 
         Returns:
-            Sorted; None when there is no index, or it is still being filled: scan instead.
+            Sorted; None when there is no index, or it is still being filled, denied or throttled:
+            scan instead.
         """
         request = {"TableName": self.table_name, **my_leases_query(worker_id)}
         keys: list[str] = []
@@ -149,14 +152,22 @@ class LeaseStore:
                 page = await self._dynamodb.query(**request)
                 keys += (item_key(item) for item in page.get("Items", ()))
                 if not page.get("LastEvaluatedKey"):
+                    self._index_error = ""
                     return tuple(sorted(keys))
                 request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
         except ServiceError as error:
             if isinstance(error, NotFound):
                 self.table_doubted.wake()  # moto says so of the index, DynamoDB of the table
             elif error.code != "ValidationException":
-                raise
+                # Denied or throttled: the table itself may answer; if not, that is said by the scan.
+                self._say_no_index(error)
             return None
+
+    def _say_no_index(self, error: ServiceError) -> None:
+        if self._index_error != error.code:
+            self._index_error = error.code
+            text = "Index %s of table %s does not answer; the table is scanned instead: %s"
+            log.warning(text, LEASE_OWNER_INDEX, self.table_name, error)
 
     # -- writing as the holder --------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 import asyncio
 
 from mld.model.worker_metrics import WorkerMetrics, metrics_to_item
+from mld.services.conditions import Conditions
 from mld.services.fleet.fleet_wiring import fleet_items
 from tests.fakes.lease_world import World
 from tests.sim.loop import run
@@ -14,7 +15,7 @@ def test_a_worker_with_a_wrong_clock_is_seen_to_live_and_can_be_deleted():
     async def main():
         world = World()
         world.create_table()
-        read = fleet_items(world.fleet_items("me"), world.clock)
+        read = fleet_items(world.fleet_items("me"), world.clock, Conditions())
         store = world.store()
         for stamp in (100, 130):
             world.put_item(metrics_to_item(WorkerMetrics("slow", stamp), "leaseKey"))
@@ -40,7 +41,7 @@ def test_of_a_worker_in_two_tables_the_newer_item_counts():
             world.put_item(metrics_to_item(WorkerMetrics(name, new), "leaseKey"))
             item = metrics_to_item(WorkerMetrics(name, old), "wid")
             world.model.call("PutItem", {"TableName": METRICS, "Item": item})
-        read = fleet_items(items, world.clock)
+        read = fleet_items(items, world.clock, Conditions())
         found = await read.read(await world.store().scan())
         assert [(one.worker_id, one.updated_at_s) for one in found] == [("a", 7), ("b", 7)]
         for one in found:

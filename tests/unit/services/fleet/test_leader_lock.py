@@ -6,8 +6,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mld.decide.leader_lock import REST_S, LockTiming, Phase
+from mld.decide.readiness import Reason
 from mld.errors import Throttled, UnknownOutcome, Unreachable
 from mld.model.table_layout import Layout
+from mld.services.conditions import Conditions
 from mld.services.fleet.leader_lock import LeaderLock
 from mld.services.fleet.lock_store import LockStore
 from tests.fakes.lease_world import TABLE, World
@@ -335,6 +337,64 @@ def test_a_lock_that_cannot_be_read_is_left_alone(caplog):
 
     run(main())
     assert sum("leader lock" in line for line in caplog.messages) == 1
+
+
+def test_a_lock_that_is_never_readable_is_told_each_minute_and_on_readyz(caplog):
+    """It was told once, and then no lease found a new owner in silence."""
+
+    async def main():
+        async with fleet() as it:
+            conditions = Conditions()
+            it.world.put_item({"leaseKey": {"S": "Leader"}, "ownerName": {"S": "java"}})
+            it.start("a", it.lock("a", conditions=conditions))
+            await asyncio.sleep(25)
+            assert conditions.current() == ()
+            await asyncio.sleep(160)
+            (condition,) = conditions.current()
+            assert condition.reason is Reason.LOCK_FAILS
+            assert f"The leader lock in table {TABLE}" in condition.message
+            assert "delete the item" in condition.message
+            it.world.model.call(
+                "DeleteItem", {"TableName": TABLE, "Key": {"leaseKey": {"S": "Leader"}}}
+            )
+            await asyncio.sleep(5)
+            assert conditions.current() == ()
+
+    with caplog.at_level("INFO", "mld.services.fleet"):
+        run(main())
+    assert sum("no lease gets a new owner" in line for line in caplog.messages) == 4
+    assert sum(line.startswith("It works again") for line in caplog.messages) == 1
+
+
+def test_a_lock_of_hours_that_nobody_renews_is_told_with_what_to_do(caplog):
+    """Java obeys the stored time, so we do; an operator who knows that its owner is dead helps."""
+
+    async def main():
+        async with fleet() as it:
+            conditions = Conditions()
+            it.world.put_item(
+                {
+                    "leaseKey": {"S": "Leader"},
+                    "ownerName": {"S": "java"},
+                    "leaseDuration": {"S": "7200000"},
+                    "recordVersionNumber": {"S": "1"},
+                }
+            )
+            it.start("a", it.lock("a", conditions=conditions))
+            await asyncio.sleep(3600)
+            (condition,) = conditions.current()
+            assert condition.reason is Reason.LOCK_FAILS
+            assert "Worker java has the leader lock for 7200 s" in condition.message
+            assert f"delete the item Leader of table {TABLE}" in condition.message
+            it.world.change("Leader", recordVersionNumber="2")
+            await asyncio.sleep(1000)
+            assert conditions.current() != ()
+            await asyncio.sleep(7300)
+            assert conditions.current() == ()
+            assert it.item()["ownerName"] == {"S": "a"}
+
+    run(main())
+    assert any("has not renewed it for minutes" in line for line in caplog.messages)
 
 
 def test_when_the_lock_moves_to_another_table_its_owner_leads_no_more_and_gives_it_up():

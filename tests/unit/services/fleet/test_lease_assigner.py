@@ -9,8 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mld.decide.assignment.limits import AssignmentLimits
-from mld.errors import Throttled
+from mld.decide.readiness import Reason
+from mld.errors import Denied, Throttled
 from mld.model.worker_metrics import WorkerMetrics
+from mld.services.conditions import Conditions
 from mld.services.fleet.lease_assigner import FleetItems, LeaseAssigner
 from mld.services.runtime import Runtime
 from tests.fakes.clock import CountingIds
@@ -48,10 +50,11 @@ class Leader:
         self.deleted = []
         self.expected = []
         self.refuses = None
+        self.conditions = Conditions()
         self.assigner = LeaseAssigner(
             self.store,
             self.renewer,
-            FleetItems(self.read, self.delete),
+            FleetItems(self.read, self.delete, self.conditions),
             AssignmentLimits(),
             "me",
             Runtime(
@@ -264,6 +267,30 @@ def test_three_looks_that_fail_in_a_row_give_the_lead_away(caplog):
             assert leader.lead.releases == 1
         assert "3 times in a row" in caplog.text
         assert world.metrics.values["LeaseAssignmentManager", "Success"][:3] == [0, 0, 1]
+
+    with_leader(test)
+
+
+def test_a_leader_that_may_not_write_is_not_ready_until_another_leads_for_a_minute():
+    async def test(world, leader):
+        world.put(lease(0))
+        error = Denied("UpdateItem", "AccessDeniedException", "no")
+        world.fault("refuse", "UpdateItem", times=10**6, error=error)
+        async with leader.running():
+            await asyncio.sleep(30)
+            assert leader.lead.releases == 1
+            (condition,) = leader.conditions.current()
+            assert condition.reason is Reason.ASSIGNING_FAILS
+            assert "Allow dynamodb:UpdateItem" in condition.message
+            await asyncio.sleep(70)
+            assert leader.conditions.current() == ()
+            leader.lead.is_mine = True
+            await asyncio.sleep(30)
+            assert leader.conditions.current() != ()
+            leader.lead.is_mine = True
+            world.faults.clear()
+            await asyncio.sleep(10)
+            assert leader.conditions.current() == ()
 
     with_leader(test)
 

@@ -149,6 +149,30 @@ def test_never_two_lead_while_the_lock_moves():
     of_three_tables(test, {**status("PENDING"), "mts": {"N": "946684800000"}})
 
 
+@pytest.mark.parametrize("fault", ["slow answer", "lose answer"])
+def test_whoever_moves_the_lock_leads_no_more_while_it_waits_for_the_answer(fault):
+    """A worker that starts then finds no lock in the lease table, and leads at once."""
+
+    async def test(world):
+        world.put_item(migration(ClientVersion.CLIENT_VERSION_3X))
+        world.model.call(
+            "DeleteItem", {"TableName": COORDINATOR, "Key": {"key": {"S": "Migration3.0"}}}
+        )
+        world.fault(fault, "TransactWriteItems", times=3, seconds=4.0)
+        async with fleet(world, "a", migrates=True) as workers:
+            while not stored(world, TABLE):  # noqa: ASYNC110 - the table does not tell
+                await asyncio.sleep(0.1)
+            async with fleet(world, "b", migrates=True) as more:
+                most = 0
+                for _ in range(600):
+                    await asyncio.sleep(0.1)
+                    leads = [await one.lock.is_leader() for one in (*workers, *more)]
+                    most = max(most, sum(leads))
+                assert most == 1
+
+    of_three_tables(test, {**status("PENDING"), "mts": {"N": "946684800000"}})
+
+
 def test_a_worker_that_cannot_move_takes_the_beginning_back():
     async def test(world):
         async with fleet(world, "a", "b") as (_, second):

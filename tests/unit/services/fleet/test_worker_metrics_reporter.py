@@ -4,9 +4,11 @@ import asyncio
 
 import pytest
 
-from mld.errors import ConfigError
+from mld.decide.readiness import Reason
+from mld.errors import ConfigError, Denied
 from mld.model.config_fleet import FleetConfig
 from mld.model.worker_metrics import WorkerMetrics, metrics_to_item
+from mld.services.conditions import Conditions
 from mld.services.fleet.fleet_wiring import metrics_reader
 from mld.services.fleet.worker_metrics_reporter import WorkerMetricsReporter
 from tests.fakes.lease_world import TABLE, World
@@ -26,7 +28,7 @@ class Measuring:
         return self.values.pop(0) if len(self.values) > 1 else self.values[0]
 
 
-def reporter(world, source=None, **config):
+def reporter(world, source=None, conditions=None, **config):
     async def find_load():
         return source
 
@@ -34,7 +36,7 @@ def reporter(world, source=None, **config):
     runtime = world.runtime("me")
     config = FleetConfig(**config)
     read = metrics_reader(world.store("me"), items, world.clock, config.report_s)
-    return WorkerMetricsReporter(items, config, "me", runtime, find_load, read)
+    return WorkerMetricsReporter(items, config, "me", runtime, find_load, read, conditions)
 
 
 def on_table(test):
@@ -169,6 +171,32 @@ def test_a_report_that_fails_is_tried_again_soon(caplog):
 
     running(test)
     assert sum("it gets no leases" in line for line in caplog.messages) == 1
+
+
+def test_reports_that_fail_for_long_are_told_each_minute_and_on_readyz(caplog):
+    """A worker without metrics gets no leases: nobody saw why."""
+
+    async def test(world):
+        conditions = Conditions()
+        task = asyncio.create_task(reporter(world, conditions=conditions).run())
+        await asyncio.sleep(1)
+        error = Denied("UpdateItem", "AccessDeniedException", "no")
+        world.fault("refuse", "UpdateItem", times=10**6, error=error)
+        await asyncio.sleep(45)
+        assert conditions.current() == ()
+        await asyncio.sleep(120)
+        (condition,) = conditions.current()
+        assert condition.reason is Reason.METRICS_FAIL
+        assert f"metrics into table {TABLE}; without them it gets no leases" in condition.message
+        assert "Allow dynamodb:UpdateItem" in condition.message
+        world.faults.clear()
+        await asyncio.sleep(6)
+        assert conditions.current() == ()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    on_table(test)
+    assert sum("it gets no leases" in line for line in caplog.messages) == 3
 
 
 def test_an_item_that_cannot_be_taken_away_grows_old(caplog):

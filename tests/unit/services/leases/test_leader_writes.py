@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.errors import NotFound, Throttled, UnknownOutcome
+from mld.errors import Denied, NotFound, Throttled, UnknownOutcome
 from mld.model.lease_item import lease_from_item
 from mld.model.lease_writes import assigning
 from tests.fakes.lease_world import TABLE, World, lease
@@ -205,13 +205,21 @@ def test_an_index_of_a_table_that_is_gone_has_no_answer_and_the_table_is_looked_
     on_table(test)
 
 
-def test_a_refused_question_is_told():
-    async def test(world, store):
-        world.fault("refuse", "Query", error=Throttled("Query", "x"))
-        with pytest.raises(Throttled):
-            await store.my_lease_keys("a")
+@pytest.mark.parametrize("error", [Throttled("Query", "Throttling"), Denied("Query", "Denied")])
+def test_an_index_that_does_not_answer_is_said_once_and_has_no_answer(caplog, error):
+    """A worker without the permission, or beside a throttled index, never found its leases."""
 
-    on_table(test)
+    async def test(world, store):
+        for _ in range(2):
+            world.fault("refuse", "Query", error=error, times=3)
+            for _ in range(3):
+                assert await store.my_lease_keys("a") is None
+            assert await store.my_lease_keys("a") == (KEY,)
+
+    with caplog.at_level("WARNING", "mld.services.leases.lease_store"):
+        with_index(test, lease(lease_owner="a"))
+    assert len(caplog.messages) == 2
+    assert all("the table is scanned instead" in text for text in caplog.messages)
 
 
 def test_an_assignment_judges_a_row_that_somebody_deleted_meanwhile():

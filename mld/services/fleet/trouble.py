@@ -1,0 +1,85 @@
+"""A part of a 3.x fleet that keeps failing: said at once, then each minute, and on ``/readyz``.
+
+Leases are renewed and read on meanwhile, so without this nobody would see that no lease finds a new
+owner any more.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from mld.errors import Denied, MalformedData, NotFound
+
+if TYPE_CHECKING:
+    from mld.decide.readiness import Reason
+    from mld.ports.clock import Clock
+    from mld.services.conditions import Conditions
+
+log = logging.getLogger(__name__)
+
+#: The worker is not ready when it has lasted for so long: a retry and a heartbeat may fail.
+LASTING_S = 30.0
+#: It is said again as often.
+REPEAT_S = 60.0
+
+
+class Trouble:
+    """One kind of trouble of one worker.
+
+    Args:
+        reason: of the condition.
+        conditions: for ``/readyz``.
+        clock: tells how long it lasts.
+        subject: tells two of one reason apart.
+    """
+
+    def __init__(
+        self, reason: Reason, conditions: Conditions, clock: Clock, subject: str = ""
+    ) -> None:
+        self._reason = reason
+        self._subject = subject
+        self._conditions = conditions
+        self._clock = clock
+        self._since: float | None = None
+        self._said_at = 0.0
+
+    def met(self, what: str, error: Exception | None = None) -> None:
+        """It was met, again or for the first time.
+
+        Args:
+            what: a clause that says what fails, where, and what follows from it.
+            error: of the call that failed, if one did.
+        """
+        now = self._clock.monotonic()
+        text = what if error is None else f"{what}: {error}{remedy(error)}"
+        if self._since is None:
+            self._since = self._said_at = now
+            log.warning("%s", text)
+        elif now - self._said_at >= REPEAT_S:
+            self._said_at = now
+            log.warning("For %.0f s: %s", now - self._since, text)
+        if now - self._since >= LASTING_S:
+            self._conditions.report(self._reason, text, self._subject)
+
+    def over(self) -> None:
+        """It works; nothing if it always has."""
+        if self._since is not None:
+            log.info("It works again after %.0f s", self._clock.monotonic() - self._since)
+            self._since = None
+            self._conditions.clear(self._reason, self._subject)
+
+
+def remedy(error: Exception) -> str:
+    """What to do about an error of a table, as the end of a sentence; "" = try on.
+
+    Args:
+        error: of the call.
+    """
+    if isinstance(error, NotFound):
+        return ". The table is missing: restore it from a backup"
+    if isinstance(error, Denied):
+        return f". Allow dynamodb:{error.operation} on this table"
+    if isinstance(error, MalformedData):
+        return ". If no worker writes it so, delete the item: the next leader makes a new one"
+    return ""
