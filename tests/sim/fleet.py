@@ -24,13 +24,14 @@ from mld.services.presence_watch import DOUBT_S, GIVE_UP_S, LOOK_S
 from tests.fakes.dynamodb_model import DynamoDbModel, DynamoDbSettings
 from tests.sim.children import Manners
 from tests.sim.court import Court, Violation
-from tests.sim.fleet_judge import HAND_OFF_S
+from tests.sim.fleet_judge import HAND_OFF_S, SETTLE_S
 from tests.sim.java3_peer import Java3Peer, migration_item
 from tests.sim.java_peer import JavaPeer
 from tests.sim.judges import Judges
 from tests.sim.loop import SimLoop, Stalled, run
 from tests.sim.nemesis import Nemesis
 from tests.sim.node import TABLE, Node, config_of
+from tests.sim.operations import Operations
 from tests.sim.plan import Plan, draw
 from tests.sim.ports import EPOCH_S
 from tests.sim.rows import text_of
@@ -156,6 +157,8 @@ class Fleet:
             if plan.streams
             else SimStream(model, stream_rng, plan.shards)
         )
+        #: What people do to a 3.x fleet.
+        self.operations: Operations | None = None
         #: Names in the files of workers that start now; () = a single stream.
         self.listed: tuple[str, ...] = tuple(one.name for one in self.stream.living() if one.prefix)
         leases = config_of(plan, "nobody").leases
@@ -180,6 +183,8 @@ class Fleet:
             is_assigned=plan.is_assigned,
         )
         self.dynamodb.observers.append(self.judges.table.wrote)
+        if plan.changes is not None:
+            self.operations = Operations(self, plan.changes)
         self.manners = plan.manners
         self.nodes: list[Node] = []
         self.members: list[Any] = []
@@ -244,6 +249,9 @@ class Fleet:
             },
         )
         await asyncio.sleep(self.plan.create_s)
+        if self.operations is not None:
+            self.operations.create_tables()
+            return
         self.court.actor = "operator"
         self.court.foreigners.add("operator")
         item = migration_item("operator", self.now())
@@ -357,6 +365,12 @@ class Fleet:
                 },
             )
 
+    async def operate(self) -> None:
+        """What people do to a 3.x fleet, and the time until all workers know it."""
+        if self.operations is not None:
+            await self.operations.run()
+            await asyncio.sleep(SETTLE_S)
+
     # -- many streams --------------------------------------------------------------------------
 
     async def change_streams(self) -> None:
@@ -440,6 +454,7 @@ class Fleet:
         while True:
             await asyncio.sleep(TICK_S)
             self.judges.beliefs.tick()
+            self.judges.fleet.tick([node.worker_id for node in self.nodes if node.leads()])
 
     # -- liveness ------------------------------------------------------------------------------
 
@@ -453,12 +468,13 @@ class Fleet:
         await asyncio.sleep(self.leases.failover_s + 16)
         self.court.calm = True
         taker_s = self.leases.taker_interval_s
-        has_java_leader = self.flipped or (self.plan.is_assigned and self.plan.peers)
+        has_java_leader = self.flipped or (self.plan.is_assigned and bool(self.members))
         lead_s = JAVA_LEAD_S if has_java_leader else 0.0
         orphaned: dict[str, float] = {}
         bound_s = self.now() + 60 + taker_s * (len(self.stream.truth) + 4)
         backlog = sum(len(truth.places) for truth in self.stream.truth.values())
         bound_s += lead_s + 2 * backlog / self.plan.max_records * 1.5
+        bound_s += 0.0 if self.operations is None else self.operations.bound_s
         if self._has_hole() or any(log.row_dropped for log in self.court.logs.values()):
             bound_s += JAVA_ELECTION_S if self.plan.peers else ELECTION_S
         why = "?"
@@ -470,7 +486,8 @@ class Fleet:
             if not why:
                 return
         if not self.court.violations:
-            self.court.convict("L2" if why.startswith("counts") else "L3", why)
+            rules = {"counts": "L2", "tables:": "L8"}
+            self.court.convict(rules.get(why.split(" ")[0], "L3"), why)
 
     def _has_hole(self) -> bool:
         """Whether some hash keys have no unfinished lease: only an audit can mend that."""
@@ -503,6 +520,8 @@ class Fleet:
     def _unfinished(self) -> str:
         """What is still to come, "" when nothing is."""
         if why := self._unread() or self.judges.fleet.under_way():
+            return why
+        if why := "" if self.operations is None else self.operations.unmoved():
             return why
         return self._uneven()
 
@@ -584,12 +603,14 @@ class Fleet:
             tasks.append(group.create_task(self.flip(), name="flip"))
             losing = group.create_task(self.lose(), name="lose")
             changing = group.create_task(self.change_streams(), name="change streams")
+            operating = group.create_task(self.operate(), name="operate")
             for _place in range(self.plan.peers):
                 self.new_peer()
             nemesis.start(group, tasks)
             await nemesis.chaos()
             await losing
             await changing
+            await operating
             if self.lost and not self.court.violations:
                 await self.last_gasp()
             elif not self.court.violations:

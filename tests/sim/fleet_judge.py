@@ -1,12 +1,15 @@
-"""The judge of a 3.x fleet: who leads, and what leaders do to the leases of others (S10, S11, L7)."""
+"""The judge of a 3.x fleet: who leads, and what leaders do to the leases of others (S10 to S14, L7)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.sim.rows import position_of, text_of, worker_of
+from tests.sim.node import TABLE
+from tests.sim.rows import position_of, taken_away, text_of, worker_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.fakes.dynamodb_model import Write
     from tests.sim.court import Court
     from tests.sim.rows import Item
@@ -18,7 +21,10 @@ HAND_OFF_S = 30.0
 #: A request that was sent by a leader may have its effect so much later while faults are off.
 ON_ITS_WAY_S = 3.0
 #: So long after a flip workers may not know it yet, and take leases as they did.
-SETTLE_S = 120.0
+SETTLE_S = 200.0
+#: A fleet of which this is said takes its leases; None = nothing is said.
+_TAKES = {None, "CLIENT_VERSION_UPGRADE_FROM_2X", "CLIENT_VERSION_2X"}
+_COMPLETE = "TABLE_MIGRATION_STATUS_COMPLETE"
 _FLEET_KEYS = {"Leader", "Migration3.0", "TableMigration3.5"}
 
 
@@ -32,25 +38,92 @@ class FleetJudge:
 
     def __init__(self, court: Court, *, is_on: bool) -> None:
         self.is_on = is_on
-        self._since_s = float("-inf")
         self._court = court
+        #: Until then workers may not know what the fleet is now.
+        self._settled_s = float("-inf")
+        #: Of the last steps from three tables to one.
+        self._left_s = float("inf")
+        #: (table, key) of all items that are no leases.
+        self._items: dict[tuple[str, str], Item] = {}
         #: Who has the lock.
         self.leader: str | None = None
         self._former: str | None = None
         self._changed_s = float("-inf")
-        self._version: str | None = None
-        self._beaten_s = float("-inf")
+        self._version: str | None = "CLIENT_VERSION_3X" if is_on else None
+        self._beaten_s: dict[str, float] = {}
         #: Lease key -> the two owners of its hand-off, and since when.
         self._hand_offs: dict[str, tuple[str | None, str | None, float]] = {}
 
     def begin(self) -> None:
         """From now on a leader assigns."""
         if not self.is_on:
-            self.is_on, self._since_s = True, self._court.now()
+            self.is_on, self._version = True, "CLIENT_VERSION_3X"
+            self._settled_s = self._court.now() + SETTLE_S
+
+    @property
+    def is_assigned(self) -> bool:
+        """A leader assigns the leases, by what the fleet's item says."""
+        return self.is_on and self._version not in _TAKES
+
+    @property
+    def is_settling(self) -> bool:
+        """What the fleet's item says may be news to workers."""
+        return self.is_on and self._court.now() < self._settled_s
+
+    def lost(self, table: str) -> None:
+        """A table of the fleet was deleted, with what it said."""
+        self._settled_s = float("inf")
+        self._items = {place: item for place, item in self._items.items() if place[0] != table}
+
+    def restored(self) -> None:
+        """It is there again."""
+        self._settled_s = self._court.now() + SETTLE_S
+
+    def tick(self, leaders: Sequence[str]) -> None:
+        """S10: who believes to have the lock, at this very moment."""
+        if len(leaders) > 1:
+            self._court.convict("S10", f"{' and '.join(leaders)} lead at the same time")
+
+    def sent(self, worker: str, table: str, *, is_starting: bool) -> None:
+        """S13: a request leaves a worker; one that starts can't know that a table was left."""
+        is_late = self._court.now() > self._left_s + SETTLE_S
+        if is_late and table != TABLE and table.startswith(TABLE) and not is_starting:
+            self._court.convict("S13", f"{worker} still asks {table}, which was left")
+
+    def check_attributes(self, key: str, before: Item, after: Item) -> None:
+        """S14: what others have noted stays."""
+        if self._court.actor not in self._court.foreigners and (names := taken_away(before, after)):
+            self._court.convict("S14", f"{self._court.actor} removed {names} of {key}")
+
+    def _keep(self, key: str, write: Write) -> None:
+        """S14: what is moved is moved as it is."""
+        place, actor = (write.table, key), self._court.actor
+        if write.after is not None:
+            self._items[place] = write.after
+            if write.before is not None and key != "Leader":
+                self.check_attributes(key, write.before, write.after)
+            return
+        gone = self._items.pop(place, {})
+        if write.table == TABLE or actor in self._court.foreigners or key in {"Leader", actor}:
+            return
+        if "lut" in gone or "tm" in gone:
+            return
+        new = self._items.get((TABLE, key), {})
+        lost = sorted(name for name in gone if name != "key" and new.get(name) != gone[name])
+        if lost:
+            self._court.convict("S14", f"{actor} moved {key} without {lost}")
 
     def wrote_item(self, key: str, write: Write) -> None:
         """An item that is no lease was written, to any table of the fleet."""
         actor = self._court.actor
+        self._keep(key, write)
+        if key == "Migration3.0" and write.after is not None:
+            self._says(text_of(write.after, "cv"))
+        if text_of(write.after, "tm") == _COMPLETE:
+            self._left_s = min(self._left_s, self._court.now())
+        is_rolled_back = self._version == "CLIENT_VERSION_2X" and not self.is_settling
+        if is_rolled_back and write.after is not None and actor not in self._court.foreigners:
+            self._court.convict("S12", f"{actor} wrote {key}, and the fleet was rolled back")
         if key == "Leader":
             self._wrote_lock(write)
         elif actor in self._court.foreigners or key in _FLEET_KEYS or key == actor:
@@ -61,8 +134,10 @@ class FleetJudge:
     def _wrote_lock(self, write: Write) -> None:
         court, now = self._court, self._court.now()
         before, after = text_of(write.before, "ownerName"), text_of(write.after, "ownerName")
+        if not self.is_assigned and not self.is_settling and after not in {None, *court.foreigners}:
+            court.convict("S12", f"{after} has the lock of a fleet whose leases are taken")
         if write.before is not None and after != before:
-            waited_s = now - self._beaten_s
+            waited_s = now - self._beaten_s.get(write.table, float("-inf"))
             lasts_s = int(text_of(write.before, "leaseDuration") or 0) / 1000
             if after is not None and waited_s < lasts_s * TOLERANCE:
                 court.convict("S10", f"{after} took the lock of {before} after {waited_s:.3f} s")
@@ -72,7 +147,11 @@ class FleetJudge:
             court.trace.add(court.actor, f"LOCK of {after or 'nobody'}")
             court.counts["leader"] += after is not None
             self._former, self.leader, self._changed_s = self.leader, after, now
-        self._beaten_s = now
+        self._beaten_s[write.table] = now
+
+    def _says(self, version: str | None) -> None:
+        if version != self._version:
+            self._version, self._settled_s = version, self._court.now() + SETTLE_S
 
     def _may_lead(self, worker: str) -> bool:
         if worker in {self.leader, *self._court.foreigners} or not self._court.calm:
@@ -108,7 +187,7 @@ class FleetJudge:
 
     def gave(self, key: str, before: Item, new: str | None, silent_s: float) -> None:
         """A worker of ours gave a lease to another, or to itself, and was not its owner."""
-        if new == self._court.actor and self._court.now() - self._since_s < SETTLE_S:
+        if new == self._court.actor and self.is_settling:
             return
         self._check_leads(f"assigned {key}")
         old, hand_off = worker_of(before), self._hand_offs.get(key)

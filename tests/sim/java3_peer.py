@@ -265,9 +265,10 @@ class Java3Peer(JavaPeer):
         await self._dynamodb.update_item(
             TableName=table,
             Key={key_name: {"S": self.worker_id}},
-            UpdateExpression="SET entityType = :type, lut = :now, sts = :none, opr = :none",
+            UpdateExpression=f"SET {'' if self.is_legacy else 'entityType = :type, '}"
+            "lut = :now, sts = :none, opr = :none",
             ExpressionAttributeValues={
-                ":type": {"S": "WORKER_METRIC_STATS"},
+                **({} if self.is_legacy else {":type": {"S": "WORKER_METRIC_STATS"}}),
                 ":now": number(now_s),
                 ":none": {"M": {}},
             },

@@ -19,7 +19,11 @@ S9  an open shard has no end; when stream or table were deleted, no shard is fin
     and no lease is created or deleted
 S10 one worker at a time has the leader lock, until it expired or was given up; nobody else assigns
 S11 a leader takes no lease away that is renewed in time, but asks for it
+S12 a fleet that works as 2.x has no lock, and one that was rolled back no metrics
+S13 nobody reads a table that was left
+S14 attributes that nobody knows survive, and so does all that is moved
 L7  hand-offs end
+L8  three tables become one
 """
 
 from __future__ import annotations

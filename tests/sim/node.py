@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mld import app
@@ -27,9 +28,10 @@ from mld.model.sequence import InitialPosition, Sentinel
 from mld.model.stream import Stream
 from mld.model.stream_list import ListedStream, StreamList
 from mld.model.stream_selection import NamePattern, StreamSelection
+from mld.services.fleet.leader_lock import LeaderLock
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.sim.children import SimChildren
-from tests.sim.gate import Gate
+from tests.sim.gate import Gate, drive
 from tests.sim.loop import OWNER, TaskOwner
 from tests.sim.ports import EPOCH_S, InlineOffload, SimClock, SimIds, ThroughGate
 from tests.sim.stream import STREAM
@@ -107,6 +109,8 @@ class Node(TaskOwner):
         self.worker_id = worker_id
         self._number = number  # of the process: ids are unique, whatever it is called
         self.config = config_of(fleet.plan, worker_id, number, fleet.listed)
+        if fleet.operations is not None:
+            self.config = replace(self.config, fleet=fleet.operations.fleet_config)
         self.gate = Gate(rng)
         self.worker: Any = None
         self.outcome: StopOutcome | None = None
@@ -136,6 +140,19 @@ class Node(TaskOwner):
             return ()
         return tuple(held.lease.lease_key for held in self.worker.coordinator.renewer.held())
 
+    def leads(self) -> bool:
+        """Whether it believes to have the leader lock."""
+        if not self.alive or self.worker is None:
+            return False
+        lock = self.worker.coordinator.leadership
+        return isinstance(lock, LeaderLock) and bool(drive(lock.is_leader()))
+
+    def _sent(self, request: dict[str, Any]) -> None:
+        judges, table = self.fleet.judges, str(request.get("TableName", TABLE))
+        judges.beliefs.sent(self.worker_id, request)
+        is_starting = self.worker is None or self.worker.scheduler.state == "starting"
+        judges.fleet.sent(self.worker_id, table, is_starting=is_starting)
+
     def start(self) -> None:
         """Let it run."""
         self.fleet.trace.add(self.worker_id, "START")
@@ -158,7 +175,7 @@ class Node(TaskOwner):
                 self.gate,
                 leases.request_timeout_s,
                 entered,
-                sent=lambda request: fleet.judges.beliefs.sent(self.worker_id, request),
+                sent=self._sent,
             ),
             kinesis=ThroughGate(
                 "kinesis",

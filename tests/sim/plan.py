@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from mld.model.sequence import Sentinel
+from tests.sim.changes import Changes, draw_changes
 from tests.sim.children import Manners
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Plan:
         deletes_former: leases of streams that left the list are deleted after a minute; only with the rule,
             because lists that differ for a time are no grounds to delete anything.
         stream_events: what becomes of streams while the workers run, see :data:`STREAM_EVENTS`.
+        changes: what people do to a 3.x fleet; None = nothing.
         weather: fields of :class:`tests.sim.gate.Weather` that differ, for every member.
     """
 
@@ -107,6 +109,7 @@ class Plan:
     stream_events: tuple[str, ...] = ()
     discovers: bool = False
     deletes_former: bool = False
+    changes: Changes | None = None
 
     @property
     def has_leader_by_lock(self) -> bool:
@@ -171,6 +174,11 @@ def draw(seed: int) -> Plan:
         # A clock that is wrong by an hour has no place in such a fleet.
         faults = tuple(fault for fault in plan.faults if fault != "step clock")
         plan = replace(plan, faults=faults)
+    changing = random.Random(f"changing {seed}")
+    if plan.is_assigned and not peers and not plan.litter and changing.random() < 0.6:
+        return replace(plan, changes=draw_changes(seed))
+    if is_losing and changing.random() < 0.3:
+        plan = replace(plan, is_assigned=True)
     is_plain = not (flip or peers or is_losing or plan.litter)
     return _many(plan) if is_plain else plan
 

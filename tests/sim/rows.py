@@ -40,6 +40,15 @@ _TYPES = {
     "kclMldIntent": "M",
     "streamName": "S",
     "shardId": "S",
+    "team": "S",
+}
+#: What a write may take away.
+_TRANSIENT = {
+    "leaseOwner",
+    "checkpointOwner",
+    "pendingCheckpoint",
+    "pendingCheckpointSubSequenceNumber",
+    "pendingCheckpointState",
 }
 _MANDATORY = (
     "leaseKey",
@@ -69,6 +78,11 @@ def position_of(item: Item) -> ExtendedSequenceNumber:
     return ExtendedSequenceNumber(
         text_of(item, "checkpoint") or "?", int(text_of(item, "checkpointSubSequenceNumber") or 0)
     )
+
+
+def taken_away(before: Item, after: Item) -> list[str]:
+    """Names of attributes that a write has removed and should not."""
+    return sorted(before.keys() - after.keys() - _TRANSIENT)
 
 
 def misfits(key: str, item: Item) -> Iterator[str]:

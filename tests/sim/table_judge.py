@@ -96,6 +96,7 @@ class TableJudge:
         if write.before is not None:
             self._check_counter(key, write.before, write.after)
             self._check_owner(key, write.before, write.after)
+            self._fleet.check_attributes(key, write.before, write.after)
             holder = worker_of(write.before)
             self._intents.wrote(key, self._court.actor, holder, write.before, write.after)
         self._check_checkpoint(key, write.before, write.after)
@@ -160,7 +161,7 @@ class TableJudge:
         elif old is not None:
             self._court.counts["steal"] += 1
             # A worker of version 3.x assigns at once.
-            is_taker = new not in self._court.foreigners and not self._fleet.is_on
+            is_taker = new not in self._court.foreigners and not self._fleet.is_assigned
             if is_taker and (self._court.calm or self._is_undisturbed):
                 self._check_pause(new, now)
             if self._court.calm:
@@ -173,7 +174,7 @@ class TableJudge:
         if actor in self._court.foreigners:
             return
         was_promised = new == text_of(before, "leaseOwner")
-        if self._fleet.is_on:
+        if self._fleet.is_assigned or self._fleet.is_settling:
             if actor != old:
                 self._fleet.gave(key, before, new, silent_s)
         elif new not in {None, actor} and not was_promised:
