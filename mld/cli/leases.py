@@ -14,19 +14,21 @@ from mld.adapters.aws.credentials import make_session, require_credentials
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
-from mld.adapters.system_clock import SystemClock
+from mld.adapters.system_clock import RandomIds, SystemClock
 from mld.cli.loading import build
 from mld.cli.migrate_leases import migrate
 from mld.cli.suggesting import SuggestingGroup
 from mld.decide.lease_report import Grouping, group_leases, state_of
-from mld.errors import NotFound, ResourceMissing
+from mld.errors import MldError, NotFound, ResourceMissing
 from mld.model.lease_item import is_moving
 from mld.model.masking import printable
+from mld.services.fleet.fleet_sight import fleet_sight
 from mld.services.leases.lease_store import LeaseStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from mld.decide.fleet_report import FleetReport
     from mld.model.config import Config
     from mld.model.lease import Lease
     from mld.services.leases.lease_scan import TableScan
@@ -60,19 +62,24 @@ def list_leases(file: str, *, by: str, as_json: bool) -> int:
     """Print every lease of the application that the properties FILE describes.
 
     Reads the table once and changes nothing. Whether an owner still lives is not in the table: its
-    counter moves at least once in failoverTimeMillis.
+    counter moves at least once in failoverTimeMillis. Of a fleet of KCL 3.x it also tells who leads
+    and which workers are given no leases.
     """
     config = build(file, worker_id="nobody").require()
-    scan = asyncio.run(_scan(config))
+    scan, fleet = asyncio.run(_scan(config))
     groups = group_leases(scan.leases, Grouping(by))
     if as_json:
-        click.echo(json.dumps(_as_json(config.leases.table_name, by, groups, scan), indent=2))
+        listed = _as_json(config.leases.table_name, by, groups, scan)
+        click.echo(json.dumps(listed | {"fleet": _fleet_as_json(fleet)}, indent=2))
     else:
         _print(config.leases.table_name, groups, scan)
+        for line in [fleet] if isinstance(fleet, str) else fleet.lines() if fleet else ():
+            click.echo(f"\n{printable(line)}")
     return 0
 
 
-async def _scan(config: Config) -> TableScan:
+async def _scan(config: Config) -> tuple[TableScan, FleetReport | str | None]:
+    """The leases, and the fleet, or why that can't be told; None = it is none of 3.x."""
     settings = clients.dynamodb_settings(config)
     region = resolve_region(settings.region)
     session = make_session(
@@ -81,14 +88,33 @@ async def _scan(config: Config) -> TableScan:
     require_credentials(session, "AwsCredentialsProvider")
     with closing(CallPool("leases", 1)) as pool:
         dynamodb = BotocoreDynamoDb(clients.make_client(session, settings), pool)
-        store = LeaseStore(dynamodb, config.leases, SystemClock())
+        clock = SystemClock()
         try:
-            return await store.scan()
+            scan = await LeaseStore(dynamodb, config.leases, clock).scan()
         except NotFound:
             raise ResourceMissing(
                 f"the lease table {config.leases.table_name} does not exist; it is created when "
                 "the application starts for the first time"
             ) from None
+        layout = config.fleet.layout(config.application_name, config.leases.table_name)
+        try:
+            return scan, await fleet_sight(dynamodb, layout, clock, RandomIds())
+        except MldError as error:
+            return scan, f"What the fleet does can't be told: {error}"
+
+
+def _fleet_as_json(fleet: FleetReport | str | None) -> dict[str, Any] | None:
+    if fleet is None:
+        return None
+    if isinstance(fleet, str):
+        return {"error": fleet}
+    lock = fleet.lock
+    return {
+        "version": fleet.version.value,
+        "leader": None if lock is None else lock.owner,
+        "lock_s": None if lock is None else lock.duration_s,
+        "workers": [{"worker": name, "metrics_age_s": age_s} for name, age_s in fleet.workers],
+    }
 
 
 def _as_json(

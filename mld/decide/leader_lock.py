@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 CLOCK_TOLERANCE = 0.02
 #: A lock that is stored for a long time, as Java's are, is looked at less often: this share of it.
 LOOK_SHARE = 0.125
+#: But at least as often as Java's workers look: who deletes a lock of hours by hand is not left waiting.
+MOST_PAUSE_S = 30.0
 #: Workers that watch the leases while they follow; one of them may be the leader itself.
 DEPUTIES = 3
 #: Metrics are alive that are no older.
@@ -182,7 +184,8 @@ def look_pause_s(sighting: LockSighting | None, now: float, heartbeat_s: float) 
     """
     if sighting is None:
         return heartbeat_s
-    pause_s = max(heartbeat_s, (sighting.expires_at - sighting.since) * LOOK_SHARE)
+    share_s = (sighting.expires_at - sighting.since) * LOOK_SHARE
+    pause_s = max(heartbeat_s, min(share_s, MOST_PAUSE_S))
     left_s = sighting.expires_at - now
     return min(pause_s, left_s + 0.001) if left_s > 0 else pause_s
 

@@ -125,6 +125,33 @@ def next_step(state: TableMigrationState | None, facts: MoveFacts) -> Step | Non
     return next((step for step in TRANSITIONS[status] if due[step]), None)
 
 
+def waits_for(state: TableMigrationState | None, facts: MoveFacts) -> str | None:
+    """Why nothing is due although somebody may expect it, for people; None = nothing is waited for.
+
+    Args:
+        state: as stored; None = there is no item.
+        facts: of the fleet.
+    """
+    status = None if state is None else state.state
+    if status is None:
+        slow = sorted(owner for owner in facts.owners if not _supports(owner, facts))
+        return (
+            f"{_some(slow)} has not said for {SUPPORT_S} s that it can move them" if slow else None
+        )
+    if status is not DEPLOYED or not facts.migrates:
+        return None
+    late = sorted(facts.owners - _alive(facts.new, facts))
+    if late:
+        return f"{_some(late)} has written no metrics into the lease table for {ALIVE_S} s"
+    old = sorted(facts.owners & _alive(facts.old, facts))
+    return f"{_some(old)} writes its metrics into the old table" if old else None
+
+
+def _some(workers: list[str]) -> str:
+    more = f" (and {len(workers) - 1} more)" if len(workers) > 1 else ""
+    return f"worker {workers[0]}{more}"
+
+
 def _supports(owner: str, facts: MoveFacts) -> bool:
     return any(
         one.worker_id == owner
@@ -135,10 +162,11 @@ def _supports(owner: str, facts: MoveFacts) -> bool:
 
 
 def _all_write_to_lease_table(facts: MoveFacts) -> bool:
-    def alive(metrics: Iterable[WorkerMetrics]) -> set[str]:
-        return {one.worker_id for one in metrics if facts.now_s - one.updated_at_s <= ALIVE_S}
+    return facts.owners <= _alive(facts.new, facts) and not facts.owners & _alive(facts.old, facts)
 
-    return facts.owners <= alive(facts.new) and not facts.owners & alive(facts.old)
+
+def _alive(metrics: Iterable[WorkerMetrics], facts: MoveFacts) -> set[str]:
+    return {one.worker_id for one in metrics if facts.now_s - one.updated_at_s <= ALIVE_S}
 
 
 def mermaid() -> str:

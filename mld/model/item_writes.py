@@ -30,11 +30,6 @@ def creation(place: Place, item: Item) -> dict[str, Any]:
     }
 
 
-def replacement(place: Place, item: Item, expected: Item) -> dict[str, Any]:
-    """A Put over an item that has the expected attributes."""
-    return {"TableName": place.table, "Item": dict(item), **condition(place, expected)}
-
-
 def change(place: Place, key: str, attributes: Item, expected: Item) -> dict[str, Any]:
     """An Update of an item that has the expected attributes; its others stay."""
     request = {

@@ -128,12 +128,19 @@ class FleetJudge:
             self._wrote_lock(write)
         elif actor in self._court.foreigners or key in _FLEET_KEYS or key == actor:
             pass
-        elif write.after is not None or not self._may_lead(actor):
+        elif (write.after is not None and not self._moves(key)) or not self._may_lead(actor):
             self._court.convict("S5", f"{actor} wrote {key}, which is no item of its own")
+
+    def _moves(self, key: str) -> bool:
+        """Whether an item is one of the old coordinator table, which a leader may move."""
+        return any(table != TABLE and name == key for table, name in self._items)
 
     def _wrote_lock(self, write: Write) -> None:
         court, now = self._court, self._court.now()
         before, after = text_of(write.before, "ownerName"), text_of(write.after, "ownerName")
+        if court.actor == "operator":
+            self.leader = after
+            return
         if not self.is_assigned and not self.is_settling and after not in {None, *court.foreigners}:
             court.convict("S12", f"{after} has the lock of a fleet whose leases are taken")
         if write.before is not None and after != before:

@@ -98,7 +98,8 @@ class Operations:
             )
 
     def _create(self, table: str) -> None:
-        name = _KEYS[table]
+        name, settings = _KEYS[table], self._fleet.dynamodb.settings
+        create_s, settings.create_s = settings.create_s, 0.0  # it was waited for
         self._call(
             "CreateTable",
             {
@@ -108,6 +109,7 @@ class Operations:
                 "BillingMode": "PAY_PER_REQUEST",
             },
         )
+        settings.create_s = create_s
 
     def _put(self, table: str, item: dict[str, Any]) -> None:
         self._call("PutItem", {"TableName": table, "Item": item})
@@ -269,7 +271,6 @@ class Operations:
             self._call("DeleteTable", {"TableName": table})
             await asyncio.sleep(self._changes.lost_s)
             self._create(table)
-            await asyncio.sleep(fleet.plan.create_s)
             for item in backup:
                 self._put(table, item)
             fleet.trace.add("", f"TABLE {table} RESTORED")

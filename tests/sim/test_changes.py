@@ -10,6 +10,7 @@ from mld.decide import client_version, table_migration
 from mld.decide.client_version import Behaviour, Mode
 from mld.model.client_version import ClientVersion
 from mld.services.fleet import coordinator_state, fleet_state, leader_lock, lease_assigner
+from mld.services.fleet.deputy import Deputy
 from mld.services.fleet.state_items import StateItems
 from tests.sim import fleet_judge
 from tests.sim.changes import Changes
@@ -85,7 +86,12 @@ def test_a_leader_that_leads_on_after_a_rollback_is_noticed(monkeypatch):
 
 def test_a_table_that_is_read_after_it_was_left_is_noticed(monkeypatch):
     monkeypatch.setattr(fleet_judge, "SETTLE_S", 5.0)
-    monkeypatch.setattr(fleet_state, "COMPLETE", None)
+
+    async def asks(self, _scan):
+        await self._items.legacy_metrics()
+        return True
+
+    monkeypatch.setattr(Deputy, "_is_one", asks)
     assert "S13" in convicted(changed(CALM, MOVE, bake_s=5.0))
 
 

@@ -24,7 +24,7 @@ from mld.model.entities import (
     entity_of,
     key_taken_by_others,
 )
-from mld.model.item_writes import condition, creation, deletion, key_of, replacement
+from mld.model.item_writes import change, condition, creation, deletion, key_of
 from mld.model.leader_lock_item import OWNER_NAME
 from mld.model.table_migration import (
     TABLE_STATUS,
@@ -196,9 +196,9 @@ class CoordinatorStateStore:
         """
         source, target = self.layout.legacy_coordinator, self.layout.leases
         expected = _identity(table_migration_attributes(before), TABLE_STATUS)
-        over = replacement(source, table_migration_to_item(after, source.key_name), expected)
+        over = change(source, TABLE_MIGRATION_KEY, table_migration_attributes(after), expected)
         new = creation(target, table_migration_to_item(after, target.key_name))
-        actions = [self._lock_check(worker_id), {"Put": new}, {"Put": over}]
+        actions = [self._lock_check(worker_id), {"Put": new}, {"Update": over}]
         await self._items.transact(actions, self._ids.new_id())
 
     def _lock_check(self, worker_id: str) -> dict[str, Any]:

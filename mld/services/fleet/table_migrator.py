@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.table_migration import TRANSITIONS, MoveFacts, Step, next_step
+from mld.decide.table_migration import TRANSITIONS, MoveFacts, Step, next_step, waits_for
 from mld.errors import MldError
 from mld.model.state_history import StateChange, StateItem
 from mld.model.worker_metrics import metrics_in
@@ -62,6 +62,7 @@ class TableMigrator:
         self._config = config
         self._worker_id = worker_id
         self._clock = runtime.clock
+        self._said: str | None = None
 
     async def run(self) -> None:
         """Look now and then, for as long as there are old tables, until cancelled."""
@@ -82,13 +83,21 @@ class TableMigrator:
         if self._items.layout.is_single_table or not await self._lock.is_leader():
             return None
         stored = await self._items.table_migration()
-        step = next_step(stored, await self._facts())
+        facts = await self._facts()
+        step = next_step(stored, facts)
+        self._say(waits_for(stored, facts))
         if step is None or not await self._lock.is_leader():
             return None
         if await self._take(step, stored):
             log.warning("The items of the fleet: %s", step.value)
             return step
         return None
+
+    def _say(self, why: str | None) -> None:
+        if why != self._said and why is not None:
+            text = "The items of the fleet stay in three tables for now: %s. Is its clock right?"
+            log.info(text, why)
+        self._said = why
 
     async def _facts(self) -> MoveFacts:
         scan = await self._store.scan()

@@ -6,7 +6,10 @@ import pytest
 
 import mld.cli.leases
 from mld.cli import dispatch
+from mld.decide.fleet_report import FleetReport
 from mld.errors import NotFound, ResourceMissing
+from mld.model.client_version import ClientVersion
+from mld.model.leader_lock_item import LockItem
 from mld.model.lease_item import lease_from_item
 from mld.model.lease_move import staged
 from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
@@ -41,12 +44,12 @@ def properties(tmp_path, monkeypatch):
     return str(path)
 
 
-def answer(monkeypatch, scan):
+def answer(monkeypatch, scan, fleet=None):
     async def scanned(config):
         assert config.leases.table_name == "app"
         if isinstance(scan, Exception):
             raise scan
-        return scan
+        return scan, fleet
 
     monkeypatch.setattr(mld.cli.leases, "_scan", scanned)
 
@@ -72,6 +75,37 @@ def test_leases_are_listed_by_worker(properties, monkeypatch, capsys):
     assert third[3:6] == ["49/3", "0", "shardId-0"]
     assert "Items that are no leases: Leader" in lines
     assert "Can't be read: bad\\x1b: leaseCounter is missing" in lines
+
+
+def test_of_a_fleet_of_3x_it_says_who_leads_and_who_gets_nothing(properties, monkeypatch, capsys):
+    lock = LockItem("blue-1", 8.0, "1")
+    version = ClientVersion.CLIENT_VERSION_3X
+    answer(monkeypatch, SCAN, FleetReport(version, lock, (("blue-1", 12), ("red-1", 95))))
+    assert dispatch(["leases", "list", properties]) == 0
+    shown = capsys.readouterr().out
+    assert "Fleet: CLIENT_VERSION_3X\n" in shown
+    assert "Leader: blue-1 (others may take over after 8 s without a heartbeat)" in shown
+    assert "Worker red-1: wrote no metrics for 95 s, so it gets no leases" in shown
+    assert dispatch(["leases", "list", properties, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["fleet"] == {
+        "version": "CLIENT_VERSION_3X",
+        "leader": "blue-1",
+        "lock_s": 8.0,
+        "workers": [
+            {"worker": "blue-1", "metrics_age_s": 12},
+            {"worker": "red-1", "metrics_age_s": 95},
+        ],
+    }
+
+
+def test_a_fleet_that_cannot_be_told_is_said_beside_its_leases(properties, monkeypatch, capsys):
+    answer(monkeypatch, SCAN, "What the fleet does can't be told: no")
+    assert dispatch(["leases", "list", properties]) == 0
+    shown = capsys.readouterr().out
+    assert "app: 3 leases" in shown
+    assert "What the fleet does can't be told: no" in shown
+    assert dispatch(["leases", "list", properties, "--json"]) == 0
+    assert "error" in json.loads(capsys.readouterr().out)["fleet"]
 
 
 def test_by_cluster_the_workers_of_a_cluster_are_together(properties, monkeypatch, capsys):
@@ -116,6 +150,7 @@ def test_json_has_every_field(properties, monkeypatch, capsys):
         "other_items": [],
         "moving": [],
         "unreadable": [],
+        "fleet": None,
     }
 
 

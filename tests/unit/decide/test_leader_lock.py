@@ -3,7 +3,7 @@
 import pytest
 
 from mld.decide import leader_lock
-from mld.decide.leader_lock import LockEvent, LockMove, Phase
+from mld.decide.leader_lock import LockEvent, LockMove, LockSighting, Phase
 from mld.model.leader_lock_item import LockItem
 from mld.model.worker_metrics import WorkerMetrics
 
@@ -46,6 +46,7 @@ def test_the_time_of_another_worker_counts_not_ours():
     assert leader_lock.look_pause_s(seen, 110.0, 4.0) == pytest.approx(10.001)
     assert leader_lock.look_pause_s(seen, 121.0, 4.0) == 15.0
     assert leader_lock.look_pause_s(None, 0.0, 4.0) == 4.0
+    assert leader_lock.look_pause_s(LockSighting("1", 0.0, 7200.0), 0.0, 4.0) == 30.0
 
 
 def test_belief_ends_before_anybody_may_take_the_lock():

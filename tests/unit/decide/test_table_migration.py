@@ -15,6 +15,7 @@ from mld.decide.table_migration import (
     Step,
     next_step,
     status_at_start,
+    waits_for,
 )
 from mld.errors import UnservableFleet
 from mld.model.state_history import StateChange, StateItem
@@ -96,6 +97,34 @@ MOVED = dataclasses.replace(FACTS, old=(), new=FACTS.old)
 )
 def test_a_leader_moves_on_when_all_can_follow(state, facts, step):
     assert next_step(state, dataclasses.replace(FACTS, **facts)) is step
+
+
+SLOW = dataclasses.replace(FACTS, old=(reporting("a"), reporting("b", age_s=600)))
+
+
+@pytest.mark.parametrize(
+    ("state", "facts", "why"),
+    [
+        (None, SLOW, "worker b has not said for 90 s that it can move them"),
+        (None, FACTS, None),
+        (since(INIT, 1), SLOW, None),
+        (since(DEPLOYED, 1), dataclasses.replace(FACTS, migrates=False), None),
+        (
+            since(DEPLOYED, 1),
+            FACTS,
+            "worker a (and 1 more) has written no metrics into the lease table for 60 s",
+        ),
+        (
+            since(DEPLOYED, 1),
+            dataclasses.replace(MOVED, old=(reporting("b"),)),
+            "worker b writes its metrics into the old table",
+        ),
+        (since(DEPLOYED, 1), MOVED, None),
+    ],
+)
+def test_who_holds_up_a_move_is_named(state, facts, why):
+    """A worker with a wrong clock held it up for ever, and nobody was told."""
+    assert waits_for(state, facts) == why
 
 
 def test_every_step_is_in_the_table_and_in_the_diagram():

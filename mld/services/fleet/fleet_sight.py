@@ -1,0 +1,56 @@
+"""Reads the items of a 3.x fleet once, in either layout, and changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mld.decide.fleet_report import fleet_report
+from mld.decide.table_migration import COMPLETE, INIT
+from mld.errors import Denied, NotFound
+from mld.services.fleet.coordinator_state import CoordinatorStateStore
+from mld.services.fleet.lock_store import LockStore
+
+if TYPE_CHECKING:
+    from mld.decide.fleet_report import FleetReport
+    from mld.model.table_layout import Layout
+    from mld.ports.aws import DynamoDb
+    from mld.ports.clock import Clock, IdSource
+
+
+async def fleet_sight(
+    dynamodb: DynamoDb, layout: Layout, clock: Clock, ids: IdSource
+) -> FleetReport | None:
+    """What there is beside the leases.
+
+    Args:
+        dynamodb: where the tables are.
+        layout: their names.
+        clock: tells the age of metrics.
+        ids: not used for reading.
+
+    Returns:
+        None where no item says that this is a 3.x fleet.
+
+    Raises:
+        AwsError: a table could not be read. One of 3.0 to 3.4 that is denied counts as absent.
+        MalformedData: an item can't be read.
+    """
+    items = CoordinatorStateStore(dynamodb, layout, ids)
+    try:
+        if await items.has_legacy_table():
+            items.layout = replace(layout, status=INIT, writes_to_lease_table=False)
+            stored = await items.table_migration()
+            if stored is not None and stored.state is COMPLETE:
+                items.layout = layout
+    except Denied:
+        items.layout = layout
+    version = await items.client_version()
+    if version is None:
+        return None
+    try:
+        lock = await LockStore(dynamodb).read(items.layout.lock)
+    except NotFound:
+        lock = None
+    metrics = [one for found in await items.worker_metrics() for one in found.metrics]
+    return fleet_report(version.state, lock, metrics, clock.wall())

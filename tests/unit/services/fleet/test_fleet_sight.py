@@ -1,0 +1,106 @@
+"""A fleet as ``kcl-mld leases list`` shows it, from its items in either layout."""
+
+import pytest
+
+from mld.errors import Denied
+from mld.model.client_version import ClientVersion
+from mld.model.leader_lock_item import LockItem, lock_to_item
+from mld.model.table_layout import Layout
+from mld.model.worker_metrics import WorkerMetrics, metrics_to_item
+from mld.services.fleet.fleet_sight import fleet_sight
+from tests.fakes.clock import CountingIds
+from tests.fakes.lease_world import TABLE, World
+from tests.sim.loop import run
+from tests.unit.services.fleet.test_fleet_state import COORDINATOR, legacy, migration, status
+from tests.unit.services.fleet.test_table_migrator import METRICS, create_metrics_table
+
+V3X = ClientVersion.CLIENT_VERSION_3X
+
+
+def seen(prepare):
+    async def main():
+        world = World()
+        world.create_table()
+        prepare(world)
+        return await fleet_sight(
+            world.dynamodb("me"), Layout.named(TABLE), world.clock, CountingIds("me")
+        )
+
+    return run(main())
+
+
+def now_s(world):
+    return int(world.clock.wall())
+
+
+def test_in_one_table():
+    def prepare(world):
+        world.put_item(migration(V3X))
+        world.put_item(lock_to_item(LockItem("a", 8.0, "1"), "leaseKey"))
+        for name, age_s in (("a", 5), ("b", 61)):
+            item = metrics_to_item(WorkerMetrics(name, now_s(world) - age_s), "leaseKey")
+            world.put_item(item)
+
+    assert seen(prepare).lines() == [
+        "Fleet: CLIENT_VERSION_3X",
+        "Leader: a (others may take over after 8 s without a heartbeat)",
+        "Worker b: wrote no metrics for 61 s, so it gets no leases",
+    ]
+
+
+def test_in_three_tables_without_a_leader_and_without_metrics():
+    def prepare(world):
+        legacy(world, migration(V3X, "key"))
+        create_metrics_table(world)
+
+    assert seen(prepare).lines() == [
+        "Fleet: CLIENT_VERSION_3X",
+        "Nobody leads: no lease gets an owner",
+        "No worker writes metrics: no lease gets an owner",
+    ]
+
+
+def test_a_worker_in_two_tables_is_one():
+    def prepare(world):
+        legacy(world, migration(V3X, "key"))
+        create_metrics_table(world)
+        old, new = now_s(world) - 100, now_s(world)
+        world.put_item(metrics_to_item(WorkerMetrics("a", old), "leaseKey"))
+        item = metrics_to_item(WorkerMetrics("a", new), "wid")
+        world.model.call("PutItem", {"TableName": METRICS, "Item": item})
+
+    assert seen(prepare).workers == (("a", 0),)
+
+
+def test_a_table_that_was_left_is_not_looked_at():
+    def prepare(world):
+        legacy(world, status("COMPLETE"))
+        world.put_item(migration(ClientVersion.CLIENT_VERSION_2X))
+
+    assert seen(prepare).lines() == ["Fleet: CLIENT_VERSION_2X"]
+
+
+def test_a_table_that_vanishes_meanwhile_has_no_lock():
+    def prepare(world):
+        world.put_item(migration(V3X))
+        legacy(world)
+        real = world.model.call
+
+        def call(operation, request):
+            key = request.get("Key", {}).get("key", {}).get("S")
+            if operation == "GetItem" and key == "Leader":
+                real("DeleteTable", {"TableName": COORDINATOR})
+            return real(operation, request)
+
+        world.model.call = call
+
+    assert seen(prepare).lock is None
+
+
+@pytest.mark.parametrize("is_denied", [False, True])
+def test_a_fleet_of_2x_has_nothing_to_show(is_denied):
+    def prepare(world):
+        if is_denied:
+            world.fault("refuse", "DescribeTable", error=Denied("DescribeTable", "no"))
+
+    assert seen(prepare) is None
