@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from mld.services.leases.lease_scan import TableScan
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.runtime import Runtime
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +137,8 @@ def metrics_reader(
         scan = store.last_scan
         if scan is None or clock.monotonic() - scan.started_at > recent_s:
             scan = await store.scan()
-        return tuple((await _stored(items, scan)).values())
+        stored, _broken = await _stored(items, scan)
+        return tuple(stored.values())
 
     return read
 
@@ -149,10 +153,16 @@ def fleet_items(items: CoordinatorStateStore, clock: Clock, conditions: Conditio
     """
     seen = WorkerSightings()
     stored: dict[str, WorkerMetrics] = {}
+    unreadable: set[tuple[str, str]] = set()
 
     async def read(scan: TableScan) -> tuple[WorkerMetrics, ...]:
         nonlocal seen, stored
-        stored = await _stored(items, scan)
+        stored, broken = await _stored(items, scan)
+        for worker, why in sorted(set(broken) - unreadable):
+            text = "The metrics of worker %s can't be read, so it is given no leases: %s"
+            log.warning(text, worker, why)
+        unreadable.clear()
+        unreadable.update(broken)
         now, wall_s = clock.monotonic(), clock.wall()
         seen = seen.seen(stored.values(), now)
         return tuple(seen.dated(stored[worker], now, wall_s) for worker in sorted(stored))
@@ -165,13 +175,17 @@ def fleet_items(items: CoordinatorStateStore, clock: Clock, conditions: Conditio
     return FleetItems(read, delete, conditions)
 
 
-async def _stored(items: CoordinatorStateStore, scan: TableScan) -> dict[str, WorkerMetrics]:
-    """Worker id -> its metrics; of one that has items in two tables, the newer."""
-    found, _broken = metrics_in(scan.foreign.values(), items.layout.leases.key_name)
+async def _stored(
+    items: CoordinatorStateStore, scan: TableScan
+) -> tuple[dict[str, WorkerMetrics], tuple[tuple[str, str], ...]]:
+    """Worker id -> its metrics, the newer of two items; and (worker id, why) of the unreadable."""
+    found, broken = metrics_in(scan.foreign.values(), items.layout.leases.key_name)
     stored = {one.worker_id: one for one in found}
     if not items.layout.is_single_table:
-        for one in (await items.legacy_metrics()).metrics:
+        legacy = await items.legacy_metrics()
+        broken += legacy.broken
+        for one in legacy.metrics:
             other = stored.get(one.worker_id)
             if other is None or other.updated_at_s < one.updated_at_s:
                 stored[one.worker_id] = one
-    return stored
+    return stored, broken

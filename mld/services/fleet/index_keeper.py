@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.client_version import Mode
 from mld.errors import AwsError
+from mld.services.fleet.trouble import remedy
 
 if TYPE_CHECKING:
     from mld.services.fleet.fleet_state import FleetState
@@ -21,10 +22,13 @@ log = logging.getLogger(__name__)
 #: creation of the index.
 LOOK_S = 15.0
 PATIENCE = 4
+#: Distance of two looks at one that is there: somebody may delete it by hand, and the Java workers
+#: of the fleet find no leases without it.
+LATER_S = 300.0
 
 
 class IndexKeeper:
-    """Looks until the index can be asked; nothing waits for it."""
+    """Looks whether the index can be asked; nothing waits for it."""
 
     def __init__(
         self, store: LeaseStore, lock: Leadership, elected: Leadership, state: FleetState
@@ -41,20 +45,29 @@ class IndexKeeper:
         self._lock = lock
         self._elected = elected
         self._state = state
+        self._said = ""
 
     async def run(self) -> None:
-        """Until it is there; then wait to be cancelled."""
+        """Until cancelled; have it created where it is not there."""
         looks = 0
         while True:
             try:
-                if await self._look(looks):
-                    break
+                is_there = await self._look(looks)
             except AwsError as error:
-                if looks == 0:
-                    log.warning("Could not create the index of leases by owner: %s", error)
-            looks += 1
-            await asyncio.sleep(LOOK_S)
-        await asyncio.Event().wait()
+                is_there = False
+                self._say(error)
+            looks = 0 if is_there else looks + 1
+            await asyncio.sleep(LATER_S if is_there else LOOK_S)
+
+    def _say(self, error: AwsError) -> None:
+        """Once for each kind of error."""
+        if error.code != self._said:
+            self._said = error.code
+            text = (
+                "The index of leases by owner could not be looked at or created. Workers of kcl-mld "
+                "scan the table instead; Java workers find no leases without it: %s%s"
+            )
+            log.warning(text, error, remedy(error))
 
     async def _look(self, looks: int) -> bool:
         if self._state.has_begun or (looks >= PATIENCE and await self._is_leader()):

@@ -51,3 +51,25 @@ def test_of_a_worker_in_two_tables_the_newer_item_counts():
         assert world.row("a") == {}
 
     run(main())
+
+
+def test_metrics_that_cannot_be_read_are_told_once(caplog):
+    """Their worker got no leases, and nobody saw why."""
+
+    async def main():
+        world = World()
+        world.create_table()
+        world.put_item(
+            {
+                "leaseKey": {"S": "odd"},
+                "entityType": {"S": "WORKER_METRIC_STATS"},
+                "lut": {"S": "now"},
+            }
+        )
+        read = fleet_items(world.fleet_items("me"), world.clock, Conditions())
+        for _ in range(3):
+            assert await read.read(await world.store().scan()) == ()
+
+    run(main())
+    (said,) = caplog.messages
+    assert said.startswith("The metrics of worker odd can't be read, so it is given no leases")
