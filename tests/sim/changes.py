@@ -35,6 +35,7 @@ class Changes:
         old_worker_s: for so long after the start there is a worker of 3.1, which knows nothing else.
         moves_from: ``tm`` at the start, if the three tables become one; None = they stay.
         bake_s: after so long the move is for good.
+        returns_s: for so long a worker of 3.1 is there again, once the items are moved.
         kills: how often a leader dies with a write of that move, at most.
         losses: tables that are deleted and restored from a backup, ``coordinator`` or ``metrics``.
         lost_s: for how long each is missing.
@@ -47,6 +48,7 @@ class Changes:
     old_worker_s: float = 0.0
     moves_from: str | None = None
     bake_s: float = 45.0
+    returns_s: float = 0.0
     kills: int = 0
     losses: tuple[str, ...] = ()
     lost_s: float = 40.0
@@ -58,6 +60,10 @@ def draw_changes(seed: int) -> Changes:
     what = rng.choice(["generations", "tables", "tables", "losses"])
     starts_as, generations = rng.choice(_WAYS) if what == "generations" else (Changes.starts_as, ())
     moves_from = rng.choice(_STATES) if what == "tables" else None
+    # Drawn apart: the rest of a seed's changes stays what it was.
+    again = random.Random(f"again {seed}")
+    is_again = moves_from is not None and again.random() < 0.25
+    returns_s = again.uniform(5, 60) if is_again else 0.0
     losses = rng.choice([("coordinator",), ("metrics",), ("coordinator", "metrics")])
     return Changes(
         starts_as=starts_as,
@@ -66,7 +72,9 @@ def draw_changes(seed: int) -> Changes:
         is_legacy=what != "generations" or rng.random() < 0.4,
         old_worker_s=rng.uniform(20, 90) if moves_from == "" and rng.random() < 0.6 else 0.0,
         moves_from=moves_from,
-        bake_s=rng.uniform(5, 90),
+        # Such a worker must not start when the move is for good.
+        bake_s=90.0 if returns_s else rng.uniform(5, 90),
+        returns_s=returns_s,
         kills=rng.choice([0, 2, 5]),
         losses=losses if what == "losses" else (),
         lost_s=rng.choice([rng.uniform(1, 10), rng.uniform(10, 150)]),

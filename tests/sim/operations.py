@@ -33,6 +33,7 @@ _CHANGES = {
     "flip": ({_UPGRADE}, _WITH_ROLLBACK),
 }
 _DEPLOYED, _COMPLETE = "TABLE_MIGRATION_STATUS_DEPLOYED", "TABLE_MIGRATION_STATUS_COMPLETE"
+_PENDING = "TABLE_MIGRATION_STATUS_PENDING"
 #: From the rollback to the deletion of the index.
 INDEX_S = 120.0
 #: Workers that can't move their tables by then never will.
@@ -221,9 +222,7 @@ class Operations:
     async def _move_tables(self) -> None:
         fleet = self._fleet
         if self._changes.old_worker_s:
-            old = fleet.new_peer(is_legacy=True)
-            await asyncio.sleep(self._changes.old_worker_s)
-            await old.kill()
+            await self._old_worker(self._changes.old_worker_s)
         while self._status(STATE_TABLE) not in {_DEPLOYED, _COMPLETE}:
             await asyncio.sleep(10)
             self._date_back()
@@ -232,6 +231,18 @@ class Operations:
         fleet.trace.add("", "FILES SAY migrateAllEntitiesToLeaseTable")
         self._migrates = True
         await self._roll_out()
+        if self._changes.returns_s:
+            while self._status(STATE_TABLE) != _PENDING:
+                await asyncio.sleep(5)
+                if fleet.court.violations or fleet.now() > PATIENCE_S:
+                    return
+            fleet.trace.add("", "A WORKER OF 3.1 STARTS AGAIN")
+            await self._old_worker(self._changes.returns_s)
+
+    async def _old_worker(self, lasts_s: float) -> None:
+        old = self._fleet.new_peer(is_legacy=True)
+        await asyncio.sleep(lasts_s)
+        await old.kill()
 
     def _date_back(self) -> None:
         found = self._find("TableMigration3.5")

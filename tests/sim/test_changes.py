@@ -61,6 +61,12 @@ def test_tables_stay_three_while_a_worker_of_3_1_is_there():
     assert not verdict.violations, verdict.report()
 
 
+def test_a_worker_of_3_1_that_starts_again_during_the_move_only_delays_it():
+    """It writes what was moved once more; no leader could ever move on."""
+    verdict = judge(changed(CALM, MOVE, bake_s=90.0, returns_s=40.0))
+    assert not verdict.violations, verdict.report()
+
+
 @pytest.mark.parametrize("lost_s", [5.0, 120.0])
 def test_tables_of_the_fleet_that_are_lost_and_restored_lose_nothing(lost_s):
     verdict = judge(changed(FAULTY, LOSS, lost_s=lost_s))

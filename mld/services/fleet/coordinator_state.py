@@ -161,13 +161,17 @@ class CoordinatorStateStore:
     async def move_items(self, worker_id: str) -> int:
         """Move them, while ``worker_id`` has the lock of the legacy table.
 
+        What was moved before and written into the old table again since, as a worker of 3.0 to 3.4
+        does when it starts, replaces what was moved: everybody reads the old table first.
+
         Returns:
             How many.
 
         Raises:
-            MalformedData: nobody would know one of them in the lease table; it stays.
-            TransactionCanceled: the lock is another's, an item was written meanwhile, or one of
-                that key is in the lease table; what was moved before stays moved.
+            MalformedData: nobody would know one of them in the lease table, or something else has
+                its key there; it stays.
+            TransactionCanceled: the lock is another's, or an item was written meanwhile; what was
+                moved before stays moved.
         """
         source, target = self.layout.legacy_coordinator, self.layout.leases
         items = await self.items_to_move()
@@ -179,12 +183,24 @@ class CoordinatorStateStore:
             ):
                 key = str(item[source.key_name]["S"])
                 unchanged = {n: value for n, value in item.items() if n != source.key_name}
-                actions += [
-                    {"Put": creation(target, new)},
-                    {"Delete": deletion(source, key, unchanged)},
-                ]
+                actions += [await self._placed(new), {"Delete": deletion(source, key, unchanged)}]
             await self._items.transact(actions, self._ids.new_id())
         return len(items)
+
+    async def _placed(self, new: Item) -> dict[str, Any]:
+        """The write that has an item in the lease table; attributes that are only there stay."""
+        target = self.layout.leases
+        key = str(new[target.key_name]["S"])
+        known = await self._items.get(target, key)
+        if known is None:
+            return {"Put": creation(target, new)}
+        if known.get(ENTITY_TYPE) != new.get(ENTITY_TYPE):
+            raise MalformedData(f"item {key} is in table {target.table} already, as something else")
+        attributes, expected = (
+            {name: value for name, value in item.items() if name != target.key_name}
+            for item in (new, known)
+        )
+        return {"Update": change(target, key, attributes, expected)}
 
     async def complete_table_migration(
         self, before: TableMigrationState, after: TableMigrationState, worker_id: str

@@ -395,6 +395,35 @@ def test_an_item_of_a_type_of_a_later_version_moves_as_it_is():
     on_three_tables(test)
 
 
+def test_what_is_written_again_after_it_was_moved_replaces_what_was_moved():
+    """A worker of 3.1 that starts writes its ``Migration3.0`` again: no leader could ever move on."""
+
+    async def test(tables, store):
+        await fill(tables, store)
+        await store.move_items("w1")
+        moved = tables.items(LEASES)["Migration3.0"]
+        tables.put(LEASES, {**moved, "team": {"S": "blue"}})
+        again = {"key": {"S": "Migration3.0"}, "cv": {"S": "CLIENT_VERSION_3X"}}
+        again |= {"mb": {"S": "java"}, "mts": {"N": "5"}}
+        tables.put(STATE_TABLE, again)
+        assert await store.move_items("w1") == 1
+        item = tables.items(LEASES)["Migration3.0"]
+        assert (item["mb"], item["mts"], item["team"]) == ({"S": "java"}, {"N": "5"}, {"S": "blue"})
+        assert await store.items_to_move() == []
+
+    on_three_tables(test)
+
+
+def test_what_has_the_key_of_something_else_is_not_moved():
+    async def test(tables, store):
+        await fill(tables, store)
+        tables.put(LEASES, {"leaseKey": {"S": "Migration3.0"}, "entityType": {"S": "STREAM"}})
+        with pytest.raises(MalformedData, match=r"item Migration3\.0 is in table"):
+            await store.move_items("w1")
+
+    on_three_tables(test)
+
+
 def test_the_end_of_the_migration_is_said_in_both_tables_by_its_leader():
     async def test(tables, store):
         await fill(tables, tables.store(TableStatus.TABLE_MIGRATION_STATUS_DEPLOYED))
