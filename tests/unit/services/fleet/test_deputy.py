@@ -5,11 +5,10 @@ import asyncio
 from mld.model.config_fleet import FleetConfig
 from mld.model.worker_metrics import WorkerMetrics, metrics_to_item
 from mld.services.fleet.deputy import Deputy
+from tests.fakes.fleet_items import METRICS, create_metrics_table, legacy, migration
 from tests.fakes.lease_world import World, lease
 from tests.sim.loop import run
 from tests.unit.services.fleet.test_fleet_member import Leading, stop
-from tests.unit.services.fleet.test_fleet_state import legacy, migration
-from tests.unit.services.fleet.test_table_migrator import METRICS, create_metrics_table
 
 
 class Seeing:

@@ -14,9 +14,9 @@ from mld.services.fleet.fleet_member import FleetMember, FleetParts
 from mld.services.fleet.flip_watch import FlipWatch
 from mld.services.fleet.index_keeper import LOOK_S, PATIENCE, IndexKeeper
 from mld.services.fleet.worker_metrics_reporter import WorkerMetricsReporter
+from tests.fakes.fleet_items import migration
 from tests.fakes.lease_world import World, lease
 from tests.sim.loop import run
-from tests.unit.services.fleet.test_fleet_state import migration
 
 
 class Leading:

@@ -9,10 +9,16 @@ from mld.model.table_layout import Layout
 from mld.model.worker_metrics import WorkerMetrics, metrics_to_item
 from mld.services.fleet.fleet_sight import fleet_sight
 from tests.fakes.clock import CountingIds
+from tests.fakes.fleet_items import (
+    COORDINATOR,
+    METRICS,
+    create_metrics_table,
+    legacy,
+    migration,
+    status,
+)
 from tests.fakes.lease_world import TABLE, World
 from tests.sim.loop import run
-from tests.unit.services.fleet.test_fleet_state import COORDINATOR, legacy, migration, status
-from tests.unit.services.fleet.test_table_migrator import METRICS, create_metrics_table
 
 V3X = ClientVersion.CLIENT_VERSION_3X
 

@@ -10,48 +10,14 @@ from mld.model.client_version import ClientVersion
 from mld.model.config_fleet import FleetConfig, Wish
 from mld.services.fleet.fleet_state import CREATION_PAUSE_S
 from mld.services.leases.lease_scan import TableScan
+from tests.fakes.fleet_items import COORDINATOR, legacy, migration, status
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run
 
-COORDINATOR = f"{TABLE}-CoordinatorState"
 V3 = ClientVersion.CLIENT_VERSION_3X
 UPGRADE = ClientVersion.CLIENT_VERSION_UPGRADE_FROM_2X
 ROLLBACK = ClientVersion.CLIENT_VERSION_3X_WITH_ROLLBACK
 INIT = ClientVersion.CLIENT_VERSION_INIT
-
-
-def migration(version, key="leaseKey"):
-    name = version.value if isinstance(version, ClientVersion) else version
-    return {
-        key: {"S": "Migration3.0"},
-        "cv": {"S": name},
-        "mb": {"S": "java"},
-        "mts": {"N": "1"},
-        "entityType": {"S": "CLIENT_VERSION_MIGRATION"},
-    }
-
-
-def legacy(world, *items):
-    world.model.call(
-        "CreateTable",
-        {
-            "TableName": COORDINATOR,
-            "KeySchema": [{"AttributeName": "key", "KeyType": "HASH"}],
-            "AttributeDefinitions": [{"AttributeName": "key", "AttributeType": "S"}],
-            "BillingMode": "PAY_PER_REQUEST",
-        },
-    )
-    for item in items:
-        world.model.call("PutItem", {"TableName": COORDINATOR, "Item": item})
-
-
-def status(name):
-    return {
-        "key": {"S": "TableMigration3.5"},
-        "tm": {"S": f"TABLE_MIGRATION_STATUS_{name}"},
-        "mb": {"S": "java"},
-        "mts": {"N": "1"},
-    }
 
 
 def state(world, worker="me", wish=Wish.UNSAID, migrates=False, **how):

@@ -5,10 +5,9 @@ import asyncio
 from mld.model.worker_metrics import WorkerMetrics, metrics_to_item
 from mld.services.conditions import Conditions
 from mld.services.fleet.fleet_wiring import fleet_items
+from tests.fakes.fleet_items import METRICS, create_metrics_table, legacy, migration
 from tests.fakes.lease_world import World
 from tests.sim.loop import run
-from tests.unit.services.fleet.test_fleet_state import legacy, migration
-from tests.unit.services.fleet.test_table_migrator import METRICS, create_metrics_table
 
 
 def test_a_worker_with_a_wrong_clock_is_seen_to_live_and_can_be_deleted():

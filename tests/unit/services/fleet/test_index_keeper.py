@@ -6,18 +6,9 @@ import pytest
 
 from mld.errors import Denied
 from mld.services.fleet.index_keeper import LATER_S, LOOK_S, PATIENCE, IndexKeeper
+from tests.fakes.fleet_items import Lead
 from tests.fakes.lease_world import TABLE, World
 from tests.sim.loop import run
-
-
-class Lead:
-    """Who leads, as the test says."""
-
-    def __init__(self, is_mine):
-        self.is_mine = is_mine
-
-    async def is_leader(self):
-        return self.is_mine
 
 
 def keeping(test, *, leads=True, begins=False):
@@ -26,7 +17,7 @@ def keeping(test, *, leads=True, begins=False):
         world.create_table()
         state = world.fleet_state("me", can_assign=True)
         state.has_begun = begins
-        lead = Lead(leads)
+        lead = Lead(is_mine=leads)
         task = asyncio.create_task(IndexKeeper(world.store(), lead, lead, state).run())
         await asyncio.sleep(1)
         await test(world)

@@ -16,25 +16,11 @@ from mld.services.conditions import Conditions
 from mld.services.fleet.lease_assigner import FleetItems, LeaseAssigner
 from mld.services.runtime import Runtime
 from tests.fakes.clock import CountingIds
+from tests.fakes.fleet_items import Lead
 from tests.fakes.lease_world import World, lease
 from tests.sim.loop import run
 
 A, B, C, D = (f"shardId-{number:012d}" for number in range(4))
-
-
-class Lead:
-    """A leadership that the test gives and takes."""
-
-    def __init__(self, is_mine=True):
-        self.is_mine = is_mine
-        self.releases = 0
-
-    async def is_leader(self):
-        return self.is_mine
-
-    async def release(self):
-        self.releases += 1
-        self.is_mine = False
 
 
 class Leader:

@@ -14,24 +14,18 @@ from mld.services.fleet.leader_lock import LeaderLock
 from mld.services.fleet.lock_store import LockStore
 from mld.services.fleet.table_migrator import LOOK_S, TableMigrator
 from mld.services.fleet.worker_metrics_reporter import WorkerMetricsReporter
+from tests.fakes.fleet_items import (
+    COORDINATOR,
+    METRICS,
+    create_metrics_table,
+    legacy,
+    migration,
+    status,
+)
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run
-from tests.unit.services.fleet.test_fleet_state import COORDINATOR, legacy, migration, status
 
-METRICS = f"{TABLE}-WorkerMetricStats"
 BAKE_S = 3600.0
-
-
-def create_metrics_table(world):
-    world.model.call(
-        "CreateTable",
-        {
-            "TableName": METRICS,
-            "KeySchema": [{"AttributeName": "wid", "KeyType": "HASH"}],
-            "AttributeDefinitions": [{"AttributeName": "wid", "AttributeType": "S"}],
-            "BillingMode": "PAY_PER_REQUEST",
-        },
-    )
 
 
 class Worker:
