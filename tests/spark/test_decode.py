@@ -2,6 +2,7 @@
 
 import datetime as dt
 
+import pyarrow.dataset
 import pytest
 from pyspark.errors import PySparkException
 
@@ -75,6 +76,9 @@ def test_the_policy_deadletter_keeps_bad_records_elsewhere_once_per_batch(spark,
         ask.keep_bad_rows(spark, batches)
     found = spark.read.parquet(path).collect()
     assert sorted(bytes(row.data) for row in found) == [b"junk", b"more junk"]
+    assert sorted({row.batch_id for row in found}) == [batches[0].batch_id, batches[2].batch_id]
+    assert not [name for name in found[0].asDict() if name.startswith("_")]
+    assert pyarrow.dataset.dataset(path).count_rows() == 2  # it skips folders that begin with _
     good = ask.unite(spark, [ask.plan(spark, each) for each in batches])
     assert good.count() == 2
 

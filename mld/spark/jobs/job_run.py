@@ -23,7 +23,7 @@ from mld.spark.plans.planner import Planner, RunAlone
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mld.spark.config import SparkConfig
     from mld.spark.jobs.progress import Progress
@@ -142,27 +142,37 @@ class JobRun:
         return self._commit_all(staged, left)
 
     def _commit_all(self, staged: Any, tickets: Sequence[Ticket]) -> list[_Group]:
-        again: list[_Group] = []
+        """Commit each; those that may be tried again are written together, after one pause."""
+        failed: dict[Ticket, Exception] = {}
         waiting = list(tickets)
         try:
             while waiting:
-                again.extend(self._commit(staged, _take_next(waiting, self._clock)))
+                ticket = _take_next(waiting, self._clock)
+                if (error := self._commit(staged, ticket)) is not None:
+                    failed[ticket] = error
         finally:
             if tickets:
                 self._committer.discard(staged)
-        return again
+        return self._once_more(_Group(list(failed)), failed) if failed else []
 
-    def _commit(self, staged: Any, ticket: Ticket) -> list[_Group]:
+    def _commit(self, staged: Any, ticket: Ticket) -> Exception | None:
+        """Commit one; why it has to be tried again, None if it is answered."""
         if not ticket.is_wanted():
-            return []
+            return None
         try:
             self._committer.commit(staged, ticket)
         except Exception as error:  # noqa: BLE001 - judged
-            return self._after_failure(_Group([ticket]), error)
+            if not ticket.is_wanted():
+                return None
+            final = None if is_everybodys(error) else verdict(ticket, error)
+            if final is None:
+                return error
+            self._fail([ticket], final)
+            return None
         latency_s = self._clock.monotonic() - ticket.submitted_at
         self._progress.committed(ticket.batch, latency_s)
         ticket.future.set_result(None)
-        return []
+        return None
 
     def _after_failure(self, group: _Group, error: Exception) -> list[_Group]:
         """Who tries again, in which company; whose shard is lost, not at all."""
@@ -173,7 +183,7 @@ class JobRun:
         if isinstance(error, GivenUp) and len(tickets) < among:
             return [group]  # a neighbor's lease; it has an end, because each time they are fewer
         if is_everybodys(error):
-            return self._once_more(group, error)
+            return self._once_more(group, dict.fromkeys(tickets, error))
         if among > 1:
             _log.warning(
                 "a job for %d shards failed; they are run one by one: %s",
@@ -184,13 +194,15 @@ class JobRun:
         if (final := verdict(tickets[0], error)) is not None:
             self._fail(tickets, final)
             return []
-        return self._once_more(group, error)
+        return self._once_more(group, {tickets[0]: error})
 
-    def _once_more(self, group: _Group, error: Exception) -> list[_Group]:
+    def _once_more(self, group: _Group, errors: Mapping[Ticket, Exception]) -> list[_Group]:
+        """Those of a group that have a try left, after a pause; each ticket has its error."""
         for ticket in group.tickets:
             ticket.attempts += 1
         spent = [ticket for ticket in group.tickets if ticket.attempts >= self._attempts]
         for ticket in spent:
+            error = errors[ticket]
             text = f"gave up after {ticket.attempts} attempts: {describe(error)}"
             self._fail([ticket], as_failure(ticket, text, error))
         left = [each for each in group.tickets if each not in spent and each.is_wanted()]
@@ -201,7 +213,7 @@ class JobRun:
             "a job for %d shards failed and is repeated in %.3g s: %s",
             len(left),
             pause_s,
-            describe(error),
+            describe(errors[left[0]]),
         )
         self._stop.wait(pause_s)
         return [_Group(left, group.refused)]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mld.spark.errors import BatchFailed, SparkConfigError
 from mld.spark.failures import is_server_gone, is_session_lost, raised
 from mld.spark.model import BATCH_COLUMN, BatchContext
+from mld.spark.plans.answers import not_of_spark
 from mld.spark.plans.views import RowsNamed, Views
 from mld.spark.rows.deadletter import write_bad_rows
 from mld.spark.rows.decode import Decoder, make_decoder
@@ -222,7 +223,7 @@ class Planner:
                     f"set spark.sink=foreach if the function writes itself"
                 )
         elif not callable(getattr(answer, "withColumn", None)):
-            raise FunctionFailed(f"{where} is of type {type(answer).__name__}; return a DataFrame")
+            raise FunctionFailed(f"{where} is {not_of_spark(answer)}")
         elif self._writes_itself:
             raise FunctionFailed(
                 f"{where} is a DataFrame, which spark.sink=foreach writes nowhere: write it in the "

@@ -51,6 +51,8 @@ class Views:
         self._sharing = 0
         self._holder = ""
         self._contents: dict[str, bytes] = {}
+        #: Guards the two below, which grow while others look through them.
+        self._known = threading.Lock()
         self._batches: weakref.WeakKeyDictionary[RowsPlaceholder, str] = weakref.WeakKeyDictionary()
         self._watched: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -94,9 +96,11 @@ class Views:
             placeholder: where the batch's rows are in its plans.
             batch_id: whose they are.
         """
-        self._batches[placeholder] = batch_id
-        if client not in self._watched:
+        with self._known:
+            self._batches[placeholder] = batch_id
+            is_new = client not in self._watched
             self._watched.add(client)
+        if is_new:
             client.execute_command = self._watching(client.execute_command, lambda command: command)
             client._execute = self._watching(  # noqa: SLF001 - functions are registered by it alone
                 client._execute,  # noqa: SLF001
@@ -117,11 +121,9 @@ class Views:
         from mld.spark.plans.merging import content_of, plan_ids  # noqa: PLC0415 - Connect's own modules
 
         ids = plan_ids(command)
-        named = {
-            batch
-            for placeholder, batch in list(self._batches.items())
-            if placeholder.plan_id in ids
-        }
+        with self._known:
+            batches = list(self._batches.items())
+        named = {batch for placeholder, batch in batches if placeholder.plan_id in ids}
         with self._changed:
             if not self._holder and not self._sharing:
                 return  # no function of ours is asked: somebody else uses the session

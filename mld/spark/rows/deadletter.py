@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
     from mld.spark.rows.decode import Decoder
 
+#: Names the folders, and is a column of whoever reads them: ``ctx.batch_id``. Readers such as
+#: pyarrow pass over folders whose name begins with ``_``.
+BATCH_ID = "batch_id"
+
 
 def write_bad_rows(decoder: Decoder, rows: DataFrame, path: str) -> None:
     """Keep the bad records of a job's batches.
@@ -29,5 +33,6 @@ def write_bad_rows(decoder: Decoder, rows: DataFrame, path: str) -> None:
         path: directory that Spark can write to, e.g. ``s3a://…`` or a shared one.
     """
     bad = decoder.bad_rows(rows, carried=(BATCH_COLUMN,))
-    writer = bad.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
-    writer.partitionBy(BATCH_COLUMN).parquet(path)
+    named = bad.withColumnRenamed(BATCH_COLUMN, BATCH_ID)
+    writer = named.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+    writer.partitionBy(BATCH_ID).parquet(path)

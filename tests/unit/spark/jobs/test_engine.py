@@ -4,11 +4,19 @@ import logging
 import threading
 import weakref
 
+import pandas
+import pyarrow
 import pytest
 from pyspark.errors import AnalysisException
 
 from mld.spark.calls import Overdue, call_within
-from mld.spark.errors import BatchFailed, Fenced, RecordRefused, SparkUnreachable
+from mld.spark.errors import (
+    BatchFailed,
+    Fenced,
+    RecordRefused,
+    SinkUnavailable,
+    SparkUnreachable,
+)
 from mld.spark.jobs import engine as engine_module
 from mld.spark.jobs.progress import Progress
 from mld.spark.model import MicroBatch, Position, Row, ShardKey
@@ -188,6 +196,31 @@ def test_a_failed_commit_is_repeated_with_its_write(bench):
     assert b.sink.jobs == [["a"], ["a"]]
 
 
+def test_commits_that_fail_together_are_repeated_together_after_one_pause(bench):
+    """A database that is away for some seconds: no pause and no job for each shard."""
+    b = one_runner(bench)
+    pauses = []
+    b.engine._closed.wait = lambda seconds: pauses.append(seconds)
+    hold_runner(b)
+    futures = [b.engine.submit(batch(shard), always) for shard in "abcd"]
+    away = SinkUnavailable("the database is away")
+    b.sink.commit_errors = [None, away, OSError("reset"), None, away]
+    b.sink.gate.set()
+    assert [outcome(each) for each in futures] == [None] * 4
+    assert b.sink.jobs == [["busy"], ["a", "b", "c", "d"], ["a", "b", "d"]]
+    assert len(pauses) == 1
+
+
+def test_of_commits_that_fail_together_each_tells_its_own_reason(bench):
+    b = one_runner(bench, retry__attempts="1")
+    hold_runner(b)
+    futures = [b.engine.submit(batch(shard), always) for shard in "abc"]
+    b.sink.commit_errors = [None, OSError("one"), Fenced("two"), OSError("three")]
+    b.sink.gate.set()
+    texts = [str(outcome(each)) for each in futures]
+    assert [text.rpartition(" ")[2] for text in texts] == ["one", "two", "three"]
+
+
 def test_a_failure_of_a_united_job_is_narrowed_to_the_guilty_shard(bench):
     b = one_runner(bench)
     hold_runner(b)
@@ -252,11 +285,37 @@ def test_a_function_that_raises_fails_its_shard_at_once_and_names_the_batch(benc
     assert ["bad"] not in b.sink.jobs
 
 
+def foreign(module, name):
+    """A value of a class of that name, defined in that module."""
+    return type(name, (), {"__module__": module})()
+
+
 @pytest.mark.parametrize(
     ("answer", "sink", "text"),
     [
         (None, "parquet", "is None; return a DataFrame for spark.sink=parquet"),
-        ([1, 2], "parquet", "is of type list; return a DataFrame"),
+        ([1, 2], "parquet", "is of type list; return a DataFrame of Spark"),
+        (
+            pandas.DataFrame({"a": [1]}),
+            "delta",
+            "is a DataFrame of pandas; return one of Spark: ctx.spark.createDataFrame(answer)",
+        ),
+        (
+            pyarrow.table({"a": [1]}),
+            "parquet",
+            "is a Table of pyarrow; return a DataFrame of Spark: ctx.spark.createDataFrame(answer)",
+        ),
+        (
+            foreign("pyspark.pandas.frame", "DataFrame"),
+            "parquet",
+            "is a DataFrame of pandas on Spark; return one of Spark: answer.to_spark()",
+        ),
+        (
+            foreign("polars.dataframe.frame", "DataFrame"),
+            "parquet",
+            "is a DataFrame of polars; return one of Spark: "
+            "ctx.spark.createDataFrame(answer.to_arrow())",
+        ),
         (Frame([]), "foreach", "is a DataFrame, which spark.sink=foreach writes nowhere"),
     ],
 )

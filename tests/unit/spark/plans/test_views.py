@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from types import SimpleNamespace
 
@@ -147,3 +148,34 @@ def test_a_turn_waits_until_nobody_shares(watched):
         assert not has_turn.wait(0.05)
     assert has_turn.wait(WAIT_S)
     thread.join(WAIT_S)
+
+
+@pytest.fixture
+def hasty_threads():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hasty_threads")
+def test_a_name_is_judged_while_other_batches_begin(watched):
+    """A set that grows while it is looked through ended a shard, and its function was blamed."""
+    is_over = threading.Event()
+    kept = []
+
+    def begin():
+        while not is_over.is_set() and len(kept) < 100_000:
+            kept.append(RowsPlaceholder(100 + len(kept)))
+            watched.views.note(watched.client, kept[-1], "other")
+
+    thread = threading.Thread(target=begin, daemon=True)
+    with watched.views.share():
+        thread.start()
+        try:
+            for _ in range(200):
+                watched.client.execute_command(view("names", 3, plan_id=8))
+        finally:
+            is_over.set()
+            thread.join(WAIT_S)
+    assert len(watched.client.said) == 200
