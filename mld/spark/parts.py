@@ -48,6 +48,9 @@ class Server(Protocol):
     def poll(self) -> int | None:
         """Exit code; None while it runs."""
 
+    def last_lines(self) -> list[str]:
+        """What it printed last, oldest first."""
+
     def stop(self) -> None:
         """End it, within a few seconds."""
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 BROKEN = 70
 #: As in ``mld.spark.keep_alive``.
 KEEP_ALIVE = b'{"action":"leaseLost"}\n'
+#: What ends a process so that it can't say why.
+GONE_ADVICE = "it was killed, or broke down; see the kernel's log for a lack of memory"
 #: A host that has not answered in that time hangs.
 _LONGEST_S = 120.0
 
@@ -65,14 +67,15 @@ def wait(descriptor: int) -> tuple[int, str]:
     if words and "exit" in words[-1]:
         return words[-1]["exit"], words[-1]["message"]
     host = f" (pid {words[0]['host']})" if words and "host" in words[0] else ""
-    return BROKEN, f"the Spark host{host} went away"
+    return BROKEN, f"the Spark host{host} went away without a word: {GONE_ADVICE}"
 
 
 def end(code: int, message: str) -> NoReturn:
     """Say the last line, if there is one, and go; whoever read it may be gone."""
     if message:
         try:
-            os.write(2, f"kcl-mld-spark: {message}\n".encode(errors="replace"))
+            line = " ".join(message.split())  # the daemon quotes one line of it
+            os.write(2, f"kcl-mld-spark: {line}\n".encode(errors="replace"))
         except OSError:
             code = code or BROKEN
     os._exit(code)

@@ -56,6 +56,9 @@ class FakeServer:
     def poll(self):
         return self._process.poll()
 
+    def last_lines(self):
+        return []
+
     def stop(self):
         if self._process.poll() is None:
             self._process.kill()

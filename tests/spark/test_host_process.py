@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from mld.spark.stub_wait import GONE_ADVICE
 from tests.spark.stubs import KEEP_ALIVE, STUB, Worker, is_alive, kill, wait_for
 
 pytestmark = pytest.mark.process
@@ -178,7 +179,8 @@ def test_when_the_host_is_killed_every_stub_says_so_and_the_server_is_gone(worke
     for child in children:
         code, errors = child.end(5.0)
         assert code == 70
-        assert errors.endswith(f"kcl-mld-spark: the Spark host (pid {host}) went away\n")
+        expected = f"the Spark host (pid {host}) went away without a word: {GONE_ADVICE}\n"
+        assert errors.endswith(f"kcl-mld-spark: {expected}")
     worker.wait_until_over("no server is left", 5.0)
     worker.child().begin()
     assert len(worker.hosts) == 2
@@ -188,11 +190,11 @@ def test_when_the_server_dies_every_stub_is_told_and_the_next_starts_another(wor
     children = [worker.child(f"shardId-{number:012}").begin() for number in range(3)]
     children[0].say("processRecords", do="block")
     kill(worker.servers[0])
-    text = f"the Spark server (pid {worker.servers[0]}) was ended by signal 9"
+    text = f"the Spark server (pid {worker.servers[0]}) was killed (signal 9), as the kernel"
     for child in children:
         code, errors = child.end(5.0)
         assert code == 70
-        assert f"kcl-mld-spark: {text}\n" in errors
+        assert f"kcl-mld-spark: {text}" in errors
     worker.child().begin()
     assert len(worker.servers) == 2
 

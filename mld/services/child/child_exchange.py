@@ -381,6 +381,6 @@ class ChildExchange:
 
     def _with_stderr(self, why: str) -> str:
         """The reason, and what a child that ended with an error wrote to stderr last."""
-        if (self.exit_status or 0) > 0 and (said := self._log.last_stderr_line):
-            return f"{why}; last line of its stderr: {said}"
+        if (self.exit_status or 0) > 0 and (said := self._log.last_words):
+            return f"{why}; it said on stderr: {said}"
         return why

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from mld.decide.last_words import LastWords
 from mld.model.masking import mask, printable
 from protocol import Action
 
@@ -24,7 +25,7 @@ BURST_LINES = 1000
 LINES_PER_S = 200.0
 #: Seconds from the first line that is left out to the warning about it and all others until then.
 NOTICE_S = 10.0
-#: Most characters of a line in the error of a child that failed.
+#: Most characters of what is quoted in the error of a child that failed.
 _QUOTED_CHARS = 500
 
 
@@ -39,19 +40,19 @@ class ChildLog:
         self._refilled_at = clock.monotonic()
         self._suppressed = 0
         self._suppressed_since = 0.0
-        self._last_line = b""
+        self._words = LastWords()
         self.pid = 0
 
     @property
-    def last_stderr_line(self) -> str:
-        """The last line of stderr that says something, fit for an error; empty if there is none."""
-        text = mask(printable(self._last_line.decode("utf-8", "replace").strip()))
+    def last_words(self) -> str:
+        """What stderr says about the end, fit for an error; empty if it says nothing."""
+        said = self._words.quote(_QUOTED_CHARS // 2).decode("utf-8", "replace")
+        text = mask(printable(said.strip()))
         return text if len(text) <= _QUOTED_CHARS else text[: _QUOTED_CHARS - 1] + "…"
 
     def stderr(self, line: bytes) -> None:
         """A line of stderr."""
-        if line.strip():
-            self._last_line = line[:MAX_LINE_BYTES]
+        self._words.note(line[:MAX_LINE_BYTES])
         self._write(logging.INFO, "stderr", line, "")
 
     def stdout(self, line: bytes, why: str, meant: str | None = None) -> None:

@@ -6,16 +6,30 @@ Pure: lines in, an error out.
 from __future__ import annotations
 
 import re
+import signal
 from collections import deque
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mld.spark.errors import MissingPart, SparkChildError, SparkConfigError, SparkUnreachable
 from mld.spark.server.settings import REPOSITORY_VARIABLE
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _QUOTED_LINES = 12
 _MOST_CHARACTERS = 400
-#: Frames of a trace, and nothing.
-_NOISE = re.compile(r"\s*(at [\w.$/<>]+\(.*|\.{3} \d+ (more|common frames omitted))?\s*$")
+#: Frames of a trace, lines without a word, and nothing.
+_NOISE = re.compile(r"\s*(at [\w.$/<>]+\(.*|\.{3} \d+ (more|common frames omitted)|\W*)?\s*$")
+#: Lines that say why, the surest first: a trace's root, its head, an error in a log, one of Java.
+_TELLING = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\s*Caused by: ",
+        r"Exception in thread \"|\s*[\w.$]+(Exception|Error)(: |$)",
+        r"(\S+ \S+ )?(FATAL|ERROR) ",
+        r"Error: |Terminating due to |There is insufficient memory",
+    )
+)
 _COORDINATE = re.compile(r"([\w.-]+)#([\w.-]+);([\w.+-]+)")
 #: Java's own words before the reason, and after it.
 _BEFORE_REASON = "Error occurred during initialization of VM"
@@ -86,9 +100,11 @@ class Diagnosis:
         if self._known is not None:
             kind, text = self._known
             return kind(f"the Spark server {what}: {text}")
+        if not self._lines:
+            return SparkUnreachable(f"the Spark server {what}; it printed nothing")
+        why = _shortened(telling_line(self._lines))
         tail = "".join(f"\n  | {line}" for line in self._lines)
-        said = f"; its last lines:{tail}" if tail else "; it printed nothing"
-        return SparkUnreachable(f"the Spark server {what}{said}")
+        return SparkUnreachable(f"the Spark server {what}: {why}; its last lines:{tail}")
 
     def _cause_in(self, line: str) -> tuple[type[SparkChildError], str] | None:
         for cause in _CAUSES:
@@ -113,6 +129,41 @@ class Diagnosis:
             f"correct the coordinate in spark.conf.spark.jars.packages, name a repository that "
             f"has it in {REPOSITORY_VARIABLE}, or a jar on this machine in spark.conf.spark.jars"
         )
+
+
+def telling_line(lines: Sequence[str]) -> str:
+    """Of what a JVM printed last, the line that says why it ended; "" if none says anything.
+
+    Args:
+        lines: oldest first.
+    """
+    words = [line.strip() for line in lines if not _NOISE.match(line)]
+    for pattern in _TELLING:
+        if found := [line for line in words if pattern.match(line)]:
+            return found[-1]
+    return words[-1] if words else ""
+
+
+def ending(code: int, lines: Sequence[str]) -> str:
+    """How a server ended that had been ready, and why as far as it said.
+
+    Args:
+        code: of its exit, negative for a signal.
+        lines: that it printed last, oldest first.
+    """
+    if code == -signal.SIGKILL:
+        return (
+            "was killed (signal 9), as the kernel does for a lack of memory: see its log, and "
+            "lower spark.driver.memory or give the machine more"
+        )
+    how = ended(code)
+    said = [line for line in lines if any(pattern.match(line) for pattern in _TELLING)]
+    return f"{how}; it said: {_shortened(telling_line(said))}" if said else how
+
+
+def ended(code: int) -> str:
+    """``ended with exit code 1``; negative codes are signals."""
+    return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
 def _shortened(line: str) -> str:

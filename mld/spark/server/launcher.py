@@ -18,7 +18,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Self
 
 from mld.spark.errors import SparkUnreachable
-from mld.spark.server.failure import Diagnosis
+from mld.spark.server.failure import Diagnosis, ended
 from mld.spark.server.settings import REPOSITORY_VARIABLE, ServerFiles, port_of
 from mld.spark.server.setup import prepare
 
@@ -148,7 +148,7 @@ class EmbeddedServer:
             return
         code = self._exit_code_soon()
         self.stop()
-        what = f"did not answer within {timeout_s:g} s" if code is None else _ended(code)
+        what = f"did not answer within {timeout_s:g} s" if code is None else ended(code)
         raise self._diagnosis.error(what)
 
     def poll(self) -> int | None:
@@ -201,10 +201,6 @@ class EmbeddedServer:
                 # Read by now, and spark.conf.* may hold keys to a store.
                 self._files.properties.unlink(missing_ok=True)
                 self._has_news.notify_all()
-
-
-def _ended(code: int) -> str:
-    return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
 def _start(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from mld.spark import rendezvous
 from mld.spark.errors import SparkChildError
+from mld.spark.server.failure import ending
 from mld.spark.worker.host_stubs import ExitNotice, Start, Stub, serve, start_thread
 
 if TYPE_CHECKING:
@@ -264,7 +265,7 @@ class Reception:
             return End(outcome.message, outcome)
         if outcome is None or self._server is None or (code := self._server.poll()) is None:
             return None
-        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        how = ending(code, self._server.last_lines())
         text = f"the Spark server (pid {self._server.pid}) {how}"
         return End(text, ExitNotice(SparkChildError.exit_code, text))
 

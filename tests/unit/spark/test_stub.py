@@ -130,12 +130,15 @@ def test_a_directory_that_cannot_be_private_is_said():
     assert found.stdout == ""
 
 
+GONE = f"went away without a word: {stub_wait.GONE_ADVICE}"
+
+
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        (b"", (70, "the Spark host went away")),
-        (b'{"host": 7}\n', (70, "the Spark host (pid 7) went away")),
-        (b'{"host": 7}\n{"exit": 0, "mess', (70, "the Spark host (pid 7) went away")),
+        (b"", (70, f"the Spark host {GONE}")),
+        (b'{"host": 7}\n', (70, f"the Spark host (pid 7) {GONE}")),
+        (b'{"host": 7}\n{"exit": 0, "mess', (70, f"the Spark host (pid 7) {GONE}")),
         (b'{"host": 7}\n{"exit": 3, "message": "no Java"}\n', (3, "no Java")),
         (b'{"exit": 2, "message": ""}\n', (2, "")),
     ],
@@ -184,4 +187,18 @@ def test_a_host_that_broke_off_with_our_words_unread_counts_as_gone():
         ours.sendall(b"hello")
         theirs.sendall(b'{"host": 7}\n')
         theirs.close()
-        assert stub_wait.wait(ours.fileno()) == (70, "the Spark host (pid 7) went away")
+        assert stub_wait.wait(ours.fileno()) == (70, f"the Spark host (pid 7) {GONE}")
+
+
+def test_the_last_line_of_a_stub_says_it_all_however_many_lines_the_host_wrote():
+    """The daemon quotes one line in its ERROR."""
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-I", "-S", stub_wait.__file__, str(ours.fileno()), "9"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, pass_fds=[ours.fileno()])
+    ours.close()
+    with theirs, process.stderr:
+        theirs.sendall(b'{"exit": 69, "message": "it ended; its last lines:\\n  | a\\n  | >"}\n')
+        theirs.shutdown(socket.SHUT_WR)
+        said = process.stderr.read()
+        assert said == b"kcl-mld-spark: it ended; its last lines: | a | >\n"
+    assert process.wait(20) == 69

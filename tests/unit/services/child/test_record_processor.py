@@ -154,6 +154,11 @@ def test_actions_without_a_checkpointer_say_so(action):
             69,
             "it cannot write to https://****@host/",
         ),
+        (
+            [b'Exception in thread "main" java.lang.Error: a', b"\tat b.C.d(C.java:1)", b">"],
+            1,
+            'Exception in thread "main" java.lang.Error: a',
+        ),
         ([b"\x1b[31m" + b"x" * 999], 2, "\\x1b[31m" + "x" * 491 + "…"),
     ],
 )
@@ -167,9 +172,7 @@ def test_what_a_failing_child_said_last_is_in_the_error(said, status, told):
     async def test(world):
         with pytest.raises(ChildFailed) as caught:
             await world.processor.initialize(world.group, TRIM_HORIZON)
-        words = (
-            f"before it answered initialize; last line of its stderr: {told} (exit status {status})"
-        )
+        words = f"before it answered initialize; it said on stderr: {told} (exit status {status})"
         assert str(caught.value).endswith(words)
 
     talking(test, dies)

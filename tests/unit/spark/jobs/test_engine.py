@@ -4,8 +4,8 @@ import logging
 import threading
 import weakref
 
-import pandas
-import pyarrow
+import pandas as pd
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 
@@ -200,7 +200,7 @@ def test_commits_that_fail_together_are_repeated_together_after_one_pause(bench)
     """A database that is away for some seconds: no pause and no job for each shard."""
     b = one_runner(bench)
     pauses = []
-    b.engine._closed.wait = lambda seconds: pauses.append(seconds)
+    b.engine._closed.wait = pauses.append
     hold_runner(b)
     futures = [b.engine.submit(batch(shard), always) for shard in "abcd"]
     away = SinkUnavailable("the database is away")
@@ -296,12 +296,12 @@ def foreign(module, name):
         (None, "parquet", "is None; return a DataFrame for spark.sink=parquet"),
         ([1, 2], "parquet", "is of type list; return a DataFrame of Spark"),
         (
-            pandas.DataFrame({"a": [1]}),
+            pd.DataFrame({"a": [1]}),
             "delta",
             "is a DataFrame of pandas; return one of Spark: ctx.spark.createDataFrame(answer)",
         ),
         (
-            pyarrow.table({"a": [1]}),
+            pa.table({"a": [1]}),
             "parquet",
             "is a Table of pyarrow; return a DataFrame of Spark: ctx.spark.createDataFrame(answer)",
         ),
@@ -313,8 +313,10 @@ def foreign(module, name):
         (
             foreign("polars.dataframe.frame", "DataFrame"),
             "parquet",
-            "is a DataFrame of polars; return one of Spark: "
-            "ctx.spark.createDataFrame(answer.to_arrow())",
+            (
+                "is a DataFrame of polars; return one of Spark: "
+                "ctx.spark.createDataFrame(answer.to_arrow())"
+            ),
         ),
         (Frame([]), "foreach", "is a DataFrame, which spark.sink=foreach writes nowhere"),
     ],

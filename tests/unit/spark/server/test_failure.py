@@ -3,7 +3,7 @@
 import pytest
 
 from mld.spark.errors import MissingPart, SparkConfigError, SparkUnreachable
-from mld.spark.server.failure import Diagnosis
+from mld.spark.server.failure import Diagnosis, ending
 
 FRAMES = [
     "\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1068)",
@@ -94,7 +94,7 @@ def test_an_unknown_cause_is_quoted_without_the_frames_around_it():
     )
     assert type(error) is SparkUnreachable
     assert str(error).startswith(
-        "the Spark server ended with exit code 1; its last lines:\n  | first"
+        "the Spark server ended with exit code 1: Caused by: x; its last lines:\n  | first"
     )
     assert str(error).endswith("\n  | It broke\n  | Caused by: x")
     assert "\tat " not in str(error)
@@ -103,3 +103,33 @@ def test_an_unknown_cause_is_quoted_without_the_frames_around_it():
 def test_silence_is_told_and_a_long_line_is_cut():
     assert str(diagnose()).endswith("exit code 1; it printed nothing")
     assert str(diagnose("System memory" + "x" * 999)).endswith("x…)")
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        (
+            ["WARN fine", "26/11/22 ERROR spark X: it broke", "java.io.IOException: no", *FRAMES],
+            "java.io.IOException: no",
+        ),
+        (
+            ['Exception in thread "main" a.B: no', "Caused by: c.D: disk", ">"],
+            "Caused by: c.D: disk",
+        ),
+        (["2026-11-22 10:00:00.000 ERROR spark Main: no port", "bye"], "no port"),
+        (["something", ">", "  ^^^"], "something"),
+    ],
+)
+def test_the_line_that_helps_comes_first(lines, why):
+    """Not the closing frame of a trace, nor a lone sign."""
+    assert str(diagnose(*lines)).split("; its last lines:")[0].endswith(why)
+
+
+def test_a_server_that_ends_later_says_why_as_well():
+    lines = ["java.lang.OutOfMemoryError: Java heap space", *FRAMES, "fine"]
+    assert ending(52, lines) == (
+        "ended with exit code 52; it said: java.lang.OutOfMemoryError: Java heap space"
+    )
+    assert ending(1, ["fine", *FRAMES]) == "ended with exit code 1"
+    assert ending(-15, []) == "was ended by signal 15"
+    assert "lower spark.driver.memory" in ending(-9, ["ERROR old"])

@@ -159,7 +159,7 @@ def test_with_a_master_elsewhere_the_driver_does_not_hide(launch):
 
 def test_an_early_end_is_told_with_the_last_lines(launch):
     server = launch("print('line one\\nno good', file=sys.stderr)\nsys.exit(7)\n")
-    with pytest.raises(SparkUnreachable, match=r"ended with exit code 7; its last lines:\n") as it:
+    with pytest.raises(SparkUnreachable, match=r"exit code 7: no good; its last lines:\n") as it:
         server.wait_ready(30)
     assert str(it.value).endswith("\n  | line one\n  | no good")
 
