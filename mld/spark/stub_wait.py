@@ -25,7 +25,10 @@ _LONGEST_S = 120.0
 
 
 def show_life(descriptor: int, every_s: float) -> None:
-    """Start the daemon's time-out again and again until the host answers.
+    """Start the daemon's time-out, at once and again and again until the host answers.
+
+    The first one also tells kcl-mld that nothing has begun: it ends this child by the end of its
+    input if the shard is given up before ``initialize`` is answered.
 
     From then on stdout, which it has a duplicate of, is the host's alone.
 
@@ -39,9 +42,9 @@ def show_life(descriptor: int, every_s: float) -> None:
     poll.register(descriptor, select.POLLIN)
     try:
         for _ in range(int(_LONGEST_S / every_s)):
+            os.write(1, KEEP_ALIVE)
             if poll.poll(every_s * 1000):
                 break
-            os.write(1, KEEP_ALIVE)
     except OSError:
         pass  # the daemon is gone; the host will notice
     null = os.open(os.devnull, os.O_WRONLY)

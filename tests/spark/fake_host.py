@@ -72,6 +72,7 @@ class FakeSession:
         self._facts, self._stdin, self._stdout = facts, stdin, stdout
         self._pipeline, self._gate = pipeline, gate
         self._abandoned = threading.Event()
+        self.has_begun = False
 
     def serve(self):
         shard = ShardKey(self._facts.application, self._facts.stream, self._facts.shard_id or "")
@@ -86,6 +87,7 @@ class FakeSession:
         while line := self._stdin.readline():
             message = json.loads(line)
             getattr(self, f"_{message.get('do', 'nothing')}")()
+            self.has_begun = True
             answer = {"action": "status", "responseFor": message["action"]}
             self._stdout.write(json.dumps(answer).encode() + b"\n")
 

@@ -241,14 +241,41 @@ def test_a_busy_child_is_gone_five_seconds_after_its_input_was_closed(worker, bu
 
 
 def test_a_child_that_waits_for_the_start_obeys_the_end_of_its_input(worker, tmp_path):
+    """At once: eight to twenty seconds passed before a daemon could stop while Spark started."""
     os.mkfifo(tmp_path / "ready")
     worker.environ["FAKE_READY_FIFO"] = str(tmp_path / "ready")
     child = worker.child()
     child.say("initialize")
     wait_for(lambda: worker.servers, "the server is launched")
+    began = time.monotonic()
     child.process.stdin.close()
-    assert child.end(5.0)[0] in {0, 70}
+    code, errors = child.end(5.0)
+    assert time.monotonic() - began < 0.9
+    assert code == 0
+    assert "kcl-mld-spark:" not in errors
     assert child.hear() == b""
+
+
+def test_a_child_whose_shard_has_not_begun_obeys_the_end_of_its_input(worker):
+    """It waits for the sink's mark, say; a shard that has begun gets time for its commit."""
+    child = worker.child()
+    child.say("initialize", do="stick")
+    wait_for(lambda: "stuck" in worker.noted("sessions"), "it waits")
+    began = time.monotonic()
+    child.process.stdin.close()
+    code, errors = child.end(5.0)
+    assert time.monotonic() - began < 2.5
+    assert code == 0
+    assert "kcl-mld-spark:" not in errors
+
+
+def test_a_child_shows_at_once_that_it_waits(worker):
+    """So that the daemon knows that the end of its input ends it."""
+    worker.environ |= {"KCL_MLD_CAPABILITIES": "tick", "KCL_MLD_TIMEOUT_S": None}
+    child = worker.child()
+    child.say("initialize")
+    assert child.hear_any() == KEEP_ALIVE
+    assert json.loads(child.hear_any())["responseFor"] == "initialize"
 
 
 def test_a_terminated_host_tells_its_stubs(worker):

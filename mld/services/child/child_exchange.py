@@ -28,6 +28,7 @@ from protocol import (
     CheckpointResult,
     DaemonConnection,
     DaemonEvent,
+    IgnoredMessage,
     IntentRequested,
     IntentResult,
     JunkLine,
@@ -60,6 +61,8 @@ _FROZEN_S = 1.0
 _CARRY_CHECKPOINTER = frozenset(
     {Action.PROCESS_RECORDS, Action.SHARD_ENDED, Action.SHUTDOWN_REQUESTED}
 )
+#: As :meth:`protocol.ChildConnection.keep_alive` writes it.
+_KEEP_ALIVE = IgnoredMessage(Action.LEASE_LOST)
 
 
 class ChildExchange:
@@ -99,6 +102,9 @@ class ChildExchange:
         self._is_wanted = asyncio.Event()
         self._idle_limit: asyncio.Timeout | None = None
         self._idle_failure: ChildFailed | None = None
+        #: Set once it has shown, before it answered ``initialize``, that it waits for others.
+        self.waits_elsewhere = asyncio.Event()
+        self.was_hung_up = False
         #: How often it wants to hear from us while there is nothing to tell; None = never.
         self.tick_s: float | None = None
         #: Reading of ``Clock.monotonic`` at the end of the last exchange.
@@ -272,6 +278,8 @@ class ChildExchange:
             case TickRequested(seconds=seconds):
                 self._note_tick(seconds)
             case _:  # keep-alives, perhaps: each has started the time-out again
+                if action is Action.INITIALIZE and event == _KEEP_ALIVE:
+                    self.waits_elsewhere.set()
                 log.debug("%s: ignored a message of the child: %s", self._shard_id, event)
 
     async def _next_message(self) -> DaemonEvent:
@@ -357,6 +365,19 @@ class ChildExchange:
                 self._clock.monotonic() - began,
                 extra={"shard_id": self._shard_id},
             )
+
+    async def hang_up_once_it_waits(self) -> None:
+        """End a child that has not begun, if it shows that it waits for something else than us.
+
+        It shows it by a keep-alive before it has answered ``initialize``: it has done nothing for
+        its shard, and the end of its input ends it. Another one may be in the middle of its own
+        preparations and gets the whole order of messages.
+        """
+        await self.waits_elsewhere.wait()
+        self.was_hung_up = True
+        await self._child.close_stdin()
+        await asyncio.sleep(self._config.eof_grace_s)
+        self._child.terminate()
 
     # -- failures ------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ from protocol import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from mld.model.config import ChildConfig
     from mld.model.intent import LeaseIntent
@@ -138,6 +138,11 @@ class RecordProcessor:
         exchanges = self._exchanges
         return self._has_ended or (exchanges is not None and exchanges.exit_status is not None)
 
+    @property
+    def was_hung_up(self) -> bool:
+        """True when its input was closed before it had answered ``initialize``."""
+        return self._exchanges is not None and self._exchanges.was_hung_up
+
     # -- actions -------------------------------------------------------------------------------
 
     async def initialize(
@@ -145,6 +150,7 @@ class RecordProcessor:
         group: asyncio.TaskGroup,
         position: ExtendedSequenceNumber,
         intent: LeaseIntent | None = None,
+        leaving: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Start the child and tell it shard, position and what was intended last.
 
@@ -152,6 +158,8 @@ class RecordProcessor:
             group: its stdout is read in a task of this group, until :meth:`stop` or :meth:`kill`.
             position: where its records begin.
             intent: the last one that was stored.
+            leaving: returns once the shard is given up; a child that has not begun by then, and
+                shows that it waits for something else, is ended and fails. None = never.
         """
         try:
             self._child = await self._launcher.start(self._config.argv, self._env, self._log.stderr)
@@ -184,7 +192,16 @@ class RecordProcessor:
             position.sub_sequence_number,
             self._extras | ({} if intent is None else _extras(intent)),
         )
-        await self._exchange(Action.INITIALIZE, self._connection.send(message))
+        hanging_up = group.create_task(self._hang_up(leaving)) if leaving else None
+        try:
+            await self._exchange(Action.INITIALIZE, self._connection.send(message))
+        finally:
+            if hanging_up is not None:
+                hanging_up.cancel()
+
+    async def _hang_up(self, leaving: Callable[[], Awaitable[None]]) -> None:
+        await leaving()
+        await self._running().hang_up_once_it_waits()
 
     async def process(self, outgoing: OutgoingLine) -> None:
         """Deliver a batch: a whole ``processRecords`` line."""

@@ -81,6 +81,10 @@ class ConsumerShutdown:
         except TimeoutError:
             pass
 
+    async def leaving(self) -> None:
+        """Return once the lease is being given up or is lost."""
+        await self._is_leaving.wait()
+
     def _request(self, reason: ShutdownReason) -> None:
         self._reason = stronger(self._reason, reason)
         self._on_request()

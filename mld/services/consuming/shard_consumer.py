@@ -240,8 +240,23 @@ class ShardConsumer:
             raise self._unreadable(intent)
         await pipeline.start_fetching(self._group, position, context.latest_since_s())
         with context.metrics.timed("InitializeTask", "RecordProcessor.initialize.Time"):
-            await pipeline.processor.initialize(self._group, position, intent)
+            try:
+                leaving = context.shutdown.leaving
+                await pipeline.processor.initialize(self._group, position, intent, leaving)
+            except ChildFailed:
+                if not pipeline.processor.was_hung_up:
+                    raise
+                return await self._leave_early()
         return TaskOutcome.DONE
+
+    async def _leave_early(self) -> TaskOutcome:
+        """The shard is given up while its child still waits for something else."""
+        log.info(
+            "%s: its child had not begun and is ended, as the shard is given up", self.shard_id
+        )
+        await self._context.stop_fetching()
+        await self._context.end_child()
+        return TaskOutcome.AGAIN
 
     def _unreadable(self, intent: BrokenIntent) -> ChildFailed:
         """A child that is told of no intent could skip a batch or write one twice."""

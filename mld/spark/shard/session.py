@@ -138,6 +138,11 @@ class ShardSession:
         finally:
             self._end()
 
+    @property
+    def has_begun(self) -> bool:
+        """True once it is known where the shard begins."""
+        return self._pump is not None
+
     def abandon(self) -> None:
         """Stop waiting and checkpointing; called from another thread when the daemon is gone."""
         self._is_abandoned = True

@@ -136,6 +136,11 @@ class Stub:
     _session: Session | None = None
     _output: ShardOutput | None = None
 
+    @property
+    def has_begun(self) -> bool:
+        """True once its shard has; before that nothing is lost if it ends at once."""
+        return self._session is not None and self._session.has_begun
+
     def receive(self) -> tuple[str, int]:
         """Take the hello and the descriptors.
 

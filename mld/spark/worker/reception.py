@@ -227,6 +227,10 @@ class Reception:
         assert stub.stdin is not None
         self._unwatch(stub.stdin)
         stub.left_at = time.monotonic()
+        if self._start.outcome is None:  # there is nothing that could still be done for it
+            stub.left_at -= _EOF_GRACE_S
+            stub.abandon()
+            self._start.look_again()
 
     def _look_at_late_ones(self) -> None:
         for stub in list(self._stubs.values()):
@@ -236,9 +240,10 @@ class Reception:
             if late > _EOF_GRACE_S and not stub.is_gone:
                 stub.abandon()
                 self._start.look_again()
-            if late > _ABANDON_GRACE_S and not stub.is_dismissed:
+            is_late = late > _ABANDON_GRACE_S or (late > _EOF_GRACE_S and not stub.has_begun)
+            if is_late and not stub.is_dismissed:
                 self._pump.remove(stub.key)
-                stub.dismiss(ExitNotice(SparkChildError.exit_code, "the daemon left in mid-batch"))
+                stub.dismiss(_LEFT_IN_MID_BATCH if stub.has_begun else ExitNotice())
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -289,6 +294,7 @@ class Reception:
         return True
 
 
+_LEFT_IN_MID_BATCH = ExitNotice(SparkChildError.exit_code, "the daemon left in mid-batch")
 _DAEMON_ENDED = End(
     "the daemon has ended",
     ExitNotice(SparkChildError.exit_code, "the daemon has ended"),

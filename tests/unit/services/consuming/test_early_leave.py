@@ -1,0 +1,105 @@
+"""A shard that is given up while its child has not begun."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from mld.decide.lifecycle import ShutdownReason
+from tests.fakes.children import ScriptedChildren, polite
+from tests.sim.loop import run
+from tests.unit.services.consumer_world import World
+
+START_S = 300.0
+AT_ONCE_S = 1.0
+
+
+async def waits_and_says_so(child):
+    """As kcl-mld-spark while Spark starts: only the end of its input interests it."""
+    await child.receive()
+    await child.say(action="leaseLost")
+    try:
+        async with asyncio.timeout(START_S):
+            await child.receive()
+            return
+    except TimeoutError:
+        pass
+    await child.answer({"action": "initialize"})
+    await polite(child)
+
+
+async def waits_deaf(child):
+    child.ignores_eof = True
+    await child.receive()
+    await child.say(action="leaseLost")
+    await asyncio.sleep(START_S)
+
+
+async def prepares_in_silence(child):
+    message = await child.receive()
+    await asyncio.sleep(START_S)
+    await child.answer(message)
+    await polite(child)
+
+
+def consuming(script, test):
+    async def main():
+        world = World(children=ScriptedChildren(script))
+        await world.open()
+        consumer = world.consumer(await world.hold())
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(consumer.run())
+            await asyncio.sleep(10)
+            began = world.clock.monotonic()
+            await test(consumer)
+            reason = await running
+        return world, reason, world.clock.monotonic() - began
+
+    return run(main())
+
+
+@pytest.mark.parametrize(
+    ("leave", "why"),
+    [
+        (lambda consumer: consumer.request_shutdown(), ShutdownReason.REQUESTED),
+        (lambda consumer: consumer.lease_lost(), ShutdownReason.LEASE_LOST),
+        (lambda consumer: consumer.request_hand_over(), ShutdownReason.REQUESTED),
+    ],
+)
+def test_a_child_that_says_that_it_waits_is_ended_at_once(leave, why, caplog):
+    caplog.set_level(logging.INFO)
+
+    async def test(consumer):
+        leave(consumer)
+
+    world, reason, took_s = consuming(waits_and_says_so, test)
+    assert reason is why
+    assert took_s < AT_ONCE_S
+    assert world.children.heard() == ["initialize"]
+    assert world.children.children[0].signals == []
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert "had not begun and is ended, as the shard is given up" in caplog.text
+
+
+def test_one_that_does_not_obey_is_terminated():
+    async def test(consumer):
+        consumer.request_shutdown()
+
+    world, reason, took_s = consuming(waits_deaf, test)
+    assert reason is ShutdownReason.REQUESTED
+    assert took_s < START_S / 3
+    assert world.children.children[0].signals[0] == "TERM"
+
+
+def test_a_child_that_prepares_in_silence_gets_the_whole_order_of_messages():
+    """As in Java: it may be in the middle of something."""
+
+    async def test(consumer):
+        consumer.request_shutdown()
+
+    world, reason, took_s = consuming(prepares_in_silence, test)
+    assert reason is ShutdownReason.REQUESTED
+    assert took_s > START_S / 2
+    assert world.children.heard() == ["initialize", "shutdownRequested", "leaseLost"]
