@@ -18,6 +18,7 @@ from mld.model.config_keys import CREDENTIAL_KEYS
 from mld.model.credentials import CredentialSource, parse_chain
 from mld.model.findings import Finding, Problem, Severity
 from mld.model.masking import mask
+from mld.model.spark_places import Look, place_faults
 from mld.model.stream_list import ListedStream
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from mld.model.config_build import Built
     from mld.model.settings import Setting
 
+_LOOK = Look(os.path.lexists, os.path.isdir, lambda path: os.access(path, os.W_OK | os.X_OK))
+
 
 def on_this_machine(built: Built, file: str) -> Built:
     """The same with what would keep a daemon of this environment and working directory from work.
@@ -35,7 +38,12 @@ def on_this_machine(built: Built, file: str) -> Built:
         built: of a file.
         file: its path as typed.
     """
-    found = [*_program(built, file), *_profiles(built, file), *_packages(built, file)]
+    found = [
+        *_program(built, file),
+        *_profiles(built, file),
+        *_packages(built, file),
+        *_spark_places(built, file),
+    ]
     return built.with_findings(found)
 
 
@@ -124,6 +132,23 @@ def _packages(built: Built, file: str) -> Iterator[Finding]:
     if is_on and setting.value == "decode" and find_spec("fastavro") is None:
         text, advice = "decode needs the package fastavro", "pip install 'kcl-mld[schemas]'"
         yield _of_setting(file, setting, Problem(Severity.ERROR, text, advice))
+
+
+def _spark_places(built: Built, file: str) -> Iterator[Finding]:
+    """Told once and before there is a child, not by each shard's after Spark has started."""
+    if not built.spark:
+        return
+    lines = {one.name: one.line for one in built.spark}
+    texts = {one.name: one.text for one in built.spark}
+    if not any(lines[name] for name in lines if name.startswith("spark.sink")):
+        return  # written for a program of the user's own, which reads keys for Spark
+    try:
+        faults = place_faults(texts, str(Path.cwd()), _LOOK)
+    except FileNotFoundError:  # the working directory was deleted
+        return
+    for fault in faults:
+        problem = Problem(Severity.ERROR, fault.text, fault.advice)
+        yield _finding(file, fault.key, lines.get(fault.key), problem)
 
 
 def _finding(file: str, key: str, line: int | None, problem: Problem) -> Finding:

@@ -9,7 +9,10 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from mld.model.spark_remote import connect_address
+
 PREFIX = "spark."
+REMOTE = "spark.remote"
 #: Keys below this are handed to Spark as they are, without the prefix ``spark.conf.``.
 FREE_PREFIXES = ("spark.conf.", "spark.sink.options.")
 
@@ -80,6 +83,13 @@ KEYS: tuple[SparkKey, ...] = (
     # Spark does not start with less than 450 MiB.
     _size("driver.memory", "1g", "heap of the embedded server", least=450 * 1024 * 1024),
     _text("jvm.options", None, "further options of the embedded server's JVM"),
+    _word(
+        "jvm.classArchive",
+        "true",
+        "keep Spark's classes in ~/.cache/kcl-mld (XDG_CACHE_HOME) for faster starts",
+        "true",
+        "false",
+    ),
     _duration("start.timeout", "2m", "how long the server may take to answer", least=1),
     _number("batch.maxRecords", "10000", "records of one shard that make a batch"),
     _size("batch.maxBytes", "16m", "payload of one shard that makes a batch"),
@@ -205,6 +215,8 @@ def check(name: str, text: str) -> str | None:
     if key.kind is Kind.WORD and text.strip() not in key.choices:
         return f"{text!r} is not one of {', '.join(key.choices)}"
     try:
+        if name == REMOTE:
+            connect_address(text.strip())
         number = _number_of(key, text)
     except ValueError as error:
         return str(error)

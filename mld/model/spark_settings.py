@@ -40,6 +40,12 @@ class SparkSetting:
     origin: str
 
     @property
+    def line(self) -> int | None:
+        """Of the file; None for a default."""
+        number = self.origin.rpartition(":")[2]
+        return int(number) if number.isdecimal() else None
+
+    @property
     def shown(self) -> str:
         """The value for people, secrets masked; empty for nothing."""
         return mask_value(self.name, self.text or "")

@@ -11,11 +11,13 @@ import contextlib
 import importlib.util
 import logging
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import MissingPart, SparkChildError, SparkConfigError
 from mld.spark.failures import condition, raised
 from mld.spark.registration import load_app
+from mld.spark.streaming_words import streaming_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -83,6 +85,7 @@ def load(
         SparkChildError: there is no session to be had.
     """
     os.environ.setdefault(CONNECT_VARIABLE, "1")
+    _tell_of_streaming(path)
     try:
         try:
             return load_app(path, args)
@@ -97,3 +100,11 @@ def load(
     except Exception as error:
         _log.exception("the app %s failed before run()", path)
         raise SparkConfigError(f"the app {path} failed: {raised(error)}") from error
+
+
+def _tell_of_streaming(path: str) -> None:
+    """Warn of what means nothing to a batch; whether the app can be read is told elsewhere."""
+    with contextlib.suppress(OSError, SyntaxError, ValueError):
+        code = compile(Path(path).read_bytes(), path, "exec")
+        for word in streaming_words(code):
+            _log.warning("the app %s: %s", path, word)

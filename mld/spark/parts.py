@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from mld.spark.errors import MissingPart, SparkUnreachable
 from mld.spark.facts import ShardGate
+from mld.spark.places import require_places
 from mld.spark.server.settings import is_local_master
 
 if TYPE_CHECKING:
@@ -57,6 +58,10 @@ class Server(Protocol):
 
 class Session(Protocol):
     """One shard's conversation."""
+
+    @property
+    def has_begun(self) -> bool:
+        """True once ``initialize`` is answered, or about to be."""
 
     def serve(self) -> None:
         """Until its input ends; raises ``SparkChildError`` if the shard has failed."""
@@ -118,7 +123,8 @@ class SparkParts:
         self._scratch: Path | None = None
 
     def launch(self, config: SparkConfig, directory: Path) -> Server | None:
-        """Start the JVM unless ``spark.remote`` names a server."""
+        """Start the JVM unless ``spark.remote`` names a server; what is wrong already is told before."""
+        require_places(config)
         if importlib.util.find_spec("pyspark") is None:
             raise MissingPart("pyspark is missing: pip install 'kcl-mld[spark]'")
         if not config.is_embedded:

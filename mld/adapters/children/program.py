@@ -31,6 +31,8 @@ _NODE = re.compile(r"node|nodejs")
 #: What it adds to the name of a script that is not there.
 _NODE_ENDINGS = (".js", ".json", ".node")
 _SCRIPT = re.compile(r".*(/.*|\.(py|js|mjs|cjs|rb|pl|sh|dll))")
+_SPARK = "kcl-mld-spark"
+_SPARK_USAGE = f"write executableName = {_SPARK} [--properties FILE] app.py"
 #: Options of interpreters after which the next argument is still the script.
 _HARMLESS = re.compile(r"-[uOBEIsPqv]+")
 
@@ -246,7 +248,10 @@ def _env_problems(words: Sequence[str], name: str, around: Surroundings) -> Iter
 
 
 def _script_problems(argv: Sequence[str], around: Surroundings) -> Iterator[Problem]:
-    words = _after_env(argv)
+    words = list(_after_env(argv))
+    if words and Path(words[0]).name == _SPARK:
+        yield from _spark_problems(words, around)
+        return
     if not words or not _INTERPRETER.fullmatch(Path(words[0]).name):
         return
     script = next((word for word in words[1:] if not _HARMLESS.fullmatch(word)), "")
@@ -263,6 +268,34 @@ def _script_problems(argv: Sequence[str], around: Surroundings) -> Iterator[Prob
     if not script.startswith("/"):
         why += f" (relative to the working directory {around.folder})"
     yield _error(why, _what_was_meant([script if "/" in script else f"./{script}"], around))
+
+
+def _spark_problems(words: Sequence[str], around: Surroundings) -> Iterator[Problem]:
+    """``kcl-mld-spark [--properties FILE] app.py``: each shard's child would tell it by itself."""
+    has_file = words[1:2] == ["--properties"]
+    if has_file and len(words) < 3:
+        yield _error("--properties names no file", _SPARK_USAGE)
+        return
+    named = [("the properties file", words[2])] if has_file else []
+    rest = words[3:] if has_file else words[1:]
+    if not rest:
+        yield _error(f"{_SPARK} is given no app", _SPARK_USAGE)
+        return
+    for what, name in (*named, ("the app", rest[0])):
+        if _is_readable(around.folder / name):
+            continue
+        where = (
+            "" if name.startswith("/") else f" (relative to the working directory {around.folder})"
+        )
+        why = f"{what} {name} is not there or can't be read{where}"
+        yield _error(why, _what_was_meant([name if "/" in name else f"./{name}"], around))
+
+
+def _is_readable(path: Path) -> bool:
+    try:
+        return path.is_file() and os.access(path, os.R_OK)
+    except (OSError, ValueError):
+        return False
 
 
 def _error(text: str, suggestion: str = "") -> Problem:

@@ -24,6 +24,7 @@ import threading
 import urllib.parse
 from typing import TYPE_CHECKING, Any
 
+from mld.model import spark_remote
 from mld.spark.errors import SparkConfigError, SparkUnreachable
 from mld.spark.failures import describe, is_server_gone, is_session_lost, status_name
 
@@ -42,7 +43,6 @@ _log = logging.getLogger(__name__)
 _LOGGERS_OF_DATA = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _PROBE_TIMEOUT_S = 3.0
 _CLOSE_TIMEOUT_S = 3.0
-_DEFAULT_PORT = 15002
 
 
 def remote_token(config: SparkConfig, environ: Mapping[str, str]) -> str | None:
@@ -176,23 +176,15 @@ class ConnectSessions:
 
 
 def connect_address(url: str) -> tuple[str, int]:
-    """Host and port of a Connect URL, ``sc://host:port/;name=value``.
+    """Host and port of ``spark.remote``.
 
     Raises:
-        SparkConfigError: it is none.
+        SparkConfigError: it is no Connect URL.
     """
-    if not url.startswith("sc://"):
-        raise SparkConfigError(
-            f"spark.remote must begin with sc://, like sc://host:{_DEFAULT_PORT}"
-        )
     try:
-        parsed = urllib.parse.urlparse("http" + url[2:])
-        host, port = parsed.hostname, parsed.port
+        return spark_remote.connect_address(url)
     except ValueError as error:
-        raise SparkConfigError(f"spark.remote is not a URL: {error}") from error
-    if not host or parsed.path not in ("", "/"):
-        raise SparkConfigError(f"spark.remote must look like sc://host:{_DEFAULT_PORT}/;name=value")
-    return host, port or _DEFAULT_PORT
+        raise SparkConfigError(f"spark.remote {error}") from error
 
 
 def complete_url(url: str, token: str | None, app_name: str) -> str:

@@ -237,7 +237,9 @@ def test_a_profile_is_looked_for(validate, profiles, monkeypatch):
 
 
 def test_the_keys_of_spark_are_shown_with_masked_secrets(validate):
-    code, out = validate(f"{GOOD}spark.sink = delta\nspark.sink.options.password = hunter2\n")
+    code, out = validate(
+        f"{GOOD}spark.sink = delta\nspark.sink.options.password = hunter2\nspark.sink.path = rows\n"
+    )
     assert code == 0
     assert "hunter2" not in out
     assert line_of(out, "spark.sink").split() == ["delta", "f:7"]
@@ -286,3 +288,59 @@ def test_streams_are_compared_with_the_region_of_the_environment(validate, monke
     code, out = validate(text)
     assert code == 2
     assert "streams: " + arn + " is in us-east-1, but the Kinesis client is in eu-west-1" in out
+
+
+@pytest.fixture
+def spark_program(tmp_path, monkeypatch):
+    """A folder in PATH with something that is called kcl-mld-spark."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "kcl-mld-spark").write_text("#!/bin/sh\n")
+    (tmp_path / "bin" / "kcl-mld-spark").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+
+
+@pytest.mark.usefixtures("spark_program")
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("spark.sink.path = app.py/x", "f:8: ERROR: spark.sink.path: app.py/x ("),
+        (
+            "spark.sink = delta",
+            "f: ERROR: spark.sink.path: is missing: the delta sink writes there, or to",
+        ),
+        ("spark.sink.path = out\nspark.remote = host:15002", "spark.remote: must begin with sc://"),
+        (
+            "spark.sink.path = out\nspark.decoder.schema = flights.avsc",
+            "f:9: ERROR: spark.decoder.schema: flights.avsc is the name of a file",
+        ),
+    ],
+)
+def test_what_spark_could_not_use_is_found_before_it_starts(validate, lines, expected):
+    text = GOOD.replace("./app.py", "kcl-mld-spark app.py") + "# spark\n" + lines + "\n"
+    code, out = validate(text)
+    assert code == 2
+    assert expected in out.replace("error", "ERROR")
+    assert validate(text.replace("host:15002", "sc://host").split("spark.")[0])[0] == 0
+
+
+@pytest.mark.usefixtures("spark_program")
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("kcl-mld-spark", "kcl-mld-spark is given no app"),
+        ("kcl-mld-spark --properties", "--properties names no file"),
+        ("kcl-mld-spark gone.py", "the app gone.py is not there or can't be read (relative to"),
+        ("kcl-mld-spark --properties gone app.py", "the properties file gone is not there"),
+        ("kcl-mld-spark --properties f /gone.py", "the app /gone.py is not there or can't be read"),
+        ("kcl-mld-spark bin", "the app bin is not there or can't be read"),
+    ],
+)
+def test_the_app_of_a_spark_child_is_looked_for(validate, command, expected):
+    code, out = validate(GOOD.replace("./app.py", command))
+    assert code == 2
+    assert expected in out
+    assert validate(GOOD.replace("./app.py", "kcl-mld-spark --properties f app.py"))[0] == 0
+
+
+def test_keys_for_a_spark_program_of_the_users_own_are_not_judged(validate):
+    assert validate(GOOD + "spark.conf.spark.ui.enabled = true\n")[0] == 0

@@ -1,0 +1,143 @@
+"""What ``spark.*`` names on this machine, and what is wrong with it before anything is started.
+
+Pure: who asks says how a path is looked at. The daemon, ``validate`` and the Spark host ask the same.
+Object stores are not looked at, nor a directory that only a server behind ``spark.remote`` writes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple
+
+from mld.model.spark_keys import BY_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+_SINK_PATH, _SINK_TABLE = "spark.sink.path", "spark.sink.table"
+_DEADLETTER, _INTENTS = "spark.deadletter.path", "spark.intent.path"
+_SCHEMA = "spark.decoder.schema"
+#: Sinks that write below ``spark.sink.path``; the host itself works there, or only Spark does.
+_OF_HOST, _OF_SPARK = frozenset({"parquet"}), frozenset({"delta", "merge"})
+_NAME_OF_FILE = re.compile(r"\S+\.(avsc|json|ddl|sql|txt)")
+
+
+class Look(NamedTuple):
+    """How a path is looked at; none of them raises an error of the system.
+
+    Attributes:
+        exists: there is something, a link that leads nowhere included.
+        is_directory: it is one.
+        may_write: this user may make files in it.
+    """
+
+    exists: Callable[[str], bool]
+    is_directory: Callable[[str], bool]
+    may_write: Callable[[str], bool]
+
+
+class PlaceFault(NamedTuple):
+    """What is wrong with a property.
+
+    Attributes:
+        key: its name.
+        text: what is wrong, without the key.
+        advice: what to do.
+    """
+
+    key: str
+    text: str
+    advice: str
+
+
+def place_faults(texts: Mapping[str, str | None], folder: str, look: Look) -> list[PlaceFault]:
+    """Everything that is wrong with the paths and the schema of a file.
+
+    Args:
+        texts: ``spark.*`` keys with their values; absent ones have their default.
+        folder: working directory of the children.
+        look: at this machine.
+    """
+    given = {name: key.default for name, key in BY_NAME.items()} | dict(texts)
+    text = {name: (value or "").strip() for name, value in given.items()}
+    faults = [*_missing(text), *_schema(text)]
+    for key in _directories(text):
+        fault = _directory_fault(key, text[key], folder, look)
+        faults += [fault] if fault else []
+    return faults
+
+
+def _missing(text: Mapping[str, str]) -> Iterator[PlaceFault]:
+    sink = text["spark.sink"]
+    if sink in _OF_HOST and not text[_SINK_PATH]:
+        yield PlaceFault(
+            _SINK_PATH, f"is missing: the {sink} sink writes there", "name a directory"
+        )
+    if sink in _OF_SPARK and not (text[_SINK_PATH] or text[_SINK_TABLE]):
+        why = f"is missing: the {sink} sink writes there, or to {_SINK_TABLE}"
+        yield PlaceFault(_SINK_PATH, why, "name one of them")
+    if text["spark.decoder.onError"] == "deadletter" and not text[_DEADLETTER]:
+        yield PlaceFault(_DEADLETTER, "is missing: bad records go there", "name a directory")
+
+
+def _schema(text: Mapping[str, str]) -> Iterator[PlaceFault]:
+    schema = text[_SCHEMA]
+    if _NAME_OF_FILE.fullmatch(schema):
+        yield PlaceFault(
+            _SCHEMA,
+            f"{schema} is the name of a file, and the schema itself is expected",
+            "write the schema here, or read the file in the app: run(..., schema=...)",
+        )
+    elif schema and text["spark.decoder"] == "avro":
+        try:
+            json.loads(schema)
+        except ValueError as error:
+            why = f"is no Avro schema, which is JSON: {error}"
+            yield PlaceFault(_SCHEMA, why, "write the schema as JSON on one line")
+
+
+def _directories(text: Mapping[str, str]) -> Iterator[str]:
+    """The keys whose directory is written from this machine."""
+    is_far = bool(text["spark.remote"])
+    sink = text["spark.sink"]
+    if text[_SINK_PATH] and (sink in _OF_HOST or (sink in _OF_SPARK and not is_far)):
+        yield _SINK_PATH
+    if text[_DEADLETTER] and not is_far:
+        yield _DEADLETTER
+    if text[_INTENTS] and text["spark.intent.store"] == "file":
+        yield _INTENTS
+
+
+def local_path(text: str) -> str | None:
+    """The path that a text names on this machine; None for a URL of another store.
+
+    Args:
+        text: a path, or a URL such as ``file:/data`` or ``s3a://bucket/data``.
+    """
+    scheme, colon, rest = text.partition(":")
+    if not colon or "/" in scheme:
+        return text
+    if scheme == "file":
+        return "/" + rest.lstrip("/")
+    return None if rest.startswith("/") else text
+
+
+def _directory_fault(key: str, text: str, folder: str, look: Look) -> PlaceFault | None:
+    path = local_path(text)
+    if path is None:
+        return None
+    whole = PurePosixPath(folder, path)
+    nearest = next((each for each in (whole, *whole.parents) if look.exists(str(each))), None)
+    if nearest is None:
+        return None  # nothing can be said of a machine without a root
+    shown = text if str(whole) == text else f"{text} ({whole})"
+    if not look.is_directory(str(nearest)):
+        what = "is not a directory" if nearest == whole else f"lies below {nearest}, a file"
+        return PlaceFault(key, f"{shown} {what}", "name a directory that can be made or written")
+    if not look.may_write(str(nearest)):
+        what = "can't be written" if nearest == whole else f"can't be made: {nearest} is not ours"
+        advice = f"let this user write {nearest}, or name another directory"
+        return PlaceFault(key, f"{shown} {what}", advice)
+    return None

@@ -1,0 +1,143 @@
+"""What a file names on this machine, looked at before anything is started."""
+
+from __future__ import annotations
+
+import pytest
+
+from mld.model.spark_keys import check
+from mld.model.spark_places import Look, local_path, place_faults
+from mld.model.spark_remote import connect_address
+
+DIRECTORIES = {"/", "/data", "/data/ours", "/work", "/closed"}
+FILES = {"/data/file"}
+LOOK = Look(
+    (DIRECTORIES | FILES).__contains__,
+    DIRECTORIES.__contains__,
+    {"/data/ours", "/data", "/work"}.__contains__,
+)
+FINE = {"spark.sink": "parquet", "spark.sink.path": "/data/ours"}
+
+
+def told(**more):
+    texts = FINE | {f"spark.{key.replace('__', '.')}": text for key, text in more.items()}
+    return [f"{each.key} {each.text}: {each.advice}" for each in place_faults(texts, "/work", LOOK)]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"sink__path": "/data/new/deep"},
+        {"sink__path": "out"},
+        {"sink__path": "file:///data/ours"},
+        {"sink": "delta", "sink__path": "s3a://bucket/closed"},
+        {"sink": "delta", "sink__path": "/closed/x", "remote": "sc://far:15002"},
+        {"sink": "delta", "sink__path": None, "sink__table": "rows"},
+        {"sink": "foreach", "sink__path": None},
+        {"sink": "jdbc", "sink__path": "/closed"},
+        {"deadletter__path": "/closed/bad", "remote": "sc://far:15002"},
+        {"intent__path": "/closed/x"},
+        {"decoder": "avro", "decoder__schema": '{"type": "record"}'},
+        {"decoder": "json", "decoder__schema": "user string, amount double"},
+    ],
+    ids=str,
+)
+def test_what_can_be_used_is_not_told_of(more):
+    assert told(**more) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (
+            {"sink__path": "/data/file"},
+            "spark.sink.path /data/file is not a directory: name a directory that can be made",
+        ),
+        (
+            {"sink__path": "/data/file/x/y"},
+            "spark.sink.path /data/file/x/y lies below /data/file, a file: name a directory",
+        ),
+        (
+            {"sink__path": "/closed"},
+            "spark.sink.path /closed can't be written: let this user write /closed, or name",
+        ),
+        (
+            {"sink": "delta", "sink__path": "file:/closed/x/y"},
+            "spark.sink.path file:/closed/x/y (/closed/x/y) can't be made: /closed is not ours:",
+        ),
+        ({"sink__path": "../closed/x"}, "spark.sink.path ../closed/x (/work/../closed/x) can't"),
+        (
+            {"sink__path": None},
+            "spark.sink.path is missing: the parquet sink writes there: name a directory",
+        ),
+        (
+            {"sink": "merge", "sink__path": " "},
+            "spark.sink.path is missing: the merge sink writes there, or to spark.sink.table:",
+        ),
+        ({"deadletter__path": "/data/file"}, "spark.deadletter.path /data/file is not a dir"),
+        ({"decoder__onError": "deadletter"}, "spark.deadletter.path is missing: bad records go"),
+        (
+            {"intent__store": "file", "intent__path": "/closed/x"},
+            "spark.intent.path /closed/x can't be made: /closed is not ours: let this user",
+        ),
+        (
+            {"decoder": "avro", "decoder__schema": "flight.avsc"},
+            "spark.decoder.schema flight.avsc is the name of a file, and the schema itself is",
+        ),
+        (
+            {"decoder": "avro", "decoder__schema": "{type: record}"},
+            "spark.decoder.schema is no Avro schema, which is JSON: Expecting property name",
+        ),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_used_is_told_with_the_way_out(more, expected):
+    more = {"sink__path": "/data/ours", **more}
+    if more["sink__path"] and "../closed" in more["sink__path"]:
+        look = LOOK._replace(exists=lambda path: path in {"/work/../closed", "/"})
+        look = look._replace(is_directory=lambda _: True)
+        faults = place_faults({"spark.sink.path": "../closed/x"}, "/work", look)
+        (found,) = [f"{each.key} {each.text}" for each in faults]
+    else:
+        (found,) = told(**more)
+    assert found.startswith(expected)
+
+
+def test_of_a_machine_without_a_root_nothing_is_said():
+    nothing = Look(lambda _: False, lambda _: False, lambda _: False)
+    assert place_faults(FINE, "/work", nothing) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("/a", "/a"),
+        ("a/b:c", "a/b:c"),
+        ("a:b", "a:b"),
+        ("file:/a", "/a"),
+        ("file:///a", "/a"),
+        ("s3a://b/c", None),
+        ("hdfs:/c", None),
+    ],
+)
+def test_a_path_is_known_from_a_url_of_another_store(text, path):
+    assert local_path(text) == path
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("spark://host:7077", "must begin with sc://, like sc://host:15002"),
+        ("sc://host:port", "is not a URL: "),
+        ("sc://", "must look like sc://host:15002/;name=value"),
+        ("sc://host/path", "must look like sc://host:15002/;name=value"),
+    ],
+)
+def test_a_server_that_is_written_wrongly_is_told_with_its_key(url, why):
+    assert (check("spark.remote", url) or "").startswith(why)
+
+
+def test_a_server_is_host_and_port():
+    assert connect_address("sc://a.b:7/;token=x") == ("a.b", 7)
+    assert connect_address("sc://a") == ("a", 15002)
+    assert check("spark.remote", " sc://a ") is None
