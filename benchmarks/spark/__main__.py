@@ -1,4 +1,4 @@
-"""``python -m benchmarks.spark [--quick] [throughput sweep memory aggregate]``: tables and a plot."""
+"""``python -m benchmarks.spark [--quick] [throughput sweep aggregate memory start]``: tables and a plot."""
 
 import argparse
 import os
@@ -14,7 +14,9 @@ SHARDS = 16
 ONE_JOB = "spark.batch.maxInFlight = 1"
 BATCH = 750
 BATCHES = (250, 500, 1000, 2500, 5000)
-CASES = ("throughput", "sweep", "aggregate", "memory")
+CASES = ("throughput", "sweep", "aggregate", "memory", "start")
+#: Pairs of starts.
+STARTS = 3
 
 
 def table(rows):
@@ -119,6 +121,44 @@ def memory(aws, folder, quick):
     print({part: round(mib) for part, mib in outcome.pss_mib.items()}, file=sys.stderr)
 
 
+def start(aws, folder, quick):
+    """From the start of the daemon to the first commit of each of four shards, in pairs."""
+    shards, each = 4, 250
+    pipeline.fill(aws, "start", shards, shards * each)
+    keep_classes(aws, folder)
+    settings = {
+        "without an archive of classes": "spark.jvm.classArchive = false",
+        "with it": "",
+    }
+    for number in range(1 if quick else STARTS):
+        for name, extra in settings.items():
+            outcome = pipeline.run(aws, folder, "start", shards * each, batch=each, extra=extra)
+            yield row(f"start {number + 1}, {name}", outcome)
+
+
+def keep_classes(aws, folder):
+    """Have a server write its classes into a cache, as one does by itself after 90 s."""
+    from mld.spark.config import read_properties  # noqa: PLC0415 (pyspark is slow to import)
+    from mld.spark.server.class_archive import ClassArchive  # noqa: PLC0415
+    from mld.spark.server.launcher import EmbeddedServer  # noqa: PLC0415
+    from mld.spark.server.sessions import ConnectSessions  # noqa: PLC0415
+
+    config = read_properties({"spark.driver.memory": "1g"})
+    environ = aws.environment_for_child() | {"XDG_CACHE_HOME": str(folder / "cache")}
+    server = EmbeddedServer.launch(config, folder / "classes", environ)
+    try:
+        server.wait_ready(120)
+        sessions = ConnectSessions(server.url, server.token, config, "classes")
+        frame = sessions.get().createDataFrame([(b'{"a": 1}',)], "data binary")
+        frame = frame.selectExpr("from_json(cast(data as string), 'a int') as j").where("j.a > 0")
+        frame.write.parquet(str(folder / "classes.parquet"))
+        sessions.close()
+        assert isinstance(server.archive, ClassArchive)
+        assert server.archive.write(server.pid)
+    finally:
+        server.stop()
+
+
 def plot(points):
     """Throughput and latency by batch size."""
     import matplotlib as mpl  # noqa: PLC0415 (only here)
@@ -153,6 +193,7 @@ def main():
     from mld.local.embedded import EmbeddedAws  # noqa: PLC0415 (slow to import)
 
     runs = {"throughput": throughput, "sweep": sweep, "aggregate": aggregate, "memory": memory}
+    runs["start"] = start
     for case in options.cases:
         with workspace() as folder, EmbeddedAws() as aws:
             print(f"\n### {case}\n")

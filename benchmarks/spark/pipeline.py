@@ -136,6 +136,16 @@ def latencies(log):
 def run(aws, folder, stream, count, *, batch=1000, delay="1s", function="keep", extra=""):
     """Process ``count`` records that are in the stream already.
 
+    Args:
+        aws: the embedded one.
+        folder: for everything.
+        stream: its name.
+        count: of records, all that the stream has.
+        batch: ``spark.batch.maxRecords``.
+        delay: ``spark.batch.maxDelay``.
+        function: of the app.
+        extra: more properties.
+
     Returns:
         an :class:`Outcome`; ``records_s`` is without the first 20 % and the start, ``whole_s``
         from the start of the daemon to the last commit.
@@ -159,6 +169,7 @@ def run(aws, folder, stream, count, *, batch=1000, delay="1s", function="keep", 
     )
     log = folder / f"{name}.log"
     env = aws.environment_for_child() | {MARKER: name, "BENCH_FUNCTION": function}
+    env["XDG_CACHE_HOME"] = str(folder / "cache")
     env["PYTHONPATH"] = os.pathsep.join([str(APP.parents[2]), env.get("PYTHONPATH", "")])
     began, began_at = time.monotonic(), time.time()
     with log.open("wb") as out:

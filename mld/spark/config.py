@@ -43,6 +43,7 @@ class SparkConfig:
     java_home: str | None
     driver_memory_bytes: int
     jvm_options: str | None
+    has_class_archive: bool
     start_timeout_s: float
     max_records: int
     max_bytes: int
@@ -137,6 +138,7 @@ def _config(texts: _Texts) -> SparkConfig:
         java_home=texts.optional("java.home"),
         driver_memory_bytes=size_bytes(texts.text("driver.memory")),
         jvm_options=texts.optional("jvm.options"),
+        has_class_archive=texts.text("jvm.classArchive") == "true",
         start_timeout_s=duration_s(texts.text("start.timeout")),
         max_records=whole_number(texts.text("batch.maxRecords")),
         max_bytes=size_bytes(texts.text("batch.maxBytes")),

@@ -32,6 +32,7 @@ SMALL_JVM = f"{_JVM} {_USE_ARCHIVE}" if ARCHIVE.exists() else _JVM
 SMALL_SERVER = {
     "spark.driver.memory": "512m",
     "spark.jvm.options": SMALL_JVM,
+    "spark.jvm.classArchive": "false",  # nothing goes into the developer's cache
     "spark.conf.spark.sql.shuffle.partitions": "1",
     "spark.conf.spark.default.parallelism": "1",
     "spark.conf.spark.sql.codegen.wholeStage": "false",

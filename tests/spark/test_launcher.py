@@ -261,7 +261,5 @@ def test_a_package_that_is_not_there_is_named(tmp_path):
     directory = tmp_path / "server"
     directory.mkdir()
     server = _launch(config, directory, environ, packages=["x.y:other:1"])
-    with pytest.raises(
-        MissingPart, match=r"the package x\.y:other:1 cannot be fetched from the repo"
-    ):
+    with pytest.raises(MissingPart, match=r"the package x\.y:other:1 cannot be fetched from file:"):
         server.wait_ready(180)

@@ -10,6 +10,7 @@ import signal
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from mld.model.masking import mask
 from mld.spark.errors import MissingPart, SparkChildError, SparkConfigError, SparkUnreachable
 from mld.spark.server.settings import REPOSITORY_VARIABLE
 
@@ -75,11 +76,11 @@ class Diagnosis:
     """Reads along while a server starts.
 
     Args:
-        has_repository: True if packages come from a repository that the environment names.
+        repository: that the environment names for packages; None = Maven Central.
     """
 
-    def __init__(self, *, has_repository: bool) -> None:
-        self._has_repository = has_repository
+    def __init__(self, repository: str | None) -> None:
+        self._repository = repository
         self._lines: deque[str] = deque(maxlen=_QUOTED_LINES)
         self._known: tuple[type[SparkChildError], str] | None = None
 
@@ -121,13 +122,14 @@ class Diagnosis:
 
     def _missing_package(self, line: str) -> str:
         names = ", ".join(dict.fromkeys(":".join(found) for found in _COORDINATE.findall(line)))
-        where = (
-            f"the repository in {REPOSITORY_VARIABLE}" if self._has_repository else "Maven Central"
-        )
+        where = "Maven Central"
+        if self._repository is not None:
+            where = f"{mask(self._repository)} ({REPOSITORY_VARIABLE})"
         return (
             f"the package {names or 'of spark.jars.packages'} cannot be fetched from {where}: "
-            f"correct the coordinate in spark.conf.spark.jars.packages, name a repository that "
-            f"has it in {REPOSITORY_VARIABLE}, or a jar on this machine in spark.conf.spark.jars"
+            f"correct the coordinate in spark.conf.spark.jars.packages, or name a repository that "
+            f"has it in {REPOSITORY_VARIABLE}; without a network put the jar and all that it needs "
+            f"on this machine and name them in spark.conf.spark.jars, separated by commas"
         )
 
 

@@ -35,9 +35,9 @@ _TALKATIVE = (
 )
 _IVY = """\
 <ivysettings>
-  <settings defaultResolver="named"/>
+  <settings defaultResolver="{name}"/>
   <resolvers>
-    <ibiblio name="named" m2compatible="true" root="{root}"/>
+    <ibiblio name="{name}" m2compatible="true"{root}/>
   </resolvers>
 </ivysettings>
 """
@@ -76,11 +76,16 @@ def log4j_text(level: str) -> str:
     return _LOG4J.format(level=level, server_class=SERVER_CLASS, silenced=silenced)
 
 
-def ivy_text(repository: str) -> str:
-    """Ivy settings with one repository, and no other behind it.
+def ivy_text(repository: str | None) -> str:
+    """Ivy settings with one repository, and no other before or behind it.
+
+    Spark's own look into the local Maven cache first, which may hold a package's ``.pom`` without its
+    ``.jar``: Ivy then takes it for found there, and fails.
 
     Args:
-        repository: URL of a Maven repository.
+        repository: URL of a Maven repository; None = Maven Central, which Ivy knows by itself.
     """
+    if repository is None:
+        return _IVY.format(name="central", root="")
     escaped = repository.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
-    return _IVY.format(root=escaped.rstrip("/") + "/")
+    return _IVY.format(name="named", root=f' root="{escaped.rstrip("/")}/"')

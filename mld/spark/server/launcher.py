@@ -27,11 +27,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mld.spark.config import SparkConfig
+    from mld.spark.server.class_archive import ClassArchive
     from mld.spark.server.java import JavaHome
 
 _PR_SET_PDEATHSIG = 1
 _TERMINATION_GRACE_S = 2.0
 _KEPT_LINES = 60
+#: From the first call that it took; see :mod:`mld.spark.server.class_archive`.
+KEEP_CLASSES_AFTER_S = 90.0
 
 
 class EmbeddedServer:
@@ -41,6 +44,7 @@ class EmbeddedServer:
         token: what a client must present.
         java: the Java it runs on.
         directory: where its files are.
+        archive: of its classes; None if there is none.
     """
 
     def __init__(
@@ -50,7 +54,8 @@ class EmbeddedServer:
         java: JavaHome,
         directory: Path,
         *,
-        has_repository: bool = False,
+        repository: str | None = None,
+        archive: ClassArchive | None = None,
     ) -> None:
         """Take over a process that :meth:`launch` has started."""
         self._process = process
@@ -59,10 +64,12 @@ class EmbeddedServer:
         self.java = java
         self._files = ServerFiles.below(directory)
         self._port: int | None = None
+        self.archive = archive
+        self._is_stopped = threading.Event()
         self._has_news = threading.Condition()
         self._is_silent = False
         self._last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
-        self._diagnosis = Diagnosis(has_repository=has_repository)
+        self._diagnosis = Diagnosis(repository)
         self._pump = threading.Thread(target=self._pump_output, name="spark-log", daemon=True)
         self._pump.start()
 
@@ -109,8 +116,15 @@ class EmbeddedServer:
             conf=conf or {},
         )
         process = _start(setup.command, setup.environ)
-        named = bool(environ.get(REPOSITORY_VARIABLE))
-        return cls(process, setup.token, setup.java, directory, has_repository=named)
+        repository = environ.get(REPOSITORY_VARIABLE) or None
+        return cls(
+            process,
+            setup.token,
+            setup.java,
+            directory,
+            repository=repository,
+            archive=setup.archive,
+        )
 
     @property
     def pid(self) -> int:
@@ -145,6 +159,11 @@ class EmbeddedServer:
                     break
             is_ready = self._port is not None
         if is_ready:
+            if self.archive is not None and not self.archive.path.exists():
+                work = threading.Thread(
+                    target=self._keep_classes, name="class-archive", daemon=True
+                )
+                work.start()
             return
         code = self._exit_code_soon()
         self.stop()
@@ -157,6 +176,7 @@ class EmbeddedServer:
 
     def stop(self) -> None:
         """End it: SIGTERM, after two seconds SIGKILL. Callable again and again."""
+        self._is_stopped.set()
         if self._process.poll() is None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -171,6 +191,12 @@ class EmbeddedServer:
         """The last lines that it printed, oldest first."""
         with self._has_news:
             return list(self._last_lines)
+
+    def _keep_classes(self) -> None:
+        """Once it has worked for a while, so that the classes of a job are among them."""
+        assert self.archive is not None
+        if not self._is_stopped.wait(KEEP_CLASSES_AFTER_S) and self._process.poll() is None:
+            self.archive.write(self._process.pid)
 
     def _exit_code_soon(self) -> int | None:
         """A JVM that closed its output is about to be gone."""

@@ -90,7 +90,11 @@ def is_local_master(master: str) -> bool:
 
 
 def server_command(
-    java: tuple[Path, int], class_path: Sequence[str], config: SparkConfig, files: ServerFiles
+    java: tuple[Path, int],
+    class_path: Sequence[str],
+    config: SparkConfig,
+    files: ServerFiles,
+    archive_options: Sequence[str] = (),
 ) -> list[str]:
     """The command line; its process is the JVM itself.
 
@@ -109,15 +113,13 @@ def server_command(
         class_path: entries; the first are the jars of pyspark.
         config: memory, options, master.
         files: where the properties and the log configuration lie.
+        archive_options: about the archive of Spark's classes.
 
     Raises:
         SparkConfigError: the options cannot be split into words.
     """
     program, version = java
-    try:
-        options = shlex.split(config.jvm_options or "")
-    except ValueError as error:
-        raise SparkConfigError(f"spark.jvm.options: {error}") from error
+    options = jvm_options(config)
     return [
         str(program),
         f"-Xmx{config.driver_memory_bytes // 1024}k",
@@ -128,6 +130,7 @@ def server_command(
         "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
         f"-Djava.io.tmpdir={files.scratch}",
         *AVRO_LIMITS,
+        *archive_options,
         *options,
         f"-Dlog4j2.configurationFile={files.log4j.as_uri()}",
         *("-cp", ":".join(class_path), _SUBMIT_CLASS),
@@ -136,6 +139,18 @@ def server_command(
         *("--class", SERVER_CLASS),
         "spark-internal",
     ]
+
+
+def jvm_options(config: SparkConfig) -> list[str]:
+    """The user's own options, as words.
+
+    Raises:
+        SparkConfigError: they cannot be split into words.
+    """
+    try:
+        return shlex.split(config.jvm_options or "")
+    except ValueError as error:
+        raise SparkConfigError(f"spark.jvm.options: {error}") from error
 
 
 def _collector(heap_bytes: int, options: Sequence[str]) -> list[str]:
@@ -168,7 +183,6 @@ def server_properties(
     app_name: str,
     python: str,
     extra: Mapping[str, str],
-    has_repository: bool,
 ) -> dict[str, str]:
     """What the server is configured with: our defaults, then ``spark.conf.*``, then ``extra``.
 
@@ -179,7 +193,6 @@ def server_properties(
         python: program that runs the Python workers.
         extra: what a sink needs, such as the extensions of Delta; whoever made it has looked at
             ``config.conf`` and joined what both name.
-        has_repository: True if packages come from the repository of the ivy settings.
 
     Raises:
         SparkConfigError: ``spark.conf.*`` holds a key that has no place there.
@@ -200,7 +213,7 @@ def server_properties(
         **config.conf,
         **({} if local else {_EXECUTOR_OPTIONS: _with_limits(config.conf)}),
         **extra,
-        **({"spark.jars.ivySettings": str(files.ivy_settings)} if has_repository else {}),
+        "spark.jars.ivySettings": str(files.ivy_settings),
         **(
             {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK} if local else {}
         ),

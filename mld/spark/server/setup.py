@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import MissingPart
+from mld.spark.server.class_archive import ClassArchive
 from mld.spark.server.files import ivy_text, log4j_text, properties_text
 from mld.spark.server.java import find_java
 from mld.spark.server.masters import require_master
@@ -24,6 +25,7 @@ from mld.spark.server.settings import (
     TOKEN_VARIABLE,
     ServerFiles,
     is_local_master,
+    jvm_options,
     server_command,
     server_environment,
     server_properties,
@@ -47,12 +49,14 @@ class Setup:
         command: line to start it with; holds nothing secret.
         environ: of the process; holds the token.
         token: what a client must present.
+        archive: of Spark's classes; None if there is none for this Java, or nobody wants it.
     """
 
     java: JavaHome
     command: list[str]
     environ: dict[str, str] = field(repr=False)
     token: str = field(repr=False)
+    archive: ClassArchive | None = None
 
 
 def prepare(
@@ -78,14 +82,13 @@ def prepare(
     home = _spark_home()
     require_master(config.master)
     files = ServerFiles.below(directory)
-    repository = environ.get(REPOSITORY_VARIABLE)
+    repository = environ.get(REPOSITORY_VARIABLE) or None
     properties = server_properties(
         config,
         files,
         app_name=app_name,
         python=environ.get("PYSPARK_PYTHON") or sys.executable,
         extra=dict(conf),
-        has_repository=bool(repository),
     )
     _append(properties, "spark.jars", [str(jar) for jar in jars])
     _require_jars(properties.get("spark.jars", ""))
@@ -93,7 +96,12 @@ def prepare(
     _write_files(files, properties, config.log_level, repository)
     class_path = [str(home / "jars" / "*")]
     class_path += [environ[name] for name in _CONF_DIRECTORIES if environ.get(name)]
-    command = server_command((java.executable, java.version), class_path, config, files)
+    archive = None
+    if config.has_class_archive:
+        archive = ClassArchive.of(java, class_path, jvm_options(config), environ)
+    about_classes = () if archive is None else archive.options()
+    program = (java.executable, java.version)
+    command = server_command(program, class_path, config, files, about_classes)
     token = secrets.token_urlsafe(32)
     ours = {
         TOKEN_VARIABLE: token,
@@ -103,7 +111,7 @@ def prepare(
     }
     if is_local_master(config.master):
         ours["SPARK_LOCAL_IP"] = "127.0.0.1"  # where Spark's web pages listen, if enabled
-    return Setup(java, command, server_environment(environ, **ours), token)
+    return Setup(java, command, server_environment(environ, **ours), token, archive)
 
 
 def _spark_home() -> Path:
@@ -147,8 +155,7 @@ def _write_files(
     files.scratch.mkdir(parents=True, exist_ok=True)
     _write_private(files.properties, properties_text(properties))
     _write_private(files.log4j, log4j_text(level))
-    if repository:
-        _write_private(files.ivy_settings, ivy_text(repository))
+    _write_private(files.ivy_settings, ivy_text(repository))
 
 
 def _write_private(path: Path, text: str) -> None:

@@ -18,8 +18,8 @@ NO_VM = [
 ]
 
 
-def diagnose(*lines, has_repository=False):
-    diagnosis = Diagnosis(has_repository=has_repository)
+def diagnose(*lines, repository=None):
+    diagnosis = Diagnosis(repository)
     for line in lines:
         diagnosis.note(line)
     return diagnosis.error("ended with exit code 1")
@@ -37,11 +37,12 @@ def test_a_package_that_cannot_be_fetched_is_a_missing_part_named_in_one_line():
     assert str(error) == (
         "the Spark server ended with exit code 1: the package io.delta:delta-spark_4.2_2.13:4.4.0, "
         "a.b:c:1 cannot be fetched from Maven Central: correct the coordinate in "
-        "spark.conf.spark.jars.packages, name a repository that has it in "
-        "KCL_MLD_MAVEN_REPOSITORY, or a jar on this machine in spark.conf.spark.jars"
+        "spark.conf.spark.jars.packages, or name a repository that has it in "
+        "KCL_MLD_MAVEN_REPOSITORY; without a network put the jar and all that it needs on this "
+        "machine and name them in spark.conf.spark.jars, separated by commas"
     )
-    named = diagnose(*lines, has_repository=True)
-    assert "cannot be fetched from the repository in KCL_MLD_MAVEN_REPOSITORY:" in str(named)
+    named = diagnose(*lines, repository="https://me:pw@repo/maven")
+    assert "from https://****@repo/maven (KCL_MLD_MAVEN_REPOSITORY): correct" in str(named)
 
 
 def test_a_jar_whose_download_breaks_off_is_missing_too():

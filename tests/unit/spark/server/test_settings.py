@@ -37,7 +37,6 @@ def _properties(conf: dict[str, str] | None = None, extra=None, **more) -> dict[
         app_name="app",
         python="/py",
         extra=extra or {},
-        has_repository=False,
     )
 
 
@@ -127,12 +126,9 @@ def test_a_driver_host_is_taken_where_executors_are_elsewhere():
     assert _properties({"spark.driver.host": "me"}, master="yarn")["spark.driver.host"] == "me"
 
 
-def test_ivy_settings_are_named_only_with_a_repository():
-    assert "spark.jars.ivySettings" not in _properties()
-    named = server_properties(
-        read_properties({}), _FILES, app_name="a", python="p", extra={}, has_repository=True
-    )
-    assert named["spark.jars.ivySettings"] == "/private/ivysettings.xml"
+def test_packages_come_by_ivy_settings_of_our_own():
+    """Spark's look into the local Maven cache first."""
+    assert _properties()["spark.jars.ivySettings"] == "/private/ivysettings.xml"
 
 
 def test_a_properties_file_keeps_every_character():
@@ -149,6 +145,14 @@ def test_the_log_goes_to_the_standard_error_only():
 def test_the_ivy_settings_know_one_repository():
     root = ET.fromstring(ivy_text("https://repo/a?b=1&c=2"))
     assert [one.get("root") for one in root.iter("ibiblio")] == ["https://repo/a?b=1&c=2/"]
+    assert len(root.find("resolvers")) == 1
+
+
+def test_without_a_repository_the_ivy_settings_know_maven_central_and_no_local_cache():
+    root = ET.fromstring(ivy_text(None))
+    (only,) = root.find("resolvers")
+    assert (only.tag, only.get("name"), only.get("root")) == ("ibiblio", "central", None)
+    assert root.find("settings").get("defaultResolver") == "central"
 
 
 @pytest.mark.parametrize(
