@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed, Fenced, SparkChildError
+from mld.spark.jobs.moments import CutMoments
 from mld.spark.model import position_text
 from mld.spark.shard.batcher import FlushReason, Limits
 from mld.spark.shard.resume import resume_intent, resume_marked, resume_unmarked
@@ -33,13 +34,16 @@ class Glitch(Exception):
 class PlayedEngine:
     """Runs batches of several shards in one job, never two of one shard, and tries again.
 
-    Where the sink stages ahead, one more job may be written while the last one commits; commits
+    Where the sink takes many shards in a job, all are cut together, within a cap that often bites;
+    else batches are handed in. Where the sink stages ahead, one more job may be written while the last one commits; commits
     keep the order of the jobs, and nothing behind a failed batch is committed.
     """
 
     def __init__(self, world, sink) -> None:
         self._world = world
         self._sink = sink
+        self.cuts_together = sink.coalesces and not sink.uses_intents
+        self._moments: CutMoments[ShardWork] = CutMoments(0.0)
         self._queue: list[tuple[MicroBatch, object, Future]] = []
         self._last: dict[ShardKey, Future] = {}
         self._written: deque[Iterator[None]] = deque()
@@ -47,6 +51,25 @@ class PlayedEngine:
     def submit(self, batch: MicroBatch, fence, hold: object) -> Future:
         del hold  # no end of a hold comes late here
         future: Future = Future()
+        self._enqueue(batch, fence, future)
+        return future
+
+    def join(self, work: ShardWork) -> None:
+        self._moments.join(work)
+
+    def ask(self, work: ShardWork) -> None:
+        self._moments.ask(work, self._world.now)
+
+    def _cut_all(self) -> None:
+        """The moment of all shards, of which some would have gone on to fill their buffers."""
+        if not self._queue and self._moments.patience_s(self._world.now) is not None:
+            cut = self._moments.cut(self._world.dice.choice([20, 60, 10_000]))
+            self._world.cut_along += len(cut) > 1
+            for work, most_bytes, _ in cut:
+                batch, future = work.cut(most_bytes)
+                self._enqueue(batch, work.is_wanted, future)
+
+    def _enqueue(self, batch: MicroBatch, fence, future: Future) -> None:
         before = self._last.get(batch.shard)
         if before is None or before.done():
             before = None
@@ -56,10 +79,9 @@ class PlayedEngine:
             return fence() and (before is None or not before.done() or not before.exception())
 
         self._queue.append((batch, is_wanted, future))
-        return future
 
     def abandon(self, shard: ShardKey, hold: object) -> None:
-        del hold
+        self._moments.leave(shard, hold)
         gone = [ticket for ticket in self._queue if ticket[0].shard == shard]
         self._queue = [ticket for ticket in self._queue if ticket[0].shard != shard]
         for _, _, future in gone:
@@ -70,6 +92,8 @@ class PlayedEngine:
         while True:
             yield
             may_write = len(self._written) < most and (not self._written or self._world.chance(0.5))
+            if may_write:
+                self._cut_all()
             if may_write and (job := self._take()):
                 staged = yield from self._write(job)
                 self._world.staged_ahead += bool(self._written)

@@ -48,6 +48,7 @@ def test_every_record_comes_out_once_and_in_order(kind, seeds, memory_path):
     assert sum(verdict.crashes for verdict in found) > PORTION
     if kind != "delta":
         assert sum(verdict.staged_ahead for verdict in found) > PORTION
+        assert sum(verdict.cut_along for verdict in found) > 10 * PORTION
         assert sum(verdict.fenced for verdict in found) > 0
 
 

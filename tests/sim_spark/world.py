@@ -47,6 +47,7 @@ class Verdict:
         fenced: commits that were refused because another writer was first.
         crashes: hosts that were killed.
         staged_ahead: jobs that were written while another one committed.
+        cut_along: moments at which several shards were cut.
         trace: what happened, a line each.
     """
 
@@ -56,6 +57,7 @@ class Verdict:
     fenced: int
     crashes: int
     staged_ahead: int
+    cut_along: int
     trace: list[str] = field(repr=False, default_factory=list)
 
     def report(self) -> str:
@@ -79,7 +81,7 @@ class World:
         self.now = 0.0
         self.is_stormy = True
         self._is_opening = False
-        self.fenced = self.crashes = self.staged_ahead = self._incarnations = 0
+        self.fenced = self.crashes = self.staged_ahead = self.cut_along = self._incarnations = 0
         self.violations: list[str] = []
         self.trace: list[str] = []
         self.leases: dict[ShardKey, Lease] = {}
@@ -161,7 +163,7 @@ class World:
                 host.sink.die()
         records = sum(len(rows) for rows in self.records.values())
         replay = f'python -m tests.sim_spark.run --kind "{self.kind}" --seed {self.seed}'
-        seen = (self.fenced, self.crashes, self.staged_ahead)
+        seen = (self.fenced, self.crashes, self.staged_ahead, self.cut_along)
         return Verdict(replay, self.violations, records, *seen, self.trace)
 
     def _step(self) -> None:

@@ -1,8 +1,10 @@
 """Batches of many shards through few Spark jobs, each committed and answered by itself.
 
 A job's fixed price dominates small batches, so whatever is ready is run together: at most one
-batch per shard, over all jobs that write. Runners are threads; while they are busy, batches queue,
-and the next job is larger. While a job commits, the next one may write the shards' next batches, if
+batch per shard, over all jobs that write. Where jobs may hold many shards, all of them are cut
+together when a job may begin (``mld.spark.jobs.moments``), and one such job writes at a time: two
+would only divide the company. Where each batch has a number of its own, batches queue. Runners are
+threads. While a job commits, the next one may write the shards' next batches, if
 the sink stages ahead: commits wait for the disk or the database, and Spark need not.
 """
 
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING
 from mld.spark.calls import SystemClock
 from mld.spark.errors import BatchFailed
 from mld.spark.jobs.job_run import JobRun
+from mld.spark.jobs.moments import CutMoments
 from mld.spark.jobs.progress import Progress
 from mld.spark.jobs.tickets import Ticket
 from mld.spark.plans.planner import Planner
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from mld.spark.model import MicroBatch, ShardKey
     from mld.spark.pipeline import Pipeline
     from mld.spark.ports import MonotonicClock, Sessions, Sink
+    from mld.spark.shard.work import ShardWork
 
 _log = logging.getLogger(__name__)
 #: Payload of one job, in bytes: a job of 64 full batches would not fit into a heap of 1 GB.
@@ -44,6 +48,9 @@ class Engine:
         clock: for the coalescing window and for deadlines.
         planner: asks the user's function; None = made of pipeline and config, rows go inline.
         pause_s: before the second attempt at a batch, in s; doubles with each further one.
+
+    Attributes:
+        cuts_together: True if shards ``join`` and ``ask``; False if they ``submit``.
     """
 
     def __init__(
@@ -60,6 +67,8 @@ class Engine:
         self._clock = clock or SystemClock()
         self._window_s = config.coalesce_window_s if sink.coalesces else 0.0
         self._coalesces = sink.coalesces
+        self.cuts_together = sink.coalesces and not sink.uses_intents
+        self._moments: CutMoments[ShardWork] = CutMoments(self._window_s)
         self._sessions = sessions
         self._max_in_flight = config.max_in_flight
         does_ahead = sink.stages_ahead and config.stages_ahead
@@ -99,20 +108,25 @@ class Engine:
         """
         with self._changed:
             ticket = Ticket(batch, fence, Future(), self._clock.monotonic(), hold)
-            if (last := self._last_open(batch.shard)) is not None:
-                ticket.before = last.future
-                ticket.follows = last.hold is hold and last.batch.to == batch.after
-            if self._closed.is_set():
-                ticket.fail(BatchFailed(f"{batch.shard.shard_id}: this process is ending"))
-                return ticket.future
-            self._queue.append(ticket)
-            if len(self._runners) < self._most_runners:
-                name = f"spark-job-{len(self._runners) + 1}"
-                runner = threading.Thread(target=self._serve, name=name, daemon=True)
-                self._runners.append(runner)
-                runner.start()
+            self._enqueue(ticket)
+            self._fail_if_closed()
+            self._start_runner()
             self._changed.notify_all()
         return ticket.future
+
+    def join(self, work: ShardWork) -> None:
+        """Cut the shard's buffer with those of the others, until ``abandon`` names it as a hold."""
+        with self._changed:
+            self._moments.join(work)
+
+    def ask(self, work: ShardWork) -> None:
+        """A batch of a shard that has joined is due: cut all as soon as a job may begin."""
+        with self._changed:
+            if work.has_asked:  # or another shard's moment was faster
+                self._moments.ask(work, self._clock.monotonic())
+                self._fail_if_closed()
+                self._start_runner()
+                self._changed.notify_all()
 
     def abandon(self, shard: ShardKey, hold: object = None) -> None:
         """Nobody wants these batches of a shard any more: forget them, end a job of theirs.
@@ -126,6 +140,7 @@ class Engine:
                 batches here; None = the batches of every hold.
         """
         with self._changed:
+            self._moments.leave(shard, hold)
             gone = [ticket for ticket in self._queue if ticket.is_of(shard, hold)]
             self._queue = [ticket for ticket in self._queue if ticket not in gone]
             running = list(self._running)
@@ -141,13 +156,40 @@ class Engine:
         """Take no more, forget what waits, and interrupt what runs."""
         with self._changed:
             self._closed.set()
-            gone, self._queue = self._queue, []
+            self._fail_if_closed()
             runs = list(self._running)
             self._changed.notify_all()
-        for ticket in gone:
-            ticket.fail(BatchFailed(f"{ticket.shard_id}: this process is ending"))
         for run in runs:
             self._sessions.interrupt(run.tag)
+
+    def _enqueue(self, ticket: Ticket) -> None:
+        if (last := self._last_open(ticket.shard)) is not None:
+            ticket.before = last.future
+            ticket.follows = last.hold is ticket.hold and last.batch.to == ticket.batch.after
+        self._queue.append(ticket)
+
+    def _start_runner(self) -> None:
+        if not self._closed.is_set() and len(self._runners) < self._most_runners:
+            name = f"spark-job-{len(self._runners) + 1}"
+            runner = threading.Thread(target=self._serve, name=name, daemon=True)
+            self._runners.append(runner)
+            runner.start()
+
+    def _fail_if_closed(self) -> None:
+        """Whoever waits for a batch is told, and whoever waits for a cut."""
+        if not self._closed.is_set():
+            return
+        if self._moments.is_due:
+            self._cut_all()
+        gone, self._queue = self._queue, []
+        for ticket in gone:
+            ticket.fail(BatchFailed(f"{ticket.shard_id}: this process is ending"))
+
+    def _cut_all(self) -> None:
+        """What all shards have becomes batches of one job."""
+        for work, most_bytes, since in self._moments.cut(MAX_JOB_BYTES):
+            batch, future = work.cut(most_bytes)
+            self._enqueue(Ticket(batch, work.is_wanted, future, since, work))
 
     def _last_open(self, shard: ShardKey) -> Ticket | None:
         """The shard's last batch here that is not over; None = there is none."""
@@ -186,9 +228,12 @@ class Engine:
         """Wait for the next job; None at the end."""
         with self._changed:
             while not self._closed.is_set():
+                until_cut = self._until_cut()
+                if until_cut is not None and until_cut <= 0:
+                    self._cut_all()
                 ready = self._ready()
                 if not ready:
-                    self._changed.wait()
+                    self._changed.wait(until_cut)
                     continue
                 patience = self._window_s - (self._clock.monotonic() - ready[0].submitted_at)
                 if patience > 0:
@@ -199,6 +244,12 @@ class Engine:
                 self._running.append(run)
                 return run
         return None
+
+    def _until_cut(self) -> float | None:
+        """How long until all are cut, in s; None while nobody asks or a job is written."""
+        if self._queue or any(not run.is_written for run in self._running):
+            return None
+        return self._moments.patience_s(self._clock.monotonic())
 
     def _ready(self) -> list[Ticket]:
         """The oldest batch of each shard that no job writes, as many as one job may hold."""

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from mld.spark.jobs.moments import Offer
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -123,10 +125,9 @@ class ShardBuffer:
         """Where the next batch has to end; None = anywhere."""
         return self._forced_to
 
-    @property
-    def is_full(self) -> bool:
-        """True if what is buffered makes a batch by size, and a forced cut is not pending."""
-        return self._forced_to is None and self._has_enough
+    def holds(self, batches: int) -> bool:
+        """True if what is buffered makes so many batches by size, and no forced cut is pending."""
+        return self._forced_to is None and self._has_enough(batches)
 
     def add(self, rows: Iterable[Row], now: float, millis_behind: int | None = None) -> None:
         """Take a delivery.
@@ -175,9 +176,33 @@ class ShardBuffer:
         """
         if self._forced_to is not None:
             return self._forced_cut(self._forced_to, reason)
-        if not self._rows or not self._is_due(now, reason):
+        return self.cut_now() if self.is_due(now, reason) else None
+
+    def is_due(self, now: float, reason: FlushReason) -> bool:
+        """True if what is buffered makes a batch, by its size, its age or the reason."""
+        if not self._rows:
+            return False
+        if self._has_enough() or reason in (FlushReason.STOPPING, FlushReason.SHARD_ENDED):
+            return True
+        limits = self._limits
+        patience = limits.idle_s if reason is FlushReason.IDLE else limits.flowing_s
+        return now - self._ages[0][1] >= patience
+
+    def offer(self) -> Offer | None:
+        """What a cut would take now; None if nothing is buffered."""
+        if not self._rows:
             return None
-        return self._take(self._prefix(), None)
+        first = len(self._rows[0].data)
+        return Offer(first, max(first, min(self._bytes, self._limits.max_bytes)))
+
+    def cut_now(self, most_bytes: int | None = None) -> Cut:
+        """The next batch, due or not; something has to be buffered.
+
+        Args:
+            most_bytes: payload, in bytes; one record may be bigger. None = the limit of a batch.
+        """
+        limit = self._limits.max_bytes
+        return self._take(self._prefix(limit if most_bytes is None else most_bytes), None)
 
     def discard(self) -> None:
         """Forget everything that is buffered."""
@@ -185,16 +210,10 @@ class ShardBuffer:
         self._ages.clear()
         self._bytes = 0
 
-    @property
-    def _has_enough(self) -> bool:
-        return len(self._rows) >= self._limits.max_records or self._bytes >= self._limits.max_bytes
-
-    def _is_due(self, now: float, reason: FlushReason) -> bool:
-        if self._has_enough or reason in (FlushReason.STOPPING, FlushReason.SHARD_ENDED):
-            return True
+    def _has_enough(self, batches: int = 1) -> bool:
         limits = self._limits
-        patience = limits.idle_s if reason is FlushReason.IDLE else limits.flowing_s
-        return now - self._ages[0][1] >= patience
+        by_count = len(self._rows) >= batches * limits.max_records
+        return by_count or self._bytes >= batches * limits.max_bytes
 
     def _forced_cut(self, to: Position, reason: FlushReason) -> Cut | None:
         """All records up to ``to``, once the shard has been read that far."""
@@ -204,12 +223,12 @@ class ShardBuffer:
         self._forced_to = None
         return self._take(sum(1 for row in self._rows if row.position <= to), to)
 
-    def _prefix(self) -> int:
-        """How many records fit: at least one, at most ``max_records``, within ``max_bytes``."""
+    def _prefix(self, most_bytes: int) -> int:
+        """How many records fit: at least one, at most ``max_records``, within so many bytes."""
         count = size = 0
         for row in self._rows:
             size += len(row.data)
-            if count == self._limits.max_records or (count and size > self._limits.max_bytes):
+            if count == self._limits.max_records or (count and size > most_bytes):
                 break
             count += 1
         return count

@@ -1,9 +1,16 @@
-"""A shard's batches between the buffer and the engine: what runs, what is durable, what is next."""
+"""A shard's batches between the buffer and the engine: what runs, what is durable, what is next.
+
+Where the engine cuts all shards together, this asks for the cut, and another thread makes it, at
+the moment of any shard. Where each batch needs a number that the daemon stores first, the thread
+of the shard cuts for itself.
+"""
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from mld.spark.model import MicroBatch, WriteIntent
@@ -12,9 +19,9 @@ from mld.spark.shard.resume import void_warning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from concurrent.futures import Future
 
     from mld.spark.jobs.engine import Engine
+    from mld.spark.jobs.moments import Offer
     from mld.spark.model import Position, Row, ShardKey
     from mld.spark.shard.batcher import Cut, FlushReason, Limits
     from mld.spark.shard.resume import Resume
@@ -25,7 +32,10 @@ _MOST_AT_ONCE = 2
 
 
 class ShardWork:
-    """The batches of one hold of a shard. Used by one thread; ``abandon`` and the fence by any.
+    """The batches of one hold of a shard; a ``Source`` of the engine's moments.
+
+    Used by one thread; ``abandon``, the fence and what a ``Source`` has by any. Its lock is never
+    held while the engine is called, which has one of its own.
 
     Args:
         shard: whose.
@@ -34,7 +44,11 @@ class ShardWork:
         limits: when a batch is full.
         engine: where batches are run.
         keep_intent: stores a batch durably before it is written; None where the sink needs none.
-        on_done: called, in any thread, when a batch is over.
+        on_done: called, in any thread, when a batch is over, or was cut by another thread.
+
+    Attributes:
+        shard: whose.
+        has_asked: True while it waits for the moment at which all shards are cut.
     """
 
     def __init__(
@@ -47,7 +61,7 @@ class ShardWork:
         keep_intent: Callable[[WriteIntent], None] | None,
         on_done: Callable[[], None],
     ) -> None:
-        self._shard = shard
+        self.shard = shard
         self._resume = resume
         self._engine = engine
         self._keep_intent = keep_intent
@@ -65,6 +79,11 @@ class ShardWork:
         self._has_failed = False
         self._durable = resume.drop_through
         self._checkpointed = checkpoint
+        self._lock = threading.Lock()
+        self.has_asked = False
+        self._cuts_together = keep_intent is None and engine.cuts_together
+        if self._cuts_together:
+            engine.join(self)
 
     @property
     def is_open(self) -> bool:
@@ -73,13 +92,17 @@ class ShardWork:
 
     @property
     def is_idle(self) -> bool:
-        """True if nothing runs."""
-        return not self._in_flight
+        """True if nothing runs, or waits to be cut."""
+        return not self._in_flight and not self.has_asked
 
     @property
     def is_backed_up(self) -> bool:
-        """True if a full batch waits for room in the engine: take no more records."""
-        return bool(self._in_flight) and self._buffer.is_full
+        """True if a full batch waits for room in the engine: take no more records.
+
+        Until its moment comes a batch lies in the buffer, beside the one that is being filled.
+        """
+        waiting = 1 if self._cuts_together and len(self._in_flight) < _MOST_AT_ONCE else 0
+        return not self.is_idle and self._buffer.holds(waiting + 1)
 
     @property
     def buffered(self) -> int:
@@ -89,7 +112,8 @@ class ShardWork:
     @property
     def in_jobs(self) -> int:
         """Records of batches whose end nobody has taken yet."""
-        return sum(len(batch.rows) for batch, _ in self._in_flight)
+        with self._lock:
+            return sum(len(batch.rows) for batch, _ in self._in_flight)
 
     @property
     def due_checkpoint(self) -> Position | None:
@@ -112,14 +136,21 @@ class ShardWork:
 
     def add(self, rows: Iterable[Row], now: float, millis_behind: int | None) -> None:
         """Take a delivery."""
-        self._buffer.add(rows, now, millis_behind)
+        with self._lock:
+            self._buffer.add(rows, now, millis_behind)
         if self._resume.may_void and (first := self._buffer.void_forced()) is not None:
-            _log.warning("%s", void_warning(self._shard, self._resume, first))
+            _log.warning("%s", void_warning(self.shard, self._resume, first))
             self._next_number += 1
             self._is_first = False
 
     def submit(self, now: float, reason: FlushReason) -> bool:
-        """Hand the next batch to the engine if one is due and there is room; True if so."""
+        """Hand the next batch to the engine if one is due and there is room; True if so.
+
+        Where all shards are cut together the engine is only asked to, and the answer is False.
+        """
+        if self._cuts_together:
+            self._ask(now, reason)
+            return False
         room = 1 if self._keep_intent is not None else _MOST_AT_ONCE
         if not self._is_open or len(self._in_flight) >= room:
             return False
@@ -135,10 +166,39 @@ class ShardWork:
             return False
         self._is_first = False
         self._next_number += 1
-        future = self._engine.submit(batch, lambda: self._is_open and not self._has_failed, self)
+        future = self._engine.submit(batch, self.is_wanted, self)
         future.add_done_callback(self._note_end)
         self._in_flight.append((batch, future))
         return True
+
+    def offer(self) -> Offer | None:
+        """What a batch of this shard would hold now; None if there is nothing, or no room."""
+        with self._lock:
+            if not self.is_open or self._has_failed or len(self._in_flight) >= _MOST_AT_ONCE:
+                return None
+            return self._buffer.offer()
+
+    def cut(self, most_bytes: int) -> tuple[MicroBatch, Future[None]]:
+        """Cut for a job of many shards, right after an offer; in the engine's thread.
+
+        Args:
+            most_bytes: payload, in bytes; one record may be bigger.
+
+        Returns:
+            the batch, and what is to be told how it ended.
+        """
+        future: Future[None] = Future()
+        future.add_done_callback(self._note_end)
+        with self._lock:
+            batch = self._batch(self._buffer.cut_now(most_bytes))
+            self._in_flight.append((batch, future))
+            self.has_asked = self._is_first = False
+        self._on_done()
+        return batch, future
+
+    def is_wanted(self) -> bool:
+        """The fence of its batches: False once the shard is lost or a batch has failed."""
+        return self._is_open and not self._has_failed
 
     def collect(self) -> bool:
         """Take what is over, in order; True if something was.
@@ -146,26 +206,30 @@ class ShardWork:
         Raises:
             SparkChildError: a batch failed. From then on nothing is committed or checkpointed.
         """
-        before = len(self._in_flight)
+        took = False
         while self._in_flight and self._in_flight[0][1].done():
-            batch, future = self._in_flight.popleft()
+            with self._lock:
+                batch, future = self._in_flight.popleft()
+            took = True
             if not self._is_open:
                 continue
             if (error := future.exception()) is not None:
                 self.close()
                 raise error
             self._durable = batch.to
-        return len(self._in_flight) < before
+        return took
 
     def close(self) -> None:
         """The shard is lost or broken: nothing is committed from now on, all else is forgotten."""
         self.abandon()
-        self._buffer.discard()
+        with self._lock:
+            self._buffer.discard()
+            self.has_asked = False
 
     def abandon(self) -> None:
         """Nobody listens any more: nothing is committed from now on; from any thread."""
         self._is_open = False
-        self._engine.abandon(self._shard, self)
+        self._engine.abandon(self.shard, self)
 
     def _note_end(self, future: Future[None]) -> None:
         """In the thread of the engine: what waits behind a failed batch is not written any more."""
@@ -175,12 +239,20 @@ class ShardWork:
 
     def futures(self) -> list[Future[None]]:
         """Of the batches in the engine."""
-        return [future for _, future in self._in_flight]
+        with self._lock:
+            return [future for _, future in self._in_flight]
+
+    def _ask(self, now: float, reason: FlushReason) -> None:
+        with self._lock:
+            if not self._is_open or not self._buffer.is_due(now, reason):
+                return
+            self.has_asked = True
+        self._engine.ask(self)
 
     def _batch(self, cut: Cut) -> MicroBatch:
         numbered = self._keep_intent is not None
         return MicroBatch(
-            shard=self._shard,
+            shard=self.shard,
             after=cut.after,
             to=cut.to,
             rows=cut.rows,

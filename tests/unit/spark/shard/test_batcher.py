@@ -122,7 +122,7 @@ def test_positions_compare_as_numbers_and_not_as_texts():
 def test_a_forced_cut_ends_exactly_where_it_has_to_whatever_the_limits_say():
     shard = buffer(records=2, size=3, after=at(1), drop_through=at(1), forced_to=at(5))
     shard.add(rows(2, 3, 4), 0.0)
-    assert not shard.is_full
+    assert not shard.holds(1)
     assert shard.forced_to == at(5)
     assert shard.cut(100.0) is None
     assert shard.cut(100.0, FlushReason.STOPPING) is None
@@ -131,7 +131,7 @@ def test_a_forced_cut_ends_exactly_where_it_has_to_whatever_the_limits_say():
     assert (cut.after, cut.to, len(cut.rows), cut.is_forced) == (at(1), at(5), 4, True)
     assert shard.forced_to is None
     shard.add(rows(7), 0.0)
-    assert shard.is_full
+    assert shard.holds(1)
     after = shard.cut(0.0)
     assert (after.after, after.to, after.is_forced) == (at(5), at(7), False)
 
@@ -202,7 +202,7 @@ def test_every_record_beyond_the_mark_is_in_one_batch_in_order_within_the_limits
         ordered = ordered[count:]
         while (cut := shard.cut(0.0)) is not None:
             cuts.append(cut)
-        assert not shard.is_full
+        assert not shard.holds(1)
     while (cut := shard.cut(0.0, FlushReason.STOPPING)) is not None:
         cuts.append(cut)
     assert [each for cut in cuts for each in cut.rows] == wanted

@@ -18,6 +18,8 @@ from tests.unit.spark.shard_kit import HandClock
 class Engine:
     """Keeps the futures of what it is given."""
 
+    cuts_together = False
+
     def __init__(self):
         self.futures = []
 

@@ -16,6 +16,8 @@ from mld.spark.shard.work import ShardWork
 class Waiting:
     """An engine that keeps what it is given."""
 
+    cuts_together = False
+
     def __init__(self):
         self.handed_in = []
         self.abandoned = []
