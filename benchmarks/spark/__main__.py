@@ -1,4 +1,4 @@
-"""``python -m benchmarks.spark [--quick] [throughput sweep aggregate memory start]``: tables and a plot."""
+"""``python -m benchmarks.spark [--quick] [CASE ...]``: tables and a plot."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ SHARDS = 16
 ONE_JOB = "spark.batch.maxInFlight = 1"
 BATCH = 750
 BATCHES = (250, 500, 1000, 2500, 5000)
-CASES = ("throughput", "sweep", "aggregate", "memory", "start")
+CASES = ("throughput", "sweep", "aggregate", "memory", "start", "live")
 #: Pairs of starts.
 STARTS = 3
 
@@ -159,6 +159,19 @@ def keep_classes(aws, folder):
         server.stop()
 
 
+def live(aws, folder, quick):
+    """16 shards with 160 records/s in all, all settings at their defaults."""
+    outcome = pipeline.live(aws, folder, shards=SHARDS, rate=160, seconds=40 if quick else 100)
+    p50, p95 = outcome.arrival_to_commit_s
+    yield {
+        "case": f"{SHARDS} shards, 160 records/s in all",
+        "jobs in 10 s": f"{outcome.jobs_10_s:.1f}",
+        "arrival to commit p50 / p95 s": f"{p50:.1f} / {p95:.1f}",
+        "CPU s in 100 s": f"{100 * outcome.cpu_s / outcome.seconds:.0f}",
+        "commits": outcome.commits,
+    }
+
+
 def plot(points):
     """Throughput and latency by batch size."""
     import matplotlib as mpl  # noqa: PLC0415 (only here)
@@ -192,8 +205,14 @@ def main():
     options = parser.parse_args()
     from mld.local.embedded import EmbeddedAws  # noqa: PLC0415 (slow to import)
 
-    runs = {"throughput": throughput, "sweep": sweep, "aggregate": aggregate, "memory": memory}
-    runs["start"] = start
+    runs = {
+        "throughput": throughput,
+        "sweep": sweep,
+        "aggregate": aggregate,
+        "memory": memory,
+        "start": start,
+        "live": live,
+    }
     for case in options.cases:
         with workspace() as folder, EmbeddedAws() as aws:
             print(f"\n### {case}\n")

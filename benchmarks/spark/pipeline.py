@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import signal
 import statistics
 import subprocess
@@ -38,6 +39,22 @@ spark.batch.maxRecords = {batch}
 spark.batch.maxDelay = {delay}
 spark.sink.path = {path}
 {extra}
+"""
+
+#: Defaults for all that is not named.
+LIVE = """\
+executableName = {python} -m mld.spark.stub {app}
+applicationName = {name}
+streamName = {stream}
+AwsCredentialsProvider = DefaultCredentialsProvider
+regionName = us-east-1
+initialPositionInStream = TRIM_HORIZON
+kinesisEndpoint = {aws.kinesis_url}
+dynamoDBEndpoint = {aws.moto_url}
+metricsLevel = NONE
+retrievalMode = POLLING
+spark.sink = parquet
+spark.sink.path = {path}
 """
 
 
@@ -133,6 +150,30 @@ def latencies(log):
     return found[1:] or found
 
 
+def start(aws, properties, log, name, function="keep"):
+    """The daemon in a process; with the monotonic and the wall time of its start."""
+    env = aws.environment_for_child() | {MARKER: name, "BENCH_FUNCTION": function}
+    env["XDG_CACHE_HOME"] = str(properties.parent / "cache")
+    env["PYTHONPATH"] = os.pathsep.join([str(APP.parents[2]), env.get("PYTHONPATH", "")])
+    began, began_at = time.monotonic(), time.time()
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mld", "--properties", str(properties)],
+            env=env,
+            stderr=out,
+            stdout=out,
+        )
+    return process, began, began_at
+
+
+def stop(process):
+    """End the daemon in its own way, or at once."""
+    process.send_signal(signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(60)
+    process.kill()
+
+
 def run(aws, folder, stream, count, *, batch=1000, delay="1s", function="keep", extra=""):
     """Process ``count`` records that are in the stream already.
 
@@ -168,17 +209,7 @@ def run(aws, folder, stream, count, *, batch=1000, delay="1s", function="keep", 
         )
     )
     log = folder / f"{name}.log"
-    env = aws.environment_for_child() | {MARKER: name, "BENCH_FUNCTION": function}
-    env["XDG_CACHE_HOME"] = str(folder / "cache")
-    env["PYTHONPATH"] = os.pathsep.join([str(APP.parents[2]), env.get("PYTHONPATH", "")])
-    began, began_at = time.monotonic(), time.time()
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "mld", "--properties", str(properties)],
-            env=env,
-            stderr=out,
-            stdout=out,
-        )
+    process, began, began_at = start(aws, properties, log, name, function)
     try:
         wait_until(lambda: commits(path), 120, process)
         ready_s = time.monotonic() - began
@@ -187,10 +218,7 @@ def run(aws, folder, stream, count, *, batch=1000, delay="1s", function="keep", 
         pss = {part: pss_mib(pids) for part, pids in parts.items()}
         cpu = {part: sum(cpu_s(pid) for pid in pids) for part, pids in parts.items()}
     finally:
-        process.send_signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(60)
-        process.kill()
+        stop(process)
     done = commits(path)
     total, warm_at, warm = 0, None, 0
     for at, records_of_batch in done:
@@ -207,6 +235,90 @@ def run(aws, folder, stream, count, *, batch=1000, delay="1s", function="keep", 
         cpu_s=cpu,
         pss_mib=pss,
     )
+
+
+@dataclasses.dataclass
+class LiveOutcome:
+    """The live end of a stream: little arrives, in many shards."""
+
+    jobs_10_s: float
+    commits: int
+    arrival_to_commit_s: tuple
+    cpu_s: float
+    seconds: float
+
+
+def live(aws, folder, *, shards, rate, seconds):
+    """``rate`` records/s, one second's at a time, over all shards; defaults otherwise.
+
+    The first fifth is warm-up: its jobs, records and CPU count for nothing.
+    """
+    client = aws.client("kinesis")
+    stream = f"live-{time.monotonic_ns()}"
+    fill(aws, stream, shards, 0)
+    name = f"bench-{time.monotonic_ns()}"
+    path, properties, log = folder / name, folder / f"{name}.properties", folder / f"{name}.log"
+    properties.write_text(
+        LIVE.format(python=sys.executable, app=APP, name=name, stream=stream, aws=aws, path=path)
+    )
+    process, began, _ = start(aws, properties, log, name)
+    bodies = records(10**9)
+    step = 2**128 // shards
+    sent, warm, sent_before = [], None, 0
+    try:
+        while warm is None or time.monotonic() < warm + seconds:
+            second = time.monotonic()
+            if warm is None and commits(path) and second > began + seconds / 5:
+                warm, sent_before, jobs_before = second, len(sent), jobs(path)
+                cpu_before = cpu_of(name)
+            entries = [
+                {
+                    "Data": next(bodies),
+                    "PartitionKey": "k",
+                    "ExplicitHashKey": str(n % shards * step),
+                }
+                for n in range(rate)
+            ]
+            answer = client.put_records(StreamName=stream, Records=entries)["Records"]
+            at = time.time()
+            sent += [(each["ShardId"], int(each["SequenceNumber"]), at) for each in answer]
+            assert process.poll() is None, log.read_text(errors="replace")[-2000:]
+            time.sleep(max(0.0, second + 1 - time.monotonic()))
+        spent_s = time.monotonic() - warm
+        cpu, ran = cpu_of(name) - cpu_before, jobs(path) - jobs_before
+        wait_until(lambda: _is_done(path, len(sent)), 60, process)
+    finally:
+        stop(process)
+    found = sorted(_waits(path, sent[sent_before:]))
+    at = {share: found[int(share * (len(found) - 1))] for share in (0.5, 0.95)}
+    return LiveOutcome(10 * ran / spent_s, len(commits(path)), (at[0.5], at[0.95]), cpu, spent_s)
+
+
+def cpu_of(name):
+    """All that the pipeline has used, in s."""
+    return sum(cpu_s(pid) for pids in family(name).values() for pid in pids)
+
+
+def jobs(path):
+    """Jobs that have committed: their batches were written by one Spark job, which names the files."""
+    found = set()
+    for file in pathlib.Path(path).glob("epoch=*/stream=*/shard=*/after=*/part-*.parquet"):
+        if (uuid := re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", file.name)) is not None:
+            found.add(uuid[0])
+    return len(found)
+
+
+def _waits(path, sent):
+    """Seconds from arrival to commit, record by record."""
+    ends = {}
+    for marker in pathlib.Path(path).glob("epoch=*/stream=*/shard=*/after=*/_kcl.json"):
+        to = int(json.loads(marker.read_text())["to"].partition(".")[0])
+        shard = marker.parent.parent.name.partition("=")[2]
+        ends.setdefault(shard, []).append((to, marker.stat().st_mtime))
+    for each in ends.values():
+        each.sort()
+    for shard, sequence, at in sent:
+        yield next(done for to, done in ends[shard] if to >= sequence) - at
 
 
 def _is_done(path, count):

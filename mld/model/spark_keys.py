@@ -94,7 +94,11 @@ KEYS: tuple[SparkKey, ...] = (
     _number("batch.maxRecords", "10000", "records of one shard that make a batch"),
     _size("batch.maxBytes", "16m", "payload of one shard that makes a batch"),
     _duration("batch.maxDelay", "5s", "age of the oldest record that makes a batch", least=0.1),
-    _duration("batch.coalesceWindow", "50ms", "how long a job waits for further shards whose batches become due"),
+    _duration(
+        "batch.coalesceWindow",
+        "50ms",
+        "how long a job waits for further shards whose batches become due",
+    ),
     _number(
         "batch.maxInFlight",
         "2",

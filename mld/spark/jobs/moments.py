@@ -93,9 +93,7 @@ class CutMoments(Generic[S]):
         offers.sort(key=lambda pair: self._due.get(pair[0], float("inf")))
         given = allowances([offer for _, offer in offers], cap_bytes)
         chosen = [
-            (each, most)
-            for (each, _), most in zip(offers, given, strict=True)
-            if most is not None
+            (each, most) for (each, _), most in zip(offers, given, strict=True) if most is not None
         ]
         since = min(self._due.get(each, float("inf")) for each, _ in chosen) if chosen else 0.0
         for each, _ in chosen:

@@ -325,6 +325,7 @@ def test_a_lost_lease_leaves_what_is_buffered_and_what_is_in_jobs_and_says_so(be
     s.daemon.initialize()
     b.sink.gate.clear()
     s.daemon.deliver(*records(1, 2, 3))
+    assert b.sink.writing.wait(WAIT_S)
     s.daemon.lease_lost()
     b.sink.gate.set()
     assert s.end() is None
