@@ -267,6 +267,7 @@ def failover_beside_java(aws, folder, quick):
     try:
         fetched.stand_in()
         for kind in JAVA:
+            assert kind.java is not None
             fetched.multilang(kind.java)
             kinds.append(kind)
     except fetched.Unavailable as error:
