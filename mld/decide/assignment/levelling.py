@@ -131,9 +131,8 @@ class _Queues:
 
     def add(self, worker: Worker) -> None:
         """As it is now; one that was dropped stays away."""
-        if worker.id in self._workers:
-            queue = self._queues.setdefault(worker.group.name, [])
-            heapq.heappush(queue, self._entry(worker))
+        queue = self._queues.setdefault(worker.group.name, [])
+        heapq.heappush(queue, self._entry(worker))
 
     def drop(self, worker: Worker) -> None:
         """It is never the best again."""

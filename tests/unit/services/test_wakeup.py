@@ -26,6 +26,7 @@ def test_a_waiting_loop_is_woken():
             await asyncio.sleep(3)
             assert not waiter.done()
             signal.wake()
+            signal.wake()
         assert waiter.result()
 
     run(main())
