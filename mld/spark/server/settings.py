@@ -213,7 +213,6 @@ def server_properties(
         **config.conf,
         **({} if local else {_EXECUTOR_OPTIONS: _with_limits(config.conf)}),
         **extra,
-        "spark.jars.ivySettings": str(files.ivy_settings),
         **(
             {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK} if local else {}
         ),

@@ -93,6 +93,10 @@ def prepare(
     _append(properties, "spark.jars", [str(jar) for jar in jars])
     _require_jars(properties.get("spark.jars", ""))
     _append(properties, "spark.jars.packages", packages)
+    if (
+        properties.get("spark.jars.packages") or repository
+    ):  # else Spark would read them for nothing
+        properties["spark.jars.ivySettings"] = str(files.ivy_settings)
     _write_files(files, properties, config.log_level, repository)
     class_path = [str(home / "jars" / "*")]
     class_path += [environ[name] for name in _CONF_DIRECTORIES if environ.get(name)]

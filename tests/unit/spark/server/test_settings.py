@@ -126,11 +126,6 @@ def test_a_driver_host_is_taken_where_executors_are_elsewhere():
     assert _properties({"spark.driver.host": "me"}, master="yarn")["spark.driver.host"] == "me"
 
 
-def test_packages_come_by_ivy_settings_of_our_own():
-    """Spark's look into the local Maven cache first."""
-    assert _properties()["spark.jars.ivySettings"] == "/private/ivysettings.xml"
-
-
 def test_a_properties_file_keeps_every_character():
     text = properties_text({"a b": "c=d:e\\f", "g": " ü\n€😀"})
     assert text == "a\\ b=c\\=d\\:e\\\\f\ng=\\ \\u00fc\\u000a\\u20ac\\ud83d\\ude00\n"

@@ -56,6 +56,21 @@ def test_every_file_can_be_read_by_us_only(prepared, tmp_path):
     assert sum("kept-secret" in path.read_text() for path in files) == 1
 
 
+@pytest.mark.parametrize(
+    ("properties", "conf", "is_named"),
+    [
+        ({}, {}, False),
+        ({"spark.conf.spark.jars.packages": "a:b:1"}, {}, True),
+        ({}, {"spark.jars.packages": "a:b:1"}, True),
+    ],
+)
+def test_packages_come_by_ivy_settings_of_our_own(prepared, tmp_path, properties, conf, is_named):
+    """Spark's own look into the local Maven cache first, where a jar may be missing."""
+    prepared(properties, conf=conf)
+    written = (tmp_path / "spark.properties").read_text()
+    assert (f"spark.jars.ivySettings={tmp_path}/ivysettings.xml" in written) is is_named
+
+
 def test_a_file_that_lies_there_is_replaced_and_not_followed(prepared, tmp_path):
     prepared()
     for path in [path for path in tmp_path.rglob("*") if path.is_file()]:
