@@ -20,7 +20,6 @@ PEERS = [
     *(f"java-{version}" for version in fetched.MULTILANG),
     "java-3.1.3-native",
     "kcl-rs",
-    "kcl-rs-native",
 ]
 
 
