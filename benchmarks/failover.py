@@ -118,7 +118,11 @@ class Fleet:
             command = [sys.executable, "-m", "mld", "--log-level", "ERROR", "--properties"]
         else:
             command = fetched.multilang_command(self.kind.java)
-            text = text.replace("DefaultCredentialsProvider", fetched.provider(self.kind.java))
+            provider = fetched.provider(self.kind.java)
+            text = text.replace(
+                "AwsCredentialsProvider = DefaultCredentialsProvider",
+                f"AWSCredentialsProvider = {provider}",  # 2.x knows no other spelling
+            )
         file.write_text(text)
         settings = {"BENCH_OUT": str(self.out), "BENCH_WORKER": worker, "PYTHONPATH": ROOT}
         with (self.folder / f"{self.app}-{worker}.log").open("ab") as log:
