@@ -52,8 +52,8 @@ class Kind:
 
 OURS = (Kind("2.x"), Kind("3.x", is_3x=True))
 JAVA = (
-    Kind("Java 2.5.4", java="2.5.4", settle_s=120.0, unread_s=300.0),
-    Kind("Java 3.1.3", is_3x=True, java="3.1.3", settle_s=120.0, unread_s=300.0),
+    Kind("Java 2.5.4", java="2.5.4", settle_s=300.0, unread_s=300.0),
+    Kind("Java 3.1.3", is_3x=True, java="3.1.3", settle_s=300.0, unread_s=300.0),
 )
 
 
