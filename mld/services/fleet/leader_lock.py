@@ -164,6 +164,8 @@ class LeaderLock:
                 await asyncio.sleep(pause_s)
         finally:
             self._phase, self._is_first_look = Phase.FOLLOWS, True
+            self._trouble.forget()
+            self._silence.forget()
             await self._delete()
 
     async def _step(self) -> float:

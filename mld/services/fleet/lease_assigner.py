@@ -150,6 +150,12 @@ class LeaseAssigner:
 
     async def run(self, leadership: Leadership) -> None:
         """Assign whenever this worker leads, until cancelled."""
+        try:
+            await self._run(leadership)
+        finally:
+            self._conditions.clear(Reason.ASSIGNING_FAILS)
+
+    async def _run(self, leadership: Leadership) -> None:
         failures = 0
         while True:
             pause_s = look_pause_s(None, self._limits.failover_s)

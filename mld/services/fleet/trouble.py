@@ -43,6 +43,7 @@ class Trouble:
         self._clock = clock
         self._since: float | None = None
         self._said_at = 0.0
+        self._what = ""
 
     def met(self, what: str, error: Exception | None = None) -> None:
         """It was met, again or for the first time.
@@ -52,6 +53,7 @@ class Trouble:
             error: of the call that failed, if one did.
         """
         now = self._clock.monotonic()
+        self._what = what
         text = what if error is None else f"{what}: {error}{remedy(error)}"
         if self._since is None:
             self._since = self._said_at = now
@@ -65,9 +67,13 @@ class Trouble:
     def over(self) -> None:
         """It works; nothing if it always has."""
         if self._since is not None:
-            log.info("It works again after %.0f s", self._clock.monotonic() - self._since)
-            self._since = None
-            self._conditions.clear(self._reason, self._subject)
+            log.info("Over after %.0f s: %s", self._clock.monotonic() - self._since, self._what)
+        self.forget()
+
+    def forget(self) -> None:
+        """Nobody tries any more, so nothing is known."""
+        self._since = None
+        self._conditions.clear(self._reason, self._subject)
 
 
 def remedy(error: Exception) -> str:

@@ -101,6 +101,7 @@ class WorkerMetricsReporter:
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
         finally:
+            self._trouble.forget()
             await self._retire()
 
     async def report_once(self) -> None:

@@ -362,8 +362,25 @@ def test_a_lock_that_is_never_readable_is_told_each_minute_and_on_readyz(caplog)
 
     with caplog.at_level("INFO", "mld.services.fleet"):
         run(main())
-    assert sum("no lease gets a new owner" in line for line in caplog.messages) == 4
-    assert sum(line.startswith("It works again") for line in caplog.messages) == 1
+    said = [line for line in caplog.messages if "no lease gets a new owner" in line]
+    assert sum(not line.startswith("Over after") for line in said) == 4
+    assert sum(line.startswith("Over after") for line in caplog.messages) == 1
+
+
+def test_a_worker_that_seeks_the_lock_no_more_complains_of_it_no_more():
+    """As after a rollback to 2.x: it would never have been ready again."""
+
+    async def main():
+        async with fleet() as it:
+            conditions = Conditions()
+            it.world.put_item({"leaseKey": {"S": "Leader"}, "ownerName": {"S": "java"}})
+            it.start("a", it.lock("a", conditions=conditions))
+            await asyncio.sleep(60)
+            assert conditions.current() != ()
+            await it.stop("a")
+            assert conditions.current() == ()
+
+    run(main())
 
 
 def test_a_lock_of_hours_that_nobody_renews_is_told_with_what_to_do(caplog):

@@ -281,6 +281,18 @@ def test_a_leader_that_may_not_write_is_not_ready_until_another_leads_for_a_minu
     with_leader(test)
 
 
+def test_a_worker_whose_leases_are_no_longer_assigned_complains_no_more():
+    async def test(world, leader):
+        world.put(lease(0))
+        world.fault("refuse", "Scan", times=10**6, error=Throttled("Scan", "ThrottlingException"))
+        async with leader.running():
+            await asyncio.sleep(30)
+            assert leader.conditions.current() != ()
+        assert leader.conditions.current() == ()
+
+    with_leader(test)
+
+
 def test_a_defect_gives_the_lead_away_too(caplog):
     async def test(world, leader):
         world.fault("refuse", "Scan", times=9, error=ValueError("a defect"))

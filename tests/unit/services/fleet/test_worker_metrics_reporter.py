@@ -192,11 +192,16 @@ def test_reports_that_fail_for_long_are_told_each_minute_and_on_readyz(caplog):
         world.faults.clear()
         await asyncio.sleep(6)
         assert conditions.current() == ()
+        world.fault("refuse", "UpdateItem", times=10**6, error=error)
+        await asyncio.sleep(80)
+        assert conditions.current() != ()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+        assert conditions.current() == ()
 
     on_table(test)
-    assert sum("it gets no leases" in line for line in caplog.messages) == 3
+    warnings = [one for one in caplog.records if one.levelname == "WARNING"]
+    assert sum("it gets no leases" in one.getMessage() for one in warnings) == 4
 
 
 def test_an_item_that_cannot_be_taken_away_grows_old(caplog):
