@@ -119,7 +119,7 @@ def test_a_fleet_that_is_upgrading_is_served_as_2x_and_told_of_this_worker(
     app.put(1)
     run = app.start()
     run.wait_for_actions("processRecords")
-    wait_until(lambda: "w" in app.items(), "metrics of the worker")
+    wait_until(lambda: "w" in app.everything(), "metrics of the worker")
     assert run.stop() == 0, run.output
     assert set(app.everything()) == {"Migration3.0", shard_id(0)}
     assert "The fleet works as CLIENT_VERSION_UPGRADE_FROM_2X" in run.output
