@@ -56,6 +56,9 @@ ALONE = (
     "spark/test_sessions.py",
     "unit/local/test_cli.py",
 )
+#: For a worker of pytest-xdist to write down what it traced. By itself pytest-xdist kills it after
+#: ten seconds, which a busy machine may need, and a part of the coverage is lost.
+_END_S = 120
 
 
 @functools.cache
@@ -77,6 +80,14 @@ def off() -> Iterator[None]:
     finally:
         if config is not None:
             os.environ[_CONFIG] = config
+
+
+def pytest_configure() -> None:
+    """Let workers of pytest-xdist end in peace."""
+    with contextlib.suppress(ImportError):
+        from xdist.workermanage import NodeManager  # noqa: PLC0415 - not everywhere there
+
+        NodeManager.EXIT_TIMEOUT = _END_S
 
 
 @pytest.fixture(autouse=True)

@@ -82,6 +82,7 @@ async def test_a_stream_that_comes_back_is_revived_and_keeps_its_checkpoints():
         assert world.children.data("clicks") == ["one"]
 
 
+@pytest.mark.untraced
 @simulated
 async def test_without_deletion_the_leases_stay():
     world = world_of("orders", "clicks")
