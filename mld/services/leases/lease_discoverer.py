@@ -104,6 +104,8 @@ class LeaseDiscoverer(LeaseGainer):
         self._changed_at = clock.monotonic()
         self._is_asked = False
         self._by_index = False
+        #: The last look had the scan of somebody else in this worker: it leads, and knows more.
+        self._is_spared = False
 
     def wake(self) -> None:
         """Look now: leases were created."""
@@ -174,7 +176,9 @@ class LeaseDiscoverer(LeaseGainer):
         """
         scan = self._store.last_scan
         now = self._clock.monotonic()
-        if scan is None or now - scan.started_at > self._pause_s() * FRESH or not may_be_old:
+        is_fresh = scan is not None and now - scan.started_at <= self._pause_s() * FRESH
+        self._is_spared = is_fresh and may_be_old
+        if scan is None or not self._is_spared:
             if scan is not None and may_ask_index(len(scan.leases)):
                 listed = await self._store.my_lease_keys(self._worker_id)
                 if listed is not None:
@@ -257,7 +261,7 @@ class LeaseDiscoverer(LeaseGainer):
         now, failover_s = self._clock.monotonic(), self._config.failover_s
         pause_s = look_pause_s(now - self._changed_at, failover_s, by_index=self._by_index)
         soon_s = unsettled_pause_s(self._watched.values(), now, failover_s)
-        return pause_s if soon_s is None else min(pause_s, soon_s)
+        return pause_s if soon_s is None or self._is_spared else min(pause_s, soon_s)
 
     def _count(self, name: str, value: int, level: Level = Level.SUMMARY) -> None:
         self._metrics.add(_OPERATION, name, value, level=level, worker=True)

@@ -188,6 +188,27 @@ def test_a_lease_that_nobody_has_is_found_half_a_second_after_it_was_given_away(
     with_finder(test)
 
 
+def test_who_leads_makes_no_scans_of_its_own():
+    async def test(world, finder):
+        async def lead():
+            while True:
+                await finder.store.scan()
+                await asyncio.sleep(2.5)
+
+        world.put(lease(1, lease_owner="other", lease_counter=1))
+        leading = asyncio.create_task(lead())
+        async with finder.running():
+            await asyncio.sleep(LIVELY_S + 10)
+            before = finder.count("Scan")
+            for counter in range(2, 22):
+                world.change(B, leaseCounter=counter)
+                await asyncio.sleep(7)
+            assert finder.count("Scan") - before == 20 * 7 / 2.5
+        leading.cancel()
+
+    with_finder(test)
+
+
 def test_a_lease_that_nobody_may_have_keeps_nobody_awake():
     async def test(world, finder):
         world.put(lease(1))
