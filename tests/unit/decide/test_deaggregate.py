@@ -126,6 +126,7 @@ def test_unusual_encodings_are_read(message):
         pytest.param(A + b"\x29" + b"8" * 7, id="cut fixed64"),
         pytest.param(A + b"\x0a\x02a", id="cut key"),
         pytest.param(A + b"\x1a\x7f\x08\x00", id="cut record"),
+        pytest.param(A + b"\x3a\x7fa", id="cut field of nobody"),
         pytest.param(A + b"\x1a", id="record without length"),
         pytest.param(A + b"\x1a\x00", id="empty record"),
         pytest.param(A + b"\x1a\x01\x08" + user(b"x"), id="record of one byte"),
