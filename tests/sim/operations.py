@@ -240,9 +240,13 @@ class Operations:
             await self._old_worker(self._changes.returns_s)
 
     async def _old_worker(self, lasts_s: float) -> None:
-        old = self._fleet.new_peer(is_legacy=True)
+        self._fleet.new_peer(is_legacy=True)
         await asyncio.sleep(lasts_s)
-        await old.kill()
+        for _second in range(10):  # the nemesis starts again what it has killed
+            for peer in self._fleet.members:
+                if peer.alive:
+                    await peer.kill()
+            await asyncio.sleep(1)
 
     def _date_back(self) -> None:
         found = self._find("TableMigration3.5")
