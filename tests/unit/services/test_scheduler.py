@@ -758,7 +758,7 @@ async def test_a_worker_that_stops_reads_on_until_the_next_owners_can_know_it():
     world.successors = frozenset({A})
     began_at = asyncio.get_running_loop().time()
     world.scheduler.stop()
-    await asyncio.sleep(5)
+    await asyncio.sleep(4)
     assert [one.heard for one in world.made] == [[], []]
     assert await task == StopOutcome(complete=True)
     assert asyncio.get_running_loop().time() - began_at == pytest.approx(4.5, abs=0.2)
