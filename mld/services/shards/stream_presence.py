@@ -49,7 +49,7 @@ LEARN_S = 2.0
 #: What a shard that nobody has read yet has to offer is handed out no later than this, although it is
 #: not known whether the stream is still the same: an account whose other workers use up the calls
 #: must not keep its shards from being read.
-CONFIRM_S = 10.0
+CONFIRM_S = 30.0
 #: A look that began no longer ago than this answers :meth:`StreamPresence.confirm`: a stream cannot
 #: be deleted and be there again within it, as either takes the service seconds.
 FRESH_S = 1.0
