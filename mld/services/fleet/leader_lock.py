@@ -308,7 +308,7 @@ class LeaderLock:
         if held is None or place is None:
             return
         try:
-            async with asyncio.timeout(RELEASE_LIMIT_S):
-                await self._store.delete(place, held)
+            # Not asyncio.timeout: before Python 3.11.3 it raises nothing in a task that was cancelled.
+            await asyncio.wait_for(self._store.delete(place, held), RELEASE_LIMIT_S)
         except (AwsError, TimeoutError) as error:
             log.warning("Could not delete the leader lock; it expires by itself: %s", error)

@@ -198,7 +198,8 @@ class WorkerMetricsReporter:
         if last is None:
             return
         try:
-            async with asyncio.timeout(RETIRE_LIMIT_S):
-                await self._store.delete_metrics(self._store.layout.metrics, last)
+            # Not asyncio.timeout: before Python 3.11.3 it raises nothing in a task that was cancelled.
+            item = self._store.delete_metrics(self._store.layout.metrics, last)
+            await asyncio.wait_for(item, RETIRE_LIMIT_S)
         except (AwsError, TimeoutError) as error:
             log.warning("Could not delete this worker's metrics; they grow old: %s", error)

@@ -10,7 +10,7 @@ from mld.decide.readiness import Reason
 from mld.errors import Throttled, UnknownOutcome, Unreachable
 from mld.model.table_layout import Layout
 from mld.services.conditions import Conditions
-from mld.services.fleet.leader_lock import LeaderLock
+from mld.services.fleet.leader_lock import RELEASE_LIMIT_S, LeaderLock
 from mld.services.fleet.lock_store import LockStore
 from tests.fakes.lease_world import TABLE, World
 from tests.sim.loop import run
@@ -119,6 +119,23 @@ def test_a_stopped_leader_deletes_the_lock_and_the_next_look_takes_it():
             assert await leaders(locks) == []
             await asyncio.sleep(HEARTBEAT_S)
             assert await leaders(locks) == ["b"]
+
+    run(main())
+
+
+def test_a_stopped_leader_does_not_wait_long_for_a_table_that_does_not_answer(caplog):
+    """The limit has to hold in a task that was cancelled, under each Python."""
+
+    async def main():
+        async with fleet() as it:
+            it.start("a", it.lock("a"))
+            await asyncio.sleep(1)
+            it.world.fault("slow", "DeleteItem", seconds=60.0)
+            began = it.world.clock.monotonic()
+            with caplog.at_level("WARNING", "mld.services.fleet"):
+                await it.stop("a")
+            assert it.world.clock.monotonic() - began < RELEASE_LIMIT_S + 0.5
+            assert "it expires by itself" in caplog.text
 
     run(main())
 
