@@ -47,7 +47,7 @@ def test_leases_that_wait_for_a_lost_merge_parent_stay_where_they_are(seed):
     """Given up once in thirty tries, as Java does it, they were taken 29 to 34 times."""
     fleet = bereaved(seed)
     assert fleet.court.violations == []
-    assert sum(row.text.startswith("take ") for row in fleet.trace.rows) <= 20
+    assert sum(row.text.startswith("take ") for row in fleet.trace.rows) <= 24
 
 
 @pytest.mark.parametrize("seed", SEEDS)

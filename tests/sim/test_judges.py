@@ -286,7 +286,9 @@ def test_a_child_that_is_not_told_the_stored_intent_is_noticed(monkeypatch):
     monkeypatch.setattr(
         RecordProcessor,
         "initialize",
-        lambda self, group, position, _intent: initialize(self, group, position),
+        lambda self, group, position, _intent, leaving: initialize(
+            self, group, position, leaving=leaving
+        ),
     )
     plan = dataclasses.replace(
         INTENDING, manners=Manners(intends=True, crash=0.02), restart_children=True
