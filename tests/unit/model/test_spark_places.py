@@ -8,19 +8,21 @@ from mld.model.spark_keys import check
 from mld.model.spark_places import Look, local_path, place_faults
 from mld.model.spark_remote import connect_address
 
-DIRECTORIES = {"/", "/data", "/data/ours", "/work", "/closed"}
+DIRECTORIES = {"/", "/data", "/data/ours", "/srv/app", "/closed"}
 FILES = {"/data/file"}
 LOOK = Look(
     (DIRECTORIES | FILES).__contains__,
     DIRECTORIES.__contains__,
-    {"/data/ours", "/data", "/work"}.__contains__,
+    {"/data/ours", "/data", "/srv/app"}.__contains__,
 )
 FINE = {"spark.sink": "parquet", "spark.sink.path": "/data/ours"}
 
 
 def told(**more):
     texts = FINE | {f"spark.{key.replace('__', '.')}": text for key, text in more.items()}
-    return [f"{each.key} {each.text}: {each.advice}" for each in place_faults(texts, "/work", LOOK)]
+    return [
+        f"{each.key} {each.text}: {each.advice}" for each in place_faults(texts, "/srv/app", LOOK)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,7 @@ def test_what_can_be_used_is_not_told_of(more):
             {"sink": "delta", "sink__path": "file:/closed/x/y"},
             "spark.sink.path file:/closed/x/y (/closed/x/y) can't be made: /closed is not ours:",
         ),
-        ({"sink__path": "../closed/x"}, "spark.sink.path ../closed/x (/work/../closed/x) can't"),
+        ({"sink__path": "../closed/x"}, "spark.sink.path ../closed/x (/srv/app/../closed/x) can't"),
         (
             {"sink__path": None},
             "spark.sink.path is missing: the parquet sink writes there: name a directory",
@@ -94,9 +96,9 @@ def test_what_can_be_used_is_not_told_of(more):
 def test_what_cannot_be_used_is_told_with_the_way_out(more, expected):
     more = {"sink__path": "/data/ours", **more}
     if more["sink__path"] and "../closed" in more["sink__path"]:
-        look = LOOK._replace(exists=lambda path: path in {"/work/../closed", "/"})
+        look = LOOK._replace(exists=lambda path: path in {"/srv/app/../closed", "/"})
         look = look._replace(is_directory=lambda _: True)
-        faults = place_faults({"spark.sink.path": "../closed/x"}, "/work", look)
+        faults = place_faults({"spark.sink.path": "../closed/x"}, "/srv/app", look)
         (found,) = [f"{each.key} {each.text}" for each in faults]
     else:
         (found,) = told(**more)
@@ -105,7 +107,7 @@ def test_what_cannot_be_used_is_told_with_the_way_out(more, expected):
 
 def test_of_a_machine_without_a_root_nothing_is_said():
     nothing = Look(lambda _: False, lambda _: False, lambda _: False)
-    assert place_faults(FINE, "/work", nothing) == []
+    assert place_faults(FINE, "/srv/app", nothing) == []
 
 
 @pytest.mark.parametrize(
