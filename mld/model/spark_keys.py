@@ -102,12 +102,12 @@ KEYS: tuple[SparkKey, ...] = (
     _number(
         "batch.maxInFlight",
         "2",
-        "Spark jobs at a time where a shard has jobs of its own (delta, foreach)",
+        "Spark jobs at a time where a shard has jobs of its own (foreach)",
     ),
     _word(
         "batch.stageAhead",
         "true",
-        "write a shard's next batch while its last one is committed (parquet, jdbc)",
+        "write a shard's next batch while its last one is committed (parquet, delta, jdbc)",
         "true",
         "false",
     ),
@@ -124,7 +124,7 @@ KEYS: tuple[SparkKey, ...] = (
         "foreach",
     ),
     _text("sink.path", None, "directory of the parquet chain or of the Delta table"),
-    _text("sink.table", None, "table of the delta, merge or jdbc sink"),
+    _text("sink.table", None, "table of the merge or jdbc sink"),
     _text("sink.key", None, "columns of the merge key, separated by commas"),
     _word("sink.mode", "update", "what merge does with a key that exists", "update", "insert"),
     _text("sink.url", None, "JDBC URL that Spark writes the staging table to"),

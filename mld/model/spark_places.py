@@ -20,7 +20,7 @@ _SINK_PATH, _SINK_TABLE = "spark.sink.path", "spark.sink.table"
 _DEADLETTER, _INTENTS = "spark.deadletter.path", "spark.intent.path"
 _SCHEMA = "spark.decoder.schema"
 #: Sinks that write below ``spark.sink.path``; the host itself works there, or only Spark does.
-_OF_HOST, _OF_SPARK = frozenset({"parquet"}), frozenset({"delta", "merge"})
+_OF_HOST, _OF_SPARK = frozenset({"parquet", "delta"}), frozenset({"merge"})
 _NAME_OF_FILE = re.compile(r"\S+\.(avsc|json|ddl|sql|txt)")
 
 

@@ -191,7 +191,8 @@ class SparkService:
         url, token = address()
         self._sessions = ConnectSessions(url, token, config, facts.application)
         self._prepare()
-        uses_store = self._sink.uses_intents
+        # Of an older release whose delta sink kept intents: see ``ports.TakesOver``.
+        uses_store = self._sink.uses_intents or hasattr(self._sink, "take_over")
         self._intents = make_intent_store(config, facts.application) if uses_store else None
         handoff = Inline() if scratch is None else LocalFiles(scratch)
         planner = Planner(pipeline, config, handoff, with_schemas=facts.has_schemas)

@@ -77,8 +77,9 @@ class Sink(Protocol):
         """Run the Spark job.
 
         Args:
-            frame: rows of all batches with ``BATCH_COLUMN`` (its value is ``MicroBatch.batch_id``),
-                without it if the sink ``commits_together``; None when the function wrote itself.
+            frame: rows of all batches with ``BATCH_COLUMN`` (its value is ``MicroBatch.batch_id``);
+                a sink that ``commits_together`` needs none and drops it; None when the function
+                wrote itself.
             batches: one, or several of different shards if the sink coalesces.
 
         Returns:
@@ -118,7 +119,6 @@ class CommitOutcome(StrEnum):
     """Nothing was committed: write again, without those that are lost."""
 
 
-@runtime_checkable
 class CommitsTogether(Protocol):
     """A sink with one commit for all batches of a job."""
 
@@ -141,6 +141,19 @@ class CommitsTogether(Protocol):
             Exception: it isn't known whether it stands, and asking failed, too; the shards end,
                 and their next hold asks ``mark``.
         """
+
+
+class TakesOver(Protocol):
+    """A sink with marks, of which an older release numbered its batches by intents.
+
+    Told by its ``take_over``.
+    """
+
+    def mark(self, shard: ShardKey) -> Position | None:
+        """As of any sink."""
+
+    def take_over(self, shard: ShardKey, intent: WriteIntent) -> Position | None:
+        """The shard's mark, found by a batch that may have been written under a number."""
 
 
 @runtime_checkable

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+from urllib.parse import unquote
 
 from tests.spark import postgres
 from tests.spark.jars import WHY_NOT, delta_jars, postgres_jar
@@ -13,7 +15,6 @@ from tests.spark.visible_files import visible_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 Key = tuple[str, int, int]
 
@@ -22,7 +23,7 @@ class Sink(Protocol):
     """A sink under test."""
 
     name: str
-    #: Bounds of the drawn ``spark.batch.maxRecords``: a job of Delta costs seconds.
+    #: Bounds of the drawn ``spark.batch.maxRecords``.
     cut: tuple[int, int]
 
     def properties(self) -> Mapping[str, str]:
@@ -91,9 +92,10 @@ class Foreach(Files):
         return [file for file in super().files() if (file.parent / "_SUCCESS").exists()]
 
 
-class DeltaLog(Files):
+class MergedLog(Files):
     """A Delta table, read through its log."""
 
+    #: A job of Delta's jar costs seconds.
     cut = (300, 1500)
 
     def files(self) -> list[Path]:
@@ -106,6 +108,23 @@ class DeltaLog(Files):
                 if "remove" in action:
                     live.pop(action["remove"]["path"], None)
         return [self.path / name for name in live]
+
+
+class DeltaLog(MergedLog):
+    """The same, and at the end a second reader has to see what the first one sees."""
+
+    cut = (60, 900)
+
+    def keys(self) -> Counter[Key]:
+        found = super().keys()
+        if found:
+            from deltalake import DeltaTable  # noqa: PLC0415 (slow to import)
+
+            files = [Path(unquote(uri)) for uri in DeltaTable(self.path).file_uris()]
+            again = parquet_keys(files)
+            # A commit may come between the two.
+            assert not found - again, "a reader misses rows that the log names"
+        return found
 
 
 class Postgres:
@@ -143,7 +162,7 @@ KEY_COLUMNS = "shard_id,sequence_number,sub_sequence_number"
 
 def jars_of(name: str) -> list[Path] | None:
     """What a sink needs beside Spark; None where it cannot be had."""
-    if name in {"delta", "merge"}:
+    if name == "merge":
         return delta_jars()
     if name == "jdbc":
         jar = postgres_jar()
@@ -184,5 +203,5 @@ def make(name: str, folder: Path) -> Iterator[Sink]:
         with postgres.running_postgres() as server:
             yield Postgres(server, properties)
     else:
-        kind = {"parquet": Files, "foreach": Foreach}.get(name, DeltaLog)
+        kind = {"parquet": Files, "foreach": Foreach, "merge": MergedLog}.get(name, DeltaLog)
         yield kind(name, path, properties)

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from mld.spark.model import BATCH_COLUMN, MicroBatch, Position, Row, ShardKey
+from mld.spark.ports import CommitOutcome
 from mld.spark.server.launcher import EmbeddedServer
 from mld.spark.server.sessions import ConnectSessions
 from mld.spark.sinks import make_sink
@@ -32,7 +33,7 @@ def running_server(directory):
     if delta is None or postgres is None:
         pytest.skip(WHY_NOT)
     jars = ",".join(str(jar) for jar in (*delta, postgres, avro) if jar)
-    config = spark_config(sink="delta", sink__path="x", conf__spark__jars=jars)
+    config = spark_config(sink="merge", sink__path="x", conf__spark__jars=jars)
     config = replace(config, conf={**config.conf, **sinks_conf(config, "4.2.1")})
     server = EmbeddedServer.launch(config, directory, os.environ)
     try:
@@ -103,6 +104,9 @@ def open_sink(spark, application: str = "app", **properties: str):
 def write(spark, sink, *batches: MicroBatch, **more) -> None:
     """Write and commit, as the engine does."""
     staged = sink.write(frame(spark, batches, **more), batches)
-    for each in batches:
-        sink.commit(staged, each)
+    if sink.commits_together:
+        assert set(sink.commit_all(staged, batches).values()) == {CommitOutcome.STANDS}
+    else:
+        for each in batches:
+            sink.commit(staged, each)
     sink.discard(staged)

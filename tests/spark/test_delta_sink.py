@@ -1,22 +1,17 @@
-"""Appends to a real Delta table: each batch once, whatever is killed in between."""
+"""Appends to a real Delta table by a server that knows no Delta; Spark's own reader looks at it."""
 
 from __future__ import annotations
 
-import shutil
-import threading
 from collections import Counter
-from dataclasses import replace
-from functools import partial
+from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
-from mld.spark.errors import BatchFailed, MissingPart, SinkRefused, SparkConfigError
-from mld.spark.intents.file import FileIntentStore
-from mld.spark.model import WriteIntent
-from mld.spark.shard.resume import resume_intent
-from mld.spark.sinks import make_sink
-from tests.spark.conftest import spark_config
+from mld.spark.errors import BatchFailed, MissingPart
+from mld.spark.ports import CommitOutcome
 from tests.spark.sink_server import BASE, batch, frame, open_sink, shard, write
 
 pytestmark = pytest.mark.spark
@@ -24,11 +19,12 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def delta(sink_session):
+    """A session with Delta's jars, for the readers."""
     return sink_session
 
 
-def sink_of(delta, path, **more):
-    return open_sink(delta, sink="delta", sink__path=str(path), **more)
+def sink_of(spark, path, **more):
+    return open_sink(spark, sink="delta", sink__path=str(path), **more)
 
 
 def rows(delta, path) -> Counter:
@@ -40,192 +36,124 @@ def expected(**counts: int) -> Counter:
     return Counter((name[1:], n) for name, to in counts.items() for n in range(1, to + 1))
 
 
-def test_a_batch_that_was_written_but_not_checkpointed_is_skipped_when_it_is_repeated(
-    delta, tmp_path
-):
-    path = tmp_path / "t"
-    write(delta, sink_of(delta, path), batch(shard(), 0, 10, 1))
-    # The process dies here, before the checkpoint; its successor repeats the intent.
-    again = sink_of(delta, path)
-    write(delta, again, batch(shard(), 0, 10, 1))
-    write(delta, again, batch(shard(), 10, 15, 2))
-    assert rows(delta, path) == expected(s0=15)
+def test_a_server_without_jars_writes_a_table_that_sparks_delta_reads(spark, delta, tmp_path):
+    sink = sink_of(spark, tmp_path)
+    write(spark, sink, batch(shard(), 0, 10), batch(shard(1), 0, 7))
+    write(spark, sink, batch(shard(), 10, 12))
+    assert rows(delta, tmp_path) == expected(s0=12, s1=7)
+    table = delta.read.format("delta").load(str(tmp_path))
+    assert table.columns == ["n", "sequence_number", "sub_sequence_number", "shard_id"]
+    assert DeltaTable(tmp_path).count() == table.count() == 19
+    assert DeltaTable(tmp_path).version() == 2
 
 
-def test_a_redelivery_that_is_cut_anew_is_written_once_by_its_intent(delta, tmp_path):
-    """Killed after the intent, or after the write; then records come in other portions."""
-    path, store = tmp_path / "t", FileIntentStore(str(tmp_path / "intents"))
-    checkpoint, delivered = None, 0
-    for is_written in (True, False, True, True, False):
-        plan = resume_intent(shard(), checkpoint, str(checkpoint), store.load(shard()), "n0")
-        begin = plan.after.sequence - BASE if plan.after else 0
+def test_a_redelivery_that_is_cut_anew_is_written_once_by_its_mark(spark, delta, tmp_path):
+    """Killed after the commit or before it; then records come in other portions."""
+    delivered = 0
+    for is_committed in (True, False, True, True, False, True):
+        sink = sink_of(spark, tmp_path)
+        mark = sink.mark(shard())
+        begin = mark.sequence - BASE if mark else 0
         delivered = max(delivered, begin) + 7
-        to = plan.forced_to.sequence - BASE if plan.forced_to else delivered
-        one = batch(shard(), begin, to, plan.next_number)
-        one = replace(one, app_id=plan.app_id)
-        store.store(shard(), WriteIntent(plan.next_number, one.after, one.to, plan.app_id))
-        if is_written:
-            write(delta, sink_of(delta, path), one)
-        if is_written and plan.forced_to:
-            checkpoint = one.to
-    plan = resume_intent(shard(), checkpoint, str(checkpoint), store.load(shard()), "n0")
-    begin, to = plan.after.sequence - BASE, plan.forced_to.sequence - BASE
-    last = replace(batch(shard(), begin, to, plan.next_number), app_id=plan.app_id)
-    write(delta, sink_of(delta, path), last)
-    assert rows(delta, path) == expected(s0=plan.forced_to.sequence - BASE)
+        one = batch(shard(), begin, delivered)
+        staged = sink.write(frame(spark, [one]), [one])
+        if is_committed:
+            assert sink.commit_all(staged, [one]) == {shard(): CommitOutcome.STANDS}
+    assert rows(delta, tmp_path) == expected(s0=delivered)
 
 
-def test_after_a_checkpoint_and_a_new_owner_the_counter_goes_on(tmp_path):
-    store = FileIntentStore(str(tmp_path))
-    first = batch(shard(), 0, 5, 3)
-    store.store(shard(), WriteIntent(3, first.after, first.to, first.app_id))
-    owner = FileIntentStore(str(tmp_path))
-    plan = resume_intent(shard(), first.to, str(first.to), owner.load(shard()), "other")
-    assert (plan.next_number, plan.app_id) == (4, first.app_id)
+def test_a_batch_whose_rows_were_all_filtered_moves_the_mark(spark, delta, tmp_path):
+    sink = sink_of(spark, tmp_path)
+    write(spark, sink, batch(shard(), 0, 5))
+    write(spark, sink, batch(shard(), 5, 9), keep="false")
+    assert sink_of(spark, tmp_path).mark(shard()) == batch(shard(), 5, 9).to
+    write(spark, sink, batch(shard(), 9, 12))
+    assert sorted(n for _, n in rows(delta, tmp_path)) == [1, 2, 3, 4, 5, 10, 11, 12]
 
 
-def test_an_empty_batch_records_its_number(delta, tmp_path):
-    path = tmp_path / "t"
-    sink = sink_of(delta, path)
-    write(delta, sink, batch(shard(), 0, 5, 1))
-    write(delta, sink, batch(shard(), 5, 9, 2), keep="false")
-    write(delta, sink, batch(shard(), 5, 9, 2))  # skipped, because 2 is known
-    write(delta, sink, batch(shard(), 9, 12, 3))
-    assert sorted(n for _, n in rows(delta, path)) == [1, 2, 3, 4, 5, 10, 11, 12]
+def test_two_writers_behind_one_position_leave_one_copy(spark, delta, tmp_path):
+    one, two = sink_of(spark, tmp_path), sink_of(spark, tmp_path)
+    write(spark, one, batch(shard(), 0, 3))
+    two.mark(shard())
+    late = batch(shard(), 3, 9)
+    staged = two.write(frame(spark, [late]), [late])
+    write(spark, one, batch(shard(), 3, 5))
+    assert two.commit_all(staged, [late]) == {shard(): CommitOutcome.LOST}
+    assert rows(delta, tmp_path) == expected(s0=5)
 
 
-def test_a_batch_without_a_frame_and_without_rows_writes_nothing(delta, tmp_path):
-    sink = sink_of(delta, tmp_path / "t")
-    sink.write(None, [batch(shard(), 5, 5, 1)])
-    assert not (tmp_path / "t").exists()
-    with pytest.raises(BatchFailed, match="returned None"):
-        sink.write(None, [batch(shard(), 5, 6, 1)])
+def test_values_of_all_types_and_partitions_come_back_as_they_were(spark, delta, tmp_path):
+    """Timestamps are instants, whatever zone the session has."""
+    moment = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)  # in a zone that skips that hour
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        sink = sink_of(spark, tmp_path, sink__options__partitionBy="at,day")
+        at = F.timestamp_micros(F.lit(int(moment.timestamp() * 1_000_000) + 5))
+        more = {
+            "at": at,
+            "seen": at,
+            "day": F.when(F.col("n") == 1, F.lit("a/b=c %41")),
+            "price": F.lit("1.50").cast("decimal(10,2)"),
+            "tags": F.array(F.struct(F.lit("x").alias("name"), F.col("n"))),
+        }
+        write(spark, sink, batch(shard(), 0, 2), **more)
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+    found = delta.read.format("delta").load(str(tmp_path)).orderBy("n")
+    micros = int(moment.timestamp() * 1_000_000) + 5
+    picked = found.select(
+        F.unix_micros("at"), F.unix_micros("seen"), "day", "price", "tags"
+    ).collect()
+    assert [tuple(row)[:4] for row in picked] == [
+        (micros, micros, "a/b=c %41", Decimal("1.50")),
+        (micros, micros, None, Decimal("1.50")),
+    ]
+    assert picked[0][4] == [("x", 1)]
+    by_rust = DeltaTable(tmp_path).to_pyarrow_table().sort_by("n").to_pylist()
+    assert [each["at"] for each in by_rust] == [moment.replace(microsecond=5)] * 2
+    assert [each["day"] for each in by_rust] == ["a/b=c %41", None]
+    assert found.where(F.col("day") == "a/b=c %41").count() == 1
 
 
-def test_first_batches_of_workers_that_make_the_table_at_once_are_all_there(delta, tmp_path):
-    path = tmp_path / "t"
-    sinks = [sink_of(delta, path) for _ in range(4)]
-    failures: list[Exception] = []
-    start = threading.Barrier(4)
-
-    def run(number: int) -> None:
-        start.wait()
-        try:
-            write(delta, sinks[number], batch(shard(number), 0, 6, 1))
-        except Exception as error:  # noqa: BLE001
-            failures.append(error)
-
-    threads = [threading.Thread(target=partial(run, n)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    assert rows(delta, path) == expected(s0=6, s1=6, s2=6, s3=6)
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        ("cast('2026-01-01' as timestamp_ntz)", "timestamp_ntz"),
+        ("interval '1' day", "interval"),
+        ("null", "void"),
+        ("parse_json('1')", "variant"),
+    ],
+)
+def test_a_type_that_not_every_reader_reads_is_refused(spark, tmp_path, column, kind):
+    sink = sink_of(spark, tmp_path)
+    with pytest.raises(BatchFailed, match=f"the column odd has the type {kind}"):
+        write(spark, sink, batch(shard(), 0, 2), odd=F.expr(column))
+    assert not (tmp_path / "_delta_log").exists()
 
 
-def test_two_writers_of_the_same_number_leave_one_copy(delta, tmp_path):
-    path = tmp_path / "t"
-    one, two = sink_of(delta, path), sink_of(delta, path)
-    write(delta, one, batch(shard(), 0, 3, 1))
-    start = threading.Barrier(2)
-    failures: list[Exception] = []
-
-    def run(sink) -> None:
-        start.wait()
-        try:
-            write(delta, sink, batch(shard(), 3, 9, 2))
-        except Exception as error:  # noqa: BLE001
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(sink,)) for sink in (one, two)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    assert rows(delta, path) == expected(s0=9)
+def test_new_columns_are_refused_until_they_are_let_in(spark, delta, tmp_path):
+    sink = sink_of(spark, tmp_path)
+    write(spark, sink, batch(shard(), 0, 2))
+    with pytest.raises(BatchFailed, match=r"no column fee.*mergeSchema=true"):
+        write(spark, sink, batch(shard(), 2, 4), fee=F.lit(1.5))
+    open_door = sink_of(spark, tmp_path, sink__options__mergeSchema="true")
+    write(spark, open_door, batch(shard(), 2, 4), fee=F.lit(1.5))
+    assert rows(delta, tmp_path) == expected(s0=4)
+    assert "fee" in delta.read.format("delta").load(str(tmp_path)).columns
 
 
-def test_a_table_that_is_deleted_and_replayed_gets_all_rows_under_a_new_nonce(delta, tmp_path):
-    path = tmp_path / "t"
-    sink = sink_of(delta, path)
-    write(delta, sink, batch(shard(), 0, 4, 1))
-    write(delta, sink, batch(shard(), 4, 8, 2))
-    shutil.rmtree(path)
-    fresh = sink_of(delta, path)
-    write(delta, fresh, batch(shard(), 0, 8, 1, nonce="n1"))
-    assert rows(delta, path) == expected(s0=8)
-    # The same history once more on purpose: a new nonce is never skipped.
-    write(delta, fresh, batch(shard(), 0, 8, 1, nonce="n2"))
-    assert set(rows(delta, path).values()) == {2}
+def test_another_type_is_refused(spark, tmp_path):
+    sink = sink_of(spark, tmp_path)
+    write(spark, sink, batch(shard(), 0, 2))
+    with pytest.raises(BatchFailed, match="do not fit the table: the column n is string"):
+        write(spark, sink, batch(shard(), 2, 4), n=F.lit("x"))
 
 
-def test_a_table_by_name_counts_as_a_path_does(delta):
-    sink = open_sink(delta, sink="delta", sink__table="counted")
-    for _ in range(2):
-        write(delta, sink, batch(shard(), 0, 5, 1))
-    write(delta, open_sink(delta, sink="delta", sink__table="counted"), batch(shard(), 5, 8, 2))
-    assert delta.table("counted").count() == 8
-    assert "_kcl_batch" not in delta.table("counted").columns
-
-
-def test_new_columns_are_refused_until_they_are_let_in(delta, tmp_path):
-    path = tmp_path / "t"
-    sink = sink_of(delta, path)
-    write(delta, sink, batch(shard(), 0, 2, 1))
-    with pytest.raises(BatchFailed, match=r"batch 2 of .*mergeSchema=true"):
-        write(delta, sink, batch(shard(), 2, 4, 2), fee=F.lit(1.5))
-    open_door = sink_of(delta, path, sink__options__mergeSchema="true")
-    write(delta, open_door, batch(shard(), 2, 4, 2), fee=F.lit(1.5))
-    assert rows(delta, path) == expected(s0=4)
-    assert "fee" in delta.read.format("delta").load(str(path)).columns
-
-
-def test_another_type_is_refused(delta, tmp_path):
-    sink = sink_of(delta, tmp_path / "t")
-    write(delta, sink, batch(shard(), 0, 2, 1))
-    with pytest.raises(BatchFailed, match="do not fit the table"):
-        write(delta, sink, batch(shard(), 2, 4, 2), n=F.lit("x"))
-
-
-def test_partitions_of_a_new_table_come_from_the_options(delta, tmp_path):
-    path = tmp_path / "t"
-    sink = sink_of(delta, path, sink__options__partitionBy="shard_id")
-    write(delta, sink, batch(shard(), 0, 2, 1))
-    write(delta, sink, batch(shard(1), 0, 2, 1))
-    assert len(list(path.glob("shard_id=*"))) == 2
-
-
-def test_a_table_of_another_format_is_refused(delta):
-    delta.range(1).write.format("parquet").saveAsTable("plain")
-    with pytest.raises(SinkRefused, match="format parquet"):
-        open_sink(delta, sink="delta", sink__table="plain")
-
-
-def test_a_schema_that_is_not_there_is_refused(delta):
-    sink = open_sink(delta, sink="delta", sink__table="nowhere.rows")
-    with pytest.raises(SinkRefused, match="nowhere"):
-        write(delta, sink, batch(shard(), 0, 2, 1))
-
-
-def test_a_batch_without_a_number_is_refused(delta, tmp_path):
-    one = batch(shard(), 0, 2)
-    with pytest.raises(BatchFailed, match="needs a batch with a number"):
-        sink_of(delta, tmp_path / "t").write(frame(delta, [one]), [one])
-
-
-@pytest.mark.parametrize("more", [{}, {"sink__path": "x", "sink__table": "y"}])
-def test_path_and_table_exclude_each_other(more):
-    with pytest.raises(SparkConfigError, match=r"spark\.sink\.path or spark\.sink\.table"):
-        make_sink(spark_config(sink="delta", **more), "app")
-
-
-def test_a_server_without_delta_is_told_what_it_lacks(spark, tmp_path):
+def test_merge_on_a_server_without_delta_is_told_what_it_lacks(spark, tmp_path):
     with pytest.raises(MissingPart, match=r"io\.delta:delta-spark_4\.2_2\.13:4\.4\.0"):
-        sink_of(spark, tmp_path / "t")
+        open_sink(spark, sink="merge", sink__path=str(tmp_path / "t"), sink__key="n")
     with pytest.raises(MissingPart, match=r"DeltaSparkSessionExtension"):
-        open_sink(spark, sink="delta", sink__table="rows")
+        open_sink(spark, sink="merge", sink__table="rows", sink__key="n")
 
 
 def test_a_function_that_writes_itself_is_idempotent_by_the_identity_of_its_batch(delta, tmp_path):

@@ -142,7 +142,7 @@ def test_a_session_that_expires_loses_and_doubles_nothing(sessions, spark, tmp_p
 def test_a_session_that_expires_around_a_commit_of_delta_doubles_nothing(
     sink_server, sink_session, tmp_path, when
 ):
-    """Invariant 19: the lost write is in the table, and its repetition is skipped."""
+    """Invariant 19: what was lost was not committed, and is written again."""
     with open_sessions(*sink_server) as sessions:
         parts = make(
             sessions,

@@ -11,20 +11,22 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from mld.spark.calls import GivenUp, Overdue, call_within
+from mld.spark.errors import BatchFailed
 from mld.spark.failures import describe
 from mld.spark.jobs.verdict import as_failure
 from mld.spark.ports import CancelsCommits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
     from mld.spark.config import SparkConfig
     from mld.spark.jobs.tickets import Ticket
-    from mld.spark.ports import MonotonicClock, Sink
+    from mld.spark.model import ShardKey
+    from mld.spark.ports import CommitOutcome, CommitsTogether, MonotonicClock, Sink
 
 _log = logging.getLogger(__name__)
 
@@ -93,6 +95,38 @@ class JobCommitter:
                 f"{self._timeout_s:g} s); whether it happened is found when the shard begins again"
             )
             raise as_failure(ticket, text, late) from late
+
+    def commit_all(
+        self, staged: Any, tickets: Sequence[Ticket]
+    ) -> Mapping[ShardKey, CommitOutcome]:
+        """Commit a job in one step, in what is left of its time, but at least ten seconds.
+
+        Raises:
+            BatchFailed: time is up, and whether it is committed is not known.
+            GivenUp: a shard was lost before it began.
+            Exception: of the sink.
+        """
+        sink = cast("CommitsTogether", self._sink)
+        left_s = max(ticket.deadline for ticket in tickets) - self._clock.monotonic()
+        seconds = max(left_s, min(LEAST_S, self._timeout_s))
+        batches = [ticket.batch for ticket in tickets]
+        try:
+            found: Mapping[ShardKey, CommitOutcome] = call_within(
+                seconds,
+                lambda: sink.commit_all(staged, batches),
+                name=f"{self._name}-commit",
+                is_wanted=lambda: all(ticket.fence() for ticket in tickets),
+            )
+        except Overdue as late:
+            if late.has_succeeded:
+                done: Mapping[ShardKey, CommitOutcome] = late.call.result()
+                return done
+            self._going_on.append(late.call)
+            raise BatchFailed(
+                f"the commit did not end within {seconds:.3g} s (spark.batch.timeout is "
+                f"{self._timeout_s:g} s); whether it happened is found when the shards begin again"
+            ) from late
+        return found
 
     def cancel_if(self, is_lost: Callable[[Ticket], bool]) -> None:
         """Hasten the end of the commit that is under way, in a thread of its own.

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mld.spark.calls import GivenUp
-from mld.spark.errors import BatchFailed
+from mld.spark.errors import BatchFailed, Fenced
 from mld.spark.failures import describe
 from mld.spark.jobs.committing import JobCommitter
 from mld.spark.jobs.verdict import as_failure, is_everybodys, verdict
 from mld.spark.jobs.writing import Blamed, JobWriter, MergeRefused
 from mld.spark.plans.planner import Planner, RunAlone
+from mld.spark.ports import CommitOutcome
 
 if TYPE_CHECKING:
     import threading
@@ -91,6 +92,7 @@ class JobRun:
         self._progress = progress
         self._stop = stop
         self._pause_s = pause_s
+        self._commits_together = sink.commits_together
         self._stages_ahead = sink.stages_ahead and config.stages_ahead
         self._on_written = on_written
 
@@ -146,6 +148,8 @@ class JobRun:
         failed: dict[Ticket, Exception] = {}
         waiting = list(tickets)
         try:
+            if self._commits_together and tickets:
+                return self._commit_together(staged, tickets)
             while waiting:
                 ticket = _take_next(waiting, self._clock)
                 if (error := self._commit(staged, ticket)) is not None:
@@ -154,6 +158,37 @@ class JobRun:
             if tickets:
                 self._committer.discard(staged)
         return self._once_more(_Group(list(failed)), failed) if failed else []
+
+    def _commit_together(self, staged: Any, tickets: Sequence[Ticket]) -> list[_Group]:
+        """All in one step; what was staged is of no use if one of them is not wanted any more."""
+        _wait_for_all(tickets, self._clock)
+        wanted = [ticket for ticket in tickets if ticket.is_wanted()]
+        if len(wanted) < len(tickets):
+            return [_Group(wanted)]
+        try:
+            outcomes = self._committer.commit_all(staged, tickets)
+        except GivenUp:
+            return [_Group(wanted)]
+        except Exception as error:  # noqa: BLE001 - judged; files are refused when they are written
+            if (final := verdict(tickets[0], error)) is None:
+                return self._once_more(_Group(wanted), dict.fromkeys(wanted, error))
+            self._fail(wanted, final)
+            return []
+        again = []
+        for ticket in tickets:
+            match outcomes[ticket.shard]:
+                case CommitOutcome.STANDS:
+                    self._committed(ticket)
+                case CommitOutcome.LOST:
+                    self._fail([ticket], Fenced(f"{ticket.shard_id}: another writer has moved it"))
+                case CommitOutcome.AGAIN:
+                    again.append(ticket)
+        return [_Group(again)]
+
+    def _committed(self, ticket: Ticket) -> None:
+        latency_s = self._clock.monotonic() - ticket.submitted_at
+        self._progress.committed(ticket.batch, latency_s)
+        ticket.future.set_result(None)
 
     def _commit(self, staged: Any, ticket: Ticket) -> Exception | None:
         """Commit one; why it has to be tried again, None if it is answered."""
@@ -169,9 +204,7 @@ class JobRun:
                 return error
             self._fail([ticket], final)
             return None
-        latency_s = self._clock.monotonic() - ticket.submitted_at
-        self._progress.committed(ticket.batch, latency_s)
-        ticket.future.set_result(None)
+        self._committed(ticket)
         return None
 
     def _after_failure(self, group: _Group, error: Exception) -> list[_Group]:
@@ -239,6 +272,14 @@ def _take_next(waiting: list[Ticket], clock: MonotonicClock) -> Ticket:
         wait([each.before for each in waiting if each.before], return_when=FIRST_COMPLETED)
         for ticket in waiting:
             ticket.deadline += clock.monotonic() - began
+
+
+def _wait_for_all(tickets: Sequence[Ticket], clock: MonotonicClock) -> None:
+    """Until the batch before each of them is over; what is waited was somebody else's time."""
+    began = clock.monotonic()
+    wait([ticket.before for ticket in tickets if ticket.before is not None])
+    for ticket in tickets:
+        ticket.deadline += clock.monotonic() - began
 
 
 def _one_by_one(tickets: Sequence[Ticket]) -> list[_Group]:

@@ -31,11 +31,12 @@ class Taken(Exception):
     """The name is somebody's already."""
 
 
-def local_root(text: str) -> Path:
+def local_root(text: str, sink: str = "parquet") -> Path:
     """The directory that ``spark.sink.path`` names.
 
     Args:
         text: a path, or a URL with the scheme ``file``.
+        sink: value of ``spark.sink``, for messages.
 
     Raises:
         SinkRefused: it is on no file system that has an atomic rename.
@@ -47,8 +48,8 @@ def local_root(text: str) -> Path:
         text = "/" + rest.lstrip("/")
     elif colon and "/" not in scheme and rest.startswith("/"):
         raise SinkRefused(
-            f"spark.sink.path={text}: the parquet sink needs a file system with an atomic rename, "
-            f"which {scheme}:// does not have. Set spark.sink=delta"
+            f"spark.sink.path={text}: the {sink} sink writes to a file system that this host and "
+            f"Spark's executors share, which {scheme}:// is not. Name a directory"
         )
     if found := sorted(_PATTERN & set(text)):
         raise SinkRefused(

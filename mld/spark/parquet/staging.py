@@ -96,7 +96,7 @@ class Staging:
             shutil.rmtree(job, ignore_errors=True)
         raise SinkRefused(
             f"{self._parent}: a rename overwrites there, so two writers could not be told apart. "
-            f"Use a POSIX file system, or set spark.sink=delta"
+            f"Use a POSIX file system"
         )
 
     def probe_shared(self, spark: SparkSession) -> None:
@@ -121,7 +121,7 @@ class Staging:
             raise SinkRefused(
                 f"{self._parent.parent}: Spark's executors and this host don't share that directory "
                 f"with the right to change each other's files ({type(error).__name__}). Mount it on "
-                f"all of them, or set spark.sink=delta"
+                f"all of them"
             ) from error
         finally:
             shutil.rmtree(job, ignore_errors=True)

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed, SparkConfigError
 from mld.spark.model import Position, WriteIntent, parse_position
-from mld.spark.shard.resume import MARKED_SINKS, resume_intent, resume_marked, resume_unmarked
+from mld.spark.shard.resume import (
+    MARKED_SINKS,
+    is_pending,
+    resume_at_mark,
+    resume_intent,
+    resume_marked,
+    resume_unmarked,
+)
 from protocol import intent_in
 
 if TYPE_CHECKING:
@@ -54,6 +61,13 @@ def find_beginning(
         text = str(checkpoint) if checkpoint else str(given.sequence_number)
         stored = intents.load(shard) if intents else _leased(shard, given, capabilities)
         return resume_intent(shard, checkpoint, text, stored, new_id())
+    if (take_over := getattr(sink, "take_over", None)) is not None:
+        mark = sink.mark(shard)
+        if mark is None:
+            old = intents.load(shard) if intents else _parsed(shard, given)
+            if old is not None and is_pending(shard, checkpoint, old):
+                mark = take_over(shard, old)
+        return resume_at_mark(shard, checkpoint, mark)
     if config.sink in MARKED_SINKS:
         return resume_marked(shard, checkpoint, sink.mark(shard))
     return resume_unmarked(checkpoint)
@@ -68,6 +82,10 @@ def _leased(
             "this daemon keeps no intents (KCL_MLD_CAPABILITIES does not name 'intent'): set "
             "spark.intent.store=file with spark.intent.path, or =dynamodb with spark.intent.table"
         )
+    return _parsed(shard, given)
+
+
+def _parsed(shard: ShardKey, given: InitializeInput) -> WriteIntent | None:
     if (found := intent_in(given.extras)) is None:
         return None
     try:

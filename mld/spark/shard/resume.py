@@ -2,11 +2,11 @@
 
 There are two ways to write every record once although a redelivery is cut anew:
 
-* *Marked* sinks (chain, jdbc) append to a position that they keep themselves. Their mark is the
-  truth: what lies before it is dropped, whatever the checkpoint says.
-* *WriteIntent* sinks (delta) skip a number that they have seen. Number and range of a batch are stored
-  before it is written; a start that finds such an intent beyond its checkpoint repeats exactly
-  that batch under exactly that number.
+* *Marked* sinks (chain, jdbc, delta) append to a position that they keep themselves. Their mark is
+  the truth: what lies before it is dropped, whatever the checkpoint says.
+* *WriteIntent* sinks (foreach) are given a number that they can skip. Number and range of a batch are
+  stored before it is written; a start that finds such an intent beyond its checkpoint repeats
+  exactly that batch under exactly that number.
 
 The others (merge, foreach without an intent store) begin behind the checkpoint and may write again
 what an earlier process wrote beyond it.
@@ -78,6 +78,37 @@ def resume_marked(shard: ShardKey, checkpoint: Position | None, mark: Position |
         f"they are not in this output"
     )
     return Resume(mark, checkpoint, warnings=(warning,))
+
+
+def resume_at_mark(shard: ShardKey, checkpoint: Position | None, mark: Position | None) -> Resume:
+    """Begin at a table that proves that no mark of this epoch was dropped.
+
+    Args:
+        shard: whose.
+        checkpoint: stored position; None for the sentinels.
+        mark: the table's position of the shard; None = its history begins here, behind the
+            checkpoint.
+
+    Raises:
+        BatchFailed: the checkpoint lies beyond the mark: records between would be missing.
+    """
+    if mark is None:
+        return Resume(None, checkpoint)
+    if checkpoint is not None and checkpoint > mark:
+        raise BatchFailed(
+            f"{shard.shard_id}: the checkpoint {checkpoint} lies beyond {mark}, the end of what the "
+            f"table has: the records between were processed by somebody else or written elsewhere. "
+            f"Set the checkpoint back to {mark}, or choose a new spark.sink.epoch to go on behind "
+            f"the checkpoint without them"
+        )
+    return Resume(mark, mark)
+
+
+def is_pending(shard: ShardKey, checkpoint: Position | None, intent: WriteIntent | None) -> bool:
+    """True if an older release may have written a batch of this epoch beyond the checkpoint."""
+    if intent is None or not intent.app_id.startswith(app_id_prefix(shard)):
+        return False
+    return checkpoint is None or intent.to > checkpoint
 
 
 def resume_unmarked(checkpoint: Position | None) -> Resume:

@@ -1,125 +1,285 @@
-"""Append to a Delta table; each batch once, by the number that its intent gave it.
+"""Append to a Delta table: Spark writes the files, one commit of this process makes them visible.
 
-A commit carries ``txnAppId`` and ``txnVersion``; Delta keeps the highest version per id in its log
-and skips a write that is not above it. The number and the range of the batch are durable before
-the write (``IntentStore``), so a repeat has the same number and the same records, whatever the
-redelivery looks like. Source: Delta's "Idempotent table writes in foreachBatch"; an empty write
-records its number too (measured with 4.4.0).
-
-So a write that is given up after its time may still commit: it and the shard's next try have the
-same number and the same records, and Delta lets one of them through, at the same moment too.
+All batches of a job become visible in one step, which also records how far each shard has come, so
+a redelivery that is cut anew is dropped up to the mark. Spark needs no Delta jar: it writes plain
+Parquet into a directory of the job below the table, and the log is written by delta-rs (the PyPI
+package ``deltalake``). See :mod:`mld.spark.table.marked_table` for the proof.
 """
 
 from __future__ import annotations
 
-import contextlib
+import errno
+import json
+import logging
 import threading
-import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from mld.spark.errors import BatchFailed
+from mld.spark.calls import raise_if_abandoned
+from mld.spark.errors import BatchFailed, Fenced, SinkRefused, SparkConfigError
 from mld.spark.model import BATCH_COLUMN
-from mld.spark.sinks.delta_table import SCHEMA_CONDITIONS, DeltaTarget
-from mld.spark.sinks.spark_errors import condition, first_line, refuse_none, retry_conflicts
+from mld.spark.parquet.chain_files import local_root, make_directories, spark_url
+from mld.spark.parquet.chain_layout import OWNER
+from mld.spark.ports import CommitOutcome
+from mld.spark.sinks.spark_errors import refuse_none
+from mld.spark.sinks.write_tasks import TASKS_OPTION, write_tasks
+from mld.spark.table.delta_log import DeltaLog
+from mld.spark.table.job_files import DataFile, JobFiles
+from mld.spark.table.marked_table import MarkedTable
+from mld.spark.table.rules import as_nullable, fields_in, refused_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from typing import Any
 
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.config import SparkConfig
-    from mld.spark.model import MicroBatch, Position, ShardKey
+    from mld.spark.model import MicroBatch, Position, ShardKey, WriteIntent
+    from mld.spark.table.delta_log import Snapshot
+
+_log = logging.getLogger(__name__)
+
+_PARTITION_BY, _MERGE_SCHEMA = "partitionBy", "mergeSchema"
+_NO_ROOM_TEXT = "No space left on device"
+#: INT96, Spark's default, is nanoseconds to others, and Spark's own Delta reader refuses it.
+_TIMESTAMPS = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+_NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How rows are laid into directories.
+
+    Attributes:
+        partitions: columns.
+        timestamps: those of them that Spark would write in the session's time zone.
+    """
+
+    partitions: tuple[str, ...]
+    timestamps: frozenset[str]
+
+
+@dataclass(slots=True)
+class StagedFiles:
+    """What a job left below the table.
+
+    Attributes:
+        job: its directory; None = it has none.
+        files: in it.
+        may_stand: True once a commit may have made them visible.
+    """
+
+    job: Path | None
+    files: Sequence[DataFile]
+    may_stand: bool = False
 
 
 class DeltaSink:
-    """The ``delta`` sink: ``spark.sink.path`` or ``spark.sink.table``."""
+    """The ``delta`` sink. One instance a process; all methods may be called from any thread."""
 
-    coalesces = False
-    stages_ahead = False
-    uses_intents = True
-    commits_together = False
+    coalesces = True
+    stages_ahead = True
+    uses_intents = False
+    commits_together = True
 
-    def __init__(
-        self,
-        config: SparkConfig,
-        application: str,
-        *,
-        pause: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, config: SparkConfig, application: str) -> None:
         """Read the configuration; nothing is touched before ``prepare``.
 
         Args:
-            config: with ``spark.sink.path`` or ``spark.sink.table``.
+            config: with ``spark.sink.path``.
             application: name of the KCL application.
-            pause: waits the given number of seconds.
 
         Raises:
-            SparkConfigError: neither or both are named.
+            SparkConfigError: a property is missing or wrong.
+            SinkRefused: the path is on no file system.
         """
-        self._target = DeltaTarget(config)
-        self._application = application
-        self._pause = pause
-        self._lock = threading.Lock()
-        self._exists = False
+        if config.sink_path is None or config.sink_table is not None:
+            raise SparkConfigError(
+                "spark.sink=delta needs spark.sink.path, the directory of the table, and no "
+                "spark.sink.table: the table is written without a catalog"
+            )
+        self.root = local_root(config.sink_path, "delta")
+        options = dict(config.sink_options)
+        columns = options.pop(_PARTITION_BY, "")
+        self._partitions = tuple(word.strip() for word in columns.split(",") if word.strip())
+        adds_columns = options.pop(_MERGE_SCHEMA, "").strip().lower() == "true"
+        self._tasks = write_tasks(config)
+        options.pop(TASKS_OPTION, None)
+        self._options = {**_NO_SUCCESS_FILE, **options}
+        self._is_far = config.remote is not None or not config.master.startswith("local")
+        log = DeltaLog(str(self.root), self.root)
+        self._table = MarkedTable(
+            log, str(self.root), application, config.epoch, adds_columns=adds_columns
+        )
+        self._files = JobFiles(self.root)
+        self._layout: Layout | None = None
+        self._tuned: SparkSession | None = None
 
     def prepare(self, spark: SparkSession) -> None:
-        """Look whether Delta is there and whether an existing target is a Delta table.
+        """Look at the table, sweep what dead processes left, and see that Spark writes here.
 
         Raises:
-            MissingPart: Delta's jar or its session extension is missing.
-            SinkRefused: the target exists and is no Delta table.
+            SinkRefused: the table may not be written, or the executors write elsewhere.
+            SinkUnavailable: it can't be read.
         """
-        self._exists = self._target.look(spark)
-
-    def turn(self) -> AbstractContextManager[object]:
-        """Until the table is there: the first batches of many shards would all create it."""
-        return contextlib.nullcontext() if self._exists else self._lock
+        try:
+            make_directories(self.root)
+            table = self._table.look()
+            if table is None:
+                self._refuse_other_files()
+            else:
+                self._lay_out(table)
+            self._files.open()
+            self._sweep(table)
+        except OSError as error:
+            raise SinkRefused(f"spark.sink.path={self.root} can't be written: {error}") from error
+        if self._is_far:
+            self._probe_shared(spark)
 
     def mark(self, shard: ShardKey) -> Position | None:
-        """None: what is durable is told by the intent, not by the table."""
-        del shard
-        return None
+        """Where the shard stands in the table; None = no commit of this epoch names it."""
+        return self._table.mark(shard)
 
-    def write(self, frame: DataFrame | None, batches: Sequence[MicroBatch]) -> None:
-        """Append the batch, or let Delta skip it if its number is known.
+    def take_over(self, shard: ShardKey, intent: WriteIntent) -> Position | None:
+        """Where a shard stands that was written by a release with numbers for batches."""
+        return self._table.take_over(shard, intent)
+
+    def write(self, frame: DataFrame | None, batches: Sequence[MicroBatch]) -> StagedFiles:
+        """Write the rows into a directory of their own below the table, with one Spark job.
 
         Raises:
-            BatchFailed: the rows do not fit the table, or others came between too often.
+            BatchFailed: the rows do not fit the table.
+            OSError: the disk is full. It may be tried again, like what Spark raises.
         """
-        (batch,) = batches
         if frame is None:
             refuse_none(batches, "delta")
-            return
-        if batch.number is None or not batch.app_id:
-            raise BatchFailed(f"{batch.batch_id}: the delta sink needs a batch with a number")
+            return StagedFiles(None, ())
         rows = frame.drop(BATCH_COLUMN)
-        self._create(rows)
-        what = f"{self._target}, batch {batch.number} of {batch.shard.shard_id}"
+        layout = self._layout or self._create(rows)
+        job = self._files.new_job()
         try:
-            retry_conflicts(what, lambda: self._append(rows, batch), self._pause)
-        except Exception as error:
-            if condition(error).startswith(SCHEMA_CONDITIONS):
-                raise BatchFailed(
-                    f"{what}: the function's rows do not fit the table: {first_line(error)}; change"
-                    " the function, or set spark.sink.options.mergeSchema=true to let new columns"
-                    " in"
-                ) from error
+            raise_if_abandoned()
+            self._run(rows, layout, job)
+            files = self._files.found(job, layout.timestamps)
+            self._table.examine(files)
+        except BaseException as error:
+            self._files.remove(job)
+            if _NO_ROOM_TEXT in str(error):
+                text = f"{self.root}: the disk is full; nothing was committed"
+                raise OSError(errno.ENOSPC, text) from error
             raise
+        return StagedFiles(job, files)
 
-    def commit(self, staged: Any, batch: MicroBatch) -> None:
-        """Nothing: Delta's own commit was part of ``write``."""
+    def commit(self, staged: StagedFiles, batch: MicroBatch) -> None:
+        """Commit a job of one batch.
 
-    def discard(self, staged: Any) -> None:
-        """Nothing: files of a failed write are not part of the table (VACUUM removes them)."""
+        Raises:
+            Fenced: another writer has moved the shard's mark.
+        """
+        if self.commit_all(staged, [batch])[batch.shard] is not CommitOutcome.STANDS:
+            raise Fenced(
+                f"{batch.shard.shard_id}: another writer has moved the shard's mark in {self.root}; "
+                f"this process has lost the shard"
+            )
 
-    def _append(self, rows: DataFrame, batch: MicroBatch) -> None:
-        writer = self._target.writer(rows)
-        writer = writer.option("txnAppId", batch.app_id).option("txnVersion", str(batch.number))
-        self._target.save(writer)
+    def commit_all(
+        self, staged: StagedFiles, batches: Sequence[MicroBatch]
+    ) -> Mapping[ShardKey, CommitOutcome]:
+        """One commit for all batches of a job; see ``ports.CommitsTogether``."""
+        staged.may_stand = True
+        outcomes = self._table.commit(staged.files, batches)
+        found = set(outcomes.values())
+        if CommitOutcome.AGAIN in found:
+            staged.may_stand = False
+        if CommitOutcome.STANDS in found:
+            if staged.job is not None:
+                self._files.committed(staged.job)
+            threading.Thread(
+                target=self._table.keep_short, name="log-checkpoint", daemon=True
+            ).start()
+        return outcomes
 
-    def _create(self, rows: DataFrame) -> None:
-        """Create the table ahead; see ``turn``."""
-        if not self._exists:
-            self._target.create(rows, self._pause)
-            self._exists = True
+    def discard(self, staged: StagedFiles) -> None:
+        """Remove a job that no commit can use any more."""
+        if staged.job is not None and not staged.may_stand:
+            self._files.remove(staged.job)
+
+    def _run(self, rows: DataFrame, layout: Layout, job: Path) -> None:
+        session = rows.sparkSession
+        if session is not self._tuned:
+            session.conf.set(*_TIMESTAMPS)
+            self._tuned = session
+        if layout.timestamps:
+            from pyspark.sql import functions as f  # noqa: PLC0415 - after the host chose Connect
+
+            micros = {name: f.unix_micros(f.col(name)) for name in layout.timestamps}
+            rows = rows.withColumns(micros)
+        if self._tasks:
+            rows = rows.coalesce(self._tasks)
+        writer = rows.write.options(**self._options)
+        if layout.partitions:
+            writer = writer.partitionBy(*layout.partitions)
+        writer.parquet(spark_url(job))
+
+    def _create(self, rows: DataFrame) -> Layout:
+        """Create the table with the rows' columns, unless somebody else has done so meanwhile."""
+        if (table := self._table.look()) is None:
+            fields = [as_nullable(field) for field in fields_in(rows.schema.json())]
+            if why := refused_type(fields):
+                raise BatchFailed(f"{self.root}: {why}")
+            names = [field["name"] for field in fields]
+            if missing := [each for each in self._partitions if each not in names]:
+                raise BatchFailed(
+                    f"{self.root}: partitionBy names {', '.join(missing)}, but the function's rows "
+                    f"have {', '.join(names)}"
+                )
+            schema = json.dumps({"type": "struct", "fields": fields})
+            table = self._table.create(schema, self._partitions)
+        return self._lay_out(table)
+
+    def _lay_out(self, table: Snapshot) -> Layout:
+        if self._partitions and list(self._partitions) != table.partitions:
+            raise SinkRefused(
+                f"{self.root} is partitioned by {', '.join(table.partitions) or 'nothing'}, but "
+                f"partitionBy names {', '.join(self._partitions)}: leave it out, or name another "
+                f"directory"
+            )
+        types: dict[str, Any] = {field["name"]: field["type"] for field in table.fields}
+        if binary := [name for name in table.partitions if types[name] == "binary"]:
+            raise SinkRefused(f"{self.root}: the partition column {binary[0]} is binary")
+        timestamps = {name for name in table.partitions if types[name] == "timestamp"}
+        self._layout = Layout(tuple(table.partitions), frozenset(timestamps))
+        return self._layout
+
+    def _sweep(self, table: Snapshot | None) -> None:
+        count = self._files.sweep(set() if table is None else table.live_paths())
+        if count:
+            _log.info("%s: %d jobs that nobody committed were removed", self.root, count)
+
+    def _refuse_other_files(self) -> None:
+        if (self.root / OWNER).exists() or next(self.root.glob("*.parquet"), None):
+            raise SinkRefused(
+                f"{self.root} has files, but is no Delta table: name another directory"
+            )
+
+    def _probe_shared(self, spark: SparkSession) -> None:
+        """See that what executors write is seen here.
+
+        Raises:
+            SinkRefused: it is not.
+        """
+        job = self._files.new_job()
+        try:
+            spark.range(1).coalesce(1).write.parquet(spark_url(job))
+            if not self._files.found(job, ()):
+                raise FileNotFoundError(job)  # noqa: TRY301 - one way out for all that can be wrong
+        except Exception as error:
+            raise SinkRefused(
+                f"{self.root}: Spark's executors and this host don't share that directory with the "
+                f"right to change each other's files ({type(error).__name__}). Mount it on all of "
+                f"them"
+            ) from error
+        finally:
+            self._files.remove(job)

@@ -50,7 +50,7 @@ def sinks_conf(config: SparkConfig, spark_version: str) -> dict[str, str]:
     if not config.is_embedded:
         return {}
     wanted: dict[str, str] = {}
-    is_delta = config.sink in {"delta", "merge"}
+    is_delta = config.sink == "merge"  # the delta sink writes plain Parquet, and its own log
     if is_delta:
         wanted["delta-spark"] = delta_coordinate(spark_version)
     elif config.sink == "jdbc" and (config.sink_url or "").startswith("jdbc:postgresql:"):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import shutil
 import threading
 import uuid
@@ -26,6 +25,7 @@ from mld.spark.errors import BatchFailed, Fenced, SinkRefused, SparkConfigError
 from mld.spark.model import BATCH_COLUMN, position_text
 from mld.spark.parquet import chain, chain_files, chain_layout
 from mld.spark.parquet.staging import Staging
+from mld.spark.sinks.write_tasks import TASKS_OPTION, write_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 HINT_EVERY = 256
 #: Files that one task holds open instead of sorting its rows by batch.
 _OPEN_WRITERS = "64"
-_TASKS_OPTION = "writeTasks"
-_LOCAL = re.compile(r"local(?:\[(\*|\d+)[^]]*\])?")
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 _NO_ROOM_TEXT = "No space left on device"
 
@@ -83,7 +81,7 @@ class ParquetChainSink:
         self._application = application
         self._options = dict(config.sink_options)
         self._tasks = write_tasks(config)
-        self._options.pop(_TASKS_OPTION, None)
+        self._options.pop(TASKS_OPTION, None)
         self._is_far = config.remote is not None or not config.master.startswith("local")
         self._writer = uuid.uuid4().hex
         self._staging = Staging(self.root)
@@ -249,26 +247,3 @@ def _batch_directories(target: Path) -> Iterator[tuple[str, Path]]:
         for entry in entries:
             if entry.name.startswith(prefix):
                 yield unquote(entry.name.removeprefix(prefix)), Path(entry.path)
-
-
-def write_tasks(config: SparkConfig) -> int | None:
-    """How many tasks write a job, at most one a batch; 0 = as many as Spark makes.
-
-    A task that writes several batches costs less than as many tasks (half the time for 16 batches
-    of 1,000 records on two cores), and a batch gets one file if a single task has all its rows.
-    So: the cores of a ``local`` master; one task a batch elsewhere (None).
-
-    Raises:
-        SparkConfigError: ``spark.sink.options.writeTasks`` is not a whole number.
-    """
-    if (text := config.sink_options.get(_TASKS_OPTION)) is not None:
-        if not (text.isascii() and text.isdigit()):
-            raise SparkConfigError(
-                f"spark.sink.options.{_TASKS_OPTION}: {text!r} is not a whole number"
-            )
-        return int(text)
-    match = _LOCAL.fullmatch(config.master) if config.is_embedded else None
-    if match is None:
-        return None
-    cores = os.cpu_count() or 1 if match[1] == "*" else int(match[1] or 1)
-    return max(1, cores)

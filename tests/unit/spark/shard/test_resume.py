@@ -7,6 +7,8 @@ from mld.spark.model import Position, ShardKey, WriteIntent
 from mld.spark.shard.resume import (
     Resume,
     app_id_prefix,
+    is_pending,
+    resume_at_mark,
     resume_intent,
     resume_marked,
     resume_unmarked,
@@ -109,3 +111,29 @@ def test_an_epoch_that_begins_like_another_is_another():
     assert app_id_prefix(SHARD).endswith("/e1/")
     found = begin(at(10), intent(app_id="kcl/app/stream/shard-1/e11/n0"))
     assert found.app_id.endswith("/e1/n1")
+
+
+@pytest.mark.parametrize("checkpoint", [None, at(3), at(9)])
+def test_a_table_with_marks_is_begun_behind_its_mark(checkpoint):
+    assert resume_at_mark(SHARD, checkpoint, at(9)) == Resume(at(9), at(9))
+    assert resume_at_mark(SHARD, checkpoint, None) == Resume(None, checkpoint)
+
+
+def test_a_checkpoint_beyond_the_mark_of_a_table_is_an_error_that_says_what_to_do():
+    with pytest.raises(BatchFailed, match=r"back to 9\.0, or choose a new spark\.sink\.epoch"):
+        resume_at_mark(SHARD, at(12), at(9))
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "stored", "pending"),
+    [
+        (TEN, intent(), True),
+        (None, intent(after=None), True),
+        (at(15), intent(), True),
+        (TWENTY, intent(), False),
+        (TEN, None, False),
+        (TEN, intent(app_id="kcl/app/stream/shard-1/e0/n0"), False),
+    ],
+)
+def test_a_batch_of_an_older_release_beyond_the_checkpoint_is_pending(checkpoint, stored, pending):
+    assert is_pending(SHARD, checkpoint, stored) is pending

@@ -26,9 +26,8 @@ def conf_of(**more: str) -> dict[str, str]:
     return sinks_conf(config_of(**more), "4.2.1")
 
 
-@pytest.mark.parametrize("sink", ["delta", "merge"])
-def test_delta_brings_its_package_extension_and_catalog(sink):
-    assert conf_of(sink=sink) == {
+def test_merge_brings_the_package_extension_and_catalog_of_delta():
+    assert conf_of(sink="merge") == {
         "spark.jars.packages": DELTA,
         "spark.sql.extensions": DELTA_EXTENSION,
         "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
@@ -38,7 +37,7 @@ def test_delta_brings_its_package_extension_and_catalog(sink):
 
 def test_the_avro_decoder_brings_its_package_beside_that_of_the_sink():
     assert conf_of(sink="parquet", decoder="avro") == {"spark.jars.packages": AVRO_COORDINATE}
-    both = conf_of(sink="delta", decoder="avro")
+    both = conf_of(sink="merge", decoder="avro")
     assert both["spark.jars.packages"] == f"{DELTA},{AVRO_COORDINATE}"
     assert both["spark.sql.extensions"] == DELTA_EXTENSION
 
@@ -50,13 +49,15 @@ def test_an_avro_package_of_the_users_is_kept():
     assert conf_of(sink="parquet", decoder="avro", remote="sc://there:15002") == {}
 
 
-@pytest.mark.parametrize("more", [{"sink": "parquet"}, {"sink": "foreach"}, {"sink": "jdbc"}])
+@pytest.mark.parametrize(
+    "more", [{"sink": "parquet"}, {"sink": "delta"}, {"sink": "foreach"}, {"sink": "jdbc"}]
+)
 def test_other_sinks_need_nothing(more):
     assert conf_of(**more) == {}
 
 
 def test_a_server_that_is_not_ours_gets_nothing():
-    assert conf_of(sink="delta", remote="sc://h:15002") == {}
+    assert conf_of(sink="merge", remote="sc://h:15002") == {}
 
 
 def test_what_the_user_names_stays_and_is_joined():
@@ -65,7 +66,7 @@ def test_what_the_user_names_stays_and_is_joined():
         "conf__spark__sql__extensions": "x.Y",
         "conf__spark__databricks__delta__snapshotPartitions": "9",
     }
-    assert conf_of(sink="delta", conf__spark__sql__catalog__spark_catalog="my.Cat", **more) == {
+    assert conf_of(sink="merge", conf__spark__sql__catalog__spark_catalog="my.Cat", **more) == {
         "spark.jars.packages": f"a:b:1,{DELTA}",
         "spark.sql.extensions": f"x.Y,{DELTA_EXTENSION}",
     }
@@ -73,18 +74,18 @@ def test_what_the_user_names_stays_and_is_joined():
 
 @pytest.mark.parametrize("key", ["conf__spark__jars__packages", "conf__spark__jars"])
 def test_a_jar_of_delta_that_the_user_names_is_the_one(key):
-    found = conf_of(sink="delta", **{key: "x/delta-spark_4.2_2.13-4.4.0.jar"})
+    found = conf_of(sink="merge", **{key: "x/delta-spark_4.2_2.13-4.4.0.jar"})
     assert "spark.jars.packages" not in found
     assert found["spark.sql.extensions"] == DELTA_EXTENSION
 
 
 def test_an_extension_that_the_user_names_is_not_doubled():
-    found = conf_of(sink="delta", conf__spark__sql__extensions=DELTA_EXTENSION)
+    found = conf_of(sink="merge", conf__spark__sql__extensions=DELTA_EXTENSION)
     assert "spark.sql.extensions" not in found
 
 
 def test_a_cluster_keeps_its_own_number_of_tasks_for_the_state_of_a_table():
-    assert "spark.databricks.delta.snapshotPartitions" not in conf_of(sink="delta", master="yarn")
+    assert "spark.databricks.delta.snapshotPartitions" not in conf_of(sink="merge", master="yarn")
 
 
 def test_postgresql_brings_its_driver():

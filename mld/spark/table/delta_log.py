@@ -1,0 +1,272 @@
+"""The log of one Delta table through delta-rs: snapshots, commits, log checkpoints.
+
+Three rules, each of which was broken in a trial and doubled rows or told a lie:
+
+* A commit is made on the very object whose marks were compared. A refresh in between would make
+  others' commits known to it, and then they are no conflict.
+* An object does not advance by its own commit, so each commit begins with a refreshed one.
+* An exception says nothing about the commit. Log checkpoints and clean-up are never part of it:
+  one that fails raises although the commit stands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from mld.spark.errors import MissingPart, SinkUnavailable
+from mld.spark.table.rules import fields_in
+
+try:
+    import deltalake
+    from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+    from deltalake.exceptions import TableNotFoundError
+    from deltalake.transaction import AddAction, RemoveAction
+except ImportError as missing:  # pragma: no cover - the tests have it
+    raise MissingPart("deltalake is missing: pip install 'kcl-mld[spark]'") from missing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from mld.spark.table.job_files import DataFile
+
+_LOG = "_delta_log"
+#: Commits between two log checkpoints of this process.
+CHECKPOINT_EVERY = 100
+#: How many of the latest commits are looked through for a RESTORE when a process starts.
+_LOOK_BACK = 1000
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+class Snapshot:
+    """A table at one version. Used by one thread; a commit on it is the last thing done with it."""
+
+    def __init__(self, table: DeltaTable) -> None:
+        self.table = table
+        self.is_sound = True
+        self.version = table.version()
+        metadata = table.metadata()
+        self.table_id = str(metadata.id)
+        self.configuration: dict[str, str] = dict(metadata.configuration)
+        self.partitions: list[str] = list(metadata.partition_columns)
+        self.schema: str = table.schema().to_json()
+
+    @property
+    def fields(self) -> list[dict[str, Any]]:
+        """Of the table's schema."""
+        return fields_in(self.schema)
+
+    def number_of(self, application_id: str) -> int | None:
+        """The newest number of an application id; None if there is none."""
+        return self.table.transaction_version(application_id)
+
+    def commit(self, files: Iterable[DataFile], transactions: Mapping[str, int]) -> None:
+        """One commit on exactly this version; it may stand although this raises.
+
+        Args:
+            files: appended.
+            transactions: numbers by application id.
+        """
+        adds: list[AddAction | RemoveAction] = [
+            AddAction(
+                path=file.path,
+                size=file.size,
+                partition_values=file.partition_values,
+                modification_time=file.modified_ms,
+                data_change=True,
+                stats=json.dumps({"numRecords": file.rows}),
+            )
+            for file in files
+        ]
+        self.is_sound = False  # after an exception it is opened anew
+        self.table.create_write_transaction(
+            adds,
+            "append",
+            self.table.schema(),
+            partition_by=self.partitions,
+            commit_properties=_with(transactions),
+            post_commithook_properties=_NO_HOOKS,
+        )
+        self.is_sound = True
+
+    def set_property(self, name: str, text: str, transactions: Mapping[str, int]) -> None:
+        """Set one table property and write numbers, in one step."""
+        self.is_sound = False
+        self.table.alter.set_table_properties(
+            {name: text},
+            raise_if_not_exists=False,
+            commit_properties=_with(transactions),
+            post_commithook_properties=_NO_HOOKS,
+        )
+
+    def add_columns(self, fields: Sequence[Mapping[str, Any]]) -> None:
+        """Add columns at the end of the schema."""
+        self.is_sound = False
+        added = deltalake.Schema.from_json(json.dumps({"type": "struct", "fields": list(fields)}))
+        self.table.alter.add_columns(added.fields, post_commithook_properties=_NO_HOOKS)
+
+    def restored_after(self, version: int, look_back: int = _LOOK_BACK) -> bool:
+        """True if a RESTORE is among the latest commits after a version."""
+        count = min(self.version - version, look_back)
+        if count <= 0:
+            return False
+        return any(
+            each.get("operation") == "RESTORE" and int(each.get("version", self.version)) > version
+            for each in self.table.history(count)
+        )
+
+    def live_paths(self) -> set[str]:
+        """Paths of the table's files below its directory."""
+        column = self.table.get_add_actions(flatten=True).column("path")
+        return {str(each) for each in column.to_pylist()}
+
+
+class DeltaLog:
+    """A table's log. Safe to use from any thread: each commit has a snapshot of its own.
+
+    Args:
+        uri: directory or URL of the table.
+        root: the directory if it is on a file system; None = an object store.
+        options: for the store, as delta-rs names them.
+    """
+
+    def __init__(
+        self, uri: str, root: Path | None, options: Mapping[str, str] | None = None
+    ) -> None:
+        self._uri = uri
+        self._root = root
+        self._options = dict(options or {})
+        self._lock = threading.Lock()
+        self._idle: list[tuple[DeltaTable, object]] = []
+        self._synced = -1
+        self._checkpointed = -1
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[Snapshot | None]:
+        """The table as it is now, durably; None if it is not there.
+
+        Raises:
+            SinkUnavailable: the log can't be read.
+        """
+        table = self._refreshed() or self._opened()
+        if table is None:
+            yield None
+            return
+        snapshot = Snapshot(table)
+        if self._root is not None:
+            self._sync_entries(snapshot.version)
+        yield snapshot
+        if snapshot.is_sound and (entry := self._entry(snapshot.version)) is not None:
+            with self._lock:
+                self._idle.append((table, entry))
+
+    def create(
+        self,
+        schema: str,
+        partitions: Sequence[str],
+        configuration: Mapping[str, str],
+        transactions: Mapping[str, int],
+    ) -> None:
+        """Create the table, with properties and numbers, in one step.
+
+        Raises:
+            Exception: of delta-rs; also if somebody else has just created it.
+        """
+        DeltaTable.create(
+            self._uri,
+            deltalake.Schema.from_json(schema),
+            mode="error",
+            partition_by=list(partitions),
+            configuration=dict(configuration),
+            storage_options=self._options or None,
+            commit_properties=_with(transactions),
+            post_commithook_properties=_NO_HOOKS,
+            raise_if_key_not_exists=False,
+        )
+
+    def keep_short(self, version: int) -> None:
+        """Write a log checkpoint if many commits were made since the last one, and clean up.
+
+        Apart from any commit: what fails here concerns none.
+
+        Args:
+            version: that the log has reached.
+        """
+        with self._lock:
+            if self._checkpointed < 0:
+                self._checkpointed = version - version % CHECKPOINT_EVERY
+            if version - self._checkpointed < CHECKPOINT_EVERY:
+                return
+            self._checkpointed = version
+        if (table := self._opened()) is None:
+            return
+        table.create_checkpoint()
+        if self._root is not None:
+            log = self._root / _LOG
+            for path in (*log.glob("*.checkpoint*.parquet"), log / "_last_checkpoint"):
+                _sync(path)
+            _sync(log)
+        table.cleanup_metadata()
+
+    def _refreshed(self) -> DeltaTable | None:
+        """An object of an earlier commit, brought up to date; None if there is no good one."""
+        with self._lock:
+            table, entry = self._idle.pop() if self._idle else (None, None)
+        if table is None or entry != self._entry(table.version()):
+            return None
+        try:
+            table.update_incremental()
+        except Exception:  # noqa: BLE001 - e.g. the log was cleaned in between: open it anew
+            return None
+        return table
+
+    def _opened(self) -> DeltaTable | None:
+        try:
+            return DeltaTable(self._uri, storage_options=self._options or None)
+        except TableNotFoundError:
+            return None
+        except Exception as error:
+            raise SinkUnavailable(f"{self._uri} can't be opened: {error}") from error
+
+    def _entry(self, version: int) -> object | None:
+        """What tells a log's entry from one of the same name in another table."""
+        if self._root is None:
+            return None
+        try:
+            found = os.stat(self._root / _LOG / f"{version:020}.json")
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_mtime_ns
+
+    def _sync_entries(self, version: int) -> None:
+        """What is seen is durable: whoever wrote it may have been killed before its disk answered."""
+        assert self._root is not None
+        log = self._root / _LOG
+        if self._synced >= version:
+            return
+        begin = self._synced + 1 if self._synced >= 0 else max(0, version - _LOOK_BACK)
+        for number in range(begin, version + 1):
+            _sync(log / f"{number:020}.json")
+        _sync(log)
+        self._synced = version
+
+
+def _with(transactions: Mapping[str, int]) -> CommitProperties:
+    numbers = [Transaction(name, number) for name, number in transactions.items()]
+    return CommitProperties(app_transactions=numbers)
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file or the names in a directory are on the disk; quiet if it is gone."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

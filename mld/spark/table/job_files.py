@@ -1,0 +1,252 @@
+"""The files that jobs write below a table, before and after a commit names them.
+
+Each process has a directory of its own in the table, with a plain name: what begins with ``_`` or
+``.`` is never vacuumed. It holds a lock there as long as it lives, and a file ``pending-N`` for each
+job that is not committed. Whoever starts later removes what the dead left pending, unless the log
+names it: a process may die between its commit and the removal of that file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+import shutil
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+
+from mld.spark.errors import BatchFailed
+from mld.spark.parquet.chain_files import sync_directory, sync_file
+from mld.spark.table.rules import fields_in
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+_OWNER = "kcl-mld-"
+_LOCK = "owner.lock"
+_PENDING = "pending-"
+_SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file that Spark wrote, as a commit names it.
+
+    Attributes:
+        path: on the disk, from the table's directory on; not quoted.
+        size: in bytes.
+        modified_ms: since 1970.
+        rows: in it, >= 1.
+        partition_values: text by column, not quoted; None = null.
+        fields: of its schema, as Spark wrote them into its footer.
+        nulls: top columns that may hold nulls.
+    """
+
+    path: str
+    size: int
+    modified_ms: int
+    rows: int
+    partition_values: Mapping[str, str | None]
+    fields: Sequence[Mapping[str, Any]]
+    nulls: Sequence[str]
+
+
+class JobFiles:
+    """A process's place in a table on a file system.
+
+    Args:
+        root: of the table.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._directory = root / f"{_OWNER}{uuid.uuid4().hex[:16]}"
+        self._numbers = itertools.count(1)
+        self._lock: int | None = None
+
+    def open(self) -> None:
+        """Create the directory and hold its lock until the process ends."""
+        self._directory.mkdir(parents=True)
+        self._lock = os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with contextlib.suppress(OSError):  # a file system without locks: nobody sweeps there
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def close(self) -> None:
+        """Let go of the lock."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def new_job(self) -> Path:
+        """Where a job shall write; not there yet."""
+        number = next(self._numbers)
+        (self._directory / f"{_PENDING}{number}").touch()
+        return self._directory / f"job-{number}"
+
+    def committed(self, job: Path) -> None:
+        """The log names what is in the job's directory, so it stays."""
+        _pending(job).unlink(missing_ok=True)
+
+    def remove(self, job: Path) -> None:
+        """No commit can use the job any more."""
+        shutil.rmtree(job, ignore_errors=True)
+        _pending(job).unlink(missing_ok=True)
+
+    def sweep(self, live: Collection[str]) -> int:
+        """Remove what dead processes left without a commit.
+
+        Args:
+            live: paths of the table's files, from its directory on.
+
+        Returns:
+            how many jobs were removed.
+        """
+        named = {"/".join(path.split("/")[:2]) for path in live}
+        count = 0
+        for directory in self._root.glob(f"{_OWNER}*"):
+            if directory == self._directory or not _is_dead(directory):
+                continue
+            for pending in directory.glob(f"{_PENDING}*"):
+                job = directory / f"job-{pending.name.removeprefix(_PENDING)}"
+                if f"{directory.name}/{job.name}" not in named:
+                    shutil.rmtree(job, ignore_errors=True)
+                    count += 1
+                pending.unlink(missing_ok=True)
+            (directory / _LOCK).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # it has committed files
+                directory.rmdir()
+        return count
+
+    def found(self, job: Path, timestamps: Collection[str]) -> list[DataFile]:
+        """What Spark wrote into a job's directory, durably, with what the footers say.
+
+        Args:
+            job: its directory.
+            timestamps: partition columns whose values are microseconds since 1970.
+
+        Raises:
+            BatchFailed: a file is not what this process told Spark to write.
+        """
+        files = []
+        for directory, path in _walk(job):
+            if (file := self._read(path, timestamps)) is None:
+                path.unlink()
+            else:
+                files.append(file)
+                _sync_file(path)
+            (directory / f".{path.name}.crc").unlink(missing_ok=True)
+        for directory in {parent for file in files for parent in self._above(file)}:
+            sync_directory(directory)
+        return files
+
+    def _above(self, file: DataFile) -> Iterator[Path]:
+        """The directories on the way to a file, the table's own included."""
+        for parent in (self._root / file.path).parents:
+            yield parent
+            if parent == self._root:
+                return
+
+    def _read(self, path: Path, timestamps: Collection[str]) -> DataFile | None:
+        footer = pq.read_metadata(path)
+        if footer.num_rows == 0:
+            return None
+        schema = (footer.metadata or {}).get(_SPARK_SCHEMA)
+        if schema is None:
+            raise BatchFailed(f"{path} has no schema of Spark in its footer; nothing is committed")
+        for index in range(footer.num_columns):
+            if footer.schema.column(index).physical_type == "INT96":
+                raise BatchFailed(
+                    f"{path}: the column {footer.schema.column(index).path} is an INT96 timestamp, "
+                    f"which few readers take: leave spark.sql.parquet.outputTimestampType alone"
+                )
+        relative = path.relative_to(self._root)
+        about = path.stat()
+        return DataFile(
+            path=str(relative),
+            size=about.st_size,
+            modified_ms=about.st_mtime_ns // 1_000_000,
+            rows=footer.num_rows,
+            partition_values=partition_values(relative.parent.parts[2:], timestamps),
+            fields=fields_in(schema.decode()),
+            nulls=_nullable_columns(footer),
+        )
+
+
+def partition_values(parts: Sequence[str], timestamps: Collection[str]) -> dict[str, str | None]:
+    """The values in the names of directories, as a Delta log has them.
+
+    Args:
+        parts: like ``day=2026-01-01``, as Spark escapes them.
+        timestamps: columns whose values are microseconds since 1970.
+    """
+    found: dict[str, str | None] = {}
+    for part in parts:
+        name, _, text = part.partition("=")
+        column, value = unquote(name), unquote(text)
+        if value == _NULL:
+            found[column] = None
+        elif column in timestamps:
+            moment = _EPOCH + timedelta(microseconds=int(value))
+            found[column] = moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ").zfill(27)
+        else:
+            found[column] = value
+    return found
+
+
+def _walk(job: Path) -> Iterator[tuple[Path, Path]]:
+    """Directory and path of each data file, in order."""
+    for name, names, files in os.walk(job):
+        names[:] = sorted(set(names) - {"_temporary"})
+        for file in sorted(files):
+            if not file.startswith(("_", ".")):
+                yield Path(name), Path(name) / file
+
+
+def _nullable_columns(footer: Any) -> list[str]:
+    """Top columns of which the statistics do not prove that they have no nulls."""
+    found: dict[str, None] = {}
+    for group in range(footer.num_row_groups):
+        for index in range(footer.num_columns):
+            column = footer.row_group(group).column(index)
+            name = column.path_in_schema.split(".")[0]
+            statistics = column.statistics
+            if statistics is None or not statistics.has_null_count or statistics.null_count:
+                found[name] = None
+    return list(found)
+
+
+def _pending(job: Path) -> Path:
+    return job.parent / f"{_PENDING}{job.name.removeprefix('job-')}"
+
+
+def _sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        sync_file(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_dead(directory: Path) -> bool:
+    """True if the owner's lock can be had; without a lock file it was swept."""
+    try:
+        descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(descriptor)

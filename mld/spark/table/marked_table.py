@@ -1,0 +1,387 @@
+"""A Delta table whose commits carry the marks of shards: where a shard stands, and one commit.
+
+The order of a commit is the whole proof: one snapshot; each guard in it is the one that this
+process knows; the commit on that same snapshot. After any exception the guards are looked at again
+(:func:`mld.spark.table.marks.judge`), and no error's text is asked.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from mld.spark.calls import raise_if_abandoned
+from mld.spark.errors import BatchFailed, SinkRefused
+from mld.spark.model import position_text
+from mld.spark.ports import CommitOutcome
+from mld.spark.table.marks import (
+    BITS,
+    EpochState,
+    Judgement,
+    Mark,
+    epoch_id,
+    epoch_property,
+    epoch_state,
+    guard_id,
+    judge,
+    read_mark,
+    transactions,
+)
+from mld.spark.table.rules import misfit, new_columns, refused_table, refused_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mld.spark.model import MicroBatch, Position, ShardKey, WriteIntent
+    from mld.spark.table.delta_log import DeltaLog, Snapshot
+    from mld.spark.table.job_files import DataFile
+
+_log = logging.getLogger(__name__)
+
+#: Before the tries of a commit after the first, in s; 8 s in all, less what the calls take.
+_PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 2.0, 3.0)
+_NEW_EPOCH = "choose a new spark.sink.epoch, which goes on behind the checkpoints"
+
+
+class MarkedTable:
+    """The table of one application and epoch. Safe to use from any thread.
+
+    Args:
+        log: of the table.
+        name: of the table, for messages.
+        application: name of the KCL application.
+        epoch: of its output.
+        adds_columns: True = columns that the table lacks are added to it.
+        pause: waits for so many s.
+        new_identity: gives each commit its own number, 0 <= number < 2**62.
+    """
+
+    def __init__(
+        self,
+        log: DeltaLog,
+        name: str,
+        application: str,
+        epoch: str,
+        *,
+        adds_columns: bool = False,
+        pause: Callable[[float], object] = time.sleep,
+        new_identity: Callable[[], int] = lambda: secrets.randbits(BITS),
+    ) -> None:
+        self._log = log
+        self._name = name
+        self._property = epoch_property(application, epoch)
+        self._begin = epoch_id(application, epoch)
+        self._adds_columns = adds_columns
+        self._pause = pause
+        self._new_identity = new_identity
+        self._lock = threading.Lock()
+        self._known: dict[ShardKey, Mark] = {}
+        self._table_id = ""
+        self._seen = -1
+
+    def look(self) -> Snapshot | None:
+        """See whether the table is there and may be written; record the beginning of the epoch.
+
+        Raises:
+            SinkRefused: it may not; the message says what to do.
+            SinkUnavailable: it can't be read.
+        """
+        for pause_s in _PAUSES_S:
+            self._pause(pause_s)
+            with self._log.snapshot() as table:
+                if table is None:
+                    return None
+                if self._epoch(table) is not EpochState.NEW:
+                    self._check(table)
+                    return table
+                self._check(table)
+                try:
+                    beginning = json.dumps({"version": table.version, "table": table.table_id})
+                    table.set_property(self._property, beginning, {self._begin: 1})
+                except Exception as error:  # noqa: BLE001 - look again; perhaps it stands
+                    _log.info("%s: the epoch's beginning is recorded again: %s", self._name, error)
+        raise BatchFailed(f"{self._name}: the beginning of the epoch can't be recorded")
+
+    def create(self, schema: str, partitions: Sequence[str]) -> Snapshot:
+        """Create the table unless it is there; others may do so at the same moment.
+
+        Args:
+            schema: in Delta's JSON.
+            partitions: its partition columns.
+
+        Raises:
+            SinkRefused: somebody else's table is there now, and may not be written.
+            Exception: of delta-rs.
+        """
+        try:
+            beginning = {self._property: json.dumps({"version": 0})}
+            self._log.create(schema, partitions, beginning, {self._begin: 1})
+        except Exception:
+            if (table := self.look()) is None:
+                raise
+            return table
+        table = self.look()
+        assert table is not None
+        return table
+
+    def mark(self, shard: ShardKey) -> Position | None:
+        """Where a shard stands, durably; None = no commit of this epoch names it.
+
+        Raises:
+            SinkRefused: what the table says of the shards can't be trusted.
+            SinkUnavailable: it can't be read.
+        """
+        with self._log.snapshot() as table:
+            if table is None:
+                with self._lock:
+                    self._known[shard] = Mark(None, None)
+                return None
+            self._check(table)
+            return self._read(table, shard).position
+
+    def take_over(self, shard: ShardKey, intent: WriteIntent) -> Position | None:
+        """Begin behind a batch that an older release may have written under a number.
+
+        The table says whether it has. The number is written with the mark in one step, on the same
+        snapshot: a writer of the old way that still runs is skipped by it, or fails this.
+
+        Args:
+            shard: without a mark.
+            intent: the last one of the shard.
+
+        Returns:
+            the shard's mark: the end of that batch if it was written, else where it begins.
+
+        Raises:
+            BatchFailed: somebody else writes there.
+        """
+        with self._log.snapshot() as table:
+            if table is None:
+                return None
+            found = table.number_of(intent.app_id)
+            is_written = found is not None and found >= intent.number
+            position = intent.to if is_written else intent.after
+            numbers = {intent.app_id: max(intent.number, found or 0)}
+            if position is not None:
+                numbers |= transactions(shard, position, self._new_identity())
+            table.commit((), numbers)
+        what = "was written" if is_written else "was not written and is skipped from now on"
+        _log.info("%s: batch %d of an older release %s", shard.shard_id, intent.number, what)
+        return self.mark(shard)
+
+    def fit(self, table: Snapshot, files: Sequence[DataFile]) -> None:
+        """See that files fit the table.
+
+        Raises:
+            BatchFailed: they don't; the message names the column.
+        """
+        for file in files:
+            why = refused_type(file.fields) or misfit(
+                table.fields, file.fields, table.partitions, nulls=file.nulls
+            )
+            if not why and set(file.partition_values) != set(table.partitions):
+                why = f"the table is partitioned by {', '.join(table.partitions) or 'nothing'}"
+            if why:
+                raise BatchFailed(
+                    f"{self._name}: the function's rows do not fit the table: {why}; change the "
+                    f"function, or set spark.sink.options.mergeSchema=true to let new columns in"
+                )
+
+    def commit(
+        self, files: Sequence[DataFile], batches: Sequence[MicroBatch]
+    ) -> Mapping[ShardKey, CommitOutcome]:
+        """Make the files visible and move the marks of all shards, or do nothing.
+
+        Returns:
+            ``STANDS`` for all; or ``LOST`` for those that another writer has moved, and ``AGAIN``
+            for the others.
+
+        Raises:
+            SinkRefused: the table may not be written any more.
+            BatchFailed: the files do not fit it.
+            Exception: of delta-rs, at the last try.
+        """
+        identity = self._new_identity()
+        numbers: dict[str, int] = {}
+        for batch in batches:
+            numbers |= transactions(batch.shard, batch.to, identity)
+        before: dict[ShardKey, int | None] | None = None
+        last: Exception | None = None
+        for pause_s in (*_PAUSES_S, None):
+            with self._log.snapshot() as table:
+                if table is None:
+                    raise SinkRefused(f"{self._name}: the table is gone; {_NEW_EPOCH}")
+                if before is None:
+                    before, lost = self._before(table, batches)
+                    if lost:
+                        return _outcomes(batches, lost)
+                if (found := self._judged(table, before, identity, batches)) is not None:
+                    return found
+                if pause_s is None:
+                    break
+                self.fit(table, files)
+                last = self._tried(table, files, numbers)
+            self._pause(pause_s)
+        raise last or BatchFailed(f"{self._name}: commits leave no trace in the table")
+
+    def _judged(
+        self,
+        table: Snapshot,
+        before: Mapping[ShardKey, int | None],
+        identity: int,
+        batches: Sequence[MicroBatch],
+    ) -> Mapping[ShardKey, CommitOutcome] | None:
+        """What became of the commit; None = nobody came between, so it may be made on this table."""
+        now = {shard: table.number_of(guard_id(shard)) for shard in before}
+        verdict, moved = judge(before, identity, now)
+        if verdict is Judgement.STANDS:
+            return self._stands(batches, identity)
+        self._check(table)
+        if verdict is Judgement.REPEAT:
+            return None
+        self._forget(moved)
+        return _outcomes(batches, moved)
+
+    def _tried(
+        self, table: Snapshot, files: Sequence[DataFile], numbers: Mapping[str, int]
+    ) -> Exception | None:
+        """Commit on the very snapshot that was judged; what it raised, which proves nothing."""
+        raise_if_abandoned()
+        try:
+            table.commit(files, numbers)
+        except Exception as error:  # noqa: BLE001 - the guards say what became of it
+            _log.info("%s: a commit is looked at again: %s", self._name, error)
+            return error
+        return None
+
+    def examine(self, files: Sequence[DataFile]) -> None:
+        """See that staged files fit the table; add columns that it lacks where that is wanted.
+
+        Raises:
+            BatchFailed: they don't fit.
+            Exception: of delta-rs, at the last try.
+        """
+        last: Exception | None = None
+        for pause_s in _PAUSES_S:
+            self._pause(pause_s)
+            with self._log.snapshot() as table:
+                if table is None:
+                    raise SinkRefused(f"{self._name}: the table is gone; {_NEW_EPOCH}")
+                fields = {field["name"]: field for file in files for field in file.fields}
+                added = new_columns(table.fields, list(fields.values()))
+                if not added or not self._adds_columns or refused_type(added):
+                    self.fit(table, files)
+                    return
+                try:
+                    table.add_columns(added)
+                except Exception as error:  # noqa: BLE001 - somebody else may have added them
+                    last = error
+        raise last or BatchFailed(f"{self._name}: columns that were added are not in the table")
+
+    def keep_short(self) -> None:
+        """Log checkpoint and clean-up when they are due; raises nothing."""
+        try:
+            self._log.keep_short(self._seen)
+        except Exception as error:  # noqa: BLE001 - the next one may succeed; no commit needs it
+            _log.warning("%s: the table's log can't be shortened: %s", self._name, error)
+
+    def _stands(
+        self, batches: Sequence[MicroBatch], identity: int
+    ) -> Mapping[ShardKey, CommitOutcome]:
+        with self._lock:
+            for batch in batches:
+                self._known[batch.shard] = Mark(batch.to, identity)
+        return {batch.shard: CommitOutcome.STANDS for batch in batches}
+
+    def _before(
+        self, table: Snapshot, batches: Sequence[MicroBatch]
+    ) -> tuple[dict[ShardKey, int | None], frozenset[ShardKey]]:
+        """The guards behind which the batches were cut, and the shards that stand elsewhere."""
+        before: dict[ShardKey, int | None] = {}
+        lost: set[ShardKey] = set()
+        for batch in batches:
+            with self._lock:
+                known = self._known.get(batch.shard)
+            if known is None or known.position != batch.after:
+                known = self._read(table, batch.shard)
+            if known.position != batch.after:
+                _log.warning(
+                    "%s: the table has the shard up to %s, but the batch follows %s",
+                    batch.shard.shard_id,
+                    position_text(known.position),
+                    position_text(batch.after),
+                )
+                lost.add(batch.shard)
+            before[batch.shard] = known.guard
+        return before, frozenset(lost)
+
+    def _read(self, table: Snapshot, shard: ShardKey) -> Mark:
+        try:
+            mark = read_mark(shard, table.number_of)
+        except ValueError as error:
+            raise SinkRefused(f"{self._name}: {error}; {_NEW_EPOCH}") from error
+        with self._lock:
+            self._known[shard] = mark
+        return mark
+
+    def _forget(self, shards: frozenset[ShardKey]) -> None:
+        with self._lock:
+            for shard in shards:
+                self._known.pop(shard, None)
+
+    def _epoch(self, table: Snapshot) -> EpochState:
+        has_transaction = table.number_of(self._begin) is not None
+        has_property = self._property in table.configuration
+        return epoch_state(has_property=has_property, has_transaction=has_transaction)
+
+    def _check(self, table: Snapshot) -> None:
+        """See that the table may be written, and that its marks can be trusted.
+
+        Raises:
+            SinkRefused: it may not, or they can't.
+        """
+        why = refused_table(table.configuration, table.fields)
+        if not why and (refused := refused_type(table.fields)):
+            why = refused
+        if not why and self._table_id and table.table_id != self._table_id:
+            why = f"it is another table now (id {table.table_id}); {_NEW_EPOCH}"
+        if not why:
+            why = self._epoch_refusal(table)
+        if why:
+            raise SinkRefused(f"{self._name} can't be written: {why}")
+        self._table_id = table.table_id
+        self._seen = max(self._seen, table.version)
+
+    def _epoch_refusal(self, table: Snapshot) -> str:
+        state = self._epoch(table)
+        if state is EpochState.MARKS_DROPPED:
+            return (
+                "the marks that say how far each shard has come were dropped from its log (was "
+                f"delta.setTransactionRetentionDuration set?); {_NEW_EPOCH}"
+            )
+        if state is EpochState.SET_BACK:
+            return (
+                "it was restored or replaced: rows are gone whose marks are still there; "
+                f"{_NEW_EPOCH}"
+            )
+        if state is EpochState.BEGUN:
+            begun = int(json.loads(table.configuration[self._property])["version"])
+            if table.restored_after(max(begun, self._seen)):
+                return (
+                    "it was restored to an earlier version: rows are gone whose marks are still "
+                    f"there; {_NEW_EPOCH}"
+                )
+        return ""
+
+
+def _outcomes(
+    batches: Sequence[MicroBatch], lost: frozenset[ShardKey]
+) -> Mapping[ShardKey, CommitOutcome]:
+    return {
+        batch.shard: CommitOutcome.LOST if batch.shard in lost else CommitOutcome.AGAIN
+        for batch in batches
+    }

@@ -1,0 +1,206 @@
+"""Which tables and columns a commit without checks may touch. Pure.
+
+Nobody looks at the files of a commit: a column too many, another type or a violated constraint is
+accepted and found by a reader. So what cannot be kept is refused, with its name.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_RETENTION = "delta.setTransactionRetentionDuration"
+_CONSTRAINT = "delta.constraints."
+#: Names of field metadata of columns that the writer would have to compute or to check.
+_COMPUTED = {
+    "delta.generationExpression": "a generated column",
+    "delta.identity.start": "an identity column",
+    "delta.identity.step": "an identity column",
+    "delta.invariants": "a column with an invariant",
+}
+#: Types by the beginning of their names, and what to do instead.
+_REFUSED = {
+    "timestamp_ntz": "Spark's Delta reader refuses it; cast it to timestamp",
+    "variant": "few readers know it; use to_json(...)",
+    "void": "it has no type; cast it, e.g. to string",
+    "interval": "it would become a whole number; use a number of your own",
+    "time(": "no Delta type; use a string or a number",
+    "char(": "use string",
+    "varchar(": "use string",
+}
+
+
+def refused_table(configuration: Mapping[str, str], fields: Sequence[Mapping[str, Any]]) -> str:
+    """Why the table cannot be written; "" if it can.
+
+    Args:
+        configuration: the table's properties.
+        fields: of its schema, as Delta writes them in JSON.
+    """
+    if _RETENTION in configuration:
+        return (
+            f"the table property {_RETENTION} drops the marks that say how far each shard has "
+            f"come; ALTER TABLE ... UNSET TBLPROPERTIES ('{_RETENTION}')"
+        )
+    for name in sorted(configuration):
+        if name.startswith(_CONSTRAINT):
+            constraint = name.removeprefix(_CONSTRAINT)
+            return f"the table has the CHECK constraint {constraint}, which nobody would check"
+    if configuration.get("delta.columnMapping.mode", "none").lower() != "none":
+        return "the table maps column names (delta.columnMapping.mode)"
+    if configuration.get("delta.enableChangeDataFeed", "false").lower() == "true":
+        return "the table keeps a change data feed (delta.enableChangeDataFeed)"
+    for field in fields:
+        for name, what in _COMPUTED.items():
+            if name in field.get("metadata", {}):
+                return f"the table has {what}: {field['name']}"
+    return ""
+
+
+def refused_type(fields: Sequence[Mapping[str, Any]]) -> str:
+    """Which column has a type that not every reader reads; "" if none has."""
+    for field in fields:
+        if why := _why_not(field["type"]):
+            return f"the column {field['name']} has the type {_name(field['type'])}: {why}"
+    return ""
+
+
+def misfit(
+    table: Sequence[Mapping[str, Any]],
+    file: Sequence[Mapping[str, Any]],
+    partitions: Sequence[str],
+    *,
+    nulls: Sequence[str] = (),
+) -> str:
+    """Why a file's columns do not fit the table; "" if they do.
+
+    A nullable column of the table may be missing: its rows are null there, as in any Delta writer.
+
+    Args:
+        table: fields of its schema.
+        file: fields of the schema in a file's footer.
+        partitions: the table's partition columns, which no file has.
+        nulls: columns of the file that may hold nulls.
+    """
+    wanted = {field["name"]: field for field in table if field["name"] not in partitions}
+    found = {field["name"]: field for field in file}
+    for name in found:
+        if name not in wanted:
+            same = [each for each in wanted if each.lower() == name.lower()]
+            hint = f"; it has {same[0]}: names differ in case" if same else ""
+            return f"the table has no column {name}{hint}"
+    for name, field in wanted.items():
+        if name not in found:
+            if not field["nullable"]:
+                return f"the column {name} is missing, and the table allows no nulls in it"
+        elif bare(field["type"]) != bare(found[name]["type"]):
+            is_type, was_type = _name(found[name]["type"]), _name(field["type"])
+            return f"the column {name} is {is_type}, but {was_type} in the table"
+        elif not field["nullable"] and name in nulls:
+            return f"the column {name} has nulls, and the table allows none in it"
+        elif not _holds(field["type"], found[name]["type"]):
+            return f"the column {name} may have nulls where the table allows none"
+    return ""
+
+
+def new_columns(
+    table: Sequence[Mapping[str, Any]], file: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """The file's columns that the table lacks, nullable; none whose name differs in case only."""
+    there = {field["name"].lower() for field in table}
+    return [as_nullable(field) for field in file if field["name"].lower() not in there]
+
+
+def as_nullable(field: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A field of a table that Spark's rows make: nullable all the way down, as Spark's own are."""
+    return {
+        "name": field["name"],
+        "type": _nullable(field["type"]),
+        "nullable": True,
+        "metadata": {},
+    }
+
+
+def fields_in(schema: str) -> list[dict[str, Any]]:
+    """The fields of a schema in Spark's or Delta's JSON, which is the same."""
+    found: list[dict[str, Any]] = json.loads(schema)["fields"]
+    return found
+
+
+def bare(kind: Any) -> Any:
+    """A type without nullability and metadata, to compare; names keep their case."""
+    if not isinstance(kind, dict):
+        return kind
+    match kind["type"]:
+        case "struct":
+            return [(field["name"], bare(field["type"])) for field in kind["fields"]]
+        case "array":
+            return ("array", bare(kind["elementType"]))
+        case "map":
+            return ("map", bare(kind["keyType"]), bare(kind["valueType"]))
+        case other:
+            return ("unknown", other)
+
+
+def _nullable(kind: Any) -> Any:
+    if not isinstance(kind, dict):
+        return kind
+    match kind["type"]:
+        case "struct":
+            return {"type": "struct", "fields": [as_nullable(each) for each in kind["fields"]]}
+        case "array":
+            return {
+                "type": "array",
+                "elementType": _nullable(kind["elementType"]),
+                "containsNull": True,
+            }
+        case "map":
+            return {
+                "type": "map",
+                "keyType": _nullable(kind["keyType"]),
+                "valueType": _nullable(kind["valueType"]),
+                "valueContainsNull": True,
+            }
+        case _:
+            return kind
+
+
+def _holds(table: Any, file: Any) -> bool:
+    """True if nulls that a nested part of the file may have are allowed in the table."""
+    if not isinstance(table, dict):
+        return True
+    match table["type"]:
+        case "struct":
+            return all(
+                (mine["nullable"] or not its["nullable"]) and _holds(mine["type"], its["type"])
+                for mine, its in zip(table["fields"], file["fields"], strict=True)
+            )
+        case "array":
+            may = table["containsNull"] or not file["containsNull"]
+            return may and _holds(table["elementType"], file["elementType"])
+        case _:
+            may = table["valueContainsNull"] or not file["valueContainsNull"]
+            keys = _holds(table["keyType"], file["keyType"])
+            return may and keys and _holds(table["valueType"], file["valueType"])
+
+
+def _why_not(kind: Any) -> str:
+    if isinstance(kind, dict):
+        match kind["type"]:
+            case "struct":
+                parts = [field["type"] for field in kind["fields"]]
+            case "array":
+                parts = [kind["elementType"]]
+            case "map":
+                parts = [kind["keyType"], kind["valueType"]]
+            case other:
+                return f"the type {other} is not known here"
+        return next((why for part in parts if (why := _why_not(part))), "")
+    return next((why for name, why in _REFUSED.items() if str(kind).startswith(name)), "")
+
+
+def _name(kind: Any) -> str:
+    return kind if isinstance(kind, str) else json.dumps(kind)

@@ -1,0 +1,165 @@
+"""Delta tables without Spark: rows that are written as Spark writes them, batches, readers."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mld.spark.config import read_properties
+from mld.spark.model import MicroBatch, Position, Row, ShardKey
+from mld.spark.sinks.delta import DeltaSink
+
+BASE = 49590338271490256608559692538361571095921575989136588898
+TYPES = {"string": pa.string(), "long": pa.int64(), "integer": pa.int32(), "double": pa.float64()}
+COLUMNS = {"shard_id": "string", "n": "long"}
+
+
+def shard(number=0, epoch="0"):
+    return ShardKey("app", "flights", f"shardId-{number:012d}", epoch)
+
+
+def batch(key, after, to):
+    """Records after+1 … to; after 0 is the beginning."""
+    rows = tuple(Row(Position(BASE + n), "k", b"%d" % n, None) for n in range(after + 1, to + 1))
+    return MicroBatch(key, Position(BASE + after) if after else None, Position(BASE + to), rows)
+
+
+def at(number):
+    """The position of a record."""
+    return Position(BASE + number)
+
+
+def field(name, kind="string", *, nullable=True, **metadata):
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
+
+
+def spark_schema(columns):
+    fields = [
+        kind if isinstance(kind, dict) else field(name, kind) for name, kind in columns.items()
+    ]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+class Frame:
+    """What the sink is given: rows with columns, written by pyarrow with Spark's footer.
+
+    Args:
+        rows: dictionaries.
+        columns: Spark's types by name.
+        partitions: a function from a row to the directory that Spark would choose.
+    """
+
+    def __init__(self, rows, columns=COLUMNS, directory=lambda row: ""):
+        self.rows, self.columns, self.directory = rows, columns, directory
+        self.sparkSession = SimpleNamespace(conf=SimpleNamespace(set=lambda *_: None))
+        self.schema = SimpleNamespace(json=lambda: spark_schema(columns))
+        self.write = self
+        self.kept = list(columns)
+        self.before_write = lambda: None
+
+    def drop(self, *names):
+        return self
+
+    def coalesce(self, count):
+        return self
+
+    def withColumns(self, columns):  # noqa: N802 - Spark's name
+        return self
+
+    def options(self, **options):
+        return self
+
+    def partitionBy(self, *names):  # noqa: N802 - Spark's name
+        self.kept = [name for name in self.columns if name not in names]
+        return self
+
+    def parquet(self, url):
+        self.before_write()
+        parts = {}
+        for row in self.rows:
+            parts.setdefault(self.directory(row), []).append(row)
+        for directory, rows in (parts or {"": []}).items():
+            target = Path(url.removeprefix("file://")) / directory
+            target.mkdir(parents=True, exist_ok=True)
+            write_file(target / f"part-{uuid.uuid4().hex}.parquet", rows, self.columns, self.kept)
+
+
+def write_file(path, rows, columns, kept):
+    """One file as Spark leaves it."""
+    kinds = {name: columns[name] for name in kept}
+    table = pa.table(
+        {
+            name: pa.array(
+                [row.get(name) for row in rows],
+                TYPES[kind["type"] if isinstance(kind, dict) else kind],
+            )
+            for name, kind in kinds.items()
+        }
+    )
+    schema = {"org.apache.spark.sql.parquet.row.metadata": spark_schema(kinds)}
+    pq.write_table(table.replace_schema_metadata(schema), path)
+
+
+def frame(*batches, **more):
+    return Frame(
+        [
+            {"shard_id": each.shard.shard_id, "n": row.position.sequence - BASE}
+            for each in batches
+            for row in each.rows
+        ],
+        **more,
+    )
+
+
+def open_sink(path, application="app", **properties):
+    """A sink over a directory; ``properties`` have ``__`` for a dot, without ``spark``."""
+    more = {"spark." + name.replace("__", "."): text for name, text in properties.items()}
+    config = read_properties({"spark.sink": "delta", "spark.sink.path": str(path), **more})
+    sink = DeltaSink(config, application)
+    sink.prepare(None)
+    return sink
+
+
+def write(sink, *batches, **more):
+    """As the engine does it; what became of each shard."""
+    for each in batches:
+        sink.mark(each.shard)
+    staged = sink.write(frame(*batches, **more), batches)
+    outcomes = sink.commit_all(staged, batches)
+    sink.discard(staged)
+    return [str(outcomes[each.shard]) for each in batches]
+
+
+def log_entries(path):
+    """The actions of the table's log, in order, read without any library."""
+    for file in sorted((Path(path) / "_delta_log").glob("*.json")):
+        for line in file.read_text().splitlines():
+            yield json.loads(line)
+
+
+def rows_in(path):
+    """How often each row is in the table, by its log alone."""
+    live = {}
+    for action in log_entries(path):
+        if "add" in action:
+            live[action["add"]["path"]] = action["add"]
+        if "remove" in action:
+            live.pop(action["remove"]["path"])
+    found = Counter()
+    for name in live:
+        table = pq.ParquetFile(Path(path) / name).read()
+        found.update(
+            (each["shard_id"][-1], each["n"])
+            for each in table.select(["shard_id", "n"]).to_pylist()
+        )
+    return found
+
+
+def expected(**counts):
+    return Counter((name[1:], n) for name, to in counts.items() for n in range(1, to + 1))
