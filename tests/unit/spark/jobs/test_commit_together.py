@@ -19,12 +19,13 @@ class Together(MemorySink):
         super().__init__(**more)
         self.moved = set()
         self.commits = []
+        self.errors = []
         self.before_commit = lambda: None
 
     def commit_all(self, staged, batches):
         self.before_commit()
         assert list(staged) == list(batches)
-        if self.commit_errors and (error := self.commit_errors.pop(0)) is not None:
+        if self.errors and (error := self.errors.pop(0)) is not None:
             raise error
         names = [each.shard.shard_id for each in batches]
         self.commits.append(names)
@@ -78,19 +79,23 @@ def test_files_that_hold_rows_of_a_lost_lease_are_not_committed(bench):
     assert b.sink.commits == [["busy"], ["fine"]]
 
 
-def test_a_commit_that_fails_is_written_again_as_a_whole_a_bounded_number_of_times(bench):
-    b = one_runner(bench, sink=Together(), retry__attempts="3")
-    b.sink.commit_errors = [None, OSError("x")]
+def test_a_commit_that_fails_is_written_again_as_a_whole(bench):
+    b = one_runner(bench, sink=Together())
+    b.sink.errors = [None, OSError("x")]
     assert [outcome(each) for each in submit(b, "a", "b")] == [None, None]
     assert b.sink.jobs == [["busy"], ["a", "b"], ["a", "b"]]
-    b.sink.commit_errors = [None, *(OSError("away") for _ in range(3))]
-    for each in submit(b, "c", "d"):
+
+
+def test_a_commit_that_fails_again_and_again_is_given_up(bench):
+    b = one_runner(bench, sink=Together(), retry__attempts="3")
+    b.sink.errors = [None, *(OSError("away") for _ in range(3))]
+    for each in submit(b, "a", "b"):
         assert "gave up after 3 attempts" in str(outcome(each))
 
 
 def test_a_table_that_may_not_be_written_ends_every_shard_at_once(bench):
     b = one_runner(bench, sink=Together())
-    b.sink.commit_errors = [None, SinkRefused("a CHECK constraint")]
+    b.sink.errors = [None, SinkRefused("a CHECK constraint")]
     for each in submit(b, "a", "b"):
         assert isinstance(outcome(each), SinkRefused)
     assert b.sink.jobs == [["busy"], ["a", "b"]]

@@ -140,7 +140,7 @@ def test_a_closed_fence_keeps_its_batch_from_the_job_and_from_the_commit(bench):
 
 
 def test_nothing_is_written_for_a_shard_that_was_lost_while_its_function_ran(bench):
-    """Invariant 10: for delta and merge the write is the commit."""
+    """Invariant 10: for merge the write is the commit."""
     lost = set()
 
     def process(df, ctx):

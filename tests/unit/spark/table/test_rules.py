@@ -99,7 +99,12 @@ def test_nested_nulls_are_refused_where_the_table_allows_none(kind):
     assert "may have nulls" in misfit(strict, loose, [])
 
 
+def test_a_file_without_a_nullable_column_of_the_table_fits():
+    assert misfit([field("n", "long"), field("s")], [field("n", "long")], []) == ""
+
+
 def test_types_are_compared_without_nullability_and_metadata():
+    assert bare(ARRAY) == bare(nullable(ARRAY)) != bare(MAP) == bare(nullable(MAP))
     assert bare(STRUCT) == bare(nullable(STRUCT))
     assert bare({"type": "udt"}) != bare("long")
     assert nullable({"type": "udt"}) == {"type": "udt"}
