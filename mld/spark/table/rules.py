@@ -21,6 +21,8 @@ _COMPUTED = {
     "delta.identity.step": "an identity column",
     "delta.invariants": "a column with an invariant",
 }
+_PLACES_OF_TYPES = frozenset({"type", "elementType", "keyType", "valueType"})
+_COLLATED = "string collate "
 #: Types by the beginning of their names, and what to do instead.
 _REFUSED = {
     "timestamp_ntz": "Spark's Delta reader refuses it; cast it to timestamp",
@@ -125,8 +127,11 @@ def as_nullable(field: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def fields_in(schema: str) -> list[dict[str, Any]]:
-    """The fields of a schema in Spark's or Delta's JSON, which is the same."""
-    found: list[dict[str, Any]] = json.loads(schema)["fields"]
+    """The fields of a schema in Spark's or Delta's JSON, which is the same.
+
+    Collations are left out: Delta's types have none, and files are the same with any.
+    """
+    found: list[dict[str, Any]] = json.loads(schema, object_hook=_without_collation)["fields"]
     return found
 
 
@@ -143,6 +148,14 @@ def bare(kind: Any) -> Any:
             return ("map", bare(kind["keyType"]), bare(kind["valueType"]))
         case other:
             return ("unknown", other)
+
+
+def _without_collation(found: dict[str, Any]) -> dict[str, Any]:
+    """One object of a schema; Spark writes e.g. ``string collate UTF8_BINARY`` for some strings."""
+    for name in _PLACES_OF_TYPES & found.keys():
+        if str(found[name]).startswith(_COLLATED):
+            found[name] = "string"
+    return found
 
 
 def _nullable(kind: Any) -> Any:
