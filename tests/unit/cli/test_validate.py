@@ -306,7 +306,11 @@ def spark_program(tmp_path, monkeypatch):
         ("spark.sink.path = app.py/x", "f:8: ERROR: spark.sink.path: app.py/x ("),
         (
             "spark.sink = delta",
-            "f: ERROR: spark.sink.path: is missing: the delta sink writes there, or to",
+            "f: ERROR: spark.sink.path: is missing: the delta sink writes there\n",
+        ),
+        (
+            "spark.sink = merge",
+            "f: ERROR: spark.sink.path: is missing: the merge sink writes there, or to",
         ),
         ("spark.sink.path = out\nspark.remote = host:15002", "spark.remote: must begin with sc://"),
         (
