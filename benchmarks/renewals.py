@@ -23,7 +23,7 @@ from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.calls import CallPool
 from mld.adapters.system_clock import RandomIds, SystemClock
-from mld.decide.renewal import CALM_SHARES
+from mld.decide.renewal import calm_periods_s
 from mld.errors import AwsError
 from mld.model.config import LeaseConfig
 from mld.model.credentials import CredentialChain, CredentialSource, CredentialStep
@@ -82,7 +82,7 @@ async def hang(kinesis):
 async def measure(aws, rounds):
     """Sorted lateness in seconds of every renewal after the first round."""
     clock, config = SystemClock(), LeaseConfig(table_name="renewals")
-    interval_s = CALM_SHARES[1] * config.failover_s
+    interval_s = max(calm_periods_s(config))
     pools = [
         CallPool("leases", LEASE_THREADS),
         CallPool("control", CONTROL_THREADS),

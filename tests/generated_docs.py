@@ -8,7 +8,6 @@ from click.testing import CliRunner
 
 from mld.cli.simulate import simulate
 from mld.decide import client_version, leader_lock, lifecycle, table_migration
-from mld.decide.renewal import CALM_SHARES
 from mld.model import spark_keys as keys
 from mld.model.config_keys import KEYS
 from mld.simulate.profile import ProfileName, make_profile
@@ -122,9 +121,7 @@ PROFILE_ROWS = {
         lambda one: f"{one.discovery_s:g}"
     ),
     "period of renewals": lambda one: (
-        "{:g} to {:g}".format(*(one.failover_s * share for share in CALM_SHARES))
-        if one.is_calm
-        else f"{one.brisk_s:g}"
+        "{:g} to {:g}".format(*one.calm_periods_s) if one.is_calm else f"{one.brisk_s:g}"
     ),
     "leader lock: lease, heartbeat": only_assigned(
         lambda one: f"{one.lock.duration_s:g}, {one.lock.heartbeat_s:g}"

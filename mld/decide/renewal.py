@@ -15,15 +15,15 @@ from zlib import crc32
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from mld.model.config import LeaseConfig
     from mld.model.lease import Lease
     from mld.model.lease_writes import LeaseWrite
 
 #: Two clocks may differ in speed by one percent each.
 CLOCK_TOLERANCE = 0.02
 #: Shares of the failover time, the least and the most, after which a lease is renewed while the
-#: table answers promptly: half as often as Java does. In what is left until belief ends, two
-#: more requests fit even if each one is silent on an open connection until it times out, and many
-#: more if they fail at once.
+#: table answers promptly: half as often as Java does. Earlier where less than two more requests
+#: would fit into what is left until belief ends, see :func:`calm_periods_s`.
 CALM_SHARES = (0.67, 0.70)
 #: An answer is prompt that took at most this share of the failover time.
 PROMPT_SHARE = 0.05
@@ -166,8 +166,21 @@ def is_prompt(requested_at: float, answered_at: float, failover_s: float) -> boo
     return answered_at - requested_at <= failover_s * PROMPT_SHARE
 
 
+def calm_periods_s(config: LeaseConfig) -> tuple[float, float]:
+    """The least and the most time from one renewal of a lease to the next while the table is well.
+
+    Until belief ends, two more requests fit even if each one is silent on an open connection until
+    it times out, and many more if they fail at once. Never shorter than Java's period.
+    """
+    least, most = (config.failover_s * share for share in CALM_SHARES)
+    ends_at = believed_until(0.0, config.failover_s, config.epsilon_s)
+    too_late_s = max(0.0, most + 2 * config.read_timeout_s - ends_at)
+    brisk_s = config.renewal_interval_s
+    return max(brisk_s, least - too_late_s), max(brisk_s, most - too_late_s)
+
+
 def calm_renewal_due_at(
-    lease_key: str, requested_at: float, failover_s: float, brisk_s: float
+    lease_key: str, requested_at: float, periods_s: tuple[float, float]
 ) -> float:
     """When a lease is to be renewed after a write that was answered, while the table is well.
 
@@ -182,15 +195,13 @@ def calm_renewal_due_at(
     Args:
         lease_key: which one.
         requested_at: reading of the monotonic clock before the request was sent.
-        failover_s: the fleet's ``failoverTimeMillis``, in seconds.
-        brisk_s: the period of Java's renewals.
+        periods_s: of :func:`calm_periods_s`.
 
     Returns:
         A reading of the same clock.
     """
-    least, most = CALM_SHARES
-    share = least + (most - least) * crc32(lease_key.encode()) / 2**32
-    return requested_at + max(brisk_s, failover_s * share)
+    least_s, most_s = periods_s
+    return requested_at + least_s + (most_s - least_s) * crc32(lease_key.encode()) / 2**32
 
 
 def first_renewal_due_at(lease_key: str, requested_at: float, brisk_s: float) -> float:

@@ -105,6 +105,8 @@ class LeaseConfig:
         hand_off_timeout_s: so long the child of a lease that a 3.x leader gives to another worker
             may finish; then the lease is passed on regardless.
         request_timeout_s: of one call on the table; below a third of ``failover_s``.
+        connect_timeout_s: the part of it that a new connection may take.
+        read_timeout_s: the rest: so long an open connection may be silent.
     """
 
     table_name: str
@@ -135,7 +137,20 @@ class LeaseConfig:
     @property
     def request_timeout_s(self) -> float:
         """Connect plus read time of one lease call: safely below a third of the failover time."""
-        return max(0.2, min(5.0, self.failover_s * 0.21))
+        # What a far table takes to answer does not shrink with the failover time: short ones leave
+        # a call a quarter.
+        share_s = max(self.failover_s * 0.21, min(self.failover_s * 0.25, 0.75))
+        return max(0.2, min(5.0, share_s))
+
+    @property
+    def connect_timeout_s(self) -> float:
+        """Time to connect; the rest of the call's time is for the answer."""
+        return self.request_timeout_s * 0.4
+
+    @property
+    def read_timeout_s(self) -> float:
+        """How long an open connection may be silent."""
+        return self.request_timeout_s * 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from mld.decide import discovery, looking
 from mld.decide.leader_lock import LockTiming
-from mld.decide.renewal import calm_renewal_due_at, first_renewal_due_at
+from mld.decide.renewal import calm_periods_s, calm_renewal_due_at, first_renewal_due_at
 from mld.model.config import LeaseConfig
 from mld.model.config_fleet import DURATION_SHARE, HEARTBEAT_SHARE, FleetConfig
 
@@ -49,6 +49,7 @@ class Profile:
         look_s: pause between two looks of the taker (2.x) or of the leader (3.x).
         discovery_s: period of looking for leases that were assigned.
         brisk_s: Java's period of renewals.
+        calm_periods_s: the least and the most of ours while the table is well.
         failover_s: ``failoverTimeMillis``.
         is_calm: renewals are due as ``decide.renewal`` says, and a checkpoint counts as one.
         lock: of the leader lock; followers look at it each heartbeat.
@@ -71,6 +72,7 @@ class Profile:
     look_s: float
     discovery_s: float
     brisk_s: float
+    calm_periods_s: tuple[float, float]
     failover_s: float
     is_calm: bool
     lock: LockTiming
@@ -95,7 +97,7 @@ class Profile:
         """Period of a lease's renewals while nothing else is written to its row."""
         if not self.is_calm:
             return self.brisk_s
-        return calm_renewal_due_at(lease_key, 0.0, self.failover_s, self.brisk_s)
+        return calm_renewal_due_at(lease_key, 0.0, self.calm_periods_s)
 
     def renewals(self, lease_key: str, held_s: float, checkpoint_every_s: float) -> float:
         """Renewals of a lease in a time in which it is held and checkpointed."""
@@ -127,6 +129,7 @@ def make_profile(name: ProfileName, scenario: Scenario) -> Profile:
         look_s=assignment_s,
         discovery_s=assignment_s / 2 - leases.epsilon_s,
         brisk_s=leases.renewal_interval_s,
+        calm_periods_s=calm_periods_s(leases),
         failover_s=scenario.failover_s,
         is_calm=False,
         lock=JAVA_LOCK,

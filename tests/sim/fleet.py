@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mld import app
-from mld.decide.renewal import CALM_SHARES
+from mld.decide.renewal import calm_periods_s
 from mld.errors import MldError, UnservableFleet
 from mld.local.kinesis import KinesisSettings
 from mld.local.kinesis.model import KinesisModel
@@ -171,7 +171,7 @@ class Fleet:
             all_shards_matter=not self._at_latest,
             believers=lambda: Believers(self.nodes),
         )
-        calm_window_s = CALM_SHARES[1] * leases.failover_s + 2 * leases.request_timeout_s
+        calm_window_s = max(calm_periods_s(leases)) + 2 * leases.request_timeout_s
         self.judges = Judges(
             self.court,
             table=TABLE,

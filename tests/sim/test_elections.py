@@ -44,10 +44,21 @@ def bereaved(seed: int) -> Fleet:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_leases_that_wait_for_a_lost_merge_parent_stay_where_they_are(seed):
-    """Given up once in thirty tries, as Java does it, they were taken 29 to 34 times."""
+    """Given up once in thirty tries, as Java does it, they were taken 14 to 19 times meanwhile."""
     fleet = bereaved(seed)
     assert fleet.court.violations == []
-    assert sum(row.text.startswith("take ") for row in fleet.trace.rows) <= 24
+    rows = fleet.trace.rows
+    merged = max(number for number, row in enumerate(rows) if row.text.startswith("merge "))
+    waiting = [row.text.split()[0] for row in rows[merged:]]
+    # Rows that came back have no owner: until then each lease waits for one.
+    back = next(
+        number
+        for number, row in enumerate(rows[merged:])
+        if row.text.startswith("take ") and row.text.endswith(" from nobody")
+    )
+    assert waiting[:back].count("evict") == 0
+    # One who has two more than another gives one of them to balance.
+    assert waiting[:back].count("take") == 1
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.renewal import (
     believed_until,
+    calm_periods_s,
     calm_renewal_due_at,
     first_renewal_due_at,
     is_prompt,
@@ -91,6 +92,7 @@ class HeldLeases:
         self.changed = Wakeup()
         #: Woken when renewals may be due sooner than was thought.
         self.wanted = Wakeup()
+        self._calm_periods_s = calm_periods_s(config)
         # What a start is like is not known yet, and it keeps the machine busy.
         self._troubled_until = clock.monotonic() + config.failover_s
 
@@ -265,10 +267,7 @@ class HeldLeases:
             holding.last_success = requested_at
             holding.valid_until = self._belief(requested_at)
             holding.renew_at = calm_renewal_due_at(
-                lease.lease_key,
-                requested_at,
-                self._config.failover_s,
-                self._config.renewal_interval_s,
+                lease.lease_key, requested_at, self._calm_periods_s
             )
             holding.not_before = 0.0
             if not is_prompt(requested_at, self._clock.monotonic(), self._config.failover_s):

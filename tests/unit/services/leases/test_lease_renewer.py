@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mld.decide.renewal import calm_renewal_due_at, first_renewal_due_at
+from mld.decide.renewal import calm_periods_s, calm_renewal_due_at, first_renewal_due_at
 from mld.errors import Denied, LeaseLost, Throttled, UnknownOutcome
+from mld.model.config import LeaseConfig
 from mld.model.lease_item import lease_from_item
 from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
 from tests.fakes.lease_world import TABLE, World, lease
@@ -19,7 +20,7 @@ POSITION = ExtendedSequenceNumber("12", 3)
 BELIEF_S = 9.775
 #: Of KEY: when it is renewed first after it was taken, and how often then.
 FIRST_S = first_renewal_due_at(KEY, 0.0, 3.308)
-PERIOD_S = calm_renewal_due_at(KEY, 0.0, 10.0, 3.308)
+PERIOD_S = calm_renewal_due_at(KEY, 0.0, calm_periods_s(LeaseConfig(table_name=TABLE)))
 
 
 def with_held(test, count=1):
@@ -256,7 +257,7 @@ def test_the_first_failure_is_tried_again_soon(kind):
 
 def test_before_belief_ends_there_is_time_for_two_more_requests_that_time_out():
     async def test(world, renewer):
-        silent_s = 0.6 * world.config.request_timeout_s  # on an open connection
+        silent_s = world.config.read_timeout_s
         async with running(renewer):
             counter = await until_calm(world, renewer)
             for operation in ("UpdateItem", "GetItem"):
