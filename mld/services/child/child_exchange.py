@@ -199,7 +199,7 @@ class ChildExchange:
         self._write_error = self._answer_limit = None
         async with asyncio.TaskGroup() as group:
             writing = group.create_task(self._write(contents, on_written))
-            warning = group.create_task(self._warn(action))
+            warning = group.create_task(self._log.say_busy(action, self._config.warn_after_s))
             try:
                 await self._await_status(action)
                 await self._await_written(action, writing)
@@ -347,23 +347,6 @@ class ChildExchange:
                 self._shard_id,
                 seconds,
                 *TICK_RANGE_S,
-            )
-
-    async def _warn(self, action: Action) -> None:
-        """Say again and again that the child takes long, where that is configured."""
-        period_s = self._config.warn_after_s
-        if period_s is None:
-            return
-        began = self._clock.monotonic()
-        while True:
-            await asyncio.sleep(period_s)
-            log.warning(
-                "%s: the child (pid %s) has been busy with %s for %.1f s",
-                self._shard_id,
-                self._child.pid,
-                action,
-                self._clock.monotonic() - began,
-                extra={"shard_id": self._shard_id},
             )
 
     async def hang_up_once_it_waits(self) -> None:

@@ -6,6 +6,7 @@ beyond a rate they are counted instead of written. What was left out is told aft
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,22 @@ class ChildLog:
         waits = "the daemon still waits for one" if meant == Action.STATUS else "it gets no answer"
         note = f" (ignored: this {meant} message cannot be read, {why}; {waits})"
         self._write(logging.WARNING, "stdout", line, note)
+
+    async def say_busy(self, action: Action, period_s: float | None) -> None:
+        """Say again and again that the child takes long; None = never. Ends by cancellation."""
+        if period_s is None:
+            return
+        began = self._clock.monotonic()
+        while True:
+            await asyncio.sleep(period_s)
+            log.warning(
+                "%s: the child (pid %s) has been busy with %s for %.1f s",
+                self._shard_id,
+                self.pid,
+                action,
+                self._clock.monotonic() - began,
+                extra={"shard_id": self._shard_id, "pid_of_child": self.pid},
+            )
 
     def close(self) -> None:
         """The child is gone: say what was left out."""

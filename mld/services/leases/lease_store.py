@@ -17,14 +17,11 @@ from mld.errors import (
     LeaseLost,
     MalformedData,
     NotFound,
-    ServiceError,
     UnknownOutcome,
 )
-from mld.model.lease_index import LEASE_OWNER_INDEX, my_leases_query
 from mld.model.lease_item import (
     LEASE_KEY,
     hash_range_attributes,
-    item_key,
     lease_to_item,
 )
 from mld.model.lease_writes import (
@@ -39,6 +36,7 @@ from mld.model.lease_writes import (
 from mld.services.leases.leader_writes import LeaderWrites
 from mld.services.leases.lease_scan import TableScan, TableScanner
 from mld.services.leases.lease_table import LeaseTable
+from mld.services.leases.owner_index import OwnerIndex
 from mld.services.leases.stored_rows import WRITE_TRIES, StoredRows
 from mld.services.wakeup import Wakeup
 
@@ -88,14 +86,13 @@ class LeaseStore:
         self._leader = LeaderWrites(dynamodb, config.table_name)
         self._scanner = TableScanner(dynamodb, config, clock)
         self._unreadable = unreadable
-        #: Code of the error of the latest Query of the index; "" = it was answered.
-        self._index_error = ""
         #: The latest finished scan, whoever asked for it.
         self.last_scan: TableScan | None = None
         #: Woken after every scan; waited for by the fleet watch.
         self.scanned = Wakeup()
         #: Woken when the table, or the row of a lease that we hold as it was, was not found.
         self.table_doubted = Wakeup()
+        self._owners = OwnerIndex(dynamodb, config.table_name, self.table_doubted)
 
     async def ensure_table(self) -> bool:
         """Create the table if need be and wait until it can be used; see :class:`LeaseTable`."""
@@ -136,38 +133,8 @@ class LeaseStore:
         return await self._rows.get(lease_key, consistent=consistent)
 
     async def my_lease_keys(self, worker_id: str) -> tuple[str, ...] | None:
-        """Keys of the leases that name a worker, by the index of 3.x fleets.
-
-        The index follows the table, so a key may be missing or may have another owner by now, and
-        the next owner of a hand-off is named before the lease is its own: get each row.
-
-        Returns:
-            Sorted; None when there is no index, or it is still being filled, denied or throttled:
-            scan instead.
-        """
-        request = {"TableName": self.table_name, **my_leases_query(worker_id)}
-        keys: list[str] = []
-        try:
-            while True:
-                page = await self._dynamodb.query(**request)
-                keys += (item_key(item) for item in page.get("Items", ()))
-                if not page.get("LastEvaluatedKey"):
-                    self._index_error = ""
-                    return tuple(sorted(keys))
-                request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
-        except ServiceError as error:
-            if isinstance(error, NotFound):
-                self.table_doubted.wake()  # moto says so of the index, DynamoDB of the table
-            elif error.code != "ValidationException":
-                # Denied or throttled: the table itself may answer; if not, that is said by the scan.
-                self._say_no_index(error)
-            return None
-
-    def _say_no_index(self, error: ServiceError) -> None:
-        if self._index_error != error.code:
-            self._index_error = error.code
-            text = "Index %s of table %s does not answer; the table is scanned instead: %s"
-            log.warning(text, LEASE_OWNER_INDEX, self.table_name, error)
+        """Keys of the leases that name a worker, by the index of 3.x fleets; see OwnerIndex."""
+        return await self._owners.keys_of(worker_id)
 
     # -- writing as the holder --------------------------------------------------------------------
 
