@@ -49,6 +49,8 @@ def main():
     # Servers start and leases expire: tests wait, too, so one more than cores.
     spread = ("-n", str((os.cpu_count() or 2) + 1), "--dist=loadgroup", "--durations=40")
     env = os.environ | {"PYTHONHASHSEED": "random"}
+    # Else each of some thousand processes would compile all modules again.
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
     rest = ("tests", *(f"--ignore={path}" for path in UNTRACED))
     codes = [
         run("coverage", "run", "-m", "pytest", *spread, *rest, env=env),

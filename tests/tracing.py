@@ -5,12 +5,17 @@ Tracing makes a test, and the processes that it starts, two to three times as sl
 
 import contextlib
 import functools
+import importlib
 import os
+import pkgutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+import mld
+import protocol
 
 #: What coverage tells the processes that a test starts.
 _CONFIG = "COVERAGE_PROCESS_CONFIG"
@@ -98,14 +103,40 @@ def tracing_where_it_counts(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+def _import_all() -> None:
+    """Run the lines that an import runs."""
+    for package in (mld, protocol):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith(".__main__") and ".shim." not in module.name:
+                with contextlib.suppress(ImportError):  # of an extra that is not there
+                    importlib.import_module(module.name)
+
+
+@contextlib.contextmanager
+def _paused(tracer: Callable[..., object] | None) -> Iterator[None]:
+    sys.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(tracer)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Import what is traced, then collect without the tracer: most of it is pytest's own work."""
+    tracer = sys.gettrace()
+    if tracer is None:
+        return (yield)
+    _import_all()
+    with _paused(tracer):
+        return (yield)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item):
     """Run the test itself without a tracer if it is not to be traced; fixtures are shared."""
     tracer = None if is_traced(item) else sys.gettrace()
     if tracer is None:
         return (yield)
-    sys.settrace(None)
-    try:
+    with _paused(tracer):
         return (yield)
-    finally:
-        sys.settrace(tracer)

@@ -27,8 +27,9 @@ def world_of(*names, **properties):
     """A worker with rules, so that streams come and go by their tags."""
     wait = {"formerStreamsLeasesDeletionWaitMillis": str(int(WAIT_S * 1000))}
     has_strategy = "formerStreamsLeasesDeletionStrategy" in properties
-    properties = {"streamTags": "read=yes", **(wait if has_strategy else {}), **properties}
-    world = StreamsWorld(**properties)
+    rules = {"streamTags": "read=yes", **(wait if has_strategy else {})}
+    # Hours pass here, and reading is not what they are about.
+    world = StreamsWorld(**{"idleTimeBetweenReadsInMillis": "10000", **rules, **properties})
     for name in names:
         world.create(name)
         tag(world, name)
