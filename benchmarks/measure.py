@@ -95,7 +95,7 @@ def daemon(aws, folder, *, stream, app, child, extra="", mode="POLLING"):
     )
     process = subprocess.Popen(
         [sys.executable, "-m", "mld", "--properties", str(properties), "--log-level", "WARNING"],
-        env=aws.environment_for_child() | {"BENCH_OUT": str(out)},
+        env=aws.environment_for_child() | compiled(folder) | {"BENCH_OUT": str(out)},
     )
     try:
         yield process, Progress(out)
@@ -106,6 +106,11 @@ def daemon(aws, folder, *, stream, app, child, extra="", mode="POLLING"):
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def compiled(folder):
+    """Environment in which modules are compiled once, as those that pip installed are."""
+    return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
 
 
 @contextlib.contextmanager

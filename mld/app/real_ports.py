@@ -13,16 +13,12 @@ from mld.adapters.aws import clients
 from mld.adapters.aws.cloudwatch import BotocoreCloudWatch
 from mld.adapters.aws.credentials import Sessions, require_credentials
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
-from mld.adapters.aws.glue import BotocoreGlue
 from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
 from mld.adapters.children.child_process import ProcessLauncher
 from mld.adapters.children.guardian import Guardian
-from mld.adapters.load.selection import find_load_source
 from mld.adapters.output.background_output import dropped_messages
-from mld.adapters.schemas.decoders import Decoders
-from mld.adapters.schemas.definition_files import SchemaFolder
 from mld.adapters.system_clock import RandomIds, SystemClock
 from mld.app.ports import Ports, SchemaPorts
 from mld.decide.retrieval_mode import may_fan_out
@@ -113,6 +109,11 @@ def real_ports(
 
         schemas = None
         if config.schemas.enabled:
+            # Only where the file asks for them, so that others start faster.
+            from mld.adapters.aws.glue import BotocoreGlue  # noqa: PLC0415
+            from mld.adapters.schemas.decoders import Decoders  # noqa: PLC0415
+            from mld.adapters.schemas.definition_files import SchemaFolder  # noqa: PLC0415
+
             decoders = Decoders() if config.schemas.decode else None
             glue_pool = pool("schemas", clients.GLUE_THREADS)
             glue = client(
@@ -133,6 +134,8 @@ def real_ports(
         clock = SystemClock()
 
         async def find_load() -> LoadSource | None:
+            from mld.adapters.load.selection import find_load_source  # noqa: PLC0415 - 3.x only
+
             return await find_load_source(os.environ, clock, control)
 
         guardian = Guardian()

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from mld.app.worker import Worker
 from mld.decide.retrieval_mode import retrieval_of
-from mld.model.config_former import named_in
 from mld.ports.metrics import Metrics, NoMetrics
 from mld.services.cloudwatch_metrics import CloudWatchMetrics
 from mld.services.conditions import Conditions
@@ -20,37 +19,25 @@ from mld.services.retrieval.chosen_publishers import chosen_publishers
 from mld.services.retrieval.polling_publisher import PollingParts
 from mld.services.runtime import Runtime
 from mld.services.scheduler import Scheduler, SchedulerParts
-from mld.services.schemas.schema_registry import SchemaRegistry
 from mld.services.shards.lease_cleanup import LeaseCleanup
 from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd
 from mld.services.shards.shard_syncer import ShardSyncer
 from mld.services.shards.stream_presence import StreamPresence
 from mld.services.shards.stream_source import StreamSource
-from mld.services.streams.discovered_names import DiscoveredNames
-from mld.services.streams.former_streams import FormerStreams
 from mld.services.streams.stream_context import StreamContext, StreamPlan, StreamRegistry
 from mld.services.streams.stream_metrics import metrics_of
-from mld.services.streams.stream_names import StaticNames
-from mld.services.streams.stream_resolver import StreamResolver
-from mld.services.streams.stream_tracker import StreamTracker
-from mld.services.streams.tracker_parts import TrackerParts
 from mld.services.streams.worker_streams import SingleStream, WorkerStreams
 from mld.services.summary_log import SummaryLog
 from mld.services.watchdog import LoopWatchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
     from mld.app.ports import Ports, SchemaPorts
     from mld.decide.readiness import WorkerSnapshot
     from mld.model.config import Config
-    from mld.model.former_policy import FormerPolicy
     from mld.model.lease import HeldLease, Lease
     from mld.model.stream import Stream
-    from mld.model.stream_list import ListedStream, StreamList
-    from mld.services.streams.stream_context import ContextFactory
-    from mld.services.streams.stream_names import StreamNames
+    from mld.services.schemas.schema_registry import SchemaRegistry
     from mld.services.streams.worker_streams import Loop
 
 
@@ -140,17 +127,12 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
     streams: WorkerStreams
     stream_loops: tuple[Loop, ...] = ()
     if stream is None:
-        tracked = _tracker_parts(config, ports, coordinator, registry, new_context, conditions)
-        streams = StreamTracker(tracked)
-        former = FormerStreams(
-            streams,
-            tracked,
-            coordinator.is_leader,
-            clock,
-            metrics,
-            _former_list(tracked.options.former, ports),
+        # Its modules are a tenth of the start of those who read one stream.
+        from mld.app.many_streams import follow_streams  # noqa: PLC0415
+
+        streams, stream_loops = follow_streams(
+            config, ports, coordinator, registry, new_context, conditions, metrics
         )
-        stream_loops = (("former-streams", former.run),)
     else:
         position = config.stream.initial_position
         context = new_context(
@@ -201,68 +183,7 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
     return worker
 
 
-def _tracker_parts(
-    config: Config,
-    ports: Ports,
-    coordinator: LeaseCoordinator,
-    registry: StreamRegistry,
-    new_context: ContextFactory,
-    conditions: Conditions,
-) -> TrackerParts:
-    """What follows the streams of a multi-stream worker."""
-    listed = config.streams
-    region = config.aws.kinesis_region or config.stream.region
-    assert listed is not None, "without one stream the configuration lists them"
-    assert region is not None, "RealWorld.effective names the region"
-    store = coordinator.store
-
-    def identifiers() -> Iterable[str]:
-        scan = store.last_scan
-        return () if scan is None else {one.stream_identifier or "" for one in scan.leases}
-
-    return TrackerParts(
-        names=_names(listed, ports),
-        resolver=StreamResolver(ports.kinesis, region, listed.epoch_unit, identifiers, ports.rng),
-        registry=registry,
-        new_context=new_context,
-        store=store,
-        table_watch=coordinator.table_watch,
-        leases_created=coordinator.leases_created,
-        changed=coordinator.renewer.changed,
-        options=listed,
-        position=config.stream.initial_position,
-        region=region,
-        conditions=conditions,
-        rng=ports.rng,
-    )
-
-
-def _former_list(
-    policy: FormerPolicy, ports: Ports
-) -> Callable[[], Awaitable[tuple[ListedStream, ...]]]:
-    """Reads the streams that the properties file names now for the deletion of their leases."""
-    read = ports.read_properties
-
-    async def named() -> tuple[ListedStream, ...]:
-        if read is None:
-            return policy.named
-        return named_in(await ports.offload.run(read), "the properties file")
-
-    return named
-
-
-def _names(listed: StreamList, ports: Ports) -> StreamNames:
-    if listed.selection is None:
-        return StaticNames(listed.streams)
-    return DiscoveredNames(
-        ports.kinesis,
-        listed.streams,
-        listed.selection,
-        listed.discovery_interval_s,
-        ports.clock,
-        ports.rng,
-    )
-
-
 def _schema_registry(ports: SchemaPorts, runtime: Runtime) -> SchemaRegistry:
+    from mld.services.schemas.schema_registry import SchemaRegistry  # noqa: PLC0415 - most have none
+
     return SchemaRegistry(ports.glue, ports.files, ports.decoders, runtime)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from mld.decide.readiness import Readiness, WorkerSnapshot, readiness
-from mld.services.streams.stream_tracker import StreamTracker
+from mld.services.streams.worker_streams import SingleStream
 
 if TYPE_CHECKING:
     from mld.model.config import Config
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mld.services.conditions import Conditions
     from mld.services.leases.lease_coordinator import LeaseCoordinator
     from mld.services.scheduler import Scheduler
+    from mld.services.streams.stream_tracker import StreamTracker
     from mld.services.streams.worker_streams import WorkerStreams
     from mld.services.watchdog import LoopWatchdog
 
@@ -62,12 +63,13 @@ class Worker:
         return () if scan is None else scan.broken
 
     def _shown_streams(self) -> dict[str, Any]:
-        if not isinstance(self.streams, StreamTracker):
+        if isinstance(self.streams, SingleStream):
             return {"stream": self.config.stream.name}
+        tracker = cast("StreamTracker", self.streams)
         return {
-            "streams": [one.identifier for one in self.streams.followed()],
-            "orphans": [one.identifier for one in self.streams.orphans()],
-            "unread": self.streams.unread(),
+            "streams": [one.identifier for one in tracker.followed()],
+            "orphans": [one.identifier for one in tracker.orphans()],
+            "unread": tracker.unread(),
         }
 
     def status(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import math
 import pathlib
@@ -20,7 +21,7 @@ import protocol
 from mld.errors import AwsError, ChildFailed, ConfigError, MldError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from mld.adapters.http_status import Query
     from mld.app import RealWorld, Worker
@@ -43,9 +44,10 @@ def run(options: RunOptions) -> int:
     """
     from mld.adapters.output.background_output import background_output
 
-    with background_output():
+    with background_output(), contextlib.ExitStack() as starting:
+        starting.enter_context(_no_collections())
         try:
-            return _run(options)
+            return _run(options, starting)
         except MldError as error:
             print(error, file=sys.stderr)
             return error.exit_code
@@ -54,7 +56,28 @@ def run(options: RunOptions) -> int:
             return 1
 
 
-def _run(options: RunOptions) -> int:
+@contextlib.contextmanager
+def _no_collections() -> Iterator[None]:
+    """While modules and clients are loaded nothing becomes garbage: the collector would only look.
+
+    It takes a tenth of the start's CPU otherwise.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _run(options: RunOptions, starting: contextlib.ExitStack) -> int:
+    """Run the worker.
+
+    Args:
+        options: the parsed command line.
+        starting: closed when the clients are made, before the loop begins.
+    """
     from mld.adapters.system_clock import RandomIds
     from mld.cli.loading import load_config, start_logging
 
@@ -63,7 +86,7 @@ def _run(options: RunOptions) -> int:
     config = load_config(
         options.properties_file, worker_id=RandomIds().new_id(), shown_as=options.shown_as
     )
-    return _serve(config, options)
+    return _serve(config, options, starting)
 
 
 def check_protocol_package() -> None:
@@ -81,7 +104,7 @@ def check_protocol_package() -> None:
         )
 
 
-def _serve(config: Config, options: RunOptions) -> int:
+def _serve(config: Config, options: RunOptions, starting: contextlib.ExitStack) -> int:
     """Make the real world and run a worker in it."""
     from mld.adapters.allocator import keep_large_blocks
     from mld.adapters.children.child_process import raise_descriptor_limit
@@ -90,6 +113,7 @@ def _serve(config: Config, options: RunOptions) -> int:
     keep_large_blocks()
     raise_descriptor_limit()
     with real_ports(config, pathlib.Path(options.properties_file).read_bytes) as world:
+        starting.close()
         return asyncio.run(_main(config, options, world))
 
 

@@ -58,7 +58,7 @@ class FleetMember:
         state: FleetState,
         switch: AcquisitionSwitch,
         elected: Leadership,
-        parts: FleetParts | None = None,
+        make_parts: Callable[[], FleetParts] | None = None,
         on_mode: Callable[[Mode], None] | None = None,
     ) -> None:
         """Run nothing before :meth:`run`.
@@ -67,27 +67,36 @@ class FleetMember:
             state: of the fleet.
             switch: how leases come.
             elected: who leads where leases are taken.
-            parts: None = this worker serves only fleets whose leases are taken.
+            make_parts: called once, when the generation asks for what is made; None = this worker
+                serves only fleets whose leases are taken.
             on_mode: told how leases come from now on.
         """
         self._state = state
         self._switch = switch
         self._elected = elected
-        self._parts = parts
+        self._make_parts = make_parts
+        self._made: FleetParts | None = None
         self._on_mode = on_mode
         self._is_leaving = False
 
     @property
     def leadership(self) -> Leadership:
         """Who leads the fleet as it is now."""
-        if self._parts is not None and self._state.behaviour.mode is Mode.ASSIGNED:
-            return self._parts.lock
+        if self._state.behaviour.mode is Mode.ASSIGNED:
+            parts = self._parts()
+            if parts is not None:
+                return parts.lock
         return self._elected
+
+    def _parts(self) -> FleetParts | None:
+        if self._made is None and self._make_parts is not None:
+            self._made = self._make_parts()
+        return self._made
 
     def wake(self) -> None:
         """Leases were created or released: the leader looks now."""
-        if self._parts is not None:
-            self._parts.duty.wake()
+        if self._made is not None:
+            self._made.duty.wake()
 
     def follow(self) -> None:
         """Get leases as the fleet does now."""
@@ -103,9 +112,9 @@ class FleetMember:
 
     async def name_successors(self) -> frozenset[str]:
         """The worker stops: where leases are assigned, say who goes on with its own; their keys."""
-        if self._parts is None or self._state.behaviour.mode is not Mode.ASSIGNED:
+        if self._made is None or self._state.behaviour.mode is not Mode.ASSIGNED:
             return frozenset()
-        return await self._parts.duty.name_successors()
+        return await self._made.duty.name_successors()
 
     @property
     def _changed(self) -> Wakeup:
@@ -132,8 +141,9 @@ class FleetMember:
         await asyncio.Event().wait()
 
     def _loops(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
-        parts, behaviour = self._parts, self._state.behaviour
-        if parts is None or not behaviour.reports:
+        behaviour = self._state.behaviour
+        parts = self._parts() if behaviour.reports else None
+        if parts is None:
             return []
         loops = [parts.reporter.run, parts.index.run]
         if behaviour.mode is Mode.ASSIGNED:

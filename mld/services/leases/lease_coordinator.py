@@ -11,7 +11,6 @@ from mld.services.fleet.acquisition_switch import AcquisitionSwitch
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.fleet_member import FleetMember
 from mld.services.fleet.fleet_state import FleetState
-from mld.services.fleet.fleet_wiring import FleetNeeds, fleet_parts
 from mld.services.leases.fleet_watch import FleetWatch
 from mld.services.leases.leader_elector import LeaderElector
 from mld.services.leases.lease_discoverer import LeaseDiscoverer
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from mld.ports.aws import DynamoDb
     from mld.ports.clock import Clock
     from mld.services.conditions import Conditions
+    from mld.services.fleet.fleet_member import FleetParts
     from mld.services.fleet.leadership import Leadership
     from mld.services.fleet.worker_metrics_reporter import FindLoad
     from mld.services.leases.lease_acquisition import LeaseAcquisition
@@ -118,20 +118,27 @@ class LeaseCoordinator:
 
         strategies = {Mode.TAKES: taker, Mode.ASSIGNED: discoverer}
         switch = AcquisitionSwitch(strategies, Mode.TAKES)
-        needs = FleetNeeds(
-            dynamodb=dynamodb,
-            config=config,
-            runtime=runtime,
-            store=store,
-            renewer=renewer,
-            items=items,
-            state=state,
-            elected=elector,
-            expect=expect,
-            is_read=is_read,
-            find_load=find_load,
-            conditions=conditions,
-        )
+
+        def parts() -> FleetParts:
+            # A fleet whose leases are taken needs none of these modules.
+            from mld.services.fleet.fleet_wiring import FleetNeeds, fleet_parts  # noqa: PLC0415
+
+            needs = FleetNeeds(
+                dynamodb=dynamodb,
+                config=config,
+                runtime=runtime,
+                store=store,
+                renewer=renewer,
+                items=items,
+                state=state,
+                elected=elector,
+                expect=expect,
+                is_read=is_read,
+                find_load=find_load,
+                conditions=conditions,
+            )
+            return fleet_parts(needs)
+
         return cls(
             store,
             renewer,
@@ -139,7 +146,7 @@ class LeaseCoordinator:
             elector,
             FleetWatch(store, state, clock, is_multi_stream=is_multi_stream),
             watch_table(store, renewer, conditions, clock, rng),
-            FleetMember(state, switch, elector, fleet_parts(needs), tell_throughput),
+            FleetMember(state, switch, elector, parts, tell_throughput),
         )
 
     async def start(self) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.model.config import RetrievalMode
-from mld.services.retrieval.consumer_registration import ConsumerRegistration, RegistrationParts
-from mld.services.retrieval.fan_out_publisher import FanOutParts, fan_out_publishers
 from mld.services.retrieval.polling_publisher import polling_publishers
 
 if TYPE_CHECKING:
@@ -25,9 +23,25 @@ def chosen_publishers(
         application: names the consumer of enhanced fan-out, unless the configuration does.
         conditions: for ``/readyz``.
     """
-    config, runtime = parts.config, parts.runtime
-    if config.mode is RetrievalMode.POLLING:
+    if parts.config.mode is RetrievalMode.POLLING:
         return polling_publishers(parts)
+    return _fan_out_publishers(parts, application, conditions)
+
+
+def _fan_out_publishers(
+    parts: PollingParts, application: str, conditions: Conditions
+) -> PublisherFactory:
+    # Only here, so that a worker that polls starts faster.
+    from mld.services.retrieval.consumer_registration import (  # noqa: PLC0415
+        ConsumerRegistration,
+        RegistrationParts,
+    )
+    from mld.services.retrieval.fan_out_publisher import (  # noqa: PLC0415
+        FanOutParts,
+        fan_out_publishers,
+    )
+
+    config, runtime = parts.config, parts.runtime
     registration = ConsumerRegistration(
         RegistrationParts(
             kinesis=parts.kinesis,

@@ -352,6 +352,25 @@ def test_the_daemons_command_line_is_parsed_without_botocore():
     assert done.returncode == 0
 
 
+def test_a_worker_that_polls_one_stream_imports_nothing_of_other_ways_to_work():
+    """Each module costs the start; what the file does not ask for is imported when it is needed."""
+    others = (
+        "mld.adapters.load.selection",
+        "mld.adapters.schemas.decoders",
+        "mld.app.many_streams",
+        "mld.decide.assignment.planning",
+        "mld.services.fleet.fleet_wiring",
+        "mld.services.retrieval.fan_out_publisher",
+        "mld.services.schemas.schema_registry",
+        "mld.services.streams.stream_tracker",
+    )
+    program = f"import sys, mld.cli.run, mld.app; print([m for m in {others} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "[]\n"
+
+
 # --- surroundings
 
 

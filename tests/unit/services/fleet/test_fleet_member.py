@@ -110,9 +110,14 @@ class Member:
             Mode.TAKES,
         )
         self.switch = switch
+        self.times_made = 0
         self.member = FleetMember(
-            self.state, switch, self.elected, self.parts if how["can_assign"] else None
+            self.state, switch, self.elected, self.make_parts if how["can_assign"] else None
         )
+
+    def make_parts(self):
+        self.times_made += 1
+        return self.parts
 
     def has_index(self):
         table = self.world.model.call("DescribeTable", {"TableName": "app"})["Table"]
@@ -150,6 +155,7 @@ def test_one_of_a_new_fleet_reports_leads_assigns_and_has_the_index_created():
         await asyncio.sleep(1)
         assert me.heard[-1] == "lock is given up"
         assert world.row("me") == {}
+        assert me.times_made == 1
         assert not task.done()
         await stop(task)
 
@@ -166,6 +172,7 @@ def test_one_of_a_2x_fleet_does_nothing_of_it():
         assert me.member.leadership is me.elected
         assert world.row("me") == {}
         assert not me.has_index()
+        assert me.times_made == 0
         await stop(task)
 
     on_table(test, lease(lease_owner="me"))

@@ -1,0 +1,123 @@
+"""What follows the streams of a worker that reads many; others never import it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mld.model.config_former import named_in
+from mld.services.streams.discovered_names import DiscoveredNames
+from mld.services.streams.former_streams import FormerStreams
+from mld.services.streams.stream_names import StaticNames
+from mld.services.streams.stream_resolver import StreamResolver
+from mld.services.streams.stream_tracker import StreamTracker
+from mld.services.streams.tracker_parts import TrackerParts
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from mld.app.ports import Ports
+    from mld.model.config import Config
+    from mld.model.former_policy import FormerPolicy
+    from mld.model.stream_list import ListedStream, StreamList
+    from mld.ports.metrics import Metrics
+    from mld.services.conditions import Conditions
+    from mld.services.leases.lease_coordinator import LeaseCoordinator
+    from mld.services.streams.stream_context import ContextFactory, StreamRegistry
+    from mld.services.streams.stream_names import StreamNames
+    from mld.services.streams.worker_streams import Loop
+
+
+def follow_streams(
+    config: Config,
+    ports: Ports,
+    coordinator: LeaseCoordinator,
+    registry: StreamRegistry,
+    new_context: ContextFactory,
+    conditions: Conditions,
+    metrics: Metrics,
+) -> tuple[StreamTracker, tuple[Loop, ...]]:
+    """Wire the tracker of the streams that the configuration lists, and its loops.
+
+    Args:
+        config: with a list of streams.
+        ports: the world.
+        coordinator: of the leases of all streams.
+        registry: where the tracker puts what each stream has of its own.
+        new_context: makes that.
+        conditions: for ``/readyz``.
+        metrics: of the worker.
+    """
+    tracked = _tracker_parts(config, ports, coordinator, registry, new_context, conditions)
+    streams = StreamTracker(tracked)
+    former = FormerStreams(
+        streams,
+        tracked,
+        coordinator.is_leader,
+        ports.clock,
+        metrics,
+        _former_list(tracked.options.former, ports),
+    )
+    return streams, (("former-streams", former.run),)
+
+
+def _tracker_parts(
+    config: Config,
+    ports: Ports,
+    coordinator: LeaseCoordinator,
+    registry: StreamRegistry,
+    new_context: ContextFactory,
+    conditions: Conditions,
+) -> TrackerParts:
+    """What follows the streams of a multi-stream worker."""
+    listed = config.streams
+    region = config.aws.kinesis_region or config.stream.region
+    assert listed is not None, "without one stream the configuration lists them"
+    assert region is not None, "RealWorld.effective names the region"
+    store = coordinator.store
+
+    def identifiers() -> Iterable[str]:
+        scan = store.last_scan
+        return () if scan is None else {one.stream_identifier or "" for one in scan.leases}
+
+    return TrackerParts(
+        names=_names(listed, ports),
+        resolver=StreamResolver(ports.kinesis, region, listed.epoch_unit, identifiers, ports.rng),
+        registry=registry,
+        new_context=new_context,
+        store=store,
+        table_watch=coordinator.table_watch,
+        leases_created=coordinator.leases_created,
+        changed=coordinator.renewer.changed,
+        options=listed,
+        position=config.stream.initial_position,
+        region=region,
+        conditions=conditions,
+        rng=ports.rng,
+    )
+
+
+def _former_list(
+    policy: FormerPolicy, ports: Ports
+) -> Callable[[], Awaitable[tuple[ListedStream, ...]]]:
+    """Reads the streams that the properties file names now for the deletion of their leases."""
+    read = ports.read_properties
+
+    async def named() -> tuple[ListedStream, ...]:
+        if read is None:
+            return policy.named
+        return named_in(await ports.offload.run(read), "the properties file")
+
+    return named
+
+
+def _names(listed: StreamList, ports: Ports) -> StreamNames:
+    if listed.selection is None:
+        return StaticNames(listed.streams)
+    return DiscoveredNames(
+        ports.kinesis,
+        listed.streams,
+        listed.selection,
+        listed.discovery_interval_s,
+        ports.clock,
+        ports.rng,
+    )

@@ -1,0 +1,29 @@
+"""botocore's data files say the same in plain dictionaries."""
+
+from pathlib import Path
+
+import botocore
+import pytest
+from botocore.loaders import JSONFileLoader
+
+from mld.adapters.aws.credentials import new_session
+from mld.adapters.aws.data_files import PlainJsonFiles
+
+DATA = Path(botocore.__file__).parent / "data"
+
+
+@pytest.mark.parametrize("name", ["endpoints", "kinesis/2013-12-02/service-2"])
+def test_a_file_says_what_botocore_reads_in_it(name):
+    """The first is plain, the second compressed."""
+    read = PlainJsonFiles().load_file(str(DATA / name))
+    assert read == JSONFileLoader().load_file(str(DATA / name))
+    assert type(read) is dict
+
+
+def test_there_may_be_no_such_file(tmp_path):
+    assert PlainJsonFiles().load_file(str(tmp_path / "endpoints")) is None
+
+
+def test_sessions_read_data_files_so(machine):
+    loader = new_session().get_component("data_loader")
+    assert type(loader.load_data("endpoints")) is dict
