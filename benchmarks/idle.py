@@ -10,11 +10,14 @@ import sys
 import time
 
 from benchmarks.measure import cpu_s, daemon, rss_mib, wait_until
+from benchmarks.table_server import fast_table
 from benchmarks.throughput import CHILDREN, fill
 
 WINDOW_S = 60
 SETTLE_S = 5
 GET, UPDATE = "kinesis.GetRecords", "dynamodb.UpdateItem"
+#: How the daemon's log begins to tell of a lease that it holds no more.
+LOST = "Lost lease "
 
 
 def idle_rows(aws, folder, quick):
@@ -23,20 +26,38 @@ def idle_rows(aws, folder, quick):
     for shards in (4,) if quick else (4, 300):
         stream = f"idle-{shards}"
         fill(client, stream, shards, shards * 2, 100)
-        yield one_row(aws, folder, stream, shards, 10 if quick else WINDOW_S)
+        with fast_table() as table:
+            yield one_row(aws, table, folder, stream, shards, 10 if quick else WINDOW_S)
 
 
-def one_row(aws, folder, stream, shards, window_s):
+def one_row(aws, table, folder, stream, shards, window_s):
     """The daemon, then the peer at the rates that the daemon had."""
     command = f"{sys.executable} -S {CHILDREN['discard']}"
-    with daemon(aws, folder, stream=stream, app=stream, child=command) as (process, progress):
+    log = folder / f"{stream}.log"
+    began = time.monotonic()
+    with (
+        log.open("wb") as stderr,
+        daemon(
+            aws,
+            folder,
+            stream=stream,
+            app=stream,
+            child=command,
+            table_url=table.url,
+            stderr=stderr,
+        ) as (process, progress),
+    ):
         wait_until(lambda: progress.started() == shards, 120, process)
-        ours = Usage(aws, process.pid, window_s)
+        started_s = time.monotonic() - began
+        ours = Usage(aws, table, process.pid, window_s)
         resident, peak = rss_mib(process.pid), rss_mib(process.pid, "VmHWM")
-    with peer(aws, stream, ours.calls[GET] / shards, ours.calls[UPDATE] / shards) as process:
-        theirs = Usage(aws, process.pid, window_s)
+    rates = (ours.calls[GET] / shards, ours.calls[UPDATE] / shards)
+    with peer(aws, table, stream, *rates) as process:
+        theirs = Usage(aws, table, process.pid, window_s)
     return {
         "case": f"idle, {shards} shards",
+        "all children after s": f"{started_s:.1f}",
+        "leases lost": log.read_text().count(LOST),
         "RSS MiB": f"{resident:.0f}",
         "peak MiB": f"{peak:.0f}",
         "CPU s/min": f"{ours.cpu_s:.2f}",
@@ -49,28 +70,34 @@ def one_row(aws, folder, stream, shards, window_s):
     }
 
 
+def calls_so_far(aws, table):
+    """Service and operation -> how often both servers were asked for it."""
+    asked = {f"dynamodb.{name}": count for name, count in table.calls().items()}
+    return aws.control()["calls"] | asked
+
+
 class Usage:
     """What a process did in a window that begins when it has settled, per minute."""
 
-    def __init__(self, aws, pid, window_s):
+    def __init__(self, aws, table, pid, window_s):
         time.sleep(SETTLE_S)
-        calls, cpu, began = aws.control()["calls"], cpu_s(pid), time.monotonic()
+        calls, cpu, began = calls_so_far(aws, table), cpu_s(pid), time.monotonic()
         time.sleep(window_s)
         minutes = (time.monotonic() - began) / 60
         self.cpu_s = (cpu_s(pid) - cpu) / minutes
-        after = aws.control()["calls"]
+        after = calls_so_far(aws, table)
         self.calls = {name: (after.get(name, 0) - calls.get(name, 0)) / minutes for name in after}
         self.ms_a_call = self.cpu_s * 1000 / (self.calls[GET] + self.calls[UPDATE])
 
 
 @contextlib.contextmanager
-def peer(aws, stream, gets_a_minute, updates_a_minute):
+def peer(aws, table, stream, gets_a_minute, updates_a_minute):
     """Plain boto3 on the stream and on the daemon's table, which has the stream's name."""
     rates = (str(gets_a_minute), str(updates_a_minute))
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.boto3_idle", stream, *rates],
         stdin=subprocess.PIPE,
-        env=aws.environment_for_child(),
+        env=aws.environment_for_child() | {"AWS_ENDPOINT_URL_DYNAMODB": table.url},
     )
     try:
         yield process

@@ -77,7 +77,7 @@ AwsCredentialsProvider = DefaultCredentialsProvider
 regionName = us-east-1
 initialPositionInStream = TRIM_HORIZON
 kinesisEndpoint = {aws.kinesis_url}
-dynamoDBEndpoint = {aws.moto_url}
+dynamoDBEndpoint = {table_url}
 metricsLevel = NONE
 retrievalMode = {mode}
 {extra}
@@ -85,17 +85,40 @@ retrievalMode = {mode}
 
 
 @contextlib.contextmanager
-def daemon(aws, folder, *, stream, app, child, extra="", mode="POLLING"):
-    """``kcl-mld`` on a properties file; stopped gracefully at the end. Yields (process, Progress)."""
+def daemon(  # noqa: PLR0913
+    aws, folder, *, stream, app, child, extra="", mode="POLLING", table_url=None, stderr=None
+):
+    """``kcl-mld`` on a properties file; stopped gracefully at the end. Yields (process, Progress).
+
+    Args:
+        aws: the embedded AWS.
+        folder: where its files go.
+        stream: that it reads.
+        app: its application's name.
+        child: command of its children.
+        extra: more lines of the file.
+        mode: how it gets records.
+        table_url: of another DynamoDB than the embedded one.
+        stderr: a file for its log; None = ours.
+    """
     out = folder / f"out-{app}-{time.monotonic_ns()}"
     out.mkdir()
     properties = folder / f"{app}.properties"
     properties.write_text(
-        PROPERTIES.format(aws=aws, child=child, app=app, stream=stream, extra=extra, mode=mode)
+        PROPERTIES.format(
+            aws=aws,
+            table_url=table_url or aws.moto_url,
+            child=child,
+            app=app,
+            stream=stream,
+            extra=extra,
+            mode=mode,
+        )
     )
     process = subprocess.Popen(
         [sys.executable, "-m", "mld", "--properties", str(properties), "--log-level", "WARNING"],
         env=aws.environment_for_child() | compiled(folder) | {"BENCH_OUT": str(out)},
+        stderr=stderr,
     )
     try:
         yield process, Progress(out)
