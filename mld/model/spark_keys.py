@@ -105,6 +105,13 @@ KEYS: tuple[SparkKey, ...] = (
         "Spark jobs at a time where a shard has jobs of its own (foreach)",
     ),
     _word(
+        "batch.scope",
+        "all",
+        "what a call of the function gets: all shards' rows if the sink commits once, or a shard's",
+        "all",
+        "shard",
+    ),
+    _word(
         "batch.stageAhead",
         "true",
         "write a shard's next batch while its last one is committed (parquet, delta, jdbc)",

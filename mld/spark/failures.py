@@ -27,6 +27,10 @@ _PLAN = re.compile(r";\n'?[A-Z]\w*[^\n]*\n[ :]*\+- ")
 #: Parameters of Spark's messages that hold values of the data.
 _DATA_PARAMETERS = ("expression", "badRecord", "value", "input", "inputRow", "row", "field")
 _SQL_STATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
+_SQL_STATES = re.compile(r"SQLSTATE: (\w{5})")
+#: Classes of SQL states: data exceptions, external routines, what is not supported, syntax and names.
+_OF_ROWS_OR_PLAN = frozenset({"21", "22", "23", "38", "39", "0A", "42"})
+_WORKER_TRACE = "Traceback (most recent call last):"
 _JVM_TRACE = re.compile(r"\n\s*(JVM stacktrace:|at [\w.$]+\(|Caused by: |Driver stacktrace:)")
 
 
@@ -38,6 +42,22 @@ def is_session_lost(error: BaseException) -> bool:
 def is_server_gone(error: BaseException) -> bool:
     """True if nobody answers, after the retries."""
     return isinstance(error, SparkUnreachable) or status_name(error) == "UNAVAILABLE"
+
+
+def is_deterministic(error: BaseException) -> bool:
+    """True if the same rows would fail again: a cast, a function of the user's that raised, a plan.
+
+    By Spark's SQL states, whose first two characters are a class: that of the error, or of what
+    caused it in a task. A lost executor, a full disk, a time-out have others.
+    """
+    names = {each.__name__ for each in type(error).__mro__}
+    if names & {"AnalysisException", "PythonException", "PicklingError", "PySparkPicklingError"}:
+        return True
+    getter = getattr(error, "getSqlState", None)
+    states = [getter() or ""] if callable(getter) else []
+    text = str(error)
+    states += _SQL_STATES.findall(text)
+    return _WORKER_TRACE in text or any(state[:2] in _OF_ROWS_OR_PLAN for state in states)
 
 
 def describe(error: BaseException) -> str:
@@ -65,7 +85,7 @@ def raised(error: BaseException) -> str:
 
 def _worker_error(text: str) -> str | None:
     """The last frame and the exception of a Python worker's traceback."""
-    begin = text.rfind("Traceback (most recent call last):")
+    begin = text.rfind(_WORKER_TRACE)
     if begin < 0:
         return None
     trace = _JVM_TRACE.split(text[begin:], maxsplit=1)[0].strip()

@@ -6,6 +6,7 @@ records of one KPL aggregate share it.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -150,36 +151,131 @@ class MicroBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchContext:
-    """What the user's function is told about the batch it plans.
+class HostBatch:
+    """What the shards of a host had at one cut: one frame, one call of the function, one commit.
 
     Attributes:
-        spark: the session; the function must not stop it.
-        application: name of the KCL application.
+        parts: at least one, each of another shard.
+    """
+
+    parts: tuple[MicroBatch, ...]
+
+    @property
+    def batch_id(self) -> str:
+        """The same for every attempt at the same parts: the only one's, or a digest of all."""
+        names = sorted(part.batch_id for part in self.parts)
+        if len(names) == 1:
+            return names[0]
+        digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
+        return f"{self.parts[0].shard.application}@{digest[:16]}"
+
+    @property
+    def count(self) -> int:
+        """Records, >= 0."""
+        return sum(len(part.rows) for part in self.parts)
+
+    def __str__(self) -> str:
+        shards = f"{len(self.parts)} shards" if len(self.parts) > 1 else "1 shard"
+        return f"batch {self.batch_id} ({self.count} records of {shards})"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRange:
+    """A shard's part of a batch, as the user's function is told of it.
+
+    Attributes:
         stream_name: name of the stream.
         shard_id: Kinesis shard id.
-        batch_id: names the batch; the same when it is repeated after a failure in this process,
-            and, with an intent store, also after a crash.
-        batch_number: counts this shard's batches from 1; None where the sink needs no intents.
-        after: position that the batch follows; None = the beginning.
+        after: position that the part follows; None = the beginning.
         to: position of its last record.
         count: of records, >= 0.
         is_replay: True when an earlier process may have written it already.
         millis_behind_latest: distance to the tip of the shard in ms; None if unknown.
-        app_id: with ``batch_number`` the identity of a write that may be repeated, as Delta's
-            ``txnAppId`` and ``txnVersion``; it changes when counting starts again. "" without
-            intents.
     """
 
-    spark: SparkSession
-    application: str
     stream_name: str
     shard_id: str
-    batch_id: str
-    batch_number: int | None
     after: Position | None
     to: Position
     count: int
     is_replay: bool
     millis_behind_latest: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchContext:
+    """What the user's function is told about its batch.
+
+    With ``spark.batch.scope = all`` a batch may be of several shards. What belongs to one shard is
+    None then, and ``shards`` has it of each.
+
+    Attributes:
+        spark: the session; the function must not stop it.
+        application: name of the KCL application.
+        stream_name: name of the stream; None if they are several.
+        shard_id: Kinesis shard id; None if they are several.
+        batch_id: names the batch; the same when it is repeated after a failure in this process,
+            and, with an intent store, also after a crash. A batch that is repeated without a shard
+            that was lost meanwhile has another name.
+        batch_number: counts this shard's batches from 1; None where the sink needs no intents.
+        after: position that the batch follows; None = the beginning, or several shards.
+        to: position of its last record; None if they are several.
+        count: of records, >= 0.
+        is_replay: True when an earlier process may have written some of it already.
+        millis_behind_latest: distance to the tip of the shard in ms, the greatest of several; None
+            if unknown.
+        app_id: with ``batch_number`` the identity of a write that may be repeated, as Delta's
+            ``txnAppId`` and ``txnVersion``; it changes when counting starts again. "" without
+            intents.
+        shards: what each shard has in it, in no order.
+    """
+
+    spark: SparkSession
+    application: str
+    stream_name: str | None
+    shard_id: str | None
+    batch_id: str
+    batch_number: int | None
+    after: Position | None
+    to: Position | None
+    count: int
+    is_replay: bool
+    millis_behind_latest: int | None
     app_id: str = ""
+    shards: tuple[ShardRange, ...] = ()
+
+
+def context_of(spark: SparkSession, whole: HostBatch) -> BatchContext:
+    """What the function is told about its batch."""
+    parts = whole.parts
+    ranges = tuple(_range_of(part) for part in parts)
+    streams = {each.stream_name for each in ranges}
+    behind = [each.millis_behind_latest for each in ranges if each.millis_behind_latest is not None]
+    only = parts[0] if len(parts) == 1 else None
+    return BatchContext(
+        spark=spark,
+        application=parts[0].shard.application,
+        stream_name=streams.pop() if len(streams) == 1 else None,
+        shard_id=only.shard.shard_id if only else None,
+        batch_id=whole.batch_id,
+        batch_number=only.number if only else None,
+        after=only.after if only else None,
+        to=only.to if only else None,
+        count=whole.count,
+        is_replay=any(each.is_replay for each in ranges),
+        millis_behind_latest=max(behind, default=None),
+        app_id=only.app_id if only else "",
+        shards=ranges,
+    )
+
+
+def _range_of(part: MicroBatch) -> ShardRange:
+    return ShardRange(
+        stream_name=part.shard.stream,
+        shard_id=part.shard.shard_id,
+        after=part.after,
+        to=part.to,
+        count=len(part.rows),
+        is_replay=part.is_replay,
+        millis_behind_latest=part.millis_behind_latest,
+    )

@@ -179,6 +179,7 @@ class SparkService:
     ) -> None:
         from mld.spark.intents.stores import make_intent_store  # noqa: PLC0415
         from mld.spark.jobs.engine import Engine  # noqa: PLC0415 - Arrow, Spark: only when needed
+        from mld.spark.plans.one_call import FunctionCaller  # noqa: PLC0415
         from mld.spark.plans.planner import Planner  # noqa: PLC0415
         from mld.spark.rows.handoff import Inline, LocalFiles  # noqa: PLC0415
         from mld.spark.server.sessions import ConnectSessions  # noqa: PLC0415
@@ -197,7 +198,15 @@ class SparkService:
         handoff = Inline() if scratch is None else LocalFiles(scratch)
         planner = Planner(pipeline, config, handoff, with_schemas=facts.has_schemas)
         planner.decoder(self._sessions.get())  # a wrong schema is told before a shard begins
-        self._engine = Engine(self._sessions, self._sink, pipeline, config, planner=planner)
+        caller = None
+        is_shared = config.scope == "all" and self._sink.commits_together
+        if is_shared and pipeline.function is not None:
+            caller = FunctionCaller(
+                pipeline.function, config, planner, handoff, with_schemas=facts.has_schemas
+            )
+        self._engine = Engine(
+            self._sessions, self._sink, pipeline, config, planner=planner, caller=caller
+        )
 
     def _prepare(self) -> None:
         """Look at the sink; a cluster that never runs its job is an error and no silence.

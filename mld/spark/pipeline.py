@@ -61,6 +61,8 @@ class SparkRecordProcessor(RecordProcessor):
     def process(self, df: DataFrame, ctx: BatchContext) -> DataFrame | None:
         """Plan a batch: return the rows for the sink, or None if the function wrote them itself.
 
+        Called for each shard by itself, whatever ``spark.batch.scope`` says.
+
         Args:
             df: the records of the batch, decoded.
             ctx: which shard, which batch, the session.
@@ -115,12 +117,15 @@ class Pipeline:
             property ``spark.decoder.schema``.
         decoder: ``raw``, ``json``, ``csv`` or ``avro``; None = the property ``spark.decoder``.
         on_error: ``fail``, ``null`` or ``deadletter``; None = the property ``spark.decoder.onError``.
+        function: what ``new_processor`` asks, if all shards may share a call of it; None where
+            each shard has a processor of its own.
     """
 
     new_processor: Callable[[], SparkRecordProcessor]
     schema: str | None = None
     decoder: str | None = None
     on_error: str | None = None
+    function: Callable[[DataFrame, BatchContext], DataFrame | None] | None = None
     _open: dict[tuple[str, str], SparkRecordProcessor] = field(default_factory=dict, repr=False)
 
     def open(self, shard: ShardKey, feed: ShardFeed) -> SparkRecordProcessor:
@@ -154,4 +159,4 @@ class Pipeline:
             KeyError: the shard is not open.
             Exception: whatever the user's function raised.
         """
-        return self._open[ctx.stream_name, ctx.shard_id].process(df, ctx)
+        return self._open[ctx.stream_name or "", ctx.shard_id or ""].process(df, ctx)

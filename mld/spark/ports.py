@@ -138,8 +138,9 @@ class CommitsTogether(Protocol):
             for each shard what became of its batch: ``STANDS`` for all, or for none.
 
         Raises:
-            Exception: it isn't known whether it stands, and asking failed, too; the shards end,
-                and their next hold asks ``mark``.
+            Exception: it isn't known whether it stands, and asking failed, too. The batches may be
+                written again: if it stands, that commit finds the marks moved, and the shards'
+                next hold asks ``mark``.
         """
 
 

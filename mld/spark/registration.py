@@ -61,8 +61,9 @@ def run(
     the program prints before that goes to the daemon, which skips it, if Python is unbuffered.
 
     Args:
-        process: ``process(df, ctx)``: called per shard and batch to build a plan. It returns the
-            rows for the configured sink, or None if it wrote them itself (``spark.sink=foreach``).
+        process: ``process(df, ctx)``: called once a batch, of all shards or of one
+            (``spark.batch.scope``). It returns the rows for the configured sink, or None if it
+            wrote them itself (``spark.sink=foreach``).
         schema: columns of the decoded data as DDL (``"user string, amount double"``), or an Avro
             schema in JSON; None = the property ``spark.decoder.schema``.
         decoder: ``raw``, ``json``, ``csv`` or ``avro``; None = the property ``spark.decoder``.
@@ -79,6 +80,7 @@ def run(
         _text("schema", schema),
         _word("decoder", decoder, DECODERS),
         _word("on_error", on_error, POLICIES),
+        process,
     )
     if _loading is None:
         _become_stub()

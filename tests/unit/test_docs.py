@@ -250,7 +250,7 @@ NOT_KEYS = (
     | {"partitionKey", "explicitHashKey", "checkpointOwner", "kclMldIntent"}
     | {"dictConfig", "groupBy", "kclMldMoving", "leaseCounter", "maxAge"}
     | {"leaseKey", "shardId", "parentShardId", "childShardIds", "streamIdentifier"}
-    | {"schemaVersionId", "schemaName", "dataFormat"}
+    | {"schemaVersionId", "schemaName", "dataFormat", "foreachBatch"}
 )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from mld.spark.calls import SystemClock
 from mld.spark.errors import BatchFailed
+from mld.spark.jobs.host_run import HostRun
 from mld.spark.jobs.job_run import JobRun
 from mld.spark.jobs.moments import CutMoments
 from mld.spark.jobs.progress import Progress
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from mld.spark.config import SparkConfig
     from mld.spark.model import MicroBatch, ShardKey
     from mld.spark.pipeline import Pipeline
+    from mld.spark.plans.one_call import FunctionCaller
     from mld.spark.ports import MonotonicClock, Sessions, Sink
     from mld.spark.shard.work import ShardWork
 
@@ -47,6 +49,7 @@ class Engine:
         config: batch limits, attempts and times.
         clock: for the coalescing window and for deadlines.
         planner: asks the user's function; None = made of pipeline and config, rows go inline.
+        caller: asks it once for all shards, if one commit is for all; None = it is asked for each.
         pause_s: before the second attempt at a batch, in s; doubles with each further one.
 
     Attributes:
@@ -62,6 +65,7 @@ class Engine:
         *,
         clock: MonotonicClock | None = None,
         planner: Planner | None = None,
+        caller: FunctionCaller | None = None,
         pause_s: float = 0.5,
     ) -> None:
         self._clock = clock or SystemClock()
@@ -70,17 +74,32 @@ class Engine:
         self.cuts_together = sink.coalesces and not sink.uses_intents
         self._moments: CutMoments[ShardWork] = CutMoments(self._window_s)
         self._sessions = sessions
-        self._max_in_flight = config.max_in_flight
-        does_ahead = sink.stages_ahead and config.stages_ahead
-        self._most_runners = config.max_in_flight * (2 if does_ahead else 1)
+        # A function that has all shards may name things in the session: one call at a time.
+        self._max_in_flight = config.max_in_flight if caller is None else 1
+        does_ahead = sink.stages_ahead and config.stages_ahead and caller is None
+        self._most_runners = self._max_in_flight * (2 if does_ahead else 1)
         self._changed = threading.Condition()
         self._queue: list[Ticket] = []
-        self._running: list[JobRun] = []
+        self._running: list[JobRun | HostRun] = []
         self._runners: list[threading.Thread] = []
         self._closed = threading.Event()
         progress = Progress(self._clock)
+        self._new_run: Callable[[list[Ticket]], JobRun | HostRun]
+        if caller is not None:
+            self._new_run = lambda tickets: HostRun(
+                tickets,
+                sessions=sessions,
+                sink=sink,
+                caller=caller,
+                config=config,
+                clock=self._clock,
+                progress=progress,
+                stop=self._closed,
+                pause_s=pause_s,
+            )
+            return
         asked = planner or Planner(pipeline, config)
-        self._new_run: Callable[[list[Ticket]], JobRun] = lambda tickets: JobRun(
+        self._new_run = lambda tickets: JobRun(
             tickets,
             sessions=sessions,
             sink=sink,
@@ -131,7 +150,8 @@ class Engine:
     def abandon(self, shard: ShardKey, hold: object = None) -> None:
         """Nobody wants these batches of a shard any more: forget them, end a job of theirs.
 
-        A job that serves other shards too goes on; the shard's fence keeps it from committing. A
+        A job that serves other shards too goes on, and the shard's fence keeps it from committing;
+        if it has one commit for all of them it begins again without this one. A
         commit that has begun is cancelled: the next owner of the shard may have to wait for it.
 
         Args:
@@ -144,7 +164,7 @@ class Engine:
             gone = [ticket for ticket in self._queue if ticket.is_of(shard, hold)]
             self._queue = [ticket for ticket in self._queue if ticket not in gone]
             running = list(self._running)
-            runs = [run for run in running if run.serves_only(shard, hold)]
+            runs = [run for run in running if run.ends_with(shard, hold)]
         for ticket in gone:
             ticket.fail(BatchFailed(f"{shard.shard_id}: given up before it was written"))
         for run in running:
@@ -224,7 +244,7 @@ class Engine:
                 self._changed.notify_all()
         return True
 
-    def _next(self) -> JobRun | None:
+    def _next(self) -> JobRun | HostRun | None:
         """Wait for the next job; None at the end."""
         with self._changed:
             while not self._closed.is_set():

@@ -96,7 +96,7 @@ class JobRun:
         self._stages_ahead = sink.stages_ahead and config.stages_ahead
         self._on_written = on_written
 
-    def serves_only(self, shard: ShardKey, hold: object) -> bool:
+    def ends_with(self, shard: ShardKey, hold: object) -> bool:
         """True if of the batches in it that may still be committed all are that hold's, if any."""
         is_open = [ticket for ticket in self.tickets if not ticket.future.done()]
         others = [ticket for ticket in is_open if not ticket.is_of(shard, hold)]

@@ -10,9 +10,9 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mld.spark.calls import Overdue, call_within
-from mld.spark.errors import BatchFailed, SparkUnreachable
-from mld.spark.failures import is_session_lost
+from mld.spark.calls import Overdue
+from mld.spark.errors import BatchFailed
+from mld.spark.jobs.calling import JobCalls
 from mld.spark.jobs.verdict import is_analysis
 from mld.spark.plans.planner import FunctionFailed, Planned, Planner, RunAlone
 from mld.spark.ports import Serial
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from mld.spark.config import SparkConfig
     from mld.spark.jobs.tickets import Ticket
     from mld.spark.ports import MonotonicClock, Sessions, Sink
-
-#: For a session that has to be made anew, in s; who answers at all does so in ten.
-SESSION_S = 60.0
 
 
 class Blamed(Exception):
@@ -66,12 +63,11 @@ class JobWriter:
         tag: str,
         discard: Callable[[Any], None],
     ) -> None:
-        self._sessions = sessions
+        self._calls = JobCalls(sessions, tag)
         self._sink = sink
         self._planner = planner
         self._timeout_s = config.batch_timeout_s
         self._clock = clock
-        self._tag = tag
         self._discard = discard
 
     def write(self, group: Sequence[Ticket], *, may_merge: bool) -> tuple[Any, list[Ticket]]:
@@ -110,7 +106,7 @@ class JobWriter:
                 raise Blamed(ticket, BatchFailed(text)) from error
 
     def _stage(self, group: Sequence[Ticket], *, may_merge: bool) -> tuple[Any, list[Ticket]]:
-        session = self._session()
+        session = self._calls.session()
         try:
             # For foreach the function is the write, and turns, sessions and neighbors take time.
             plans = [(each, self._plan(session, each)) for each in group if each.is_wanted()]
@@ -124,22 +120,10 @@ class JobWriter:
                 staged = self._write(session, tickets, planned, may_merge=may_merge)
                 return staged, tickets
         except Exception as error:
-            if is_session_lost(error) and (renew := getattr(self._sessions, "renew", None)):
-                with contextlib.suppress(Overdue):  # the next attempt asks for a session again
-                    call_within(SESSION_S, lambda: renew(session), name=f"{self._tag}-renewal")
+            self._calls.renew_if_lost(session, error)
             raise
         finally:
             self._planner.release(ticket.batch for ticket in group)
-
-    def _session(self) -> SparkSession:
-        try:
-            session: SparkSession = call_within(
-                SESSION_S, self._sessions.get, name=f"{self._tag}-session"
-            )
-        except Overdue as error:
-            text = f"the Spark server gives no session within {SESSION_S:g} s"
-            raise SparkUnreachable(text) from error
-        return session
 
     def _turn(self) -> contextlib.AbstractContextManager[object]:
         """Taken by this thread, which always comes back, and before the time of the write runs."""
@@ -148,7 +132,7 @@ class JobWriter:
     def _plan(self, session: SparkSession, ticket: Ticket) -> Planned:
         started = self._clock.monotonic()
         try:
-            plan: Planned = self._within(
+            plan: Planned = self._calls.within(
                 self._timeout_s, session, lambda: self._planner.plan(session, ticket.batch)
             )
         except FunctionFailed as error:
@@ -178,7 +162,7 @@ class JobWriter:
         for ticket in tickets:
             ticket.deadline = now + self._timeout_s - ticket.spent_s
         try:
-            return self._within(
+            return self._calls.within(
                 max(ticket.deadline for ticket in tickets) - now,
                 session,
                 lambda: self._run(session, planned),
@@ -194,20 +178,3 @@ class JobWriter:
         batches = [each.batch for each in planned]
         self._planner.keep_bad_rows(session, batches)
         return self._sink.write(self._planner.unite(session, planned), batches)
-
-    def _within(
-        self, seconds: float, session: SparkSession, work: Callable[[], Any], **more: Any
-    ) -> Any:
-        """Call in a thread whose Spark operations carry this job's tag."""
-
-        def tagged() -> Any:
-            session.addTag(self._tag)
-            return work()
-
-        return call_within(
-            seconds,
-            tagged,
-            name=self._tag,
-            interrupt=lambda: self._sessions.interrupt(self._tag),
-            **more,
-        )

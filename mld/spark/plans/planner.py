@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mld.spark.errors import BatchFailed, SparkConfigError
 from mld.spark.failures import is_server_gone, is_session_lost, raised
-from mld.spark.model import BATCH_COLUMN, BatchContext
+from mld.spark.model import BATCH_COLUMN, HostBatch, context_of
 from mld.spark.plans.answers import not_of_spark
 from mld.spark.plans.views import RowsNamed, Views
 from mld.spark.rows.deadletter import write_bad_rows
@@ -123,7 +123,7 @@ class Planner:
         """
         frame, placeholder = self.source(spark, batch)
         try:
-            answer = self._pipeline.process(frame, context_of(spark, batch))
+            answer = self._pipeline.process(frame, context_of(spark, HostBatch((batch,))))
         except RowsNamed as why:
             raise RunAlone from why
         except (Exception, SystemExit) as error:
@@ -134,7 +134,8 @@ class Planner:
                 f"{batch.shard.shard_id}: the function failed on batch {batch.batch_id} "
                 f"({len(batch.rows)} records): {raised(error)}"
             ) from error
-        self._check(answer, batch)
+        where = f"{batch.shard.shard_id}: the function's answer for batch {batch.batch_id}"
+        self.check(answer, where)
         return Planned(batch, answer, placeholder)
 
     def source(
@@ -214,8 +215,16 @@ class Planner:
         }
         return self._handoff.frame(spark, tables)
 
-    def _check(self, answer: Any, batch: MicroBatch) -> None:
-        where = f"{batch.shard.shard_id}: the function's answer for batch {batch.batch_id}"
+    def check(self, answer: Any, where: str) -> None:
+        """See that the sink can use what the function has returned.
+
+        Args:
+            answer: of the function.
+            where: whose answer, for messages.
+
+        Raises:
+            FunctionFailed: it can't.
+        """
         if answer is None:
             if not self._writes_itself:
                 raise FunctionFailed(
@@ -277,21 +286,3 @@ def _marked(planned: Planned) -> DataFrame:
     assert planned.frame is not None
     mark = functions.lit(planned.batch.batch_id).alias(BATCH_COLUMN)
     return planned.frame.select("*", mark)
-
-
-def context_of(spark: SparkSession, batch: MicroBatch) -> BatchContext:
-    """What the function is told about its batch."""
-    return BatchContext(
-        spark=spark,
-        application=batch.shard.application,
-        stream_name=batch.shard.stream,
-        shard_id=batch.shard.shard_id,
-        batch_id=batch.batch_id,
-        batch_number=batch.number,
-        after=batch.after,
-        to=batch.to,
-        count=len(batch.rows),
-        is_replay=batch.is_replay,
-        millis_behind_latest=batch.millis_behind_latest,
-        app_id=batch.app_id,
-    )

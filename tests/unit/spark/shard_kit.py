@@ -12,7 +12,9 @@ from mld.spark.facts import Facts, ShardGate
 from mld.spark.jobs.engine import Engine
 from mld.spark.model import Position
 from mld.spark.pipeline import FunctionProcessor, Pipeline
+from mld.spark.plans.one_call import FunctionCaller
 from mld.spark.plans.planner import Planner
+from mld.spark.ports import CommitOutcome
 from mld.spark.shard.session import ShardSession
 from protocol import (
     CheckpointResult,
@@ -251,6 +253,50 @@ class FakePlanner(Planner):
         pass
 
 
+class TogetherSink(MemorySink):
+    """One commit for all batches of a job, or none; fenced by marks."""
+
+    commits_together = True
+
+    def __init__(self):
+        super().__init__(stages_ahead=False)
+        self.frames = []
+        self.commits = []
+
+    def write(self, frame, batches):
+        self.frames.append(frame)
+        return super().write(frame, batches)
+
+    def commit_all(self, staged, batches):
+        if self.commit_errors and (error := self.commit_errors.pop(0)) is not None:
+            raise error
+        assert list(staged) == list(batches)
+        lost = {each.shard for each in batches if self.marks.get(each.shard.shard_id) != each.after}
+        if lost:
+            return {
+                each.shard: CommitOutcome.LOST if each.shard in lost else CommitOutcome.AGAIN
+                for each in batches
+            }
+        for each in batches:
+            self.committed.append(each)
+            self.rows.extend((each.shard.shard_id, *row.position) for row in each.rows)
+            self.marks[each.shard.shard_id] = each.to
+        self.commits.append(sorted(each.shard.shard_id for each in batches))
+        return dict.fromkeys([each.shard for each in batches], CommitOutcome.STANDS)
+
+
+class FakeCaller(FunctionCaller):
+    """Calls the function without Spark: a frame is a list of rows."""
+
+    def source(self, spark, whole):
+        return Frame(
+            [(part.shard.shard_id, *row.position) for part in whole.parts for row in part.rows]
+        )
+
+    def keep_bad_rows(self, spark, whole):
+        pass
+
+
 class EveryShard(dict):
     """Has a processor for any shard, for tests without sessions."""
 
@@ -281,12 +327,16 @@ class Bench:
         self.pipeline = pipeline or pipeline_of(function)
         self.gate = ShardGate()
         self.planner = FakePlanner(self.pipeline, self.config)
+        caller = None
+        if self.sink.commits_together and self.config.scope == "all":
+            caller = FakeCaller(function, self.config, self.planner)
         self.engine = Engine(
             self.sessions,
             self.sink,
             self.pipeline,
             self.config,
             planner=self.planner,
+            caller=caller,
             pause_s=0.001,
         )
 

@@ -1,4 +1,6 @@
-"""One commit for all batches of a job: who stands, who is lost, who is written again."""
+"""One commit for all batches of a job whose function is called for each shard: who stands, who is
+lost, who is written again.
+"""
 
 import threading
 
@@ -15,8 +17,8 @@ class Together(MemorySink):
 
     commits_together = True
 
-    def __init__(self, **more):
-        super().__init__(**more)
+    def __init__(self, *, stages_ahead=False):
+        super().__init__(stages_ahead=stages_ahead)
         self.moved = set()
         self.commits = []
         self.errors = []
@@ -41,6 +43,10 @@ class Together(MemorySink):
         return {each.shard: CommitOutcome.STANDS for each in batches}
 
 
+def by_shard(bench, **more):
+    return one_runner(bench, batch__scope="shard", **more)
+
+
 def submit(b, *names, fence=always):
     busy = hold_runner(b)
     futures = [b.engine.submit(batch(name), fence) for name in names]
@@ -50,14 +56,14 @@ def submit(b, *names, fence=always):
 
 
 def test_a_job_of_many_shards_is_one_commit(bench):
-    b = one_runner(bench, sink=Together())
+    b = by_shard(bench, sink=Together())
     assert [outcome(each) for each in submit(b, "a", "b", "c")] == [None] * 3
     assert b.sink.commits == [["busy"], ["a", "b", "c"]]
     assert all(b.sink.discarded.acquire(timeout=WAIT_S) for _ in range(2))
 
 
 def test_a_shard_that_another_writer_moved_is_lost_and_the_rest_is_written_again(bench):
-    b = one_runner(bench, sink=Together())
+    b = by_shard(bench, sink=Together())
     b.sink.moved = {"b"}
     a, lost, c = submit(b, "a", "b", "c")
     assert isinstance(outcome(lost), Fenced)
@@ -68,7 +74,7 @@ def test_a_shard_that_another_writer_moved_is_lost_and_the_rest_is_written_again
 
 def test_files_that_hold_rows_of_a_lost_lease_are_not_committed(bench):
     """Lost after the write: nothing is committed, and the others are written again."""
-    b = one_runner(bench, sink=Together())
+    b = by_shard(bench, sink=Together())
     busy = hold_runner(b)
     fine = b.engine.submit(batch("fine"), always)
     late = b.engine.submit(batch("late"), lambda: not any("late" in job for job in b.sink.jobs))
@@ -80,21 +86,21 @@ def test_files_that_hold_rows_of_a_lost_lease_are_not_committed(bench):
 
 
 def test_a_commit_that_fails_is_written_again_as_a_whole(bench):
-    b = one_runner(bench, sink=Together())
+    b = by_shard(bench, sink=Together())
     b.sink.errors = [None, OSError("x")]
     assert [outcome(each) for each in submit(b, "a", "b")] == [None, None]
     assert b.sink.jobs == [["busy"], ["a", "b"], ["a", "b"]]
 
 
 def test_a_commit_that_fails_again_and_again_is_given_up(bench):
-    b = one_runner(bench, sink=Together(), retry__attempts="3")
+    b = by_shard(bench, sink=Together(), retry__attempts="3")
     b.sink.errors = [None, *(OSError("away") for _ in range(3))]
     for each in submit(b, "a", "b"):
         assert "gave up after 3 attempts" in str(outcome(each))
 
 
 def test_a_table_that_may_not_be_written_ends_every_shard_at_once(bench):
-    b = one_runner(bench, sink=Together())
+    b = by_shard(bench, sink=Together())
     b.sink.errors = [None, SinkRefused("a CHECK constraint")]
     for each in submit(b, "a", "b"):
         assert isinstance(outcome(each), SinkRefused)
@@ -102,7 +108,7 @@ def test_a_table_that_may_not_be_written_ends_every_shard_at_once(bench):
 
 
 def test_a_commit_that_hangs_ends_its_shards_and_is_left_alone(bench):
-    b = one_runner(bench, sink=Together(), batch__timeout="1s")
+    b = by_shard(bench, sink=Together(), batch__timeout="1s")
     go_on = threading.Event()
     busy = hold_runner(b)
     first = b.engine.submit(batch("a"), always)
@@ -117,7 +123,7 @@ def test_a_commit_that_hangs_ends_its_shards_and_is_left_alone(bench):
 
 @pytest.mark.parametrize("stages_ahead", [True, False])
 def test_the_batches_of_a_shard_are_committed_in_their_order(bench, stages_ahead):
-    b = bench(sink=Together(stages_ahead=stages_ahead))
+    b = bench(sink=Together(stages_ahead=stages_ahead), batch__scope="shard")
     marks = dict.fromkeys("abcd")
     futures = []
     for sequence in (1, 2, 3):

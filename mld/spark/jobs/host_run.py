@@ -1,0 +1,224 @@
+"""A batch of all shards from the call of the function to the commit: as a whole, or not at all.
+
+What was written has the rows of all shards, and one commit makes it visible. So nobody is to blame
+alone, and nothing is narrowed down: a batch has one budget of tries, and what would fail again is
+not tried again. If a shard is lost before the commit, nothing is committed, and the rows of the
+others are written again, without its rows. That is no try: each time there are fewer shards.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from concurrent.futures import wait
+from typing import TYPE_CHECKING, Any
+
+from mld.spark.calls import GivenUp, Overdue, raise_if_abandoned
+from mld.spark.errors import (
+    BatchFailed,
+    Fenced,
+    RecordRefused,
+    SinkUnavailable,
+    SparkChildError,
+    SparkUnreachable,
+)
+from mld.spark.failures import describe, is_deterministic, is_server_gone, is_session_lost
+from mld.spark.jobs.calling import JobCalls
+from mld.spark.jobs.committing import JobCommitter
+from mld.spark.model import HostBatch
+from mld.spark.ports import CommitOutcome
+from mld.spark.rows.decode import bad_record_in
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Mapping, Sequence
+
+    from mld.spark.config import SparkConfig
+    from mld.spark.jobs.progress import Progress
+    from mld.spark.jobs.tickets import Ticket
+    from mld.spark.model import ShardKey
+    from mld.spark.plans.one_call import FunctionCaller
+    from mld.spark.ports import MonotonicClock, Sessions, Sink
+
+_log = logging.getLogger(__name__)
+_numbers = itertools.count(1)
+_MAX_PAUSE_S = 10.0
+
+
+class HostRun:
+    """One batch of different shards; has the surface of ``JobRun``.
+
+    Args:
+        tickets: at least one, each of another shard.
+        sessions: where a Spark session comes from.
+        sink: where the rows go; it ``commits_together``.
+        caller: asks the user's function.
+        config: tries and time-out.
+        clock: for deadlines and latencies.
+        progress: is told what was committed.
+        stop: set when the process ends.
+        pause_s: before the second try, in s; doubles.
+
+    Attributes:
+        tickets: as given.
+        is_written: False: the next batch is not written before this one is over.
+        tag: carried by Spark's operations.
+    """
+
+    is_written = False
+
+    def __init__(  # noqa: PLR0913 - all of one engine
+        self,
+        tickets: Sequence[Ticket],
+        *,
+        sessions: Sessions,
+        sink: Sink,
+        caller: FunctionCaller,
+        config: SparkConfig,
+        clock: MonotonicClock,
+        progress: Progress,
+        stop: threading.Event,
+        pause_s: float,
+    ) -> None:
+        self.tickets = tuple(tickets)
+        self.tag = f"kcl-mld-batch-{next(_numbers)}"
+        self._calls = JobCalls(sessions, self.tag)
+        self._committer = JobCommitter(sink, config, clock, self.tag)
+        self._sink = sink
+        self._caller = caller
+        self._timeout_s = config.batch_timeout_s
+        self._tries = config.attempts
+        self._clock = clock
+        self._progress = progress
+        self._stop = stop
+        self._pause_s = pause_s
+
+    def ends_with(self, shard: ShardKey, hold: object) -> bool:
+        """True if that hold has a part in it that is not over: without it nothing is committed."""
+        return any(each.is_of(shard, hold) and not each.future.done() for each in self.tickets)
+
+    def cancel_commit(self, shard: ShardKey, hold: object) -> None:
+        """Nothing: a commit for all shards goes to its end."""
+
+    def run(self) -> None:
+        """Answer every ticket; raises nothing."""
+        wait([each.before for each in self.tickets if each.before is not None])
+        tried = 0
+        while group := [each for each in self.tickets if each.is_wanted()]:
+            whole = HostBatch(tuple(each.batch for each in group))
+            if self._stop.is_set():
+                self._fail(group, whole, BatchFailed("this process is ending"))
+                return
+            try:
+                self._try(group, whole)
+            except Exception as error:  # noqa: BLE001 - judged, and told to all whom it concerns
+                if not all(each.is_wanted() for each in group):
+                    _log.info("%s: a shard was lost before the commit; the others go on", whole)
+                    continue
+                tried += 1
+                if (final := _verdict(whole, error, self._tries - tried)) is not None:
+                    self._fail(group, whole, final)
+                    return
+                self._pause(whole, error, tried)
+            self._progress.job_ended()
+
+    def _try(self, group: Sequence[Ticket], whole: HostBatch) -> None:
+        """Call, write and commit once.
+
+        Raises:
+            GivenUp: nothing was committed, because a shard is lost.
+            BatchFailed: the commit goes on, and whether it will stand is not known.
+            Exception: another try may follow: had a commit stood, that one would be fenced.
+        """
+        for ticket in group:
+            ticket.deadline = self._clock.monotonic() + self._timeout_s
+        session = self._calls.session()
+
+        def write() -> Any:
+            frame = self._caller.call(session, whole)
+            raise_if_abandoned()
+            self._caller.keep_bad_rows(session, whole)
+            return self._sink.write(frame, whole.parts)
+
+        try:
+            staged = self._calls.within(
+                self._timeout_s,
+                session,
+                write,
+                is_wanted=lambda: all(each.fence() for each in group),
+                late=self._committer.remove,
+            )
+        except Exception as error:
+            self._calls.renew_if_lost(session, error)
+            raise
+        finally:
+            self._caller.release(whole)
+        try:
+            if not all(each.is_wanted() for each in group):
+                raise GivenUp
+            outcomes = self._committer.commit_all(staged, group)
+        finally:
+            self._committer.discard(staged)
+        self._answer(group, outcomes)
+
+    def _answer(self, group: Sequence[Ticket], outcomes: Mapping[ShardKey, CommitOutcome]) -> None:
+        """Tell those of which something is known.
+
+        Raises:
+            GivenUp: the others are to be written again, without those that are lost.
+            SinkUnavailable: all are to be written again.
+        """
+        now = self._clock.monotonic()
+        for ticket in group:
+            match outcomes[ticket.shard]:
+                case CommitOutcome.STANDS:
+                    self._progress.committed(ticket.batch, now - ticket.submitted_at)
+                    ticket.future.set_result(None)
+                case CommitOutcome.LOST:
+                    text = f"{ticket.shard_id}: another writer has moved the shard's mark"
+                    ticket.fail(Fenced(f"{text}; this process has lost the shard"))
+                case CommitOutcome.AGAIN:
+                    pass
+        if CommitOutcome.AGAIN in outcomes.values():
+            raise SinkUnavailable("the table refused the commit")
+
+    def _pause(self, whole: HostBatch, error: Exception, tried: int) -> None:
+        pause_s = min(_MAX_PAUSE_S, self._pause_s * 2 ** (tried - 1))
+        _log.warning("%s failed and is repeated in %.3g s: %s", whole, pause_s, describe(error))
+        self._stop.wait(pause_s)
+
+    def _fail(self, group: Sequence[Ticket], whole: HostBatch, error: BaseException) -> None:
+        _log.error("%s failed: %s", whole, error)
+        for ticket in group:
+            ticket.fail(error)
+
+
+def _verdict(whole: HostBatch, error: Exception, left: int) -> BaseException | None:
+    """What ends a batch; None = it is tried again.
+
+    Args:
+        whole: the batch.
+        error: what has happened to it.
+        left: tries.
+    """
+    if isinstance(error, Overdue):
+        return _failure(f"{whole} was not written within spark.batch.timeout", error)
+    may_pass = isinstance(error, SparkUnreachable | SinkUnavailable)
+    if isinstance(error, SparkChildError) and not may_pass:
+        return error
+    if (where := bad_record_in(str(error))) is not None:
+        return RecordRefused(
+            f"the record of {where} cannot be decoded, and spark.decoder.onError is fail"
+        )
+    passes = may_pass or is_session_lost(error) or is_server_gone(error)
+    if not passes and is_deterministic(error):
+        return _failure(f"{whole} would fail again: {describe(error)}", error)
+    if left <= 0:
+        return _failure(f"{whole}: gave up, all tries have failed: {describe(error)}", error)
+    return None
+
+
+def _failure(text: str, cause: BaseException) -> BatchFailed:
+    failure = BatchFailed(text)
+    failure.__cause__ = cause
+    return failure

@@ -1,0 +1,106 @@
+"""The function once for all rows of a micro-batch, as ``foreachBatch`` calls one.
+
+The frame is a plain one: whatever the function does with it (count, collect, a view of it, several
+passes) is Spark's own business, because no other function runs in the session meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from mld.spark.failures import is_deterministic, is_server_gone, is_session_lost, raised
+from mld.spark.model import context_of
+from mld.spark.plans.planner import FunctionFailed
+from mld.spark.rows.deadletter import write_bad_rows
+from mld.spark.rows.handoff import HandOff, Inline
+from mld.spark.rows.records import batched_table, table_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from mld.spark.config import SparkConfig
+    from mld.spark.model import BatchContext, HostBatch
+    from mld.spark.plans.planner import Planner
+
+_log = logging.getLogger(__name__)
+
+
+class FunctionCaller:
+    """Calls the user's function for whole micro-batches. Safe to use from any thread.
+
+    Args:
+        function: the user's.
+        config: where bad records go.
+        planner: its decoder, and its judgement of answers.
+        handoff: how rows get into Spark; None = inline.
+        with_schemas: the daemon has a schema registry: rows have the columns of a schema.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[DataFrame, BatchContext], DataFrame | None],
+        config: SparkConfig,
+        planner: Planner,
+        handoff: HandOff | None = None,
+        *,
+        with_schemas: bool = False,
+    ) -> None:
+        self._function = function
+        self._config = config
+        self._decoder = planner.decoder
+        self._check = planner.check
+        self._handoff = handoff or Inline()
+        self._with_schemas = with_schemas
+
+    def call(self, spark: SparkSession, whole: HostBatch) -> DataFrame | None:
+        """The rows that the function makes of a micro-batch.
+
+        Raises:
+            FunctionFailed: the function raised, or returned something else.
+            Exception: of Spark, in an action of the function's; another try may pass.
+        """
+        frame = self.source(spark, whole)
+        try:
+            answer = self._function(frame, context_of(spark, whole))
+        except (Exception, SystemExit) as error:
+            if is_session_lost(error) or is_server_gone(error):
+                raise
+            if _is_of_spark(error) and not is_deterministic(error):
+                raise
+            _log.exception("%s: the function failed", whole.batch_id)
+            raise FunctionFailed(f"the function failed on {whole}: {raised(error)}") from error
+        self._check(answer, f"the function's answer for {whole}")
+        return answer
+
+    def source(self, spark: SparkSession, whole: HostBatch) -> DataFrame:
+        """The frame that the function is given: the decoded rows of all shards."""
+        tables = {
+            part.batch_id: table_of(part, with_schemas=self._with_schemas) for part in whole.parts
+        }
+        return self._decoder(spark).apply(self._handoff.frame(spark, tables))
+
+    def keep_bad_rows(self, spark: SparkSession, whole: HostBatch) -> None:
+        """With the policy ``deadletter``: write what cannot be decoded."""
+        decoder = self._decoder(spark)
+        if decoder.kind == "raw" or decoder.on_error != "deadletter":
+            return
+        tables = {
+            part.batch_id: batched_table(part, with_schemas=self._with_schemas)
+            for part in whole.parts
+        }
+        rows = self._handoff.frame(spark, tables)
+        write_bad_rows(decoder, rows, self._config.deadletter_path or "")
+
+    def release(self, whole: HostBatch) -> None:
+        """An attempt is over, however it ended: its frames are not used any more."""
+        self._handoff.release([part.batch_id for part in whole.parts])
+
+
+def _is_of_spark(error: BaseException) -> bool:
+    """True for what a job of the function's met, e.g. a lost executor."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - takes half a second
+
+    return isinstance(error, PySparkException)

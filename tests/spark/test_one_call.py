@@ -1,0 +1,79 @@
+"""One call of the function for all shards, with a real Spark: what it may do, and what its errors are."""
+
+import threading
+from pickle import PicklingError
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
+
+from mld.spark.errors import BatchFailed
+from mld.spark.failures import is_deterministic
+from mld.spark.model import HostBatch
+from mld.spark.plans.one_call import FunctionCaller
+from mld.spark.rows.handoff import LocalFiles
+from tests.spark.job_kit import batch, planner
+
+pytestmark = pytest.mark.spark
+
+WHOLE = HostBatch(
+    (
+        batch("shard-1", b'{"id":1,"amount":2.5}', b'{"id":2,"amount":-1}'),
+        batch("shard-2", b'{"id":3,"amount":4}'),
+    )
+)
+
+
+def call(spark, function, handoff=None, **settings):
+    ask = planner(**settings)
+    return FunctionCaller(function, ask._config, ask, handoff).call(spark, WHOLE)
+
+
+def test_a_function_may_count_collect_and_name_a_view(spark, tmp_path):
+    seen = []
+
+    def process(df, ctx):
+        seen.append((df.count(), ctx.count, sorted(each.shard_id for each in ctx.shards)))
+        df.createOrReplaceTempView("rows")
+        greatest = df.agg(f.max("amount")).collect()[0][0]
+        return ctx.spark.sql(f"SELECT id, shard_id FROM rows WHERE amount < {greatest}")
+
+    found = call(spark, process, LocalFiles(tmp_path / "rows", least_bytes=0))
+    assert sorted(map(tuple, found.collect())) == [(1, "shard-1"), (2, "shard-1")]
+    assert seen == [(3, 3, ["shard-1", "shard-2"])]
+    assert found.columns == ["id", "shard_id"]  # no column of ours
+
+
+def test_what_fails_for_its_rows_is_known_as_such(spark, tmp_path):
+    @f.udf("long")
+    def refuse(amount):
+        raise KeyError(amount)
+
+    lock = threading.Lock()
+    columns = [
+        f.concat(f.lit("x"), "id").cast("int"),
+        refuse("amount"),
+        f.expr("1 / (id - 1)"),
+        f.udf(lambda amount: lock and amount, "double")("amount"),  # it can't be pickled
+    ]
+    for number, column in enumerate(columns):
+        frame = call(spark, lambda df, ctx, column=column: df.select(column.alias("value")))
+        with pytest.raises((PySparkException, PicklingError)) as failure:
+            frame.write.parquet((tmp_path / str(number)).as_uri())
+        assert is_deterministic(failure.value), str(failure.value)[:500]
+
+
+def test_a_full_disk_or_a_lost_file_is_not_taken_for_the_rows_fault(spark, tmp_path):
+    frame = call(spark, lambda df, ctx: df.select("id"))
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(PySparkException) as failure:
+        frame.write.parquet((tmp_path / "file" / "below").as_uri())
+    assert not is_deterministic(failure.value), str(failure.value)[:500]
+
+
+def test_an_action_of_the_functions_that_fails_for_its_rows_fails_the_batch_at_once(spark):
+    def acting(df, ctx):
+        return df.where(f.lit("x").cast("int") == f.col("id")).count()
+
+    with pytest.raises(BatchFailed, match=r"the function failed on batch app@.*3 records of 2"):
+        call(spark, acting)
