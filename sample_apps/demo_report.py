@@ -1,4 +1,4 @@
-"""What the demo's Parquet says: a PySpark query, a table and a plot.
+"""What the demo's Delta table says: a PySpark query, a table and a plot.
 
 ``delay_by_hour.csv`` has the mean departure delay per carrier and hour, ``delay_by_day.csv`` per
 carrier and day; ``delay_by_carrier.png`` shows the latter.
@@ -11,9 +11,9 @@ import pathlib
 import tempfile
 
 import demo_plot
+from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
-from mld.spark import read_chain
 from mld.spark.config import read_properties
 from mld.spark.server.launcher import EmbeddedServer
 from mld.spark.server.sessions import ConnectSessions
@@ -82,10 +82,10 @@ def spark_session():
             server.stop()
 
 
-def run(chain, folder):
-    """Query the chain, write two tables and the plot; what to print."""
+def run(path, folder):
+    """Query the Delta table, write two tables and the plot; what to print."""
     with spark_session() as spark:
-        flights = read_chain(spark, str(chain))
+        flights = spark.createDataFrame(DeltaTable(path).to_pyarrow_table())
         hours, days = by_hour(flights).collect(), by_day(flights).collect()
     write_csv(folder / "delay_by_hour.csv", hours)
     write_csv(folder / "delay_by_day.csv", days)

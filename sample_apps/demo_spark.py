@@ -1,11 +1,10 @@
-"""Second part of the demo: the same flights through ``spark_flights_app.py`` into Parquet.
+"""Second part of the demo: the same flights through ``spark_flights_app.py`` into a Delta table.
 
 The worker is killed with ``kill -9`` halfway and a second one takes over. What is lost or doubled
-is counted from the files, by the row number of each flight, without asking anybody.
+is counted from its files, by the row number of each flight, without asking anybody.
 """
 
 import collections
-import os
 import pathlib
 import sys
 import time
@@ -14,6 +13,7 @@ import uuid
 import click
 import demo_stream
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 from demo_daemon import Daemon, processes_with, wait_gone, write_properties
 
 STREAM = "flights-spark"
@@ -29,7 +29,6 @@ failoverTimeMillis = 3000
 shardSyncIntervalMillis = 1000
 parentShardPollIntervalMillis = 500
 
-spark.sink = parquet
 spark.sink.path = {output}
 spark.master = local[2]
 spark.jvm.options = -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
@@ -40,20 +39,13 @@ spark.batch.maxInFlight = 1
 
 
 def visible_files(folder):
-    """The Parquet files below a folder that a reader sees.
-
-    Names that begin with ``_`` or ``.`` are invisible to every reader of Parquet: there lies what
-    is being written, or what a killed job has left.
-    """
-    for path, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if name[0] not in "_."]
-        for name in files:
-            if name.endswith(".parquet") and name[0] not in "_.":
-                yield pathlib.Path(path, name)
+    """The Parquet files of a Delta table: those that its log names, whatever else lies there."""
+    if DeltaTable.is_deltatable(str(folder)):
+        yield from map(pathlib.Path, DeltaTable(folder).file_uris())
 
 
 class Committed:
-    """The rows in the visible files of the chain."""
+    """The rows in the files of the table."""
 
     def __init__(self, folder):
         self.folder = folder

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Flights with the names of their airlines, as Parquet, one row a flight: a PySpark processor.
+"""Flights with the names of their airlines, as a Delta table, one row a flight: for PySpark.
 
 Compare with ``flights_app.py``, which does the same job by hand. Here you write one function over a
 DataFrame; when it runs, where its rows go and that each gets there once is not its business::
 
     # flights.properties
     executableName  = kcl-mld-spark spark_flights_app.py
-    spark.sink      = parquet
     spark.sink.path = /data/flights
 
 ``process`` is called once for each shard and batch, to *plan*: it returns a DataFrame and does not

@@ -57,6 +57,8 @@ class SparkConfig:
     sink: str
     sink_path: str | None
     sink_table: str | None
+    partition_by: tuple[str, ...]
+    adds_columns: bool
     sink_key: tuple[str, ...]
     sink_mode: str
     sink_url: str | None
@@ -97,7 +99,14 @@ def read_properties(properties: Mapping[str, str]) -> SparkConfig:
             raise SparkConfigError(f"{name}: {why}")
     if "spark.remote" in ours and "spark.master" in ours:
         raise SparkConfigError("spark.remote and spark.master exclude each other: name one of them")
-    return _config(_Texts(ours))
+    config = _config(_Texts(ours))
+    if config.sink != "delta":
+        for name in ("spark.sink.partitionBy", "spark.sink.schema"):
+            if ours.get(name, "").strip() not in ("", BY_NAME[name].default):
+                raise SparkConfigError(
+                    f"{name} is for spark.sink=delta; spark.sink={config.sink} has no such thing"
+                )
+    return config
 
 
 def _advice(name: str) -> str:
@@ -121,6 +130,9 @@ class _Texts:
 
     def text(self, name: str) -> str:
         return self.optional(name) or ""
+
+    def words(self, name: str) -> tuple[str, ...]:
+        return tuple(word.strip() for word in self.text(name).split(",") if word.strip())
 
     def below(self, prefix: str) -> dict[str, str]:
         return {
@@ -153,7 +165,9 @@ def _config(texts: _Texts) -> SparkConfig:
         sink=texts.text("sink"),
         sink_path=texts.optional("sink.path"),
         sink_table=texts.optional("sink.table"),
-        sink_key=tuple(word.strip() for word in texts.text("sink.key").split(",") if word.strip()),
+        partition_by=texts.words("sink.partitionBy"),
+        adds_columns=texts.text("sink.schema") == "addColumns",
+        sink_key=texts.words("sink.key"),
         sink_mode=texts.text("sink.mode"),
         sink_url=texts.optional("sink.url"),
         sink_connection=texts.optional("sink.connection"),

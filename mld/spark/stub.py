@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Mapping, Sequence
 
-USAGE = "usage: kcl-mld-spark [--properties FILE] app.py [args…]"
+USAGE = (
+    "usage: kcl-mld-spark [--properties FILE] app.py [args…]\n"
+    "       kcl-mld-spark history | optimize | vacuum [--help] TABLE"
+)
+#: Words that look after a table; an app of that name is called ``./history``.
+UPKEEP = ("history", "optimize", "vacuum")
 #: Our module that serves the shards; tests put theirs in its place.
 HOST_MODULE = "mld.spark.host"
 #: What the environments of one worker's children differ in.
@@ -46,6 +51,10 @@ def main(argv: Sequence[str] | None = None, *, host_module: str = HOST_MODULE) -
     if arguments[:1] in (["--help"], ["-h"]):
         sys.stderr.write(f"{USAGE}\n")
         sys.exit(0)
+    if arguments[:1] and arguments[0] in UPKEEP:
+        from mld.spark.table import upkeep  # noqa: PLC0415 - not for a child
+
+        sys.exit(upkeep.main(arguments))
     properties, app, args = _parse(arguments)
     if mode(os.environ, properties) == "isolated":
         own = ["--properties", properties] if properties else []

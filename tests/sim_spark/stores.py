@@ -45,7 +45,13 @@ class Chain:
         self.root = root
 
     def open(self) -> ChainSink:
-        config = read_properties({"spark.sink.path": str(self.root), "spark.master": "local[2]"})
+        config = read_properties(
+            {
+                "spark.sink": "parquet",
+                "spark.sink.path": str(self.root),
+                "spark.master": "local[2]",
+            }
+        )
         sink = ChainSink(config, "app")
         sink.prepare(None)
         return sink

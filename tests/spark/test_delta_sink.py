@@ -87,7 +87,7 @@ def test_values_of_all_types_and_partitions_come_back_as_they_were(spark, delta,
     moment = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)  # in a zone that skips that hour
     spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
     try:
-        sink = sink_of(spark, tmp_path, sink__options__partitionBy="at,day")
+        sink = sink_of(spark, tmp_path, sink__partitionBy="at,day")
         at = F.timestamp_micros(F.lit(int(moment.timestamp() * 1_000_000) + 5))
         more = {
             "at": at,
@@ -134,9 +134,9 @@ def test_a_type_that_not_every_reader_reads_is_refused(spark, tmp_path, column, 
 def test_new_columns_are_refused_until_they_are_let_in(spark, delta, tmp_path):
     sink = sink_of(spark, tmp_path)
     write(spark, sink, batch(shard(), 0, 2))
-    with pytest.raises(BatchFailed, match=r"no column fee.*mergeSchema=true"):
+    with pytest.raises(BatchFailed, match=r"no column fee.*spark.sink.schema=addColumns"):
         write(spark, sink, batch(shard(), 2, 4), fee=F.lit(1.5))
-    open_door = sink_of(spark, tmp_path, sink__options__mergeSchema="true")
+    open_door = sink_of(spark, tmp_path, sink__schema="addColumns")
     write(spark, open_door, batch(shard(), 2, 4), fee=F.lit(1.5))
     assert rows(delta, tmp_path) == expected(s0=4)
     assert "fee" in delta.read.format("delta").load(str(tmp_path)).columns

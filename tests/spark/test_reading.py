@@ -31,7 +31,11 @@ class Writer:
 
     def __init__(self, spark, path: Path) -> None:
         self.spark = spark
-        properties = {"spark.sink.path": str(path), "spark.master": "local[2]"}
+        properties = {
+            "spark.sink": "parquet",
+            "spark.sink.path": str(path),
+            "spark.master": "local[2]",
+        }
         self.sink = make_sink(read_properties(properties), "app")
         self.sink.prepare(spark)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 APPS = Path(__file__).resolve().parents[2] / "sample_apps"
 MODULES = ("demo_kclpy", "demo_plot", "demo_spark")
@@ -27,15 +28,14 @@ def modules(monkeypatch):
             del sys.modules[name]
 
 
-def write(path, rows):
-    """One Parquet file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table({"row": rows}), path)
+def append(path, *rows):
+    """One commit of a Delta table."""
+    write_deltalake(path, pa.table({"row": pa.array(rows, pa.int64())}), mode="append")
 
 
 def test_lost_and_doubled_rows_are_counted_from_the_files(modules, tmp_path):
-    write(tmp_path / "epoch=0" / "after=start" / "part-0.parquet", [0, 1, 2])
-    write(tmp_path / "epoch=0" / "after=9.0" / "part-0.parquet", [2, 2, 4])
+    append(tmp_path, 0, 1, 2)
+    append(tmp_path, 2, 2, 4)
     committed = modules["demo_spark"].Committed(tmp_path)
     assert committed.refresh() == 4
     assert committed.judge(6) == {"spark_rows": 6, "spark_duplicates": 2, "spark_lost": 2}
@@ -43,16 +43,15 @@ def test_lost_and_doubled_rows_are_counted_from_the_files(modules, tmp_path):
 
 def test_a_file_is_counted_once_however_often_we_look(modules, tmp_path):
     committed = modules["demo_spark"].Committed(tmp_path)
-    write(tmp_path / "after=start" / "part-0.parquet", [0])
+    append(tmp_path, 0)
     committed.refresh()
-    write(tmp_path / "after=9.0" / "part-0.parquet", [1])
+    append(tmp_path, 1)
     assert committed.refresh() == 2
     assert committed.judge(2) == {"spark_rows": 2, "spark_duplicates": 0, "spark_lost": 0}
 
 
 def test_what_no_reader_sees_does_not_count(modules, tmp_path):
-    write(tmp_path / "_staging" / "job" / "part-0.parquet", [0])
-    write(tmp_path / "after=start" / ".part-0.parquet", [1])
+    pq.write_table(pa.table({"row": [0]}), tmp_path / "part-0.parquet")
     committed = modules["demo_spark"].Committed(tmp_path)
     assert committed.refresh() == 0
     assert committed.judge(1)["spark_lost"] == 1

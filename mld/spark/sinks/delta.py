@@ -102,9 +102,12 @@ class DeltaSink:
             )
         self.root = local_root(config.sink_path, "delta")
         options = dict(config.sink_options)
-        columns = options.pop(_PARTITION_BY, "")
-        self._partitions = tuple(word.strip() for word in columns.split(",") if word.strip())
-        adds_columns = options.pop(_MERGE_SCHEMA, "").strip().lower() == "true"
+        # As Delta's own writer names them, and as older files do.
+        words = options.pop(_PARTITION_BY, "").split(",")
+        columns = tuple(word.strip() for word in words if word.strip())
+        self._partitions = config.partition_by or columns
+        merges = options.pop(_MERGE_SCHEMA, "").strip().lower() == "true"
+        adds_columns = config.adds_columns or merges
         self._tasks = write_tasks(config)
         options.pop(TASKS_OPTION, None)
         self._options = {**_NO_SUCCESS_FILE, **options}
@@ -232,7 +235,7 @@ class DeltaSink:
             names = [field["name"] for field in fields]
             if missing := [each for each in self._partitions if each not in names]:
                 raise BatchFailed(
-                    f"{self.root}: partitionBy names {', '.join(missing)}, but the function's rows "
+                    f"{self.root}: spark.sink.partitionBy names {', '.join(missing)}, but the function's rows "
                     f"have {', '.join(names)}"
                 )
             schema = json.dumps({"type": "struct", "fields": fields})
@@ -243,7 +246,7 @@ class DeltaSink:
         if self._partitions and list(self._partitions) != table.partitions:
             raise SinkRefused(
                 f"{self.root} is partitioned by {', '.join(table.partitions) or 'nothing'}, but "
-                f"partitionBy names {', '.join(self._partitions)}: leave it out, or name another "
+                f"spark.sink.partitionBy names {', '.join(self._partitions)}: leave it out, or name another "
                 f"directory"
             )
         types: dict[str, Any] = {field["name"]: field["type"] for field in table.fields}
@@ -259,7 +262,12 @@ class DeltaSink:
             _log.info("%s: %d jobs that nobody committed were removed", self.root, count)
 
     def _refuse_other_files(self) -> None:
-        if (self.root / OWNER).exists() or next(self.root.glob("*.parquet"), None):
+        if (self.root / OWNER).exists():
+            raise SinkRefused(
+                f"{self.root} holds the output of spark.sink=parquet: set that to go on with it, or "
+                f"name another directory for a Delta table"
+            )
+        if next(self.root.glob("*.parquet"), None):
             raise SinkRefused(
                 f"{self.root} has files, but is no Delta table: name another directory"
             )

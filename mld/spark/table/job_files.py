@@ -3,12 +3,14 @@
 Each process has a directory of its own in the table, with a plain name: what begins with ``_`` or
 ``.`` is never vacuumed. It holds a lock there as long as it lives, and a file ``pending-N`` for each
 job that is not committed. Whoever starts later removes what the dead left pending, unless the log
-names it: a process may die between its commit and the removal of that file.
+names it: a process may die between its commit and the removal of that file. Where the file system
+has no locks, nobody can tell who lives: there a job is left for a week, by the file system's clock.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import itertools
 import os
@@ -35,6 +37,9 @@ _PENDING = "pending-"
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Longer than any job with its tries, in s; as long as a vacuum leaves alone what it does not know.
+_OLD_S = 7 * 86_400.0
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,7 @@ class JobFiles:
         """Create the directory and hold its lock until the process ends."""
         self._directory.mkdir(parents=True)
         self._lock = os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with contextlib.suppress(OSError):  # a file system without locks: nobody sweeps there
+        with contextlib.suppress(OSError):  # a file system without locks, see ``sweep``
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def close(self) -> None:
@@ -111,19 +116,25 @@ class JobFiles:
             how many jobs were removed.
         """
         named = {"/".join(path.split("/")[:2]) for path in live}
+        now_s = (self._directory / _LOCK).stat().st_mtime
         count = 0
         for directory in self._root.glob(f"{_OWNER}*"):
-            if directory == self._directory or not _is_dead(directory):
+            if directory == self._directory:
+                continue
+            if (is_dead := _is_dead(directory)) is False:
                 continue
             for pending in directory.glob(f"{_PENDING}*"):
+                if is_dead is None and not _is_old(pending, now_s):
+                    continue
                 job = directory / f"job-{pending.name.removeprefix(_PENDING)}"
                 if f"{directory.name}/{job.name}" not in named:
                     shutil.rmtree(job, ignore_errors=True)
                     count += 1
                 pending.unlink(missing_ok=True)
-            (directory / _LOCK).unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # it has committed files
-                directory.rmdir()
+            if is_dead:
+                (directory / _LOCK).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # it has committed files
+                    directory.rmdir()
         return count
 
     def found(self, job: Path, timestamps: Collection[str]) -> list[DataFile]:
@@ -236,17 +247,28 @@ def _sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def _is_dead(directory: Path) -> bool:
-    """True if the owner's lock can be had; without a lock file it was swept."""
+def _is_dead(directory: Path) -> bool | None:
+    """Whether the owner's lock can be had; without a lock file it was swept.
+
+    None: there are no locks, so nobody knows.
+    """
     try:
         descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
+    except OSError as error:
+        return None if error.errno in _NO_LOCKS else False
     else:
         return True
     finally:
         os.close(descriptor)
+
+
+def _is_old(path: Path, now_s: float) -> bool:
+    """True if a file was last changed long ago; False also if it is gone."""
+    try:
+        return now_s - path.stat().st_mtime > _OLD_S
+    except OSError:
+        return False

@@ -188,7 +188,7 @@ class MarkedTable:
             if why:
                 raise BatchFailed(
                     f"{self._name}: the function's rows do not fit the table: {why}; change the "
-                    f"function, or set spark.sink.options.mergeSchema=true to let new columns in"
+                    f"function, or set spark.sink.schema=addColumns to let new columns in"
                 )
 
     def commit(

@@ -50,7 +50,7 @@ def test_all_keys_are_shown_with_their_defaults_as_soon_as_there_is_one():
 @pytest.mark.parametrize(
     ("line", "part"),
     [
-        ("spark.sink = delt", "'delt' is not one of parquet, delta"),
+        ("spark.sink = delt", "'delt' is not one of delta, parquet"),
         ("spark.batch.maxRecords = many", "'many' is not a whole number"),
         ("spark.batch.maxDelay = 5", "not a duration"),
         ("spark.driver.memory = 1k", "less than the least"),

@@ -18,3 +18,18 @@ def test_an_unknown_key_is_refused_with_what_may_be_meant(name, advice):
     with pytest.raises(SparkConfigError) as failure:
         read_properties({name: "1"})
     assert str(failure.value) == f"{name}: no such property ({advice})"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("spark.sink.partitionBy", "day"), ("spark.sink.schema", "addColumns")]
+)
+@pytest.mark.parametrize("sink", ["parquet", "merge", "jdbc", "foreach"])
+def test_what_only_delta_has_is_refused_elsewhere_and_not_ignored(sink, name, text):
+    assert read_properties({"spark.sink": "delta", name: text}).sink == "delta"
+    with pytest.raises(SparkConfigError, match=rf"{name} is for spark\.sink=delta"):
+        read_properties({"spark.sink": sink, name: text})
+
+
+def test_the_columns_of_directories_are_a_list():
+    given = {"spark.sink": "delta", "spark.sink.partitionBy": " day, carrier ,"}
+    assert read_properties(given).partition_by == ("day", "carrier")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import multiprocessing
 import os
 import shutil
@@ -20,6 +22,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from mld.spark.config import read_properties
 from mld.spark.errors import BatchFailed, Fenced, SinkRefused, SparkConfigError
 from mld.spark.model import WriteIntent
+from mld.spark.parquet.chain_layout import OWNER
 from mld.spark.sinks import make_sink
 from mld.spark.sinks.delta import StagedFiles
 from mld.spark.table import marked_table
@@ -286,6 +289,26 @@ def test_a_directory_of_other_files_is_refused(tmp_path):
         open_sink(tmp_path)
 
 
+def test_the_output_of_the_parquet_sink_is_told_by_its_name(tmp_path):
+    """``delta`` is the default: a file that named no sink goes on with the old one by one line."""
+    (tmp_path / OWNER).touch()
+    with pytest.raises(SinkRefused, match=r"the output of spark\.sink=parquet: set that"):
+        open_sink(tmp_path)
+
+
+def test_the_names_of_deltas_own_writer_serve_as_well(tmp_path):
+    write(
+        open_sink(tmp_path, sink__options__partitionBy="shard_id"),
+        batch(shard(), 0, 1),
+        directory=lambda row: "shard_id=x",
+    )
+    sink = open_sink(tmp_path, sink__options__mergeSchema="true")
+    columns = {"shard_id": "string", "n": "long", "fee": "double"}
+    found = write(sink, batch(shard(), 1, 2), columns=columns, directory=lambda row: "shard_id=x")
+    assert found == ["stands"]
+    assert DeltaTable(tmp_path).metadata().partition_columns == ["shard_id"]
+
+
 @pytest.mark.parametrize(
     "properties",
     [{}, {"spark.sink.table": "t"}, {"spark.sink.path": "/x", "spark.sink.table": "t"}],
@@ -304,7 +327,10 @@ def test_rows_that_do_not_fit_are_refused_before_the_commit_and_their_files_remo
     for columns, why in [
         ({"shard_id": "string", "n": "integer"}, "the column n is integer, but long"),
         ({"shard_id": "string", "N": "long"}, "names differ in case"),
-        ({"shard_id": "string", "n": "long", "fee": "double"}, "no column fee.*mergeSchema=true"),
+        (
+            {"shard_id": "string", "n": "long", "fee": "double"},
+            r"no column fee.*spark\.sink\.schema=addColumns",
+        ),
     ]:
         with pytest.raises(BatchFailed, match=why):
             sink.write(frame(one, columns=columns), [one])
@@ -314,7 +340,7 @@ def test_rows_that_do_not_fit_are_refused_before_the_commit_and_their_files_remo
 
 def test_new_columns_are_let_in_on_request(tmp_path):
     table_with(tmp_path)
-    sink = open_sink(tmp_path, sink__options__mergeSchema="true")
+    sink = open_sink(tmp_path, sink__schema="addColumns")
     columns = {"shard_id": "string", "n": "long", "fee": "double"}
     assert write(sink, batch(shard(), 2, 4), columns=columns) == ["stands"]
     assert [each.name for each in DeltaTable(tmp_path).schema().fields] == ["shard_id", "n", "fee"]
@@ -331,7 +357,7 @@ def test_a_type_that_not_every_reader_reads_makes_no_table(tmp_path):
 
 
 def test_partitions_are_those_of_the_option_and_then_of_the_table(tmp_path):
-    sink = open_sink(tmp_path, sink__options__partitionBy="shard_id")
+    sink = open_sink(tmp_path, sink__partitionBy="shard_id")
 
     def directory(row):
         return "shard_id=a%2Fb c"
@@ -344,9 +370,9 @@ def test_partitions_are_those_of_the_option_and_then_of_the_table(tmp_path):
     assert {each["shard_id"] for each in found.partitions()} == {"a/b c"}
     assert all(Path(name).exists() for name in found.file_uris())
     with pytest.raises(SinkRefused, match="is partitioned by shard_id"):
-        open_sink(tmp_path, sink__options__partitionBy="n")
-    other = open_sink(tmp_path / "other", sink__options__partitionBy="nope")
-    with pytest.raises(BatchFailed, match="partitionBy names nope"):
+        open_sink(tmp_path, sink__partitionBy="n")
+    other = open_sink(tmp_path / "other", sink__partitionBy="nope")
+    with pytest.raises(BatchFailed, match=r"spark\.sink\.partitionBy names nope"):
         other.write(frame(batch(shard(), 0, 1)), [batch(shard(), 0, 1)])
 
 
@@ -510,4 +536,29 @@ def test_a_process_that_lives_keeps_its_jobs_whoever_starts(tmp_path):
     starter.start()
     starter.join()
     assert sink.commit_all(staged, [one]) == {shard(): "stands"}
+    assert rows_in(tmp_path) == expected(s0=4)
+
+
+def test_without_locks_what_is_pending_is_left_for_a_week_and_then_removed(tmp_path, monkeypatch):
+    """Nobody can tell there whether its owner lives."""
+
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    sink = open_sink(tmp_path)
+    write(sink, batch(shard(), 0, 2))
+    jobs = []
+    for to in (4, 5):
+        one = batch(shard(), 2, to)
+        jobs.append(sink.write(frame(one), [one]).job)
+    old, young = jobs
+    pending = old.parent / old.name.replace("job", "pending")
+    about = pending.stat()
+    open_sink(tmp_path)
+    assert old.exists()
+    os.utime(pending, (about.st_atime, about.st_mtime - 8 * 86_400))
+    open_sink(tmp_path)
+    assert (old.exists(), young.exists()) == (False, True)
+    assert write(sink, batch(shard(), 2, 4)) == ["stands"]
     assert rows_in(tmp_path) == expected(s0=4)
