@@ -20,9 +20,9 @@ def entries():
     return {name: entry.value for name, entry in found.items()}
 
 
-def test_what_is_in_force_is_a_parquet_chain_on_an_embedded_server():
+def test_what_is_in_force_is_a_delta_table_on_an_embedded_server():
     effective = config.read_properties(entries())
-    assert (effective.sink, effective.sink_path) == ("parquet", "/data/flights")
+    assert (effective.sink, effective.sink_path) == ("delta", "/data/flights")
     assert effective.is_embedded
 
 

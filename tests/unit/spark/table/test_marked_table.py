@@ -562,3 +562,34 @@ def test_without_locks_what_is_pending_is_left_for_a_week_and_then_removed(tmp_p
     assert (old.exists(), young.exists()) == (False, True)
     assert write(sink, batch(shard(), 2, 4)) == ["stands"]
     assert rows_in(tmp_path) == expected(s0=4)
+
+
+UNFORKED = """
+import sys
+seen = []
+sys.addaudithook(lambda name, _: seen.append(name))
+import mld.spark.host, mld.spark.parts, mld.spark.server.launcher, mld.spark.sinks.packages
+assert "deltalake" not in sys.modules  # so the server is started before it
+from tests.unit.spark.table_kit import batch, open_sink, shard, write
+del seen[:]
+sink = open_sink(sys.argv[1])
+assert write(sink, batch(shard(), 0, 2)) == ["stands"]
+sink._table.keep_short()
+assert "deltalake" in sys.modules
+assert not {"os.fork", "os.forkpty", "subprocess.Popen", "os.posix_spawn"} & set(seen), set(seen)
+"""
+
+
+@pytest.mark.process
+def test_nothing_forks_once_deltalake_is_there(tmp_path):
+    """A fork of a process that has used it hangs; the server is started before."""
+    program = tmp_path / "program.py"
+    program.write_text(UNFORKED)
+    done = subprocess.run(
+        [sys.executable, program, tmp_path / "t"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,124 @@
+"""Looking after a table while a worker writes it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from mld.spark import stub
+from mld.spark.table import upkeep
+from tests.unit.spark.table_kit import batch, expected, frame, open_sink, rows_in, shard, write
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Five small files and the sink that wrote them."""
+    path = tmp_path / "t"
+    sink = open_sink(path)
+    for number in range(5):
+        write(sink, batch(shard(), number, number + 1))
+    return path, sink
+
+
+def say(capsys, *argv):
+    code = upkeep.main([str(each) for each in argv])
+    said = capsys.readouterr()
+    return code, said.out + said.err
+
+
+def files_below(path):
+    return {str(each.relative_to(path)) for each in path.rglob("*.parquet")}
+
+
+def test_files_are_merged_and_removed_beside_a_job_that_is_not_committed_yet(table, capsys):
+    path, sink = table
+    small = files_below(path)
+    one = batch(shard(), 5, 9)
+    staged = sink.write(frame(one), [one])
+    code, said = say(capsys, "optimize", path)
+    assert (code, said) == (0, "5 files were merged into 1\n")
+    assert say(capsys, "optimize", path) == (0, "nothing to merge\n")
+    assert say(capsys, "vacuum", path) == (0, "0 files were removed\n")
+    assert small < files_below(path)
+
+    # The week is over.
+    held = DeltaTable(path)
+    assert upkeep.vacuum(held, 0, is_trial=True) == "5 files would be removed"
+    assert small < files_below(path)
+    assert upkeep.vacuum(held, 0, is_trial=False) == "5 files were removed"
+    assert not small & files_below(path)
+    assert [each.name for each in path.glob("kcl-mld-*/job-*")] == [staged.job.name]
+
+    assert sink.commit_all(staged, [one]) == {shard(): "stands"}
+    assert write(sink, batch(shard(), 9, 10)) == ["stands"]
+    assert rows_in(path) == expected(s0=10)
+    assert DeltaTable(path).count() == 10
+    assert write(open_sink(path), batch(shard(), 10, 11)) == ["stands"]
+
+
+def test_what_was_merged_is_on_the_disk_when_it_is_told(table, monkeypatch, capsys):
+    path, _ = table
+    synced = []
+    real = os.fsync
+
+    def fsync(descriptor):
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert say(capsys, "optimize", path)[0] == 0
+    (new,) = DeltaTable(path).file_uris()
+    entry = path / "_delta_log" / f"{DeltaTable(path).version():020}.json"
+    assert {new, str(entry), str(path), str(entry.parent)} <= set(synced)
+
+
+def test_the_history_has_a_line_a_commit_the_newest_first(table, capsys):
+    path, _ = table
+    code, said = say(capsys, "history", "--limit", 3, path)
+    assert code == 0
+    lines = said.splitlines()
+    assert [int(line.split()[0]) for line in lines] == [5, 4, 3]
+    assert all(" UTC  WRITE" in line for line in lines)
+
+
+def test_what_is_no_table_is_told(tmp_path, capsys):
+    assert say(capsys, "vacuum", tmp_path) == (
+        2,
+        f"kcl-mld-spark vacuum: {tmp_path} is no Delta table\n",
+    )
+    code, said = say(capsys, "optimize", "s3://bucket/table")
+    assert code == 2
+    assert "Name a directory" in said
+
+
+def test_a_log_that_cannot_be_read_is_told(table, capsys):
+    path, _ = table
+    (path / "_delta_log" / f"{0:020}.json").write_text("{")
+    code, said = say(capsys, "history", path)
+    assert code == 70
+    assert said.startswith(f"kcl-mld-spark history: {path}: ")
+
+
+@pytest.mark.parametrize("hours", ["23", "-1", "1d"])
+def test_files_that_readers_may_still_need_are_not_removed(table, capsys, hours):
+    path, _ = table
+    with pytest.raises(SystemExit) as end:
+        upkeep.main(["vacuum", "--retention-hours", hours, str(path)])
+    assert end.value.code == 2
+    assert "is not a whole number from 24 on" in capsys.readouterr().err
+
+
+@pytest.mark.process
+def test_the_command_is_that_of_the_child(table):
+    path, _ = table
+    argv = [sys.executable, "-m", "mld.spark.stub", "history", str(path)]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 6), done.stderr
+    assert set(stub.UPKEEP) == {"history", "optimize", "vacuum"}
