@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 _LOG = "_delta_log"
 #: Commits between two log checkpoints of this process.
 CHECKPOINT_EVERY = 100
-#: How many of the latest commits are looked through for a RESTORE when a process starts.
-_LOOK_BACK = 1000
+#: How many of the latest entries a process syncs when it starts: older ones have been there for long.
+_SYNC_BACK = 1000
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -109,10 +109,9 @@ class Snapshot:
         added = deltalake.Schema.from_json(json.dumps({"type": "struct", "fields": list(fields)}))
         self.table.alter.add_columns(added.fields, post_commithook_properties=_NO_HOOKS)
 
-    def restored_after(self, version: int, look_back: int = _LOOK_BACK) -> bool:
-        """True if a RESTORE is among the latest commits after a version."""
-        count = min(self.version - version, look_back)
-        if count <= 0:
+    def restored_after(self, version: int) -> bool:
+        """True if a RESTORE is among the commits after a version, of which the log still tells."""
+        if (count := self.version - version) <= 0:
             return False
         return any(
             each.get("operation") == "RESTORE" and int(each.get("version", self.version)) > version
@@ -188,22 +187,25 @@ class DeltaLog:
             raise_if_key_not_exists=False,
         )
 
-    def keep_short(self, version: int) -> None:
+    def keep_short(self, version: int) -> bool:
         """Write a log checkpoint if many commits were made since the last one, and clean up.
 
         Apart from any commit: what fails here concerns none.
 
         Args:
             version: that the log has reached.
+
+        Returns:
+            True if it was due.
         """
         with self._lock:
             if self._checkpointed < 0:
                 self._checkpointed = version - version % CHECKPOINT_EVERY
             if version - self._checkpointed < CHECKPOINT_EVERY:
-                return
+                return False
             self._checkpointed = version
         if (table := self._opened()) is None:
-            return
+            return False
         table.create_checkpoint()
         if self._root is not None:
             log = self._root / _LOG
@@ -211,6 +213,7 @@ class DeltaLog:
                 _sync(path)
             _sync(log)
         table.cleanup_metadata()
+        return True
 
     def _refreshed(self) -> DeltaTable | None:
         """An object of an earlier commit, brought up to date; None if there is no good one."""
@@ -248,7 +251,7 @@ class DeltaLog:
         log = self._root / _LOG
         if self._synced >= version:
             return
-        begin = self._synced + 1 if self._synced >= 0 else max(0, version - _LOOK_BACK)
+        begin = self._synced + 1 if self._synced >= 0 else max(0, version - _SYNC_BACK)
         for number in range(begin, version + 1):
             _sync(log / f"{number:020}.json")
         _sync(log)

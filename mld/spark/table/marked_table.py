@@ -27,9 +27,12 @@ from mld.spark.table.marks import (
     epoch_property,
     epoch_state,
     guard_id,
+    is_set_back,
     judge,
     read_mark,
     transactions,
+    witness_id,
+    witness_property,
 )
 from mld.spark.table.rules import misfit, new_columns, refused_table, refused_type
 
@@ -44,6 +47,8 @@ _log = logging.getLogger(__name__)
 
 #: Before the tries of a commit after the first, in s; 8 s in all, less what the calls take.
 _PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 2.0, 3.0)
+#: Commits between two witnesses of what was looked through for a RESTORE.
+WITNESS_EVERY = 100
 _NEW_EPOCH = "choose a new spark.sink.epoch, which goes on behind the checkpoints"
 
 
@@ -75,6 +80,8 @@ class MarkedTable:
         self._name = name
         self._property = epoch_property(application, epoch)
         self._begin = epoch_id(application, epoch)
+        self._witness_property = witness_property(application, epoch)
+        self._witness = witness_id(application, epoch)
         self._adds_columns = adds_columns
         self._pause = pause
         self._new_identity = new_identity
@@ -95,16 +102,20 @@ class MarkedTable:
             with self._log.snapshot() as table:
                 if table is None:
                     return None
-                if self._epoch(table) is not EpochState.NEW:
-                    self._check(table)
-                    return table
+                is_new = self._epoch(table) is EpochState.NEW
+                since = self._looked_through(table)
                 self._check(table)
+                if not is_new and table.version - since < WITNESS_EVERY:
+                    return table
                 try:
+                    if not is_new:
+                        self._testify(table)
+                        continue
                     beginning = json.dumps({"version": table.version, "table": table.table_id})
                     table.set_property(self._property, beginning, {self._begin: 1})
                 except Exception as error:  # noqa: BLE001 - look again; perhaps it stands
-                    _log.info("%s: the epoch's beginning is recorded again: %s", self._name, error)
-        raise BatchFailed(f"{self._name}: the beginning of the epoch can't be recorded")
+                    _log.info("%s: the epoch's state is recorded again: %s", self._name, error)
+        raise BatchFailed(f"{self._name}: the state of the epoch can't be recorded")
 
     def create(self, schema: str, partitions: Sequence[str]) -> Snapshot:
         """Create the table unless it is there; others may do so at the same moment.
@@ -285,7 +296,11 @@ class MarkedTable:
     def keep_short(self) -> None:
         """Log checkpoint and clean-up when they are due; raises nothing."""
         try:
-            self._log.keep_short(self._seen)
+            if self._log.keep_short(self._seen):
+                with self._log.snapshot() as table:
+                    if table is not None:
+                        self._check(table)
+                        self._testify(table)
         except Exception as error:  # noqa: BLE001 - the next one may succeed; no commit needs it
             _log.warning("%s: the table's log can't be shortened: %s", self._name, error)
 
@@ -333,6 +348,17 @@ class MarkedTable:
             for shard in shards:
                 self._known.pop(shard, None)
 
+    def _testify(self, table: Snapshot) -> None:
+        """Record up to where no commit is a RESTORE; it may stand although this raises."""
+        number = table.version
+        table.set_property(self._witness_property, str(number), {self._witness: number})
+
+    def _looked_through(self, table: Snapshot) -> int:
+        """The version up to which the table's commits need no second look for a RESTORE."""
+        found = table.configuration.get(self._property)
+        begun = 0 if found is None else int(json.loads(found)["version"])
+        return max(begun, table.number_of(self._witness) or 0, self._seen)
+
     def _epoch(self, table: Snapshot) -> EpochState:
         has_transaction = table.number_of(self._begin) is not None
         has_property = self._property in table.configuration
@@ -363,14 +389,14 @@ class MarkedTable:
                 "the marks that say how far each shard has come were dropped from its log (was "
                 f"delta.setTransactionRetentionDuration set?); {_NEW_EPOCH}"
             )
-        if state is EpochState.SET_BACK:
+        text = table.configuration.get(self._witness_property)
+        if state is EpochState.SET_BACK or is_set_back(text, table.number_of(self._witness)):
             return (
                 "it was restored or replaced: rows are gone whose marks are still there; "
                 f"{_NEW_EPOCH}"
             )
         if state is EpochState.BEGUN:
-            begun = int(json.loads(table.configuration[self._property])["version"])
-            if table.restored_after(max(begun, self._seen)):
+            if table.restored_after(self._looked_through(table)):
                 return (
                     "it was restored to an earlier version: rows are gone whose marks are still "
                     f"there; {_NEW_EPOCH}"

@@ -152,6 +152,21 @@ def epoch_id(application: str, epoch: str) -> str:
     return "/".join(("kcl-mld", quote(application, safe=""), quote(epoch, safe=""), "begin"))
 
 
+def witness_property(application: str, epoch: str) -> str:
+    """The table property that says how far its commits were looked through for a RESTORE."""
+    return f"kclMld.seen.{quote(application, safe='')}.{quote(epoch, safe='')}"
+
+
+def witness_id(application: str, epoch: str) -> str:
+    """The application id that is given the same number in the same step."""
+    return "/".join(("kcl-mld", quote(application, safe=""), quote(epoch, safe=""), "seen"))
+
+
+def is_set_back(text: str | None, number: int | None) -> bool:
+    """True if the table was restored to before its newest witness: only the property went back."""
+    return text != (None if number is None else str(number))
+
+
 def epoch_state(*, has_property: bool, has_transaction: bool) -> EpochState:
     """Two records of one step: they are there together, or something was done to the table.
 

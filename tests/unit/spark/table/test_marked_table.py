@@ -593,3 +593,40 @@ def test_nothing_forks_once_deltalake_is_there(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_restore_is_seen_although_its_entry_is_gone(tmp_path, monkeypatch):
+    """The log is cleaned; what went back with the restored version is still compared."""
+    monkeypatch.setattr("mld.spark.table.delta_log.CHECKPOINT_EVERY", 3)
+    sink = open_sink(tmp_path)
+    for number in range(7):
+        write(sink, batch(shard(), number, number + 1))
+        sink._table.keep_short()
+    DeltaTable(tmp_path).restore(2)
+    restored = DeltaTable(tmp_path).version()
+    deltalake.write_deltalake(tmp_path, _arrow(), mode="append")
+    DeltaTable(tmp_path).create_checkpoint()
+    for version in range(restored + 1):
+        (tmp_path / "_delta_log" / f"{version:020}.json").unlink()
+    with pytest.raises(SinkRefused, match=r"restored or replaced.*new spark\.sink\.epoch"):
+        open_sink(tmp_path)
+    with pytest.raises(SinkRefused, match="restored"):
+        write(sink, batch(shard(), 7, 9))
+
+
+def test_a_start_looks_through_what_others_committed_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(marked_table, "WITNESS_EVERY", 4)
+    write(open_sink(tmp_path), batch(shard(), 0, 1))
+    for _ in range(5):
+        deltalake.write_deltalake(tmp_path, _arrow(), mode="append")
+    for _ in range(2):
+        sink = open_sink(tmp_path)
+        entries = [each for each in log_entries(tmp_path) if "metaData" in each]
+        assert [each["metaData"]["configuration"].get("kclMld.seen.app.0") for each in entries] == [
+            None,
+            "6",
+        ]
+    assert write(sink, batch(shard(), 1, 2)) == ["stands"]
+    DeltaTable(tmp_path).restore(3)
+    with pytest.raises(SinkRefused, match="restored"):
+        open_sink(tmp_path)

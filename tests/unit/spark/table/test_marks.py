@@ -16,9 +16,12 @@ from mld.spark.table.marks import (
     epoch_property,
     epoch_state,
     guard_id,
+    is_set_back,
     judge,
     read_mark,
     transactions,
+    witness_id,
+    witness_property,
 )
 
 A = ShardKey("app", "stream", "shardId-0")
@@ -211,3 +214,13 @@ def test_the_same_with_a_refresh_between_look_and_commit_doubles_rows():
     moves = [(0, "kept"), (1, "kept"), (0, "kept"), (1, "kept")]
     found = rows_of(play(moves, refreshes_late=True), A)
     assert found == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "is_back"),
+    [(None, None, False), ("7", 7, False), ("5", 7, True), (None, 7, True), ("7", None, True)],
+)
+def test_a_property_and_a_number_of_one_step_tell_of_a_restore(text, number, is_back):
+    assert is_set_back(text, number) is is_back
+    assert witness_property("a b", "0") != epoch_property("a b", "0")
+    assert witness_id("a b", "0") not in {epoch_id("a b", "0"), app_id(A, "guard")}
