@@ -1,17 +1,16 @@
-"""The whole way once: stream, daemon, stubs, host, server, files; a split while it is read."""
+"""The whole way once: stream, daemon, stubs, host, server, table; a split while it is read."""
 
 import collections
 import os
 import sys
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from mld.local.embedded import EmbeddedAws
 from tests.process.daemon import Application, alive, shard_id, wait_until
 from tests.spark.small_server import SMALL_JVM
-from tests.spark.visible_files import visible_files
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 
@@ -47,11 +46,11 @@ def app(tmp_path):
 
 
 def ids(output):
-    """How often each id is in the files that a reader sees."""
-    found = collections.Counter()
-    for file in visible_files(output):
-        found.update(pq.ParquetFile(file).read(columns=["id"]).column("id").to_pylist())
-    return found
+    """How often each id is in the table, which is a Delta table by default."""
+    if not DeltaTable.is_deltatable(str(output)):
+        return collections.Counter()
+    table = DeltaTable(output).to_pyarrow_table(columns=["id"])
+    return collections.Counter(table.column("id").to_pylist())
 
 
 def has_ended(app, shard):

@@ -46,7 +46,12 @@ def frame(spark, batches, keep="true"):
 
 
 def open_sink(spark, path: Path, application: str = "app", **more: str):
-    properties = {"spark.sink.path": str(path), "spark.master": "local[2]", **more}
+    properties = {
+        "spark.sink": "parquet",
+        "spark.sink.path": str(path),
+        "spark.master": "local[2]",
+        **more,
+    }
     sink = make_sink(read_properties(properties), application)
     sink.prepare(spark)
     return sink
@@ -265,7 +270,7 @@ def test_a_path_of_another_application_is_refused(spark, tmp_path):
 @pytest.mark.parametrize("path", ["s3://bucket/x", "hdfs://nn/x", "s3a:/x", "abfss://c@a/x"])
 def test_object_stores_are_refused(path):
     with pytest.raises(SinkRefused, match="file system"):
-        make_sink(read_properties({"spark.sink.path": path}), "app")
+        make_sink(read_properties({"spark.sink": "parquet", "spark.sink.path": path}), "app")
 
 
 def test_a_missing_path_and_a_wrong_option_are_named():
@@ -333,7 +338,14 @@ def test_a_full_disk_under_spark_is_told_apart_from_its_other_failures(spark, tm
 
 def test_a_shared_directory_passes_the_probe_of_a_remote_server(spark, tmp_path):
     sink = make_sink(
-        read_properties({"spark.sink.path": str(tmp_path), "spark.remote": "sc://host"}), "app"
+        read_properties(
+            {
+                "spark.sink": "parquet",
+                "spark.sink.path": str(tmp_path),
+                "spark.remote": "sc://host",
+            }
+        ),
+        "app",
     )
     sink.prepare(spark)
     write_and_commit(spark, sink, batch(shard(), None, 3))
@@ -344,7 +356,14 @@ def test_a_directory_that_executors_do_not_see_is_refused(spark, tmp_path, monke
     elsewhere = tmp_path / "elsewhere"
     monkeypatch.setattr(chain_files, "spark_url", lambda path: f"file://{elsewhere}{path}")
     sink = make_sink(
-        read_properties({"spark.sink.path": str(tmp_path), "spark.remote": "sc://host"}), "app"
+        read_properties(
+            {
+                "spark.sink": "parquet",
+                "spark.sink.path": str(tmp_path),
+                "spark.remote": "sc://host",
+            }
+        ),
+        "app",
     )
     with pytest.raises(SinkRefused, match="don't share that directory"):
         sink.prepare(spark)

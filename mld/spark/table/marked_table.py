@@ -395,12 +395,11 @@ class MarkedTable:
                 "it was restored or replaced: rows are gone whose marks are still there; "
                 f"{_NEW_EPOCH}"
             )
-        if state is EpochState.BEGUN:
-            if table.restored_after(self._looked_through(table)):
-                return (
-                    "it was restored to an earlier version: rows are gone whose marks are still "
-                    f"there; {_NEW_EPOCH}"
-                )
+        if state is EpochState.BEGUN and table.restored_after(self._looked_through(table)):
+            return (
+                "it was restored to an earlier version: rows are gone whose marks are still there; "
+                f"{_NEW_EPOCH}"
+            )
         return ""
 
 
