@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Mapping, Sequence
 
-USAGE = (
-    "usage: kcl-mld-spark [--properties FILE] app.py [args…]\n"
-    "       kcl-mld-spark history | optimize | vacuum [--help] TABLE"
-)
+USAGE = "usage: kcl-mld-spark [--properties FILE] app.py [args…]"
+#: The second line of the help: what is no child.
+MORE = "       kcl-mld-spark history | optimize | vacuum [--help] TABLE"
 #: Words that look after a table; an app of that name is called ``./history``.
 UPKEEP = ("history", "optimize", "vacuum")
 #: Our module that serves the shards; tests put theirs in its place.
@@ -49,7 +48,7 @@ def main(argv: Sequence[str] | None = None, *, host_module: str = HOST_MODULE) -
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback for Ctrl-C
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] in (["--help"], ["-h"]):
-        sys.stderr.write(f"{USAGE}\n")
+        sys.stderr.write(f"{USAGE}\n{MORE}\n")
         sys.exit(0)
     if arguments[:1] and arguments[0] in UPKEEP:
         from mld.spark.table import upkeep  # noqa: PLC0415 - not for a child

@@ -251,6 +251,7 @@ NOT_KEYS = (
     | {"dictConfig", "groupBy", "kclMldMoving", "leaseCounter", "maxAge"}
     | {"leaseKey", "shardId", "parentShardId", "childShardIds", "streamIdentifier"}
     | {"schemaVersionId", "schemaName", "dataFormat", "foreachBatch"}
+    | {"addColumns"}  # a value
 )
 
 

@@ -45,7 +45,7 @@ def test_a_wrong_call_shows_the_usage(arguments):
 
 
 def test_help_is_no_error():
-    assert run_stub("--help") == (0, f"{stub.USAGE}\n")
+    assert run_stub("--help") == (0, f"{stub.USAGE}\n{stub.MORE}\n")
 
 
 def test_a_missing_app_is_named_by_its_full_path(tmp_path):
