@@ -29,6 +29,7 @@ workerId = {worker}
 idleTimeBetweenReadsInMillis = 200
 """
 NATIVE = "clientVersionConfig = CLIENT_VERSION_CONFIG_3X\n"
+OLD = "clientVersionConfig = CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1\n"
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,13 @@ class Fleet:
             },
         )
 
+    @property
+    def _generation(self):
+        """Java 2.x begins nothing else than what it is, and knows no key for it."""
+        if self.kind.is_3x:
+            return NATIVE
+        return OLD if self.kind.java is None else ""
+
     def start(self, worker):
         """Start a worker."""
         file = self.folder / f"{self.app}-{worker}.properties"
@@ -112,7 +120,7 @@ class Fleet:
             app=self.app,
             stream=self.app,
             mode="POLLING",
-            extra=EXTRA.format(worker=worker) + (NATIVE if self.kind.is_3x else ""),
+            extra=EXTRA.format(worker=worker) + self._generation,
         )
         if self.kind.java is None:
             command = [sys.executable, "-m", "mld", "--log-level", "ERROR", "--properties"]

@@ -7,7 +7,10 @@ from benchmarks.measure import daemon, wait_until
 from benchmarks.throughput import CHILDREN, fill
 
 #: What begins a table of each kind.
-KINDS = {"2.x": "", "3.x": "clientVersionConfig = CLIENT_VERSION_CONFIG_3X"}
+KINDS = {
+    "2.x": "clientVersionConfig = CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1",
+    "3.x": "",
+}
 
 
 def startup_rows(aws, folder, quick):

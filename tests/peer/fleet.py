@@ -370,8 +370,8 @@ class Fleet:
 
         Beside 2.x workers it begins no upgrade: they cannot list a table with such an item.
         """
-        if self.client_version == NATIVE:
-            properties = {"clientVersionConfig": NATIVE} | properties
+        promise = NATIVE if self.client_version == NATIVE else f"{COMPATIBLE}_PHASE1"
+        properties = {"clientVersionConfig": promise} | properties
         return self._daemon(name, (sys.executable, "-m", "mld", "--properties"), properties)
 
     def multilang(self, name: str, version: str, **properties: str) -> Worker:

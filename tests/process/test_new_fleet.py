@@ -1,10 +1,10 @@
-"""New applications of 3.x: the one table of Java 3.5, and what workers of ours do on it."""
+"""New applications: the one table of Java 3.5, and what workers of ours do on it."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.process
 
-WISH = {"clientVersionConfig": "CLIENT_VERSION_CONFIG_3X"}
+COMPATIBLE = "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X"
 #: Attributes of a lease of Java 3.5.1 on a new stream, of two open shards without traffic.
 LEASE = {
     "leaseKey",
@@ -37,10 +37,11 @@ def numbers(*runs: Running) -> set[str]:
     return {record["sequenceNumber"] for run in runs for record in run.records()}
 
 
-def test_an_application_that_asks_for_3x_gets_the_table_of_java_3_5(
-    new_app: Callable[..., Application],
+@pytest.mark.parametrize("says", [None, "CLIENT_VERSION_CONFIG_3X"])
+def test_a_new_application_gets_the_table_of_java_3_5(
+    new_app: Callable[..., Application], says: str | None
 ) -> None:
-    app = new_app(shards=2, **WISH)
+    app = new_app(shards=2, **({"clientVersionConfig": says} if says else {}))
     app.put(20)
     run = app.start()
     assert wait_until(lambda: len(run.records()) == 20, "all records were read")
@@ -70,13 +71,13 @@ def test_an_application_that_asks_for_3x_gets_the_table_of_java_3_5(
 def test_a_restart_goes_on_where_the_worker_before_ended(
     new_app: Callable[..., Application],
 ) -> None:
-    app = new_app(shards=2, **WISH)
+    app = new_app(shards=2)
     app.put(20)
     runs = [app.start()]
     assert wait_until(lambda: len(runs[0].records()) == 20, "all records were read")
     assert runs[0].stop() == 0, runs[0].output
     app.put(10)
-    runs.append(app.start(worker="w2", clientVersionConfig=None))  # it follows the table
+    runs.append(app.start(worker="w2"))
     assert wait_until(lambda: len(runs[1].records()) == 10, "the new ones were read")
     assert len(numbers(*runs)) == 30
     runs[1].kill()
@@ -89,7 +90,7 @@ def test_a_restart_goes_on_where_the_worker_before_ended(
 def test_two_workers_that_start_together_share_and_the_other_goes_on_alone(
     new_app: Callable[..., Application],
 ) -> None:
-    app = new_app(shards=4, failoverTimeMillis="3000", **WISH)
+    app = new_app(shards=4, failoverTimeMillis="3000")
     runs = {name: app.start(worker=name) for name in ("w1", "w2")}
     wait_until(
         lambda: sorted(app.owners().values(), key=str) == ["w1", "w1", "w2", "w2"], "halves each"
@@ -109,7 +110,7 @@ def test_two_workers_that_start_together_share_and_the_other_goes_on_alone(
 def test_leases_of_many_streams_are_those_of_3x_and_can_be_moved(
     new_app: Callable[..., Application],
 ) -> None:
-    first, second = new_app(1, **WISH), new_app(2)
+    first, second = new_app(1), new_app(2)
     for app in (first, second):
         app.put(10)
     names = {"streamName": None, "multiStream": "true", "streams": f"{first.name}, {second.name}"}
@@ -129,7 +130,7 @@ def test_leases_of_many_streams_are_those_of_3x_and_can_be_moved(
 def test_the_table_of_a_stopped_fleet_can_be_moved_there_and_back(
     new_app: Callable[..., Application],
 ) -> None:
-    app = new_app(shards=2, failoverTimeMillis="2000", **WISH)
+    app = new_app(shards=2, failoverTimeMillis="2000")
     app.put(10)
     run = app.start()
     assert wait_until(lambda: len(run.records()) == 10, "all records were read")
@@ -144,7 +145,7 @@ def test_the_table_of_a_stopped_fleet_can_be_moved_there_and_back(
 def test_the_commands_that_look_at_a_table_know_this_one(
     new_app: Callable[..., Application],
 ) -> None:
-    app = new_app(shards=2, **WISH)
+    app = new_app(shards=2)
     app.put(2)
     run = app.start()
     assert wait_until(lambda: len(run.records()) == 2, "all records were read")
@@ -159,4 +160,100 @@ def test_the_commands_that_look_at_a_table_know_this_one(
             timeout=60,
         )
         assert done.returncode == 0, done.stdout
+    assert run.stop() == 0, run.output
+
+
+@pytest.mark.parametrize("says", [f"{COMPATIBLE}_PHASE1", COMPATIBLE])
+def test_a_file_that_promises_2x_keeps_the_promise(
+    new_app: Callable[..., Application], says: str
+) -> None:
+    app = new_app(shards=2, clientVersionConfig=says)
+    app.put(20)
+    run = app.start()
+    assert wait_until(lambda: len(run.records()) == 20, "all records were read")
+    assert app.owners() == {shard_id(0): "w1", shard_id(1): "w1"}
+    items = app.everything()
+    assert not any("entityType" in items[key] for key in app.owners())
+    others = {key: item["cv"] for key, item in items.items() if "cv" in item}
+    upgrades = {"Migration3.0": "CLIENT_VERSION_UPGRADE_FROM_2X"}
+    assert others == (upgrades if says == COMPATIBLE else {})
+    assert "Leader" not in items
+    assert run.stop() == 0, run.output
+
+
+def test_a_table_of_2x_stays_one_whatever_the_default(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(shards=2)
+    runs = [app.start(clientVersionConfig=f"{COMPATIBLE}_PHASE1")]
+    wait_until(lambda: app.owners() == dict.fromkeys(map(shard_id, (0, 1)), "w1"), "its leases")
+    assert runs[0].stop() == 0, runs[0].output
+    app.put(20)
+    for says in (None, "CLIENT_VERSION_CONFIG_3X"):
+        runs.append(app.start(clientVersionConfig=says))
+        assert wait_until(lambda: numbers(*runs), "records were read")
+        assert runs[-1].stop() == 0, runs[-1].output
+        assert set(app.everything()) == {shard_id(0), shard_id(1)}
+        app.put(20)
+
+
+def test_five_workers_that_find_no_table_are_one_fleet(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(shards=5, failoverTimeMillis="3000")
+    app.put(50)
+    runs = {f"w{number}": app.start(worker=f"w{number}") for number in range(5)}
+    wait_until(lambda: sorted(map(str, app.owners().values())) == sorted(runs), "a lease each")
+    wait_until(lambda: len(numbers(*runs.values())) == 50, "all records were read")
+    outputs = [run.output for run in runs.values()]
+    assert sum("This new application is one of KCL 3.5" in output for output in outputs) == 1
+    assert not any(" ERROR " in output for output in outputs), outputs
+    for run in runs.values():
+        assert run.stop() == 0, run.output
+    assert len(app.everything()["Migration3.0"]["h"]) == 1
+
+
+def denied(
+    operation: str, contains: str = "", code: str = "AccessDeniedException"
+) -> dict[str, Any]:
+    """A rule of the embedded AWS."""
+    rule = {"service": "dynamodb", "operation": operation, "contains": contains, "code": code}
+    return {**rule, "message": f"not authorized to perform: dynamodb:{operation}"}
+
+
+@pytest.mark.parametrize("code", ["AccessDeniedException", "UnknownOperationException"])
+def test_without_an_index_the_fleet_works_and_says_what_is_missing(
+    new_app: Callable[..., Application], code: str
+) -> None:
+    """With permissions that were written for 2.x, or beside a server that knows no indexes."""
+    app = new_app(shards=4, failoverTimeMillis="3000")
+    app.put(40)
+    operations = ("UpdateTable", "Query")
+    app.aws.control(faults=[denied(one, f'"{app.name}"', code) for one in operations])
+    runs = {name: app.start(worker=name) for name in ("w1", "w2")}
+    wait_until(
+        lambda: sorted(app.owners().values(), key=str) == ["w1", "w1", "w2", "w2"], "halves each"
+    )
+    wait_until(lambda: len(numbers(*runs.values())) == 40, "all records were read")
+    (told,) = [run for run in runs.values() if "could not be looked at or created" in run.output]
+    assert "Java workers find no leases without it" in told.output
+    assert ("Allow dynamodb:UpdateTable" in told.output) is (code == "AccessDeniedException")
+    runs["w1"].kill()
+    app.put(40)
+    wait_until(lambda: len(numbers(*runs.values())) == 80, "the other one reads all")
+    assert runs["w2"].stop() == 0, runs["w2"].output
+
+
+def test_where_nobody_may_look_for_an_older_fleet_rows_of_2x_are_written(
+    new_app: Callable[..., Application],
+) -> None:
+    """Permissions for the lease table alone, as a 2.x application has them."""
+    app = new_app(shards=2)
+    app.put(20)
+    app.aws.control(faults=[denied("DescribeTable", f"{app.name}-CoordinatorState")])
+    run = app.start()
+    assert wait_until(lambda: len(run.records()) == 20, "all records were read")
+    assert set(app.everything()) == {shard_id(0), shard_id(1)}
+    assert "allow dynamodb:DescribeTable and GetItem on table" in run.output
+    assert "Working as a KCL 2.x worker" in run.output
     assert run.stop() == 0, run.output

@@ -588,7 +588,7 @@ class Fleet:
 
     async def _run(self) -> None:
         nemesis = Nemesis(self)
-        if self.plan.is_assigned:
+        if self.plan.is_assigned and not self.plan.begins:
             await self.create_3x_table()
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.watch(), name="watch")]

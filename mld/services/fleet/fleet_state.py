@@ -51,6 +51,14 @@ CREATION_PAUSE_S = (0.1, 0.3)
 START_LOOKS = 5
 
 _INIT = ClientVersion.CLIENT_VERSION_INIT
+_NOT_BEGUN = (
+    "Working as a KCL 2.x worker: it could not be checked whether a KCL 3.0-3.4 fleet uses table "
+    "%s, and a fleet of KCL 3.x is begun only where none does"
+)
+_BEGUN = (
+    "This new application is one of KCL 3.5 (%s). Java workers older than 3.5 cannot join it; where "
+    "they are to, begin with clientVersionConfig = CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1"
+)
 
 
 class FleetState:
@@ -65,7 +73,6 @@ class FleetState:
         rng: random.Random,
         *,
         can_assign: bool = False,
-        starts_3x: bool = False,
     ) -> None:
         """Know nothing before :meth:`join`.
 
@@ -76,8 +83,6 @@ class FleetState:
             clock: for the time that is noted.
             rng: draws the pause before a creation.
             can_assign: this worker has what it takes to be one of a 3.x fleet.
-            starts_3x: a new application is one of 3.x where the file says nothing; where it says
-                so, it is one in any case.
         """
         self._config = config
         self._worker_id = worker_id
@@ -85,7 +90,6 @@ class FleetState:
         self._rng = rng
         #: This worker can be one of a fleet whose leader assigns the leases.
         self.can_assign = can_assign
-        self._starts_3x = starts_3x
         self._store = store
         self._names = store.layout
         self._is_denied = False
@@ -192,11 +196,14 @@ class FleetState:
     # -- the version ------------------------------------------------------------------------------
 
     def _change(self, version: ClientVersion, *, is_new: bool) -> Change | None:
-        if not self.can_assign or (self._is_denied and version is _INIT):
-            return None
         change = change_at_start(version, self._config.wish, is_new=is_new)
-        is_meant = self._starts_3x or self._config.wish is Wish.STAY_3X
-        return None if change is Change.NEW and not is_meant else change
+        if change is None or not self.can_assign:
+            return None
+        if self._is_denied and version is _INIT:
+            # There may be a fleet of 3.0 to 3.4, and then a second one must not begin.
+            log.warning(_NOT_BEGUN, self.layout.coordinator_table)
+            return None
+        return change
 
     async def _read(self) -> MigrationState | None:
         """The stored item, wherever it is."""
@@ -218,7 +225,10 @@ class FleetState:
         if written:
             self._stored = after
             text = "The generation of the fleet is %s from now on: %s"
-            log.warning(text, after.state.value, change.value)
+            if change is Change.NEW:
+                log.info(_BEGUN, after.state.value)
+            else:
+                log.warning(text, after.state.value, change.value)
         return written
 
     async def flip(self, change: Change) -> bool:

@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from mld.services.leases.lease_acquisition import LeaseAcquisition
     from mld.services.runtime import Runtime
 
-#: A new application is one of 3.x, unless its file says otherwise.
-STARTS_3X = False
-
 
 class LeaseCoordinator:
     """Store, renewer, elector and the two watches of one worker, and how it gets its leases.
@@ -99,9 +96,7 @@ class LeaseCoordinator:
         elector = LeaderElector(store, worker, clock, is_read)
         layout = config.fleet.layout(config.application_name, leases.table_name)
         items = CoordinatorStateStore(dynamodb, layout, runtime.ids)
-        state = FleetState(
-            items, config.fleet, worker, clock, rng, can_assign=True, starts_3x=STARTS_3X
-        )
+        state = FleetState(items, config.fleet, worker, clock, rng, can_assign=True)
 
         def taker() -> LeaseAcquisition:
             return LeaseTaker(store, renewer, leases, worker, clock, rng, metrics, is_read)

@@ -89,7 +89,7 @@ class Member:
         self.heard = []
         self.items = world.fleet_items("me")
         config = FleetConfig(wish=wish)
-        how = {"can_assign": True, "starts_3x": True} | how
+        how = {"can_assign": True} | how
         self.state = world.fleet_state("me", config=config, items=self.items, **how)
         self.store = world.store()
         self.elected = Leading(self.heard)

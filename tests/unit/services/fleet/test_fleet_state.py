@@ -22,7 +22,7 @@ INIT = ClientVersion.CLIENT_VERSION_INIT
 
 def state(world, worker="me", wish=Wish.UNSAID, migrates=False, **how):
     config = FleetConfig(wish=wish, migrates_tables=migrates)
-    how = {"can_assign": True, "starts_3x": True} | how
+    how = {"can_assign": True} | how
     return world.fleet_state(worker, config=config, **how)
 
 
@@ -35,9 +35,10 @@ def on_table(test):
     run(main())
 
 
-def test_a_new_application_is_one_of_3x_with_javas_item():
+@pytest.mark.parametrize("wish", [Wish.UNSAID, Wish.STAY_3X])
+def test_a_new_application_is_one_of_3x_with_javas_item(wish):
     async def test(world):
-        me = state(world)
+        me = state(world, wish=wish)
         await me.join(is_new=True)
         assert me.version is V3
         assert me.behaviour.mode is Mode.ASSIGNED
@@ -57,25 +58,10 @@ def test_a_new_application_is_one_of_3x_with_javas_item():
     on_table(test)
 
 
-def test_a_file_that_says_3x_begins_as_one_of_3x_in_any_case():
-    async def test(world):
-        me = state(world, wish=Wish.STAY_3X, starts_3x=False)
-        await me.join(is_new=True)
-        assert me.version is V3
-        assert me.has_begun
-
-    on_table(test)
-
-
 @pytest.mark.parametrize(
-    ("wish", "how"),
-    [
-        (Wish.UNSAID, {"starts_3x": False}),
-        (Wish.STAY_2X, {}),
-        (Wish.STAY_3X, {"can_assign": False}),
-    ],
+    ("wish", "how"), [(Wish.STAY_2X, {}), (Wish.UNSAID, {"can_assign": False})]
 )
-def test_who_does_not_say_so_or_cannot_be_one_of_3x_writes_nothing(wish, how):
+def test_who_stays_2x_or_cannot_be_one_of_3x_writes_nothing(wish, how):
     async def test(world):
         me = state(world, wish=wish, **how)
         await me.join(is_new=True)
@@ -319,6 +305,30 @@ def test_without_permission_nothing_is_begun_and_it_is_said_once(caplog):
 
     on_table(test)
     assert sum("dynamodb:DescribeTable" in line for line in caplog.messages) == 1
+    assert sum("Working as a KCL 2.x worker" in line for line in caplog.messages) == 1
+
+
+def test_without_permission_a_fleet_of_2x_is_joined_without_a_word_about_beginning(caplog):
+    async def test(world):
+        denied = Denied("DescribeTable", "AccessDeniedException")
+        world.fault("refuse", "DescribeTable", times=3, error=denied)
+        me = state(world)
+        await me.join(is_new=False)
+        assert me.version is INIT
+
+    on_table(test)
+    assert not any("Working as a KCL 2.x worker" in line for line in caplog.messages)
+
+
+def test_who_begins_a_fleet_says_who_cannot_join_it(caplog):
+    async def test(world):
+        await state(world).join(is_new=True)
+
+    caplog.set_level("INFO")
+    on_table(test)
+    (line,) = (line for line in caplog.messages if "new application" in line)
+    assert "Java workers older than 3.5" in line
+    assert "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1" in line
 
 
 def test_a_table_that_does_not_answer_is_an_error():
