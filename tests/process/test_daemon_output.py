@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -44,21 +45,21 @@ def counter(app: Application, shard: int = 0) -> int:
     return int(app.items()[shard_id(shard)]["leaseCounter"])
 
 
-def read_pipe(run: Running) -> str:
-    """Read what the daemon has written by now and what it writes while it is read."""
-    text = b""
+def read_pipe(run: Running, *expected: str) -> None:
+    """Read what the daemon has written by now and what it writes meanwhile, until all is there."""
+    text = ""
     reading = os.open(f"/proc/{run.pid}/fd/9", os.O_RDONLY | os.O_NONBLOCK)
+
+    def is_there() -> bool:
+        nonlocal text
+        with contextlib.suppress(BlockingIOError):
+            text += os.read(reading, 65536).decode("utf-8", "replace")
+        return all(one in text for one in expected)
+
     try:
-        quiet_since = time.monotonic()
-        while time.monotonic() - quiet_since < 1.0:
-            try:
-                text += os.read(reading, 65536)
-                quiet_since = time.monotonic()
-            except BlockingIOError:
-                time.sleep(0.02)
+        wait_until(is_there, f"{expected} in what it wrote")
     finally:
         os.close(reading)
-    return text.decode("utf-8", "replace")
 
 
 def start_stalled(app: Application, arguments: Sequence[str] = ()) -> tuple[Running, str]:
@@ -100,9 +101,7 @@ def test_what_was_said_meanwhile_is_there_once_somebody_reads(
     app.put(5)
     run, _ = start_stalled(app)
     run.wait_for_actions("checkpoint")
-    said = read_pipe(run)
-    assert "Initialized as worker w1" in said
-    assert "x" * 500 in said
+    read_pipe(run, "Initialized as worker w1", "x" * 500)
     assert run.stop() == 0
 
 

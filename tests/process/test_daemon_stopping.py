@@ -248,8 +248,15 @@ def test_a_second_worker_takes_over_from_a_killed_one(new_app: Callable[..., App
         assert positions == sorted(positions)
 
 
-def test_two_workers_share_the_shards(new_app: Callable[..., Application]) -> None:
-    app = new_app(shards=4, failoverTimeMillis="2000", maxLeasesToStealAtOneTime="2")
+def test_two_workers_of_2x_share_the_shards_by_stealing(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(
+        shards=4,
+        failoverTimeMillis="2000",
+        maxLeasesToStealAtOneTime="2",
+        clientVersionConfig="CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1",
+    )
     app.put(40)
     first = app.start(worker="w1")
     assert first.wait_for(lambda r: len(r.records()) >= 40, PATIENCE_S), first.output
