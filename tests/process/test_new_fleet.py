@@ -191,7 +191,7 @@ def test_a_table_of_2x_stays_one_whatever_the_default(
     app.put(20)
     for says in (None, "CLIENT_VERSION_CONFIG_3X"):
         runs.append(app.start(clientVersionConfig=says))
-        assert wait_until(lambda: numbers(*runs), "records were read")
+        assert wait_until(lambda: numbers(runs[-1]), "records were read")
         assert runs[-1].stop() == 0, runs[-1].output
         assert set(app.everything()) == {shard_id(0), shard_id(1)}
         app.put(20)

@@ -80,8 +80,11 @@ class FleetJudge:
         self._settled_s = self._court.now() + SETTLE_S
 
     def tick(self, leaders: Sequence[str]) -> None:
-        """S10: who believes to have the lock, at this very moment."""
-        if len(leaders) > 1:
+        """S10: who believes to have the lock, at this very moment.
+
+        A lock that was deleted with its table is taken in the next one while its owner believes.
+        """
+        if len(leaders) > 1 and self._court.lost != "table":
             self._court.convict("S10", f"{' and '.join(leaders)} lead at the same time")
 
     def sent(self, worker: str, table: str, *, is_starting: bool) -> None:

@@ -5,8 +5,10 @@ import random
 
 import pytest
 
+from mld.decide.client_version import Mode
 from mld.errors import ResourceMissing
 from mld.model.config import AwsConfig, ChildConfig, Config, LeaseConfig, StreamConfig
+from mld.model.config_fleet import FleetConfig, Wish
 from mld.model.credentials import CredentialChain
 from mld.ports.metrics import NoMetrics
 from mld.services.conditions import Conditions
@@ -20,7 +22,10 @@ from tests.sim.loop import run
 from tests.unit.services.consumer_world import Inline
 
 
-def test_a_worker_is_wired_from_its_configuration():
+@pytest.mark.parametrize(
+    ("wish", "mode"), [(Wish.UNSAID, Mode.ASSIGNED), (Wish.STAY_2X, Mode.TAKES)]
+)
+def test_a_worker_is_wired_from_its_configuration(wish, mode):
     async def main():
         world = World()
         config = Config(
@@ -30,6 +35,7 @@ def test_a_worker_is_wired_from_its_configuration():
             aws=AwsConfig(kinesis_credentials=CredentialChain(())),
             leases=LeaseConfig(table_name=TABLE),
             child=ChildConfig(argv=("x",)),
+            fleet=FleetConfig(wish=wish),
         )
         me = LeaseCoordinator.wire(
             world.dynamodb("me"),
@@ -46,6 +52,9 @@ def test_a_worker_is_wired_from_its_configuration():
         assert await me.start()
         assert not await me.start()
         world.put(lease())
+        assert me.acquisition.mode is mode
+        if mode is Mode.ASSIGNED:
+            return
         taker = me.acquisition.current
         assert isinstance(taker, LeaseTaker)
         await taker.take_once()

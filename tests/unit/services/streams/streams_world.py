@@ -146,11 +146,11 @@ class StreamsWorld:
     # -- table ---------------------------------------------------------------------------------
 
     def rows(self) -> dict[str, dict[str, Any]]:
-        """Items of the lease table by key, as DynamoDB JSON."""
+        """Leases of the lease table by key, as DynamoDB JSON."""
         if "app" not in self.model.tables:
             return {}
         items = self.model.call("Scan", {"TableName": "app"})["Items"]
-        return {item["leaseKey"]["S"]: item for item in items}
+        return {item["leaseKey"]["S"]: item for item in items if "leaseCounter" in item}
 
     def checkpoints(self) -> dict[str, str]:
         return {key: item["checkpoint"]["S"] for key, item in self.rows().items()}

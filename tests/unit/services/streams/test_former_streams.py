@@ -343,7 +343,10 @@ async def test_a_stream_that_cannot_be_asked_for_is_not_taken_for_absent(error):
 
 @simulated
 async def test_a_look_that_fails_is_said_and_the_next_one_comes(caplog):
-    world = world_of("orders", **AUTO, formerStreamsLeasesDeletionWaitMillis="0")
+    # A leader of 3.x that cannot scan gives the lead up, and looks after nothing.
+    version = "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1"
+    changes = {"formerStreamsLeasesDeletionWaitMillis": "0", "clientVersionConfig": version}
+    world = world_of("orders", **AUTO, **changes)
     async with world.running():
         await asyncio.sleep(80)
         world.add_row(OLD)
