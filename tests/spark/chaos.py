@@ -325,6 +325,8 @@ class Chaos:
             return {"table": "missing"}
         at = {}
         for item in items:
+            if "checkpoint" not in item:
+                continue  # of the fleet, not of a shard
             at[item["leaseKey"]["S"]] = (
                 item["checkpoint"]["S"],
                 int(item.get("checkpointSubSequenceNumber", {"N": "0"})["N"]),
