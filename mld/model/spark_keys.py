@@ -114,7 +114,7 @@ KEYS: tuple[SparkKey, ...] = (
     _word(
         "batch.stageAhead",
         "true",
-        "write a shard's next batch while its last one is committed (parquet, delta, jdbc)",
+        "write the next batch while the last is committed (parquet, jdbc; delta with scope = shard)",
         "true",
         "false",
     ),
@@ -160,6 +160,18 @@ KEYS: tuple[SparkKey, ...] = (
     _text("decoder.schema", None, "DDL, or an Avro schema in JSON; the app's own wins"),
     _word("decoder.onError", "fail", "what a bad record does", "fail", "null", "deadletter"),
     _text("deadletter.path", None, "directory for bad records with decoder.onError=deadletter"),
+    _word(
+        "function.onError",
+        "fail",
+        "what a record does of which a function fails that is declared row-wise",
+        "fail",
+        "deadletter",
+    ),
+    _text(
+        "function.deadletter.path",
+        None,
+        "directory of their table, with function.onError=deadletter",
+    ),
     _duration("host.linger", "30s", "how long the host outlives its last shard"),
     _word("log.level", "WARN", "of the embedded server", "ERROR", "WARN", "INFO", "DEBUG"),
 )

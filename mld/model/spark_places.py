@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _SINK_PATH, _SINK_TABLE = "spark.sink.path", "spark.sink.table"
 _DEADLETTER, _INTENTS = "spark.deadletter.path", "spark.intent.path"
+_LETTERS = "spark.function.deadletter.path"
 _SCHEMA = "spark.decoder.schema"
 #: Sinks that write below ``spark.sink.path``; the host itself works there, or only Spark does.
 _OF_HOST, _OF_SPARK = frozenset({"parquet", "delta"}), frozenset({"merge"})
@@ -80,6 +81,12 @@ def _missing(text: Mapping[str, str]) -> Iterator[PlaceFault]:
         yield PlaceFault(_SINK_PATH, why, "name one of them")
     if text["spark.decoder.onError"] == "deadletter" and not text[_DEADLETTER]:
         yield PlaceFault(_DEADLETTER, "is missing: bad records go there", "name a directory")
+    if text["spark.function.onError"] == "deadletter" and not text[_LETTERS]:
+        why = "is missing: records go there of which the function fails"
+        yield PlaceFault(_LETTERS, why, "name a directory")
+    if text[_LETTERS] and text[_LETTERS] in (text[_SINK_PATH], text[_DEADLETTER]):
+        why = "is a directory of other rows, too"
+        yield PlaceFault(_LETTERS, why, "name one of its own")
 
 
 def _schema(text: Mapping[str, str]) -> Iterator[PlaceFault]:
@@ -106,6 +113,8 @@ def _directories(text: Mapping[str, str]) -> Iterator[str]:
         yield _SINK_PATH
     if text[_DEADLETTER] and not is_far:
         yield _DEADLETTER
+    if text[_LETTERS]:
+        yield _LETTERS
     if text[_INTENTS] and text["spark.intent.store"] == "file":
         yield _INTENTS
 

@@ -71,6 +71,8 @@ class SparkConfig:
     decoder_schema: str | None
     on_error: str
     deadletter_path: str | None
+    sets_aside: bool
+    letters_path: str | None
     linger_s: float
     log_level: str
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -179,6 +181,8 @@ def _config(texts: _Texts) -> SparkConfig:
         decoder_schema=texts.optional("decoder.schema"),
         on_error=texts.text("decoder.onError"),
         deadletter_path=texts.optional("deadletter.path"),
+        sets_aside=texts.text("function.onError") == "deadletter",
+        letters_path=texts.optional("function.deadletter.path"),
         linger_s=duration_s(texts.text("host.linger")),
         log_level=texts.text("log.level"),
         conf=texts.below(_CONF_PREFIX),

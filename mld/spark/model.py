@@ -151,6 +151,24 @@ class MicroBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record of which the function fails.
+
+    Attributes:
+        shard: whose.
+        row: the record as it came.
+        error: what the function, or Spark, said of it.
+    """
+
+    shard: ShardKey
+    row: Row = field(repr=False)
+    error: str
+
+    def __str__(self) -> str:
+        return f"the record of {self.shard.shard_id} at {self.row.position}: {self.error}"
+
+
+@dataclass(frozen=True, slots=True)
 class HostBatch:
     """What the shards of a host had at one cut: one frame, one call of the function, one commit.
 

@@ -9,7 +9,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from mld.spark.errors import MissingPart, SparkUnreachable
+from mld.spark.errors import MissingPart, SparkConfigError, SparkUnreachable
 from mld.spark.facts import ShardGate
 from mld.spark.places import require_places
 from mld.spark.server.settings import is_local_master
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mld.spark.config import SparkConfig
     from mld.spark.facts import Facts
     from mld.spark.pipeline import Pipeline
+    from mld.spark.ports import KeepsLetters
     from mld.spark.shard.pipes import ShardInput, ShardOutput
 
 
@@ -189,6 +190,8 @@ class SparkService:
         self._pipeline = pipeline
         self._gate = ShardGate()
         self._sink = make_sink(config, facts.application)
+        is_shared = config.scope == "all" and self._sink.commits_together
+        letters = self._dead_letters(facts.application, is_shared=is_shared)
         url, token = address()
         self._sessions = ConnectSessions(url, token, config, facts.application)
         self._prepare()
@@ -199,14 +202,46 @@ class SparkService:
         planner = Planner(pipeline, config, handoff, with_schemas=facts.has_schemas)
         planner.decoder(self._sessions.get())  # a wrong schema is told before a shard begins
         caller = None
-        is_shared = config.scope == "all" and self._sink.commits_together
         if is_shared and pipeline.function is not None:
             caller = FunctionCaller(
                 pipeline.function, config, planner, handoff, with_schemas=facts.has_schemas
             )
         self._engine = Engine(
-            self._sessions, self._sink, pipeline, config, planner=planner, caller=caller
+            self._sessions,
+            self._sink,
+            pipeline,
+            config,
+            planner=planner,
+            caller=caller,
+            letters=letters,
         )
+
+    def _dead_letters(self, application: str, *, is_shared: bool) -> KeepsLetters | None:
+        """Where records go of which the function fails; None = they fail their batch.
+
+        Raises:
+            SparkConfigError: a record that fails can't be found.
+            SinkRefused: they can't be kept there.
+        """
+        config = self._config
+        if not config.sets_aside:
+            return None
+        name = "spark.function.onError=deadletter"
+        if not self._pipeline.is_rowwise:
+            raise SparkConfigError(
+                f"{name}: the app does not say that its function treats each record by itself; if "
+                f"it does, write run(process, rowwise=True)"
+            )
+        if not is_shared:
+            raise SparkConfigError(
+                f"{name} needs spark.sink=delta and spark.batch.scope=all, whose batches can be "
+                f"halved; it is spark.sink={config.sink} and spark.batch.scope={config.scope}"
+            )
+        from mld.spark.table.dead_letters import DeadLetters  # noqa: PLC0415 - needs deltalake
+
+        letters = DeadLetters(config.letters_path or "", application, config.epoch)
+        letters.prepare()
+        return letters
 
     def _prepare(self) -> None:
         """Look at the sink; a cluster that never runs its job is an error and no silence.

@@ -119,6 +119,7 @@ class Pipeline:
         on_error: ``fail``, ``null`` or ``deadletter``; None = the property ``spark.decoder.onError``.
         function: what ``new_processor`` asks, if all shards may share a call of it; None where
             each shard has a processor of its own.
+        is_rowwise: the function treats each record by itself.
     """
 
     new_processor: Callable[[], SparkRecordProcessor]
@@ -126,6 +127,7 @@ class Pipeline:
     decoder: str | None = None
     on_error: str | None = None
     function: Callable[[DataFrame, BatchContext], DataFrame | None] | None = None
+    is_rowwise: bool = False
     _open: dict[tuple[str, str], SparkRecordProcessor] = field(default_factory=dict, repr=False)
 
     def open(self, shard: ShardKey, feed: ShardFeed) -> SparkRecordProcessor:

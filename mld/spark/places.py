@@ -31,6 +31,8 @@ def require_places(config: SparkConfig) -> None:
         "spark.decoder.schema": config.decoder_schema,
         "spark.decoder.onError": config.on_error,
         "spark.deadletter.path": config.deadletter_path,
+        "spark.function.onError": "deadletter" if config.sets_aside else "fail",
+        "spark.function.deadletter.path": config.letters_path,
     }
     if faults := place_faults(texts, os.getcwd(), _LOOK):
         told = (f"{fault.key} {fault.text}: {fault.advice}" for fault in faults)

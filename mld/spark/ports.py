@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from mld.spark.model import MicroBatch, Position, ShardKey, WriteIntent
+    from mld.spark.model import DeadLetter, MicroBatch, Position, ShardKey, WriteIntent
 
 
 class Sessions(Protocol):
@@ -141,6 +141,17 @@ class CommitsTogether(Protocol):
             Exception: it isn't known whether it stands, and asking failed, too. The batches may be
                 written again: if it stands, that commit finds the marks moved, and the shards'
                 next hold asks ``mark``.
+        """
+
+
+class KeepsLetters(Protocol):
+    """Where records go of which the function fails."""
+
+    def keep(self, letters: Sequence[DeadLetter]) -> None:
+        """Make them durable; one that is there already, by its shard and position, is not added.
+
+        Raises:
+            Exception: they may be there or not; it may be tried again.
         """
 
 

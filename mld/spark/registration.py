@@ -54,6 +54,7 @@ def run(
     decoder: str | None = None,
     on_error: str | None = None,
     processor: Callable[[], SparkRecordProcessor] | None = None,
+    rowwise: bool = False,
 ) -> NoReturn:
     """Register what the app does with its records; the last statement of the program.
 
@@ -71,16 +72,21 @@ def run(
             None = the property ``spark.decoder.onError``.
         processor: instead of ``process``, a subclass of :class:`SparkRecordProcessor` or a function
             that makes one; called once a shard.
+        rowwise: ``process`` treats each record by itself: what becomes of one never depends on the
+            others. ``spark.function.onError = deadletter`` needs it, to find the record that fails.
 
     Raises:
         SparkConfigError: an argument is wrong, or ``run`` is called a second time.
     """
+    if rowwise and process is None:
+        raise SparkConfigError("run(rowwise=True) is for a function process(df, ctx)")
     pipeline = Pipeline(
         _maker(process, processor),
         _text("schema", schema),
         _word("decoder", decoder, DECODERS),
         _word("on_error", on_error, POLICIES),
         process,
+        rowwise,
     )
     if _loading is None:
         _become_stub()

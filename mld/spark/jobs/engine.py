@@ -21,6 +21,7 @@ from mld.spark.jobs.host_run import HostRun
 from mld.spark.jobs.job_run import JobRun
 from mld.spark.jobs.moments import CutMoments
 from mld.spark.jobs.progress import Progress
+from mld.spark.jobs.rescue import Rescue
 from mld.spark.jobs.tickets import Ticket
 from mld.spark.plans.planner import Planner
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from mld.spark.model import MicroBatch, ShardKey
     from mld.spark.pipeline import Pipeline
     from mld.spark.plans.one_call import FunctionCaller
-    from mld.spark.ports import MonotonicClock, Sessions, Sink
+    from mld.spark.ports import KeepsLetters, MonotonicClock, Sessions, Sink
     from mld.spark.shard.work import ShardWork
 
 _log = logging.getLogger(__name__)
@@ -50,13 +51,14 @@ class Engine:
         clock: for the coalescing window and for deadlines.
         planner: asks the user's function; None = made of pipeline and config, rows go inline.
         caller: asks it once for all shards, if one commit is for all; None = it is asked for each.
+        letters: where records go of which a row-wise function fails; None = they fail their batch.
         pause_s: before the second attempt at a batch, in s; doubles with each further one.
 
     Attributes:
         cuts_together: True if shards ``join`` and ``ask``; False if they ``submit``.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that a job needs
         self,
         sessions: Sessions,
         sink: Sink,
@@ -66,6 +68,7 @@ class Engine:
         clock: MonotonicClock | None = None,
         planner: Planner | None = None,
         caller: FunctionCaller | None = None,
+        letters: KeepsLetters | None = None,
         pause_s: float = 0.5,
     ) -> None:
         self._clock = clock or SystemClock()
@@ -86,6 +89,9 @@ class Engine:
         progress = Progress(self._clock)
         self._new_run: Callable[[list[Ticket]], JobRun | HostRun]
         if caller is not None:
+            rescue = None
+            if letters is not None:
+                rescue = Rescue(caller, letters, self._clock, config.batch_timeout_s)
             self._new_run = lambda tickets: HostRun(
                 tickets,
                 sessions=sessions,
@@ -96,6 +102,7 @@ class Engine:
                 progress=progress,
                 stop=self._closed,
                 pause_s=pause_s,
+                rescue=rescue,
             )
             return
         asked = planner or Planner(pipeline, config)

@@ -25,6 +25,7 @@ from mld.spark.errors import (
 from mld.spark.failures import describe, is_deterministic, is_server_gone, is_session_lost
 from mld.spark.jobs.calling import JobCalls
 from mld.spark.jobs.committing import JobCommitter
+from mld.spark.jobs.rescue import MOST_LETTERS, is_of_rows, without
 from mld.spark.model import HostBatch
 from mld.spark.ports import CommitOutcome
 from mld.spark.rows.decode import bad_record_in
@@ -33,10 +34,13 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Mapping, Sequence
 
+    from pyspark.sql import SparkSession
+
     from mld.spark.config import SparkConfig
     from mld.spark.jobs.progress import Progress
+    from mld.spark.jobs.rescue import Rescue
     from mld.spark.jobs.tickets import Ticket
-    from mld.spark.model import ShardKey
+    from mld.spark.model import DeadLetter, ShardKey
     from mld.spark.plans.one_call import FunctionCaller
     from mld.spark.ports import MonotonicClock, Sessions, Sink
 
@@ -58,6 +62,7 @@ class HostRun:
         progress: is told what was committed.
         stop: set when the process ends.
         pause_s: before the second try, in s; doubles.
+        rescue: sets records aside of which a row-wise function fails; None = they fail the batch.
 
     Attributes:
         tickets: as given.
@@ -79,6 +84,7 @@ class HostRun:
         progress: Progress,
         stop: threading.Event,
         pause_s: float,
+        rescue: Rescue | None = None,
     ) -> None:
         self.tickets = tuple(tickets)
         self.tag = f"kcl-mld-batch-{next(_numbers)}"
@@ -92,6 +98,8 @@ class HostRun:
         self._progress = progress
         self._stop = stop
         self._pause_s = pause_s
+        self._rescue = rescue
+        self._letters: list[DeadLetter] = []
 
     def ends_with(self, shard: ShardKey, hold: object) -> bool:
         """True if that hold has a part in it that is not over: without it nothing is committed."""
@@ -115,12 +123,45 @@ class HostRun:
                 if not all(each.is_wanted() for each in group):
                     _log.info("%s: a shard was lost before the commit; the others go on", whole)
                     continue
+                if (found := self._set_aside(group, whole, error)) is None:
+                    continue
+                error = found
                 tried += 1
                 if (final := _verdict(whole, error, self._tries - tried)) is not None:
                     self._fail(group, whole, final)
                     return
                 self._pause(whole, error, tried)
             self._progress.job_ended()
+
+    def _set_aside(
+        self, group: Sequence[Ticket], whole: HostBatch, error: Exception
+    ) -> Exception | None:
+        """Take the records out that fail alone, if the function is row-wise.
+
+        Returns:
+            what the batch is judged by; None = it goes on without those records, or without a shard
+            that was lost meanwhile.
+        """
+        rescue = self._rescue
+        if rescue is None or not is_of_rows(error):
+            return error
+        _log.warning("%s failed; its records are halved: %s", whole, describe(error))
+        try:
+            most = MOST_LETTERS - len(self._letters)
+            session = self._calls.session()
+            found = rescue.find(
+                self._calls, session, whole, most, lambda: all(each.fence() for each in group)
+            )
+        except GivenUp:
+            return None
+        except Exception as another:  # noqa: BLE001 - judged by who called
+            return another
+        if not found:
+            return SinkUnavailable(f"it failed once, and no record fails alone: {describe(error)}")
+        self._letters += found
+        for ticket in group:
+            ticket.batch = without(ticket.batch, found)
+        return None
 
     def _try(self, group: Sequence[Ticket], whole: HostBatch) -> None:
         """Call, write and commit once.
@@ -156,10 +197,23 @@ class HostRun:
         try:
             if not all(each.is_wanted() for each in group):
                 raise GivenUp
+            self._keep_letters(session, group)
             outcomes = self._committer.commit_all(staged, group)
         finally:
             self._committer.discard(staged)
         self._answer(group, outcomes)
+
+    def _keep_letters(self, session: SparkSession, group: Sequence[Ticket]) -> None:
+        """What was set aside is durable before the marks move over it."""
+        shards = {each.shard for each in group}
+        letters = [each for each in self._letters if each.shard in shards]
+        if letters and (rescue := self._rescue) is not None:
+            self._calls.within(
+                self._timeout_s,
+                session,
+                lambda: rescue.keep(letters),
+                is_wanted=lambda: all(each.fence() for each in group),
+            )
 
     def _answer(self, group: Sequence[Ticket], outcomes: Mapping[ShardKey, CommitOutcome]) -> None:
         """Tell those of which something is known.

@@ -31,12 +31,13 @@ class Taken(Exception):
     """The name is somebody's already."""
 
 
-def local_root(text: str, sink: str = "parquet") -> Path:
-    """The directory that ``spark.sink.path`` names.
+def local_root(text: str, sink: str = "parquet", key: str = "spark.sink.path") -> Path:
+    """The directory that a property names.
 
     Args:
         text: a path, or a URL with the scheme ``file``.
         sink: value of ``spark.sink``, for messages.
+        key: the property, for messages.
 
     Raises:
         SinkRefused: it is on no file system that has an atomic rename.
@@ -44,17 +45,16 @@ def local_root(text: str, sink: str = "parquet") -> Path:
     scheme, colon, rest = text.partition(":")
     if colon and scheme == "file":
         if rest.startswith("//") and not rest.startswith("///"):
-            raise SinkRefused(f"spark.sink.path={text}: write it like file:/directory")
+            raise SinkRefused(f"{key}={text}: write it like file:/directory")
         text = "/" + rest.lstrip("/")
     elif colon and "/" not in scheme and rest.startswith("/"):
         raise SinkRefused(
-            f"spark.sink.path={text}: the {sink} sink writes to a file system that this host and "
+            f"{key}={text}: the {sink} sink writes to a file system that this host and "
             f"Spark's executors share, which {scheme}:// is not. Name a directory"
         )
     if found := sorted(_PATTERN & set(text)):
         raise SinkRefused(
-            f"spark.sink.path={text}: Spark reads {' '.join(found)} as a pattern; choose a "
-            f"directory without"
+            f"{key}={text}: Spark reads {' '.join(found)} as a pattern; choose a directory without"
         )
     return Path(os.path.abspath(text))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from mld.spark.calls import raise_if_abandoned
 from mld.spark.failures import is_deterministic, is_server_gone, is_session_lost, raised
 from mld.spark.model import context_of
 from mld.spark.plans.planner import FunctionFailed
@@ -62,6 +63,25 @@ class FunctionCaller:
             FunctionFailed: the function raised, or returned something else.
             Exception: of Spark, in an action of the function's; another try may pass.
         """
+        try:
+            return self._asked(spark, whole)
+        except FunctionFailed as failure:
+            if (error := failure.__cause__) is not None:
+                _log.error("%s: the function failed", whole.batch_id, exc_info=error)
+            raise
+
+    def probe(self, spark: SparkSession, whole: HostBatch) -> None:
+        """Let the function and Spark run over a part of a batch, and keep nothing of it.
+
+        Raises:
+            Exception: as ``call``, and of the rows that the function returned.
+        """
+        frame = self._asked(spark, whole)
+        raise_if_abandoned()
+        if frame is not None:
+            frame.write.format("noop").mode("overwrite").save()
+
+    def _asked(self, spark: SparkSession, whole: HostBatch) -> DataFrame | None:
         frame = self.source(spark, whole)
         try:
             answer = self._function(frame, context_of(spark, whole))
@@ -70,7 +90,6 @@ class FunctionCaller:
                 raise
             if _is_of_spark(error) and not is_deterministic(error):
                 raise
-            _log.exception("%s: the function failed", whole.batch_id)
             raise FunctionFailed(f"the function failed on {whole}: {raised(error)}") from error
         self._check(answer, f"the function's answer for {whole}")
         return answer

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 _OWNER = "kcl-mld-"
 _LOCK = "owner.lock"
 _PENDING = "pending-"
-_SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+#: In the footers of files; what a commit compares with the table.
+SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Longer than any job with its tries, in s; as long as a vacuum leaves alone what it does not know.
@@ -170,7 +171,7 @@ class JobFiles:
         footer = pq.read_metadata(path)
         if footer.num_rows == 0:
             return None
-        schema = (footer.metadata or {}).get(_SPARK_SCHEMA)
+        schema = (footer.metadata or {}).get(SPARK_SCHEMA)
         if schema is None:
             raise BatchFailed(f"{path} has no schema of Spark in its footer; nothing is committed")
         for index in range(footer.num_columns):

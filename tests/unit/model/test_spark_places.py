@@ -79,6 +79,18 @@ def test_what_can_be_used_is_not_told_of(more):
         ({"deadletter__path": "/data/file"}, "spark.deadletter.path /data/file is not a dir"),
         ({"decoder__onError": "deadletter"}, "spark.deadletter.path is missing: bad records go"),
         (
+            {"function__onError": "deadletter"},
+            "spark.function.deadletter.path is missing: records go there of which the function",
+        ),
+        (
+            {"function__deadletter__path": "/data/ours"},
+            "spark.function.deadletter.path is a directory of other rows, too: name one of its own",
+        ),
+        (
+            {"function__deadletter__path": "/closed/x"},
+            "spark.function.deadletter.path /closed/x can't be made: /closed is not ours",
+        ),
+        (
             {"intent__store": "file", "intent__path": "/closed/x"},
             "spark.intent.path /closed/x can't be made: /closed is not ours: let this user",
         ),

@@ -263,9 +263,17 @@ class TogetherSink(MemorySink):
         super().__init__(stages_ahead=False)
         self.frames = []
         self.commits = []
+        self.poison = {}
+
+    def run(self, frame):
+        """What Spark does with the rows; those in ``poison`` make it fail."""
+        for row in frame.rows:
+            if (error := self.poison.get(row)) is not None:
+                raise error
 
     def write(self, frame, batches):
         self.frames.append(frame)
+        self.run(frame)
         return super().write(frame, batches)
 
     def commit_all(self, staged, batches):
@@ -286,8 +294,27 @@ class TogetherSink(MemorySink):
         return dict.fromkeys([each.shard for each in batches], CommitOutcome.STANDS)
 
 
+class MemoryLetters:
+    """Keeps dead letters, each once; can be told to fail."""
+
+    def __init__(self):
+        self.kept = {}
+        self.errors = []
+
+    def keep(self, letters):
+        if self.errors and (error := self.errors.pop(0)) is not None:
+            raise error
+        for each in letters:
+            self.kept[each.shard.shard_id, *each.row.position] = each.error
+
+
 class FakeCaller(FunctionCaller):
     """Calls the function without Spark: a frame is a list of rows."""
+
+    sink = None
+
+    def probe(self, spark, whole):
+        self.sink.run(self._asked(spark, whole))
 
     def source(self, spark, whole):
         return Frame(
@@ -331,6 +358,8 @@ class Bench:
         caller = None
         if self.sink.commits_together and self.config.scope == "all":
             caller = FakeCaller(function, self.config, self.planner)
+            caller.sink = self.sink
+        self.letters = MemoryLetters() if self.config.sets_aside else None
         self.engine = Engine(
             self.sessions,
             self.sink,
@@ -338,6 +367,7 @@ class Bench:
             self.config,
             planner=self.planner,
             caller=caller,
+            letters=self.letters,
             pause_s=0.001,
         )
 

@@ -43,6 +43,11 @@ def test_an_app_registers_its_function_and_how_records_are_decoded(app):
 def test_what_is_not_given_is_left_to_the_properties(app):
     found = app("from mld.spark import run\nrun(print)\n")
     assert (found.schema, found.decoder, found.on_error) == (None, None, None)
+    assert (found.function, found.is_rowwise) == (print, False)
+
+
+def test_a_function_may_be_declared_row_wise(app):
+    assert app("from mld.spark import run\nrun(print, rowwise=True)\n").is_rowwise
 
 
 def test_an_app_runs_as_it_would_from_the_command_line(app, tmp_path):
@@ -78,6 +83,10 @@ def test_an_app_runs_as_it_would_from_the_command_line(app, tmp_path):
         ),
         ("from mld.spark import run\nrun()", "either a function"),
         ("from mld.spark import run\nrun(print, processor=print)", "either a function"),
+        (
+            "import mld.spark as m\nm.run(processor=m.SparkRecordProcessor, rowwise=True)",
+            "run(rowwise=True) is for a function",
+        ),
         ("from mld.spark import run\nrun(7)", "7 is not a function"),
         ("from mld.spark import run\nrun(processor=7)", "7 cannot be called"),
         ("from mld.spark import run\nrun(print, decoder='xml')", "not one of raw, json"),

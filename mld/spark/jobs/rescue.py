@@ -1,0 +1,142 @@
+"""Records of which a row-wise function fails are set aside, so that their batch goes on without them.
+
+Once a batch has failed because of its rows, it is halved down to the records that fail alone. They
+are kept as dead letters before the rest is committed, so a crash between the two loses nothing: the
+records come again, fail again, and are found among the letters.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mld.spark.calls import Overdue
+from mld.spark.errors import BatchFailed, RecordRefused
+from mld.spark.failures import describe, is_deterministic
+from mld.spark.jobs.halving import TooManyFail, guilty
+from mld.spark.model import DeadLetter, HostBatch
+from mld.spark.plans.planner import FunctionFailed
+from mld.spark.rows.decode import bad_record_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from mld.spark.jobs.calling import JobCalls
+    from mld.spark.model import MicroBatch, Row
+    from mld.spark.plans.one_call import FunctionCaller
+    from mld.spark.ports import KeepsLetters, MonotonicClock
+
+_log = logging.getLogger(__name__)
+#: How many records of a batch may be set aside; more, and the function itself is wrong.
+MOST_LETTERS = 100
+
+
+def is_of_rows(error: BaseException) -> bool:
+    """True if the rows, or the function, made a batch fail."""
+    if isinstance(error, RecordRefused) or bad_record_in(str(error)) is not None:
+        return False  # it can't be decoded, for which there is another policy
+    return isinstance(error, FunctionFailed) or is_deterministic(error)
+
+
+class Rescue:
+    """Finds the records that fail; one instance a process.
+
+    Args:
+        caller: asks the function, for parts of a batch.
+        letters: where the records go.
+        clock: for the time of a search.
+        timeout_s: of a whole search.
+    """
+
+    def __init__(
+        self,
+        caller: FunctionCaller,
+        letters: KeepsLetters,
+        clock: MonotonicClock,
+        timeout_s: float,
+    ) -> None:
+        self._caller = caller
+        self._letters = letters
+        self._clock = clock
+        self._timeout_s = timeout_s
+
+    def keep(self, letters: Sequence[DeadLetter]) -> None:
+        """Make letters durable, each once; see ``ports.KeepsLetters``."""
+        self._letters.keep(letters)
+
+    def find(
+        self,
+        calls: JobCalls,
+        session: SparkSession,
+        whole: HostBatch,
+        most: int,
+        is_wanted: Callable[[], bool],
+    ) -> list[DeadLetter]:
+        """The records of a batch that fail alone; none if it does not fail any more.
+
+        Args:
+            calls: of the job.
+            session: the live one.
+            whole: what has failed.
+            most: how many letters there may be.
+            is_wanted: False once a shard is lost.
+
+        Raises:
+            BatchFailed: it fails without any record, too many fail, or time is up.
+            GivenUp: a shard is lost.
+            Exception: another fault came between.
+        """
+        records = [(part, row) for part in whole.parts for row in part.rows]
+        ends_at = self._clock.monotonic() + self._timeout_s
+        errors: dict[int, str] = {}
+
+        def fails(begin: int, end: int) -> bool:
+            part = _part_of(whole, records[begin:end])
+            left_s = ends_at - self._clock.monotonic()
+            try:
+                calls.within(
+                    left_s, session, lambda: self._caller.probe(session, part), is_wanted=is_wanted
+                )
+            except Exception as error:
+                if not is_of_rows(error):
+                    raise
+                errors[begin] = describe(error)
+                return True
+            finally:
+                self._caller.release(part)
+            return False
+
+        if fails(0, 0):
+            raise BatchFailed(f"{whole}: the function fails without any record: {errors[0]}")
+        try:
+            found = guilty(len(records), most, fails) if records else []
+        except TooManyFail:
+            raise BatchFailed(
+                f"{whole}: more than {MOST_LETTERS} records fail, so none is set aside: {errors[0]}"
+            ) from None
+        except Overdue as error:
+            raise BatchFailed(
+                f"{whole}: the records that fail were not found within spark.batch.timeout"
+            ) from error
+        letters = [DeadLetter(records[n][0].shard, records[n][1], errors[n]) for n in found]
+        for letter in letters:
+            _log.warning("set aside: %s", letter)
+        return letters
+
+
+def without(batch: MicroBatch, letters: Sequence[DeadLetter]) -> MicroBatch:
+    """A shard's batch without records that are set aside; its range stays."""
+    gone = {letter.row.position for letter in letters if letter.shard == batch.shard}
+    return replace(batch, rows=tuple(row for row in batch.rows if row.position not in gone))
+
+
+def _part_of(whole: HostBatch, records: Sequence[tuple[MicroBatch, Row]]) -> HostBatch:
+    """A batch of some of the records; with none of them it has one empty part."""
+    rows: dict[int, list[Row]] = {}
+    for part, row in records:
+        rows.setdefault(id(part), []).append(row)
+    parts = [replace(part, rows=tuple(rows[id(part)])) for part in whole.parts if id(part) in rows]
+    return HostBatch(tuple(parts) or (replace(whole.parts[0], rows=()),))

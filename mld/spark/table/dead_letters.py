@@ -1,0 +1,195 @@
+"""Records of which the function fails, in a Delta table with marks of its own.
+
+A record may come again after a crash, in another batch, beside others. So a shard's mark here is
+the last record that was set aside. What lies beyond it is new; what does not is looked for in the
+table. The marks are compared at the commit, so of two hosts that both believe to own a shard, the
+second looks again. The files are small, and this process writes them itself.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mld.spark.calls import raise_if_abandoned
+from mld.spark.errors import SinkRefused, SinkUnavailable
+from mld.spark.model import MicroBatch, Position
+from mld.spark.parquet.chain_files import local_root, make_directories
+from mld.spark.ports import CommitOutcome
+from mld.spark.table.delta_log import DeltaLog
+from mld.spark.table.job_files import SPARK_SCHEMA, JobFiles
+from mld.spark.table.marked_table import MarkedTable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from mld.spark.model import DeadLetter, ShardKey
+    from mld.spark.table.job_files import DataFile
+
+_log = logging.getLogger(__name__)
+
+KEY = "spark.function.deadletter.path"
+#: How often another worker may come between.
+_TIMES = 5
+_KEY = ("stream_name", "shard_id", "sequence_number", "sub_sequence_number")
+_TYPES: dict[str, tuple[str, pa.DataType]] = {
+    "data": ("binary", pa.binary()),
+    "partition_key": ("string", pa.string()),
+    "sequence_number": ("string", pa.string()),
+    "sub_sequence_number": ("long", pa.int64()),
+    "approximate_arrival_timestamp": ("timestamp", pa.timestamp("us", "UTC")),
+    "shard_id": ("string", pa.string()),
+    "stream_name": ("string", pa.string()),
+    "epoch": ("string", pa.string()),
+    "error": ("string", pa.string()),
+}
+_SCHEMA = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": name, "type": kind, "nullable": True, "metadata": {}}
+            for name, (kind, _) in _TYPES.items()
+        ],
+    }
+)
+_ARROW = pa.schema([(name, kind) for name, (_, kind) in _TYPES.items()], {SPARK_SCHEMA: _SCHEMA})
+
+
+class DeadLetters:
+    """The table below ``spark.function.deadletter.path``; implements ``ports.KeepsLetters``.
+
+    Args:
+        path: of its directory.
+        application: name of the KCL application.
+        epoch: of the output.
+
+    Raises:
+        SinkRefused: the path is on no file system.
+    """
+
+    def __init__(self, path: str, application: str, epoch: str) -> None:
+        self._root = local_root(path, "delta", KEY)
+        self._log = DeltaLog(str(self._root), self._root)
+        self._table = MarkedTable(self._log, str(self._root), application, epoch)
+        self._files = JobFiles(self._root)
+
+    def prepare(self) -> None:
+        """Make the table unless it is there, and sweep what dead processes left.
+
+        Raises:
+            SinkRefused: it may not be written, or is another one.
+        """
+        try:
+            make_directories(self._root)
+            table = self._table.look() or self._table.create(_SCHEMA, [])
+            columns = {field["name"]: field["type"] for field in table.fields}
+            if table.partitions or any(columns.get(name) != _TYPES[name][0] for name in _TYPES):
+                raise SinkRefused(
+                    f"{KEY}={self._root} is a table of other columns: name another directory"
+                )
+            self._files.open()
+            self._files.sweep(table.live_paths())
+        except OSError as error:
+            raise SinkRefused(f"{KEY}={self._root} can't be written: {error}") from error
+
+    def keep(self, letters: Sequence[DeadLetter]) -> None:
+        """Commit the letters that are not there; see ``ports.KeepsLetters``.
+
+        Raises:
+            SinkUnavailable: other writers come between again and again.
+            Exception: of the table.
+        """
+        for _ in range(_TIMES):
+            marks = {letter.shard: self._table.mark(letter.shard) for letter in letters}
+            new = self._new(letters, marks)
+            if not new or self._commit(new, marks):
+                return
+        raise SinkUnavailable(f"{self._root}: other workers write the same records")
+
+    def _new(
+        self, letters: Sequence[DeadLetter], marks: dict[ShardKey, Position | None]
+    ) -> list[DeadLetter]:
+        def is_beyond(letter: DeadLetter) -> bool:
+            mark = marks[letter.shard]
+            return mark is None or letter.row.position > mark
+
+        found = set() if all(map(is_beyond, letters)) else self._found(letters)
+        return [each for each in letters if is_beyond(each) or _key(each) not in found]
+
+    def _found(self, letters: Sequence[DeadLetter]) -> set[tuple[Any, ...]]:
+        """The keys of the letters' sequence numbers that the table has."""
+        names = sorted({str(each.row.position.sequence) for each in letters})
+        with self._log.snapshot() as table:
+            paths = set() if table is None else table.live_paths()
+        found: set[tuple[Any, ...]] = set()
+        for path in paths:
+            rows = pq.read_table(
+                self._root / path,
+                columns=[*_KEY, "epoch"],
+                filters=[("sequence_number", "in", names)],
+                partitioning=None,
+            )
+            found.update(tuple(row.values()) for row in rows.to_pylist())
+        return found
+
+    def _commit(
+        self, letters: Sequence[DeadLetter], marks: dict[ShardKey, Position | None]
+    ) -> bool:
+        """Write and commit; False if another writer came between."""
+        job = self._files.new_job()
+        shards = dict.fromkeys(letter.shard for letter in letters)
+        may_stand = False
+        try:
+            files = self._write(job, letters)
+            raise_if_abandoned()
+            may_stand = True
+            found = self._table.commit(files, [_moved(each, marks, letters) for each in shards])
+            may_stand = all(each is CommitOutcome.STANDS for each in found.values())
+        finally:
+            if not may_stand:
+                self._files.remove(job)
+        if may_stand:
+            self._files.committed(job)
+            self._table.keep_short()
+        return may_stand
+
+    def _write(self, job: Path, letters: Sequence[DeadLetter]) -> list[DataFile]:
+        job.mkdir()
+        rows = [_row(letter) for letter in letters]
+        pq.write_table(pa.Table.from_pylist(rows, _ARROW), job / "part-0.parquet")
+        return self._files.found(job, ())
+
+
+def _moved(
+    shard: ShardKey, marks: dict[ShardKey, Position | None], letters: Sequence[DeadLetter]
+) -> MicroBatch:
+    """The range by which a commit moves a shard's mark; of no length if all lie behind it."""
+    mark = marks[shard]
+    ends = [letter.row.position for letter in letters if letter.shard == shard]
+    ends += [mark] if mark is not None else []
+    return MicroBatch(shard, mark, max(ends), ())
+
+
+def _key(letter: DeadLetter) -> tuple[Any, ...]:
+    shard, position = letter.shard, letter.row.position
+    return (shard.stream, shard.shard_id, str(position.sequence), position.sub, shard.epoch)
+
+
+def _row(letter: DeadLetter) -> dict[str, Any]:
+    row = letter.row
+    return {
+        "data": row.data,
+        "partition_key": row.partition_key,
+        "sequence_number": str(row.position.sequence),
+        "sub_sequence_number": row.position.sub,
+        "approximate_arrival_timestamp": None if row.arrival_ms is None else row.arrival_ms * 1000,
+        "shard_id": letter.shard.shard_id,
+        "stream_name": letter.shard.stream,
+        "epoch": letter.shard.epoch,
+        "error": letter.error,
+    }
