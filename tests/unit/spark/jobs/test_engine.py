@@ -198,7 +198,7 @@ def test_a_failed_commit_is_repeated_with_its_write(bench):
 
 def test_commits_that_fail_together_are_repeated_together_after_one_pause(bench):
     """A database that is away for some seconds: no pause and no job for each shard."""
-    b = one_runner(bench)
+    b = one_runner(bench, sink=MemorySink(stages_ahead=False))  # commits in the order of the jobs
     pauses = []
     b.engine._closed.wait = pauses.append
     hold_runner(b)
@@ -212,7 +212,7 @@ def test_commits_that_fail_together_are_repeated_together_after_one_pause(bench)
 
 
 def test_of_commits_that_fail_together_each_tells_its_own_reason(bench):
-    b = one_runner(bench, retry__attempts="1")
+    b = one_runner(bench, sink=MemorySink(stages_ahead=False), retry__attempts="1")
     hold_runner(b)
     futures = [b.engine.submit(batch(shard), always) for shard in "abc"]
     b.sink.commit_errors = [None, OSError("one"), Fenced("two"), OSError("three")]
