@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mld.errors import ChildFailed
+from mld.services.child.child_starts import ChildStarts
 from mld.services.consuming.line_writer import LineWriter
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class ConsumerParts:
         streams: finds the stream of a lease.
         pid: process id of the daemon, for children that outlive it if they don't look.
         schemas: the schema registry; None = frames are left alone.
+        starts: made here, because all children share its places.
         lines: made here, because large conversions of all shards wait for each other in it.
         latest_starts: by lease key, the row's count of owner switches and when this process began
             to read at LATEST (epoch seconds). A child that is started again, or a lapsed lease that
@@ -64,11 +66,13 @@ class ConsumerParts:
     launcher: ChildLauncher
     pid: int
     schemas: SchemaRegistry | None = None
+    starts: ChildStarts = field(init=False)
     lines: LineWriter = field(init=False)
     latest_starts: dict[str, tuple[int, float]] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
 
     def __post_init__(self) -> None:
+        self.starts = ChildStarts(self.runtime.clock)
         self.lines = LineWriter(
             self.runtime.offload,
             even_if_empty=self.config.retrieval.call_even_if_empty,

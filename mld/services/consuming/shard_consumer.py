@@ -220,6 +220,12 @@ class ShardConsumer:
         return TaskOutcome.AGAIN
 
     async def _initialize(self) -> TaskOutcome:
+        if not self._context.may_go_on():
+            return TaskOutcome.AGAIN
+        async with self._parts.starts.place():
+            return await self._start_child()
+
+    async def _start_child(self) -> TaskOutcome:
         context = self._context
         if self._group is None or not context.may_go_on():
             return TaskOutcome.AGAIN

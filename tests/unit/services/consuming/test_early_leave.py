@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 
 import pytest
 
 from mld.decide.lifecycle import ShutdownReason
+from mld.services.child.child_starts import PLACES, START_S as CHILD_START_S
 from tests.fakes.children import ScriptedChildren, polite
 from tests.sim.loop import run
 from tests.unit.services.consumer_world import World
@@ -103,3 +105,22 @@ def test_a_child_that_prepares_in_silence_gets_the_whole_order_of_messages():
     assert reason is ShutdownReason.REQUESTED
     assert took_s > START_S / 2
     assert world.children.heard() == ["initialize", "shutdownRequested", "leaseLost"]
+
+
+def test_a_shard_that_is_given_up_before_its_child_may_start_gets_none():
+    async def main():
+        world = World(children=ScriptedChildren(polite))
+        await world.open()
+        consumer = world.consumer(await world.hold())
+        async with AsyncExitStack() as taken, asyncio.TaskGroup() as group:
+            for _ in range(PLACES):
+                await taken.enter_async_context(world.parts.starts.place())
+            running = group.create_task(consumer.run())
+            await asyncio.sleep(CHILD_START_S / 2)
+            consumer.lease_lost()
+            await asyncio.sleep(CHILD_START_S / 4)
+            assert world.children.children == []
+        assert running.result() is ShutdownReason.LEASE_LOST
+        assert world.children.children == []
+
+    run(main())
