@@ -112,9 +112,9 @@ class DeltaSink:
         options.pop(TASKS_OPTION, None)
         self._options = {**_NO_SUCCESS_FILE, **options}
         self._is_far = config.remote is not None or not config.master.startswith("local")
-        log = DeltaLog(str(self.root), self.root)
+        self._log = DeltaLog(str(self.root), self.root)
         self._table = MarkedTable(
-            log, str(self.root), application, config.epoch, adds_columns=adds_columns
+            self._log, str(self.root), application, config.epoch, adds_columns=adds_columns
         )
         self._files = JobFiles(self.root)
         self._layout: Layout | None = None
@@ -135,7 +135,7 @@ class DeltaSink:
             else:
                 self._lay_out(table)
             self._files.open()
-            self._sweep(table)
+            self._sweep()
         except OSError as error:
             raise SinkRefused(f"spark.sink.path={self.root} can't be written: {error}") from error
         if self._is_far:
@@ -256,10 +256,13 @@ class DeltaSink:
         self._layout = Layout(tuple(table.partitions), frozenset(timestamps))
         return self._layout
 
-    def _sweep(self, table: Snapshot | None) -> None:
-        count = self._files.sweep(set() if table is None else table.live_paths())
-        if count:
+    def _sweep(self) -> None:
+        if count := self._files.sweep(self._live_paths):
             _log.info("%s: %d jobs that nobody committed were removed", self.root, count)
+
+    def _live_paths(self) -> set[str]:
+        with self._log.snapshot() as table:
+            return set() if table is None else table.live_paths()
 
     def _refuse_other_files(self) -> None:
         if (self.root / OWNER).exists():

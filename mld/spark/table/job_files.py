@@ -29,7 +29,7 @@ from mld.spark.parquet.chain_files import sync_directory, sync_file
 from mld.spark.table.rules import fields_in
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 _OWNER = "kcl-mld-"
 _LOCK = "owner.lock"
@@ -107,35 +107,38 @@ class JobFiles:
         shutil.rmtree(job, ignore_errors=True)
         _pending(job).unlink(missing_ok=True)
 
-    def sweep(self, live: Collection[str]) -> int:
+    def sweep(self, live: Callable[[], Collection[str]]) -> int:
         """Remove what dead processes left without a commit.
 
         Args:
-            live: paths of the table's files, from its directory on.
+            live: gives the paths of the table's files, from its directory on. Called once it is
+                known who is dead: one of them may have committed just before.
 
         Returns:
             how many jobs were removed.
         """
-        named = {"/".join(path.split("/")[:2]) for path in live}
         now_s = (self._directory / _LOCK).stat().st_mtime
-        count = 0
+        left: list[Path] = []
+        dead: list[Path] = []
         for directory in self._root.glob(f"{_OWNER}*"):
-            if directory == self._directory:
+            if directory == self._directory or (is_dead := _is_dead(directory)) is False:
                 continue
-            if (is_dead := _is_dead(directory)) is False:
-                continue
-            for pending in directory.glob(f"{_PENDING}*"):
-                if is_dead is None and not _is_old(pending, now_s):
-                    continue
-                job = directory / f"job-{pending.name.removeprefix(_PENDING)}"
-                if f"{directory.name}/{job.name}" not in named:
-                    shutil.rmtree(job, ignore_errors=True)
-                    count += 1
-                pending.unlink(missing_ok=True)
+            found = directory.glob(f"{_PENDING}*")
+            left += (each for each in found if is_dead or _is_old(each, now_s))
             if is_dead:
-                (directory / _LOCK).unlink(missing_ok=True)
-                with contextlib.suppress(OSError):  # it has committed files
-                    directory.rmdir()
+                dead.append(directory)
+        named = {"/".join(path.split("/")[:2]) for path in live()} if left else set()
+        count = 0
+        for pending in left:
+            job = _job(pending)
+            if f"{job.parent.name}/{job.name}" not in named:
+                shutil.rmtree(job, ignore_errors=True)
+                count += 1
+            pending.unlink(missing_ok=True)
+        for directory in dead:
+            (directory / _LOCK).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # it has committed files
+                directory.rmdir()
         return count
 
     def found(self, job: Path, timestamps: Collection[str]) -> list[DataFile]:
@@ -234,6 +237,10 @@ def _nullable_columns(footer: Any) -> list[str]:
             if statistics is None or not statistics.has_null_count or statistics.null_count:
                 found[name] = None
     return list(found)
+
+
+def _job(pending: Path) -> Path:
+    return pending.parent / f"job-{pending.name.removeprefix(_PENDING)}"
 
 
 def _pending(job: Path) -> Path:

@@ -539,6 +539,31 @@ def test_a_process_that_lives_keeps_its_jobs_whoever_starts(tmp_path):
     assert rows_in(tmp_path) == expected(s0=4)
 
 
+@pytest.mark.process
+def test_what_a_process_committed_while_another_one_began_stays(tmp_path, monkeypatch):
+    """It dies between its commit and its next step, after the other one has read the log."""
+    path = tmp_path / "t"
+    write(open_sink(path), batch(shard(2), 0, 1))
+    program = tmp_path / "victim.py"
+    program.write_text(VICTIM)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    look = marked_table.MarkedTable.look
+    deaths = []
+
+    def then_dies(self):
+        seen = look(self)
+        if not deaths:
+            words = [sys.executable, program, path, "Snapshot.commit.after"]
+            done = subprocess.run(words, env=environment, check=False)
+            deaths.append(done.returncode)
+        return seen
+
+    monkeypatch.setattr(marked_table.MarkedTable, "look", then_dies)
+    open_sink(path)
+    assert deaths == [-signal.SIGKILL]
+    assert rows_in(path) == expected(s0=5, s1=5, s2=1)
+
+
 def test_without_locks_what_is_pending_is_left_for_a_week_and_then_removed(tmp_path, monkeypatch):
     """Nobody can tell there whether its owner lives."""
 
