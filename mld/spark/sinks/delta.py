@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+#: Name of the thread that shortens the log after a commit.
+UPKEEP_THREAD = "log-checkpoint"
 _PARTITION_BY, _MERGE_SCHEMA = "partitionBy", "mergeSchema"
 _NO_ROOM_TEXT = "No space left on device"
 #: INT96, Spark's default, is nanoseconds to others, and Spark's own Delta reader refuses it.
@@ -199,9 +201,8 @@ class DeltaSink:
         if CommitOutcome.STANDS in found:
             if staged.job is not None:
                 self._files.committed(staged.job)
-            threading.Thread(
-                target=self._table.keep_short, name="log-checkpoint", daemon=True
-            ).start()
+            # No daemon thread: delta-rs does not survive the end of the interpreter in mid-call.
+            threading.Thread(target=self._table.keep_short, name=UPKEEP_THREAD).start()
         return outcomes
 
     def discard(self, staged: StagedFiles) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 
 from mld.spark.config import read_properties
 from mld.spark.model import MicroBatch, Position, Row, ShardKey
-from mld.spark.sinks.delta import DeltaSink
+from mld.spark.sinks.delta import UPKEEP_THREAD, DeltaSink
 
 BASE = 49590338271490256608559692538361571095921575989136588898
 TYPES = {"string": pa.string(), "long": pa.int64(), "integer": pa.int32(), "double": pa.float64()}
@@ -132,6 +133,9 @@ def write(sink, *batches, **more):
         sink.mark(each.shard)
     staged = sink.write(frame(*batches, **more), batches)
     outcomes = sink.commit_all(staged, batches)
+    for thread in threading.enumerate():
+        if thread.name == UPKEEP_THREAD:
+            thread.join()
     sink.discard(staged)
     return [str(outcomes[each.shard]) for each in batches]
 
