@@ -258,12 +258,8 @@ class DeltaSink:
         return self._layout
 
     def _sweep(self) -> None:
-        if count := self._files.sweep(self._live_paths):
+        if count := self._files.sweep(self._log.live_paths):
             _log.info("%s: %d jobs that nobody committed were removed", self.root, count)
-
-    def _live_paths(self) -> set[str]:
-        with self._log.snapshot() as table:
-            return set() if table is None else table.live_paths()
 
     def _refuse_other_files(self) -> None:
         if (self.root / OWNER).exists():

@@ -93,7 +93,7 @@ class DeadLetters:
                     f"{KEY}={self._root} is a table of other columns: name another directory"
                 )
             self._files.open()
-            self._files.sweep(table.live_paths())
+            self._files.sweep(self._log.live_paths)
         except OSError as error:
             raise SinkRefused(f"{KEY}={self._root} can't be written: {error}") from error
 
@@ -124,10 +124,8 @@ class DeadLetters:
     def _found(self, letters: Sequence[DeadLetter]) -> set[tuple[Any, ...]]:
         """The keys of the letters' sequence numbers that the table has."""
         names = sorted({str(each.row.position.sequence) for each in letters})
-        with self._log.snapshot() as table:
-            paths = set() if table is None else table.live_paths()
         found: set[tuple[Any, ...]] = set()
-        for path in paths:
+        for path in self._log.live_paths():
             rows = pq.read_table(
                 self._root / path,
                 columns=[*_KEY, "epoch"],

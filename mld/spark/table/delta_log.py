@@ -187,6 +187,15 @@ class DeltaLog:
             raise_if_key_not_exists=False,
         )
 
+    def live_paths(self) -> set[str]:
+        """Paths of the files of the table as it is now, below its directory; none without a table.
+
+        Raises:
+            SinkUnavailable: the log can't be read.
+        """
+        with self.snapshot() as table:
+            return set() if table is None else table.live_paths()
+
     def keep_short(self, version: int) -> bool:
         """Write a log checkpoint if many commits were made since the last one, and clean up.
 
