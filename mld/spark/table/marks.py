@@ -13,6 +13,7 @@ the one that it knows, and two writers behind one position cannot both succeed.
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
@@ -46,7 +47,12 @@ NO_MARK = Mark(None, None)
 
 def app_id(shard: ShardKey, what: str) -> str:
     """An application id of a shard; no two shards share one, whatever their names are."""
-    names = (shard.application, shard.epoch, shard.stream, shard.shard_id, what)
+    return f"{_prefix(shard)}/{what}"
+
+
+@lru_cache(maxsize=8192)
+def _prefix(shard: ShardKey) -> str:
+    names = (shard.application, shard.epoch, shard.stream, shard.shard_id)
     return "/".join(("kcl-mld", *(quote(name, safe="") for name in names)))
 
 
