@@ -121,7 +121,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class MicroBatch:
+class ShardBatch:
     """Consecutive records of one shard that are written and committed together.
 
     Attributes:
@@ -169,14 +169,14 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
-class HostBatch:
+class MicroBatch:
     """What the shards of a host had at one cut: one frame, one call of the function, one commit.
 
     Attributes:
         parts: at least one, each of another shard.
     """
 
-    parts: tuple[MicroBatch, ...]
+    parts: tuple[ShardBatch, ...]
 
     @property
     def batch_id(self) -> str:
@@ -263,7 +263,7 @@ class BatchContext:
     shards: tuple[ShardRange, ...] = ()
 
 
-def context_of(spark: SparkSession, whole: HostBatch) -> BatchContext:
+def context_of(spark: SparkSession, whole: MicroBatch) -> BatchContext:
     """What the function is told about its batch."""
     parts = whole.parts
     ranges = tuple(_range_of(part) for part in parts)
@@ -287,7 +287,7 @@ def context_of(spark: SparkSession, whole: HostBatch) -> BatchContext:
     )
 
 
-def _range_of(part: MicroBatch) -> ShardRange:
+def _range_of(part: ShardBatch) -> ShardRange:
     return ShardRange(
         stream_name=part.shard.stream,
         shard_id=part.shard.shard_id,

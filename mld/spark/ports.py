@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from mld.spark.model import DeadLetter, MicroBatch, Position, ShardKey, WriteIntent
+    from mld.spark.model import DeadLetter, Position, ShardBatch, ShardKey, WriteIntent
 
 
 class Sessions(Protocol):
@@ -73,11 +73,11 @@ class Sink(Protocol):
     def mark(self, shard: ShardKey) -> Position | None:
         """The last position of the shard that is durable in the sink; None = nothing known."""
 
-    def write(self, frame: DataFrame | None, batches: Sequence[MicroBatch]) -> Any:
+    def write(self, frame: DataFrame | None, batches: Sequence[ShardBatch]) -> Any:
         """Run the Spark job.
 
         Args:
-            frame: rows of all batches with ``BATCH_COLUMN`` (its value is ``MicroBatch.batch_id``);
+            frame: rows of all batches with ``BATCH_COLUMN`` (its value is ``ShardBatch.batch_id``);
                 a sink that ``commits_together`` needs none and drops it; None when the function
                 wrote itself.
             batches: one, or several of different shards if the sink coalesces.
@@ -86,7 +86,7 @@ class Sink(Protocol):
             what ``commit`` and ``discard`` need.
         """
 
-    def commit(self, staged: Any, batch: MicroBatch) -> None:
+    def commit(self, staged: Any, batch: ShardBatch) -> None:
         """Make one batch durable and visible, or prove that it already is.
 
         It may be given up when its time is over. Then this process neither repeats it nor removes
@@ -123,7 +123,7 @@ class CommitsTogether(Protocol):
     """A sink with one commit for all batches of a job."""
 
     def commit_all(
-        self, staged: Any, batches: Sequence[MicroBatch]
+        self, staged: Any, batches: Sequence[ShardBatch]
     ) -> Mapping[ShardKey, CommitOutcome]:
         """Make all batches of a job durable and visible in one step, or none of them.
 
@@ -183,7 +183,7 @@ class Serial(Protocol):
 class CancelsCommits(Protocol):
     """A sink that can hasten the end of a commit whose time is over, or whose shard is lost."""
 
-    def cancel(self, batch: MicroBatch) -> None:
+    def cancel(self, batch: ShardBatch) -> None:
         """Interrupt the commit of a batch, if there is one; from another thread, perhaps twice."""
 
 

@@ -20,7 +20,7 @@ from mld.spark.shard.work import ShardWork
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from mld.spark.model import MicroBatch, ShardKey
+    from mld.spark.model import ShardBatch, ShardKey
 
 #: Tries of a batch before its shard fails.
 ATTEMPTS = 4
@@ -44,11 +44,11 @@ class PlayedEngine:
         self._sink = sink
         self.cuts_together = sink.coalesces and not sink.uses_intents
         self._moments: CutMoments[ShardWork] = CutMoments(0.0)
-        self._queue: list[tuple[MicroBatch, object, Future]] = []
+        self._queue: list[tuple[ShardBatch, object, Future]] = []
         self._last: dict[ShardKey, Future] = {}
         self._written: deque[Iterator[None]] = deque()
 
-    def submit(self, batch: MicroBatch, fence, hold: object) -> Future:
+    def submit(self, batch: ShardBatch, fence, hold: object) -> Future:
         del hold  # no end of a hold comes late here
         future: Future = Future()
         self._enqueue(batch, fence, future)
@@ -69,7 +69,7 @@ class PlayedEngine:
                 batch, future = work.cut(most_bytes)
                 self._enqueue(batch, work.is_wanted, future)
 
-    def _enqueue(self, batch: MicroBatch, fence, future: Future) -> None:
+    def _enqueue(self, batch: ShardBatch, fence, future: Future) -> None:
         before = self._last.get(batch.shard)
         if before is None or before.done():
             before = None
@@ -131,7 +131,7 @@ class PlayedEngine:
         yield
         self._sink.discard(staged)
 
-    def _commit(self, staged, batch: MicroBatch, fence, future: Future) -> Iterator[None]:
+    def _commit(self, staged, batch: ShardBatch, fence, future: Future) -> Iterator[None]:
         for attempt in range(ATTEMPTS):
             try:
                 if not fence():

@@ -24,10 +24,10 @@ from mld.spark.sinks.parquet_chain import ParquetChainSink
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mld.spark.model import MicroBatch, ShardKey
+    from mld.spark.model import ShardBatch, ShardKey
 
 
-def kept(batch: MicroBatch) -> list[Position]:
+def kept(batch: ShardBatch) -> list[Position]:
     """What the user's function makes of a batch: every fifth record goes, and long stretches."""
     return [row.position for row in batch.rows if is_kept(row.position)]
 
@@ -161,7 +161,7 @@ class _Table:
     def durable_end(self, shard: ShardKey) -> Position | None:
         return self.ends.get(shard)
 
-    def append(self, batch: MicroBatch) -> None:
+    def append(self, batch: ShardBatch) -> None:
         self.content[batch.shard] += kept(batch)
         self.ends[batch.shard] = max(batch.to, self.ends.get(batch.shard, batch.to))
 
@@ -174,7 +174,7 @@ class _Table:
     def write(self, frame, batches):
         return None
 
-    def commit(self, staged, batch: MicroBatch) -> None:
+    def commit(self, staged, batch: ShardBatch) -> None:
         """Everything is in the write."""
 
     def discard(self, staged) -> None:
@@ -219,7 +219,7 @@ class _JdbcSession:
     def write(self, frame, batches):
         return None
 
-    def commit(self, staged, batch: MicroBatch) -> None:
+    def commit(self, staged, batch: ShardBatch) -> None:
         if (batch.shard, batch.to) in self._mine:
             return
         if self._table.durable_end(batch.shard) != batch.after:
@@ -246,7 +246,7 @@ class PathPerRange(_Table):
     def rows(self, shard: ShardKey) -> list[Position]:
         return [position for rows in self.paths[shard].values() for position in rows]
 
-    def commit(self, staged, batch: MicroBatch) -> None:
+    def commit(self, staged, batch: ShardBatch) -> None:
         self.append(batch)
         if batch.rows:
             self.paths[batch.shard][batch.rows[0].position, batch.to] = kept(batch)

@@ -14,7 +14,7 @@ from tests.sim_spark.stores import TABLES, Chain, is_kept, played_disk
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mld.spark.model import MicroBatch, WriteIntent
+    from mld.spark.model import ShardBatch, WriteIntent
 
 HOSTS = 3
 STORM_STEPS, MOST_STEPS = 900, 40_000
@@ -134,7 +134,7 @@ class World:
             self.note(f"{shard.shard_id} ended")
             row.is_ended = True
 
-    def committed(self, batch: MicroBatch) -> None:
+    def committed(self, batch: ShardBatch) -> None:
         """Look whether the shard's mark went back."""
         mark, before = self.store.durable_end(batch.shard), self._marks.get(batch.shard)
         if mark is None or (before is not None and mark < before):

@@ -1,6 +1,6 @@
 """A planner over the shared server, and batches of JSON records."""
 
-from mld.spark.model import MicroBatch, Position, Row, ShardKey
+from mld.spark.model import Position, Row, ShardBatch, ShardKey
 from mld.spark.pipeline import FunctionProcessor, Pipeline
 from mld.spark.plans.planner import Planner
 from tests.spark.conftest import spark_config
@@ -32,7 +32,7 @@ def batch(shard, *payloads, first=1):
         for n, payload in enumerate(payloads)
     )
     to = rows[-1].position if rows else Position(first)
-    return MicroBatch(ShardKey("app", "stream", shard), None, to, rows)
+    return ShardBatch(ShardKey("app", "stream", shard), None, to, rows)
 
 
 def some(shard, count=6):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
-from mld.spark.model import BATCH_COLUMN, MicroBatch, Position, Row, ShardKey
+from mld.spark.model import BATCH_COLUMN, Position, Row, ShardBatch, ShardKey
 from mld.spark.ports import CommitOutcome
 from mld.spark.server.launcher import EmbeddedServer
 from mld.spark.server.sessions import ConnectSessions
@@ -59,15 +59,15 @@ def shard(number: int = 0, epoch: str = "0") -> ShardKey:
 
 def batch(
     key: ShardKey, after: int, to: int, number: int | None = None, nonce: str = "n0"
-) -> MicroBatch:
+) -> ShardBatch:
     """Records after+1 … to; after 0 is the beginning."""
     rows = tuple(Row(Position(BASE + n), "k", b"%d" % n, None) for n in range(after + 1, to + 1))
     begin = Position(BASE + after) if after else None
     app_id = f"kcl/app/flights/{key.shard_id}/{key.epoch}/{nonce}" if number else ""
-    return MicroBatch(key, begin, Position(BASE + to), rows, number, app_id)
+    return ShardBatch(key, begin, Position(BASE + to), rows, number, app_id)
 
 
-def frame(spark, batches: Iterable[MicroBatch], keep: str = "true", **columns):
+def frame(spark, batches: Iterable[ShardBatch], keep: str = "true", **columns):
     """What the engine hands over: a row per record, and the batch column.
 
     Args:
@@ -101,7 +101,7 @@ def open_sink(spark, application: str = "app", **properties: str):
     return sink
 
 
-def write(spark, sink, *batches: MicroBatch, **more) -> None:
+def write(spark, sink, *batches: ShardBatch, **more) -> None:
     """Write and commit, as the engine does."""
     staged = sink.write(frame(spark, batches, **more), batches)
     if sink.commits_together:

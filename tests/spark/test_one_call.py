@@ -9,14 +9,14 @@ from pyspark.sql import functions as f
 
 from mld.spark.errors import BatchFailed
 from mld.spark.failures import is_deterministic
-from mld.spark.model import HostBatch
+from mld.spark.model import MicroBatch
 from mld.spark.plans.one_call import FunctionCaller
 from mld.spark.rows.handoff import LocalFiles
 from tests.spark.job_kit import batch, planner
 
 pytestmark = pytest.mark.spark
 
-WHOLE = HostBatch(
+WHOLE = MicroBatch(
     (
         batch("shard-1", b'{"id":1,"amount":2.5}', b'{"id":2,"amount":-1}'),
         batch("shard-2", b'{"id":3,"amount":4}'),

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from mld.spark.config import read_properties
 from mld.spark.errors import BatchFailed, Fenced, SinkRefused, SparkConfigError
-from mld.spark.model import BATCH_COLUMN, MicroBatch, Position, Row, ShardKey
+from mld.spark.model import BATCH_COLUMN, Position, Row, ShardBatch, ShardKey
 from mld.spark.parquet import chain_files, chain_layout
 from mld.spark.sinks import make_sink
 from mld.spark.sinks.parquet_chain import HINT_EVERY, write_tasks
@@ -26,11 +26,11 @@ def shard(number: int = 0, stream: str = "flights", epoch: str = "0") -> ShardKe
     return ShardKey("app", stream, f"shardId-{number:012d}", epoch)
 
 
-def batch(key: ShardKey, after: int | None, to: int, *, sub: int = 0) -> MicroBatch:
+def batch(key: ShardKey, after: int | None, to: int, *, sub: int = 0) -> ShardBatch:
     first = 1 if after is None else after + 1
     rows = tuple(Row(Position(BASE + n, sub), "k", b"%d" % n, None) for n in range(first, to + 1))
     begin = None if after is None else Position(BASE + after, sub)
-    return MicroBatch(key, begin, Position(BASE + to, sub), rows)
+    return ShardBatch(key, begin, Position(BASE + to, sub), rows)
 
 
 def frame(spark, batches, keep="true"):
@@ -57,7 +57,7 @@ def open_sink(spark, path: Path, application: str = "app", **more: str):
     return sink
 
 
-def write_and_commit(spark, sink, *batches: MicroBatch) -> None:
+def write_and_commit(spark, sink, *batches: ShardBatch) -> None:
     staged = sink.write(frame(spark, batches), batches)
     for each in batches:
         sink.commit(staged, each)
@@ -214,8 +214,8 @@ def test_records_of_one_aggregate_are_split_by_their_sub_sequence_number(spark, 
     sink = open_sink(spark, tmp_path)
     key, at = shard(), [Position(BASE + 1, sub) for sub in range(6)]
     rows = [Row(position, "k", b"", None) for position in at]
-    write_and_commit(spark, sink, MicroBatch(key, None, at[2], tuple(rows[:3])))
-    write_and_commit(spark, sink, MicroBatch(key, at[2], at[5], tuple(rows[3:])))
+    write_and_commit(spark, sink, ShardBatch(key, None, at[2], tuple(rows[:3])))
+    write_and_commit(spark, sink, ShardBatch(key, at[2], at[5], tuple(rows[3:])))
     assert sink.mark(key) == at[5]
     assert len(numbers(tmp_path, key)) == 6
 

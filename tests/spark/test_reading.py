@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from mld.spark import compact, read_chain
 from mld.spark.config import read_properties
 from mld.spark.errors import BatchFailed, SparkConfigError
-from mld.spark.model import BATCH_COLUMN, MicroBatch, Position, Row, ShardKey
+from mld.spark.model import BATCH_COLUMN, Position, Row, ShardBatch, ShardKey
 from mld.spark.parquet import chain_files, chain_layout
 from mld.spark.sinks import make_sink
 
@@ -45,7 +45,7 @@ class Writer:
         after = self.sink.mark(key)
         begin = 0 if after is None else after.sequence
         rows = tuple(Row(Position(begin + n + 1), "k", b"", None) for n in range(count))
-        batch = MicroBatch(key, after, rows[-1].position, rows)
+        batch = ShardBatch(key, after, rows[-1].position, rows)
         frame = self.spark.range(begin + 1, begin + count + 1).withColumnRenamed("id", "n")
         frame = frame.selectExpr(*sql).withColumn(BATCH_COLUMN, F.lit(batch.batch_id))
         staged = self.sink.write(frame, [batch])
@@ -81,7 +81,7 @@ def test_a_reader_sees_what_is_committed_and_nothing_else(spark, writer, tmp_pat
     writer.append(3, shard="s-1")
     key = ShardKey("app", "flights", "s-0")
     rows = (Row(Position(11), "k", b"", None),)
-    staged = MicroBatch(key, Position(10), Position(11), rows)
+    staged = ShardBatch(key, Position(10), Position(11), rows)
     frame = spark.range(11, 12).toDF("n").withColumn(BATCH_COLUMN, F.lit(staged.batch_id))
     writer.sink.write(frame, [staged])
 
@@ -179,7 +179,7 @@ def test_shards_without_rows_are_merged_too(spark, writer, tmp_path):
         key = ShardKey("app", "flights", "s-9")
         after = writer.sink.mark(key)
         at = Position(1 if after is None else after.sequence + 1)
-        batch = MicroBatch(key, after, at, (Row(at, "k", b"", None),))
+        batch = ShardBatch(key, after, at, (Row(at, "k", b"", None),))
         writer.sink.commit(writer.sink.write(None, [batch]), batch)
     (report,) = compact(spark, tmp_path, min_batches=2)
     assert (report.merged, report.rows) == (3, 0)

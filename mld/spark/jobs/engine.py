@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.spark.config import SparkConfig
-    from mld.spark.model import MicroBatch, ShardKey
+    from mld.spark.model import ShardBatch, ShardKey
     from mld.spark.pipeline import Pipeline
     from mld.spark.plans.one_call import FunctionCaller
     from mld.spark.ports import KeepsLetters, MonotonicClock, Sessions, Sink
@@ -120,7 +120,7 @@ class Engine:
         )
 
     def submit(
-        self, batch: MicroBatch, fence: Callable[[], bool], hold: object = None
+        self, batch: ShardBatch, fence: Callable[[], bool], hold: object = None
     ) -> Future[None]:
         """Hand in a batch; batches of one shard are run in this order.
 

@@ -26,7 +26,7 @@ from mld.spark.failures import describe, is_deterministic, is_server_gone, is_se
 from mld.spark.jobs.calling import JobCalls
 from mld.spark.jobs.committing import JobCommitter
 from mld.spark.jobs.rescue import MOST_LETTERS, is_of_rows, without
-from mld.spark.model import HostBatch
+from mld.spark.model import MicroBatch
 from mld.spark.ports import CommitOutcome
 from mld.spark.rows.decode import bad_record_in
 
@@ -113,7 +113,7 @@ class HostRun:
         wait([each.before for each in self.tickets if each.before is not None])
         tried = 0
         while group := [each for each in self.tickets if each.is_wanted()]:
-            whole = HostBatch(tuple(each.batch for each in group))
+            whole = MicroBatch(tuple(each.batch for each in group))
             if self._stop.is_set():
                 self._fail(group, whole, BatchFailed("this process is ending"))
                 return
@@ -134,7 +134,7 @@ class HostRun:
             self._progress.job_ended()
 
     def _set_aside(
-        self, group: Sequence[Ticket], whole: HostBatch, error: Exception
+        self, group: Sequence[Ticket], whole: MicroBatch, error: Exception
     ) -> Exception | None:
         """Take the records out that fail alone, if the function is row-wise.
 
@@ -163,7 +163,7 @@ class HostRun:
             ticket.batch = without(ticket.batch, found)
         return None
 
-    def _try(self, group: Sequence[Ticket], whole: HostBatch) -> None:
+    def _try(self, group: Sequence[Ticket], whole: MicroBatch) -> None:
         """Call, write and commit once.
 
         Raises:
@@ -236,18 +236,18 @@ class HostRun:
         if CommitOutcome.AGAIN in outcomes.values():
             raise SinkUnavailable("the table refused the commit")
 
-    def _pause(self, whole: HostBatch, error: Exception, tried: int) -> None:
+    def _pause(self, whole: MicroBatch, error: Exception, tried: int) -> None:
         pause_s = min(_MAX_PAUSE_S, self._pause_s * 2 ** (tried - 1))
         _log.warning("%s failed and is repeated in %.3g s: %s", whole, pause_s, describe(error))
         self._stop.wait(pause_s)
 
-    def _fail(self, group: Sequence[Ticket], whole: HostBatch, error: BaseException) -> None:
+    def _fail(self, group: Sequence[Ticket], whole: MicroBatch, error: BaseException) -> None:
         _log.error("%s failed: %s", whole, error)
         for ticket in group:
             ticket.fail(error)
 
 
-def _verdict(whole: HostBatch, error: Exception, left: int) -> BaseException | None:
+def _verdict(whole: MicroBatch, error: Exception, left: int) -> BaseException | None:
     """What ends a batch; None = it is tried again.
 
     Args:

@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mld.spark.model import MicroBatch
+    from mld.spark.model import ShardBatch
     from mld.spark.ports import MonotonicClock
 
 _log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class Progress:
         self._jobs = 0
         self._shards: set[str] = set()
 
-    def committed(self, batch: MicroBatch, latency_s: float) -> None:
+    def committed(self, batch: ShardBatch, latency_s: float) -> None:
         """A batch is durable.
 
         Args:

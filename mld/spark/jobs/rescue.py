@@ -15,7 +15,7 @@ from mld.spark.calls import Overdue
 from mld.spark.errors import BatchFailed, RecordRefused
 from mld.spark.failures import describe, is_deterministic
 from mld.spark.jobs.halving import TooManyFail, guilty
-from mld.spark.model import DeadLetter, HostBatch
+from mld.spark.model import DeadLetter, MicroBatch
 from mld.spark.plans.planner import FunctionFailed
 from mld.spark.rows.decode import bad_record_in
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mld.spark.jobs.calling import JobCalls
-    from mld.spark.model import MicroBatch, Row
+    from mld.spark.model import Row, ShardBatch
     from mld.spark.plans.one_call import FunctionCaller
     from mld.spark.ports import KeepsLetters, MonotonicClock
 
@@ -71,7 +71,7 @@ class Rescue:
         self,
         calls: JobCalls,
         session: SparkSession,
-        whole: HostBatch,
+        whole: MicroBatch,
         most: int,
         is_wanted: Callable[[], bool],
     ) -> list[DeadLetter]:
@@ -127,16 +127,16 @@ class Rescue:
         return letters
 
 
-def without(batch: MicroBatch, letters: Sequence[DeadLetter]) -> MicroBatch:
+def without(batch: ShardBatch, letters: Sequence[DeadLetter]) -> ShardBatch:
     """A shard's batch without records that are set aside; its range stays."""
     gone = {letter.row.position for letter in letters if letter.shard == batch.shard}
     return replace(batch, rows=tuple(row for row in batch.rows if row.position not in gone))
 
 
-def _part_of(whole: HostBatch, records: Sequence[tuple[MicroBatch, Row]]) -> HostBatch:
+def _part_of(whole: MicroBatch, records: Sequence[tuple[ShardBatch, Row]]) -> MicroBatch:
     """A batch of some of the records; with none of them it has one empty part."""
     rows: dict[int, list[Row]] = {}
     for part, row in records:
         rows.setdefault(id(part), []).append(row)
     parts = [replace(part, rows=tuple(rows[id(part)])) for part in whole.parts if id(part) in rows]
-    return HostBatch(tuple(parts) or (replace(whole.parts[0], rows=()),))
+    return MicroBatch(tuple(parts) or (replace(whole.parts[0], rows=()),))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from mld.spark.model import MicroBatch, ShardKey
+    from mld.spark.model import ShardBatch, ShardKey
 
 
 @dataclass(eq=False, slots=True)
@@ -35,7 +35,7 @@ class Ticket:
             nor the wait for the commit of the batch before it.
     """
 
-    batch: MicroBatch
+    batch: ShardBatch
     fence: Callable[[], bool]
     future: Future[None]
     submitted_at: float

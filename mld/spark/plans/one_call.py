@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.config import SparkConfig
-    from mld.spark.model import BatchContext, HostBatch
+    from mld.spark.model import BatchContext, MicroBatch
     from mld.spark.plans.planner import Planner
 
 _log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class FunctionCaller:
         self._handoff = handoff or Inline()
         self._with_schemas = with_schemas
 
-    def call(self, spark: SparkSession, whole: HostBatch) -> DataFrame | None:
+    def call(self, spark: SparkSession, whole: MicroBatch) -> DataFrame | None:
         """The rows that the function makes of a micro-batch.
 
         Raises:
@@ -70,7 +70,7 @@ class FunctionCaller:
                 _log.error("%s: the function failed", whole.batch_id, exc_info=error)
             raise
 
-    def probe(self, spark: SparkSession, whole: HostBatch) -> None:
+    def probe(self, spark: SparkSession, whole: MicroBatch) -> None:
         """Let the function and Spark run over a part of a batch, and keep nothing of it.
 
         Raises:
@@ -81,7 +81,7 @@ class FunctionCaller:
         if frame is not None:
             frame.write.format("noop").mode("overwrite").save()
 
-    def _asked(self, spark: SparkSession, whole: HostBatch) -> DataFrame | None:
+    def _asked(self, spark: SparkSession, whole: MicroBatch) -> DataFrame | None:
         frame = self.source(spark, whole)
         try:
             answer = self._function(frame, context_of(spark, whole))
@@ -94,14 +94,14 @@ class FunctionCaller:
         self._check(answer, f"the function's answer for {whole}")
         return answer
 
-    def source(self, spark: SparkSession, whole: HostBatch) -> DataFrame:
+    def source(self, spark: SparkSession, whole: MicroBatch) -> DataFrame:
         """The frame that the function is given: the decoded rows of all shards."""
         tables = {
             part.batch_id: table_of(part, with_schemas=self._with_schemas) for part in whole.parts
         }
         return self._decoder(spark).apply(self._handoff.frame(spark, tables))
 
-    def keep_bad_rows(self, spark: SparkSession, whole: HostBatch) -> None:
+    def keep_bad_rows(self, spark: SparkSession, whole: MicroBatch) -> None:
         """With the policy ``deadletter``: write what cannot be decoded."""
         decoder = self._decoder(spark)
         if decoder.kind == "raw" or decoder.on_error != "deadletter":
@@ -113,7 +113,7 @@ class FunctionCaller:
         rows = self._handoff.frame(spark, tables)
         write_bad_rows(decoder, rows, self._config.deadletter_path or "")
 
-    def release(self, whole: HostBatch) -> None:
+    def release(self, whole: MicroBatch) -> None:
         """An attempt is over, however it ended: its frames are not used any more."""
         self._handoff.release([part.batch_id for part in whole.parts])
 

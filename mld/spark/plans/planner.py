@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mld.spark.errors import BatchFailed, SparkConfigError
 from mld.spark.failures import is_server_gone, is_session_lost, raised
-from mld.spark.model import BATCH_COLUMN, HostBatch, context_of
+from mld.spark.model import BATCH_COLUMN, MicroBatch, context_of
 from mld.spark.plans.answers import not_of_spark
 from mld.spark.plans.views import RowsNamed, Views
 from mld.spark.rows.deadletter import write_bad_rows
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.config import SparkConfig
-    from mld.spark.model import MicroBatch
+    from mld.spark.model import ShardBatch
     from mld.spark.pipeline import Pipeline
     from mld.spark.plans.merging import RowsPlaceholder
 
@@ -51,7 +51,7 @@ class Planned:
         placeholder: where the answer meets the batch's rows; None if plans are not merged.
     """
 
-    batch: MicroBatch
+    batch: ShardBatch
     frame: DataFrame | None
     placeholder: RowsPlaceholder | None = None
 
@@ -114,7 +114,7 @@ class Planner:
             self._decoder = decoder
         return self._decoder
 
-    def plan(self, spark: SparkSession, batch: MicroBatch) -> Planned:
+    def plan(self, spark: SparkSession, batch: ShardBatch) -> Planned:
         """The function's plan for one batch.
 
         Raises:
@@ -123,7 +123,7 @@ class Planner:
         """
         frame, placeholder = self.source(spark, batch)
         try:
-            answer = self._pipeline.process(frame, context_of(spark, HostBatch((batch,))))
+            answer = self._pipeline.process(frame, context_of(spark, MicroBatch((batch,))))
         except RowsNamed as why:
             raise RunAlone from why
         except (Exception, SystemExit) as error:
@@ -139,7 +139,7 @@ class Planner:
         return Planned(batch, answer, placeholder)
 
     def source(
-        self, spark: SparkSession, batch: MicroBatch
+        self, spark: SparkSession, batch: ShardBatch
     ) -> tuple[DataFrame, RowsPlaceholder | None]:
         """The frame that the function is given; built when Spark needs it."""
         decoder = self.decoder(spark)
@@ -173,7 +173,7 @@ class Planner:
             return _union([_marked(each) for each in answers])
         return _union([self._merged(spark, group) for group in _alike(answers)])
 
-    def keep_bad_rows(self, spark: SparkSession, batches: Sequence[MicroBatch]) -> None:
+    def keep_bad_rows(self, spark: SparkSession, batches: Sequence[ShardBatch]) -> None:
         """With the policy ``deadletter``: write what cannot be decoded."""
         decoder = self.decoder(spark)
         if decoder.kind == "raw" or decoder.on_error != "deadletter":
@@ -181,7 +181,7 @@ class Planner:
         rows = self._united(spark, batches)
         write_bad_rows(decoder, rows, self._config.deadletter_path or "")
 
-    def release(self, batches: Iterable[MicroBatch]) -> None:
+    def release(self, batches: Iterable[ShardBatch]) -> None:
         """An attempt at these batches is over, however it ended: their frames are not used."""
         self._handoff.release([each.batch_id for each in batches])
 
@@ -208,7 +208,7 @@ class Planner:
             _log.debug("plans of %d shards are united: %s", len(members), why)
             return _union([_marked(each) for each in members])
 
-    def _united(self, spark: SparkSession, batches: Sequence[MicroBatch]) -> DataFrame:
+    def _united(self, spark: SparkSession, batches: Sequence[ShardBatch]) -> DataFrame:
         """The raw rows of several batches with the batch column."""
         tables = {
             each.batch_id: batched_table(each, with_schemas=self._with_schemas) for each in batches

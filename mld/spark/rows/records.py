@@ -18,7 +18,7 @@ from mld.spark.model import BATCH_COLUMN, Position, Row, RowSchema
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.spark.model import MicroBatch
+    from mld.spark.model import ShardBatch
     from protocol import Record
 
 #: Columns that every function sees, before what the decoder adds.
@@ -119,7 +119,7 @@ def _schema(version_id: str | None, name: str | None, data_format: str | None) -
     return None if version_id is None else RowSchema(version_id, name, data_format)
 
 
-def table_of(batch: MicroBatch, *, with_schemas: bool = False) -> pa.Table:
+def table_of(batch: ShardBatch, *, with_schemas: bool = False) -> pa.Table:
     """The rows of one batch in the raw schema; a batch without rows gives an empty table.
 
     Args:
@@ -135,13 +135,13 @@ def table_of(batch: MicroBatch, *, with_schemas: bool = False) -> pa.Table:
     return table
 
 
-def batched_table(batch: MicroBatch, *, with_schemas: bool = False) -> pa.Table:
+def batched_table(batch: ShardBatch, *, with_schemas: bool = False) -> pa.Table:
     """The same, each row with the id of its batch."""
     names = pa.repeat(batch.batch_id, len(batch.rows))
     return table_of(batch, with_schemas=with_schemas).append_column(_BATCH_FIELD, names)
 
 
-def _columns(batch: MicroBatch) -> list[pa.Array]:
+def _columns(batch: ShardBatch) -> list[pa.Array]:
     rows = batch.rows
     arrivals = [None if row.arrival_ms is None else row.arrival_ms * _US_PER_MS for row in rows]
     return [

@@ -13,7 +13,7 @@ from collections import deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from mld.spark.model import MicroBatch, WriteIntent
+from mld.spark.model import ShardBatch, WriteIntent
 from mld.spark.shard.batcher import ShardBuffer
 from mld.spark.shard.resume import void_warning
 
@@ -72,7 +72,7 @@ class ShardWork:
             drop_through=resume.drop_through,
             forced_to=resume.forced_to,
         )
-        self._in_flight: deque[tuple[MicroBatch, Future[None]]] = deque()
+        self._in_flight: deque[tuple[ShardBatch, Future[None]]] = deque()
         self._next_number = resume.next_number
         self._is_first = True
         self._is_open = True
@@ -178,7 +178,7 @@ class ShardWork:
                 return None
             return self._buffer.offer()
 
-    def cut(self, most_bytes: int) -> tuple[MicroBatch, Future[None]]:
+    def cut(self, most_bytes: int) -> tuple[ShardBatch, Future[None]]:
         """Cut for a job of many shards, right after an offer; in the engine's thread.
 
         Args:
@@ -249,9 +249,9 @@ class ShardWork:
             self.has_asked = True
         self._engine.ask(self)
 
-    def _batch(self, cut: Cut) -> MicroBatch:
+    def _batch(self, cut: Cut) -> ShardBatch:
         numbered = self._keep_intent is not None
-        return MicroBatch(
+        return ShardBatch(
             shard=self.shard,
             after=cut.after,
             to=cut.to,

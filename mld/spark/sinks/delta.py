@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.config import SparkConfig
-    from mld.spark.model import MicroBatch, Position, ShardKey, WriteIntent
+    from mld.spark.model import Position, ShardBatch, ShardKey, WriteIntent
     from mld.spark.table.delta_log import Snapshot
 
 _log = logging.getLogger(__name__)
@@ -151,7 +151,7 @@ class DeltaSink:
         """Where a shard stands that was written by a release with numbers for batches."""
         return self._table.take_over(shard, intent)
 
-    def write(self, frame: DataFrame | None, batches: Sequence[MicroBatch]) -> StagedFiles:
+    def write(self, frame: DataFrame | None, batches: Sequence[ShardBatch]) -> StagedFiles:
         """Write the rows into a directory of their own below the table, with one Spark job.
 
         Raises:
@@ -177,7 +177,7 @@ class DeltaSink:
             raise
         return StagedFiles(job, files)
 
-    def commit(self, staged: StagedFiles, batch: MicroBatch) -> None:
+    def commit(self, staged: StagedFiles, batch: ShardBatch) -> None:
         """Commit a job of one batch.
 
         Raises:
@@ -190,7 +190,7 @@ class DeltaSink:
             )
 
     def commit_all(
-        self, staged: StagedFiles, batches: Sequence[MicroBatch]
+        self, staged: StagedFiles, batches: Sequence[ShardBatch]
     ) -> Mapping[ShardKey, CommitOutcome]:
         """One commit for all batches of a job; see ``ports.CommitsTogether``."""
         staged.may_stand = True

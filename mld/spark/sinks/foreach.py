@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.config import SparkConfig
-    from mld.spark.model import MicroBatch, Position, ShardKey
+    from mld.spark.model import Position, ShardBatch, ShardKey
 
 
 class ForeachSink:
@@ -55,7 +55,7 @@ class ForeachSink:
         del shard
         return None
 
-    def write(self, frame: DataFrame | None, batches: Sequence[MicroBatch]) -> Any:
+    def write(self, frame: DataFrame | None, batches: Sequence[ShardBatch]) -> Any:
         """Nothing, if the function has written.
 
         Raises:
@@ -68,7 +68,7 @@ class ForeachSink:
                 "to write by itself and return None; or name a sink"
             )
 
-    def commit(self, staged: Any, batch: MicroBatch) -> None:
+    def commit(self, staged: Any, batch: ShardBatch) -> None:
         """Nothing: the rows are where the function put them."""
 
     def discard(self, staged: Any) -> None:

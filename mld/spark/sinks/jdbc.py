@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.config import SparkConfig
-    from mld.spark.model import MicroBatch, Position, ShardKey
+    from mld.spark.model import Position, ShardBatch, ShardKey
     from mld.spark.sinks.dbapi import Transaction
 
 #: Staging tables older than this, and than four batch timeouts, belong to a dead job; seconds.
@@ -124,7 +124,7 @@ class JdbcSink:
         except DatabaseUnavailable as error:
             raise SinkUnavailable(f"spark.sink=jdbc: {error}") from None
 
-    def write(self, frame: DataFrame | None, batches: Sequence[MicroBatch]) -> StagedRows | None:
+    def write(self, frame: DataFrame | None, batches: Sequence[ShardBatch]) -> StagedRows | None:
         """Write the rows of all batches to a new staging table; None = there are no rows.
 
         Raises:
@@ -136,7 +136,7 @@ class JdbcSink:
             return None
         return self._staging.write(frame, int(self._now_s()))
 
-    def commit(self, staged: StagedRows | None, batch: MicroBatch) -> None:
+    def commit(self, staged: StagedRows | None, batch: ShardBatch) -> None:
         """Move one batch's rows and its mark in one transaction.
 
         The mark comes first: its row is locked while the rows are moved. A transaction that nobody
@@ -160,7 +160,7 @@ class JdbcSink:
         except Exception as error:  # noqa: BLE001 - told in one line
             raise self._final(what, error) from None
 
-    def cancel(self, batch: MicroBatch) -> None:
+    def cancel(self, batch: ShardBatch) -> None:
         """Ask the database to end the commit of a batch, as far as the driver can."""
         self._database.cancel(self._commit_of(batch))
 
@@ -173,17 +173,17 @@ class JdbcSink:
         """Close the idle connections; the next call opens new ones."""
         self._database.close()
 
-    def _commit_of(self, batch: MicroBatch) -> str:
+    def _commit_of(self, batch: ShardBatch) -> str:
         return f"commit of {batch.batch_id} into {self._target}"
 
-    def _advance(self, transaction: Transaction, batch: MicroBatch) -> bool:
+    def _advance(self, transaction: Transaction, batch: ShardBatch) -> bool:
         try:
             return self._tables.advance(transaction, batch)
         except transaction.driver.integrity_error:
             raise fenced(batch, "set by somebody else at the same time") from None
 
     def _move(
-        self, transaction: Transaction, staged: StagedRows, batch: MicroBatch, what: str
+        self, transaction: Transaction, staged: StagedRows, batch: ShardBatch, what: str
     ) -> None:
         name = self._database.name
         where = f"WHERE {name(BATCH_COLUMN)} = :batch"

@@ -16,7 +16,7 @@ from mld.spark.model import parse_position, position_text
 from mld.spark.sinks.dbapi import DatabaseUnavailable
 
 if TYPE_CHECKING:
-    from mld.spark.model import MicroBatch, Position, ShardKey
+    from mld.spark.model import Position, ShardBatch, ShardKey
     from mld.spark.sinks.dbapi import Database, Transaction
 
 MARKS = "kcl_mld_marks"
@@ -128,7 +128,7 @@ class SinkTables:
         )
         return parse_position(str(rows[0][0])) if rows else None
 
-    def advance(self, transaction: Transaction, batch: MicroBatch) -> bool:
+    def advance(self, transaction: Transaction, batch: ShardBatch) -> bool:
         """Move the mark from ``after`` to ``to``; the row is locked until the transaction ends.
 
         Returns:
@@ -147,7 +147,7 @@ class SinkTables:
         )
         return changed == 1 or self._is_done(transaction, batch)
 
-    def _first(self, transaction: Transaction, batch: MicroBatch) -> bool:
+    def _first(self, transaction: Transaction, batch: ShardBatch) -> bool:
         if self._read(transaction, batch.shard) is not None:
             return self._is_done(transaction, batch)
         # Two first writers: the second one waits here for the first, and breaks the key.
@@ -159,7 +159,7 @@ class SinkTables:
         )
         return True
 
-    def _is_done(self, transaction: Transaction, batch: MicroBatch) -> bool:
+    def _is_done(self, transaction: Transaction, batch: ShardBatch) -> bool:
         found = self._read(transaction, batch.shard)
         if found == batch.to:
             return False
@@ -215,7 +215,7 @@ def table_columns(database: Database, table: str) -> list[str] | None:
         return None
 
 
-def fenced(batch: MicroBatch, found: str) -> Fenced:
+def fenced(batch: ShardBatch, found: str) -> Fenced:
     """The error of a writer that was overtaken."""
     return Fenced(
         f"{batch.shard.shard_id}: a batch after {position_text(batch.after)} was to be committed, "

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.config import SparkConfig
-    from mld.spark.model import MicroBatch, Position, ShardKey
+    from mld.spark.model import Position, ShardBatch, ShardKey
 
 #: Commits of a shard between two hints: the longest walk of a restart.
 HINT_EVERY = 256
@@ -122,7 +122,7 @@ class ParquetChainSink:
             self._ends[shard] = (None, None) if last is None else (last.to, last.name)
         return None if last is None else last.to
 
-    def write(self, frame: DataFrame | None, batches: Sequence[MicroBatch]) -> StagedJob:
+    def write(self, frame: DataFrame | None, batches: Sequence[ShardBatch]) -> StagedJob:
         """Write the rows of all batches into staging, one directory a batch, with one Spark job.
 
         Raises:
@@ -144,7 +144,7 @@ class ParquetChainSink:
             raise
         return StagedJob(job, rows)
 
-    def commit(self, staged: StagedJob, batch: MicroBatch) -> None:
+    def commit(self, staged: StagedJob, batch: ShardBatch) -> None:
         """Append one batch to its shard's chain.
 
         Raises:
@@ -197,7 +197,7 @@ class ParquetChainSink:
         )
 
     def _append(
-        self, staged: StagedJob, batch: MicroBatch, target: Path, marker: chain_layout.Marker
+        self, staged: StagedJob, batch: ShardBatch, target: Path, marker: chain_layout.Marker
     ) -> None:
         source = staged.rows.get(batch.batch_id)
         if source is None:
@@ -211,7 +211,7 @@ class ParquetChainSink:
             if not self._is_ours(target, marker):
                 raise BatchFailed(f"{target} is taken, but has no marker; look at it") from None
 
-    def _require_predecessor(self, shard: Path, batch: MicroBatch) -> None:
+    def _require_predecessor(self, shard: Path, batch: ShardBatch) -> None:
         """A link that nothing leads to would never be read."""
         with self._lock:
             end, name = self._ends.get(batch.shard, (None, None))
@@ -224,7 +224,7 @@ class ParquetChainSink:
                 f"{position_text(batch.after)}: the output was changed under this process"
             )
 
-    def _advance(self, shard: Path, batch: MicroBatch, link: chain.Link) -> None:
+    def _advance(self, shard: Path, batch: ShardBatch, link: chain.Link) -> None:
         with self._lock:
             self._ends[batch.shard] = (link.to, link.name)
             count = self._commits[batch.shard] = self._commits.get(batch.shard, 0) + 1
@@ -241,7 +241,7 @@ def _refuse_strangers(found: set[str]) -> None:
 
 
 def _batch_directories(target: Path) -> Iterator[tuple[str, Path]]:
-    """MicroBatch ids and directories that Spark made of the batch column; names are escaped by it."""
+    """ShardBatch ids and directories that Spark made of the batch column; names are escaped by it."""
     prefix = f"{BATCH_COLUMN}="
     with os.scandir(target) as entries:
         for entry in entries:

@@ -15,7 +15,7 @@ from mld.spark.errors import BatchFailed
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mld.spark.model import MicroBatch
+    from mld.spark.model import ShardBatch
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ def is_conflict(error: BaseException) -> bool:
     return condition(error).startswith(_CONFLICTS)
 
 
-def refuse_none(batches: Sequence[MicroBatch], sink: str) -> None:
+def refuse_none(batches: Sequence[ShardBatch], sink: str) -> None:
     """See that a missing frame means that there are no rows.
 
     Raises:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.config import SparkConfig
-    from mld.spark.model import MicroBatch, Position, ShardKey
+    from mld.spark.model import Position, ShardBatch, ShardKey
 
 
 class MergeSink:
@@ -91,7 +91,7 @@ class MergeSink:
         del shard
         return None
 
-    def write(self, frame: DataFrame | None, batches: Sequence[MicroBatch]) -> None:
+    def write(self, frame: DataFrame | None, batches: Sequence[ShardBatch]) -> None:
         """Merge the rows of all batches at once.
 
         Raises:
@@ -116,7 +116,7 @@ class MergeSink:
             self._explain(what, error)
             raise
 
-    def commit(self, staged: Any, batch: MicroBatch) -> None:
+    def commit(self, staged: Any, batch: ShardBatch) -> None:
         """Nothing: Delta's own commit was part of ``write``."""
 
     def discard(self, staged: Any) -> None:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from mld.spark.calls import raise_if_abandoned
 from mld.spark.errors import SinkRefused, SinkUnavailable
-from mld.spark.model import MicroBatch, Position
+from mld.spark.model import Position, ShardBatch
 from mld.spark.parquet.chain_files import local_root, make_directories
 from mld.spark.ports import CommitOutcome
 from mld.spark.table.delta_log import DeltaLog
@@ -165,12 +165,12 @@ class DeadLetters:
 
 def _moved(
     shard: ShardKey, marks: dict[ShardKey, Position | None], letters: Sequence[DeadLetter]
-) -> MicroBatch:
+) -> ShardBatch:
     """The range by which a commit moves a shard's mark; of no length if all lie behind it."""
     mark = marks[shard]
     ends = [letter.row.position for letter in letters if letter.shard == shard]
     ends += [mark] if mark is not None else []
-    return MicroBatch(shard, mark, max(ends), ())
+    return ShardBatch(shard, mark, max(ends), ())
 
 
 def _key(letter: DeadLetter) -> tuple[Any, ...]:

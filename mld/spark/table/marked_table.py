@@ -39,7 +39,7 @@ from mld.spark.table.rules import misfit, new_columns, refused_table, refused_ty
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mld.spark.model import MicroBatch, Position, ShardKey, WriteIntent
+    from mld.spark.model import Position, ShardBatch, ShardKey, WriteIntent
     from mld.spark.table.delta_log import DeltaLog, Snapshot
     from mld.spark.table.job_files import DataFile
 
@@ -203,7 +203,7 @@ class MarkedTable:
                 )
 
     def commit(
-        self, files: Sequence[DataFile], batches: Sequence[MicroBatch]
+        self, files: Sequence[DataFile], batches: Sequence[ShardBatch]
     ) -> Mapping[ShardKey, CommitOutcome]:
         """Make the files visible and move the marks of all shards, or do nothing.
 
@@ -244,7 +244,7 @@ class MarkedTable:
         table: Snapshot,
         before: Mapping[ShardKey, int | None],
         identity: int,
-        batches: Sequence[MicroBatch],
+        batches: Sequence[ShardBatch],
     ) -> Mapping[ShardKey, CommitOutcome] | None:
         """What became of the commit; None = nobody came between, so it may be made on this table."""
         now: dict[ShardKey, int | None] = {}
@@ -307,7 +307,7 @@ class MarkedTable:
             _log.warning("%s: the table's log can't be shortened: %s", self._name, error)
 
     def _stands(
-        self, batches: Sequence[MicroBatch], identity: int
+        self, batches: Sequence[ShardBatch], identity: int
     ) -> Mapping[ShardKey, CommitOutcome]:
         with self._lock:
             for batch in batches:
@@ -315,7 +315,7 @@ class MarkedTable:
         return {batch.shard: CommitOutcome.STANDS for batch in batches}
 
     def _before(
-        self, table: Snapshot, batches: Sequence[MicroBatch]
+        self, table: Snapshot, batches: Sequence[ShardBatch]
     ) -> tuple[dict[ShardKey, int | None], frozenset[ShardKey]]:
         """The guards behind which the batches were cut, and the shards that stand elsewhere."""
         before: dict[ShardKey, int | None] = {}
@@ -406,7 +406,7 @@ class MarkedTable:
 
 
 def _outcomes(
-    batches: Sequence[MicroBatch], lost: frozenset[ShardKey]
+    batches: Sequence[ShardBatch], lost: frozenset[ShardKey]
 ) -> Mapping[ShardKey, CommitOutcome]:
     return {
         batch.shard: CommitOutcome.LOST if batch.shard in lost else CommitOutcome.AGAIN

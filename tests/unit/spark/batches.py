@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mld.spark.config import SparkConfig, read_properties
-from mld.spark.model import MicroBatch, Position, Row, ShardKey
+from mld.spark.model import Position, Row, ShardBatch, ShardKey
 
 
 def config_of(**more: str) -> SparkConfig:
@@ -15,9 +15,9 @@ def shard(number: int = 0, *, application: str = "app", epoch: str = "0") -> Sha
     return ShardKey(application, "flights", f"shardId-{number:012d}", epoch)
 
 
-def batch(key: ShardKey, after: int | None, to: int, number: int | None = None) -> MicroBatch:
+def batch(key: ShardKey, after: int | None, to: int, number: int | None = None) -> ShardBatch:
     rows = tuple(Row(Position(n), "k", b"%d" % n, None) for n in range((after or 0) + 1, to + 1))
     begin = None if after is None else Position(after)
-    return MicroBatch(
+    return ShardBatch(
         key, begin, Position(to), rows, number, f"kcl/{key.shard_id}" if number else ""
     )

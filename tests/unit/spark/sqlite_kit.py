@@ -12,7 +12,7 @@ from mld.spark.sinks.jdbc_staging import ROW_COLUMN
 from tests.unit.spark.batches import config_of
 
 if TYPE_CHECKING:
-    from mld.spark.model import MicroBatch
+    from mld.spark.model import ShardBatch
 
 #: The file that ``connect`` opens; the sink calls it without arguments.
 place = SimpleNamespace(path="")
@@ -63,7 +63,7 @@ class Frame:
     """Stands for the united plan: its rows go into the staging table as Spark would put them."""
 
     def __init__(
-        self, *batches: MicroBatch, columns: str = "n", error: Exception | None = None
+        self, *batches: ShardBatch, columns: str = "n", error: Exception | None = None
     ) -> None:
         self._batches = batches
         self._columns = columns

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mld.spark.config import read_properties
-from mld.spark.model import MicroBatch, Position, Row, ShardKey
+from mld.spark.model import Position, Row, ShardBatch, ShardKey
 from mld.spark.sinks.delta import UPKEEP_THREAD, DeltaSink
 
 BASE = 49590338271490256608559692538361571095921575989136588898
@@ -28,7 +28,7 @@ def shard(number=0, epoch="0"):
 def batch(key, after, to):
     """Records after+1 … to; after 0 is the beginning."""
     rows = tuple(Row(Position(BASE + n), "k", b"%d" % n, None) for n in range(after + 1, to + 1))
-    return MicroBatch(key, Position(BASE + after) if after else None, Position(BASE + to), rows)
+    return ShardBatch(key, Position(BASE + after) if after else None, Position(BASE + to), rows)
 
 
 def at(number):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mld.model.config import Config
-from mld.spark.model import MicroBatch, Position, Row, ShardKey
+from mld.spark.model import Position, Row, ShardBatch, ShardKey
 from mld.spark.shard.session import ShardSession
 from tests.unit.spark.shard_kit import WAIT_S, Bench, MemorySink
 
@@ -74,7 +74,7 @@ def test_no_more_jobs_run_than_max_in_flight():
     rows = (Row(Position(1), "key", b"x", None),)
     keys = [ShardKey("app", "stream", f"shard-{number}") for number in range(6)]
     futures = [
-        bench.engine.submit(MicroBatch(key, None, Position(1), rows), lambda: True) for key in keys
+        bench.engine.submit(ShardBatch(key, None, Position(1), rows), lambda: True) for key in keys
     ]
     with changed:
         assert changed.wait_for(lambda: len(running) == 2, WAIT_S)

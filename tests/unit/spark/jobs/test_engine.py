@@ -19,14 +19,14 @@ from mld.spark.errors import (
 )
 from mld.spark.jobs import engine as engine_module
 from mld.spark.jobs.progress import Progress
-from mld.spark.model import MicroBatch, Position, Row, ShardKey
+from mld.spark.model import Position, Row, ShardBatch, ShardKey
 from tests.unit.spark.shard_kit import WAIT_S, Frame, HandClock, MemorySink
 
 
 def batch(shard="a", sequence=1, after=None, size=1, stream="stream"):
     key = ShardKey("app", stream, shard)
     to = Position(sequence)
-    return MicroBatch(key, after, to, (Row(to, "key", b"x" * size, None),))
+    return ShardBatch(key, after, to, (Row(to, "key", b"x" * size, None),))
 
 
 def always():

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from mld.spark.errors import BatchFailed, RecordRefused, SparkUnreachable
-from mld.spark.model import MicroBatch, Position, Row, ShardKey
+from mld.spark.model import Position, Row, ShardBatch, ShardKey
 from tests.unit.spark.jobs.test_engine import always, outcome
 from tests.unit.spark.jobs.test_host_run import hand_in, once
 from tests.unit.spark.shard_kit import WAIT_S
@@ -15,7 +15,7 @@ CAST = "[CAST_INVALID_INPUT] it cannot be cast. SQLSTATE: 22018"
 
 def batch(shard, *numbers):
     rows = tuple(Row(Position(n), "key", b"x", None) for n in numbers)
-    return MicroBatch(ShardKey("app", "stream", shard), None, Position(numbers[-1]), rows)
+    return ShardBatch(ShardKey("app", "stream", shard), None, Position(numbers[-1]), rows)
 
 
 def setting_aside(bench, function=lambda df, ctx: df, **more):

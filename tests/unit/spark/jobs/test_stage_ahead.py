@@ -8,7 +8,7 @@ from mld.spark.calls import GivenUp, call_within
 from mld.spark.errors import BatchFailed, Fenced
 from mld.spark.jobs import committing, job_run
 from mld.spark.jobs.engine import Engine
-from mld.spark.model import MicroBatch, Position, Row, ShardKey
+from mld.spark.model import Position, Row, ShardBatch, ShardKey
 from tests.unit.spark.shard_kit import WAIT_S, Bench, HandClock, MemorySink
 
 
@@ -16,7 +16,7 @@ def batch(shard, number):
     key = ShardKey("app", "stream", shard)
     after = Position(number - 1) if number > 1 else None
     to = Position(number)
-    return MicroBatch(key, after, to, (Row(to, "key", b"x", None),))
+    return ShardBatch(key, after, to, (Row(to, "key", b"x", None),))
 
 
 def always():

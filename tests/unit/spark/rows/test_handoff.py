@@ -4,7 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StructType
 
-from mld.spark.model import MicroBatch, Position, Row, ShardKey
+from mld.spark.model import Position, Row, ShardBatch, ShardKey
 from mld.spark.rows.handoff import Inline, LocalFiles
 from mld.spark.rows.records import batched_table
 
@@ -37,7 +37,7 @@ class Spark:
 def tables(*shards, count=3):
     rows = tuple(Row(Position(n), "key", b"x" * 50, None) for n in range(count))
     batches = [
-        MicroBatch(ShardKey("app", "s", each), None, Position(count), rows) for each in shards
+        ShardBatch(ShardKey("app", "s", each), None, Position(count), rows) for each in shards
     ]
     return {each.batch_id: batched_table(each) for each in batches}
 

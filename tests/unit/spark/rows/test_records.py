@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mld.spark.errors import BatchFailed
-from mld.spark.model import BATCH_COLUMN, MicroBatch, Position, Row, ShardKey
+from mld.spark.model import BATCH_COLUMN, Position, Row, ShardBatch, ShardKey
 from mld.spark.rows.records import (
     RAW_SCHEMA,
     SCHEMA_COLUMNS,
@@ -68,7 +68,7 @@ def test_a_record_that_no_daemon_wrote_is_refused(bad):
 
 
 def batch(*rows, shard="shard-1"):
-    return MicroBatch(ShardKey("app", "stream", shard), None, Position(9), tuple(rows))
+    return ShardBatch(ShardKey("app", "stream", shard), None, Position(9), tuple(rows))
 
 
 def test_rows_become_the_raw_columns():
