@@ -22,7 +22,7 @@ from botocore.credentials import (
 )
 from botocore.exceptions import BotoCoreError, ClientError
 
-from mld.adapters.aws.data_files import PlainJsonFiles
+from mld.adapters.aws.data_files import PlainLoader
 from mld.errors import ConfigError, CredentialsMissing
 from mld.model.credentials import (
     AssumedRole,
@@ -159,7 +159,7 @@ def new_session() -> Session:
     session = botocore.session.Session()
     try:
         session.get_scoped_config()
-        session.get_component("data_loader").file_loader = PlainJsonFiles()
+        session.register_component("data_loader", PlainLoader(session.get_component("data_loader")))
     except BotoCoreError as error:
         raise ConfigError(f"the AWS configuration cannot be used: {error}") from None
     return session

@@ -1,17 +1,20 @@
-"""botocore's data files, read into plain dictionaries.
+"""botocore's data files, read faster and into less memory.
 
-botocore reads them into ``OrderedDict``, which dates from when a ``dict`` had no order. The files
-that two clients keep for good are 4 MiB smaller as plain ones, and read a fifth faster.
+botocore reads them into ``OrderedDict``, which dates from when a ``dict`` had no order, and lists
+the folders of some 400 services to know whether there is the one that is asked for. What two
+clients keep for good is 3 to 4 MiB smaller in plain dictionaries, and half the time that it takes to
+make them is saved.
 """
 
 from __future__ import annotations
 
 import gzip
-import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from botocore.loaders import JSONFileLoader
+import msgspec
+from botocore.loaders import JSONFileLoader, Loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,5 +37,25 @@ class PlainJsonFiles(JSONFileLoader):  # type: ignore[misc]
         for suffix, read in _READ.items():
             path = Path(file_path + suffix)
             if path.is_file():
-                return json.loads(read(path))
+                return msgspec.json.decode(read(path))
         return None
+
+
+class PlainLoader(Loader):  # type: ignore[misc]
+    """The ``data_loader`` of a botocore session.
+
+    Args:
+        like: the one that the session had; files are looked for where that one does.
+    """
+
+    def __init__(self, like: Loader) -> None:
+        super().__init__(
+            extra_search_paths=list(like.search_paths),
+            file_loader=PlainJsonFiles(),
+            include_default_search_paths=False,
+        )
+
+    def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002
+        """Services that have any data; one without that type of it is told when it is read."""
+        folders = [path for path in self.search_paths if Path(path).is_dir()]
+        return sorted({name for path in folders for name in os.listdir(path)})

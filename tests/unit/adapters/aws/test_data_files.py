@@ -4,6 +4,7 @@ from pathlib import Path
 
 import botocore
 import pytest
+from botocore.exceptions import UnknownServiceError
 from botocore.loaders import JSONFileLoader
 
 from mld.adapters.aws.credentials import new_session
@@ -27,3 +28,17 @@ def test_there_may_be_no_such_file(tmp_path):
 def test_sessions_read_data_files_so(machine):
     loader = new_session().get_component("data_loader")
     assert type(loader.load_data("endpoints")) is dict
+
+
+def test_a_service_that_there_is_not_is_refused_as_by_botocore(machine):
+    with pytest.raises(UnknownServiceError):
+        new_session().create_client("kinesiss", region_name="us-east-1")
+
+
+def test_data_of_the_users_own_is_found_where_botocore_looks_for_it(machine, monkeypatch, tmp_path):
+    own = tmp_path / "kinesis" / "2099-01-01"
+    own.mkdir(parents=True)
+    (own / "service-2.json").write_text('{"metadata": {}, "operations": {}}')
+    monkeypatch.setenv("AWS_DATA_PATH", str(tmp_path))
+    loader = new_session().get_component("data_loader")
+    assert loader.load_service_model("kinesis", "service-2")["operations"] == {}
