@@ -130,6 +130,41 @@ def test_leases_are_handed_over_both_ways(new_fleet, java):
 
 
 @pytest.mark.peer
+@pytest.mark.parametrize("kind", ["java-3.5.1", "kcl-rs"])
+def test_a_new_application_of_ours_is_joined_and_taken_over(new_fleet, kind):
+    """Ours begins the fleet, another joins and leaves, comes again and goes on alone.
+
+    kcl-rs takes leases in any fleet, as 2.x workers do, and never leads.
+    """
+    java = Java("3.5.1", is_daemon=False)
+    is_java = kind.startswith("java")
+    try:
+        fetched.many_streams(java.version) if is_java else fetched.kcl_rs()
+    except fetched.Unavailable as error:
+        pytest.skip(f"{kind}: {error}")
+    fleet = new_fleet({"orders": 4}, NATIVE)
+    ours = java.ours(fleet, "ours-1") if is_java else fleet.ours("ours-1")
+    fleet.until_it_holds(ours, 4)
+    first = java.start(fleet, "theirs-1") if is_java else fleet.kcl_rs("theirs-1")
+    fleet.until_it_holds(first, 1)
+    fleet.until_all_is_read()
+    assert fleet.leader == ours.name
+    first.leave()
+    fleet.until_all_is_owned_by(ours)
+    second = java.start(fleet, "theirs-2") if is_java else fleet.kcl_rs("theirs-2")
+    fleet.until_it_holds(second, 1)
+    ours.leave()
+    fleet.until_all_is_owned_by(second)
+    if is_java:
+        fleet.until(lambda: fleet.leader == second.name, "theirs-2 leads", LEADER_S)
+    verdict = fleet.verdict()
+    assert rows.faults(fleet.rows(), many=is_java) == []
+    second.leave()
+    assert verdict.faults == []
+    assert verdict.by_worker.keys() == {"ours-1", "theirs-1", "theirs-2"}
+
+
+@pytest.mark.peer
 def test_all_java_then_mixed_then_all_ours_then_all_java(new_fleet, java):
     fleet = new_fleet({"orders": 6}, NATIVE)
     first = java.start(fleet, "theirs-1")
