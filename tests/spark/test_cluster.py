@@ -105,12 +105,7 @@ def new_worker(tmp_path):
     def make(name, where, sink="parquet", **environ):
         (tmp_path / name).mkdir()
         out = {"spark.sink": sink, "spark.sink.path": str(tmp_path / name / "out")}
-        if sink == "delta":
-            out |= {
-                "spark.intent.store": "file",
-                "spark.intent.path": str(tmp_path / name / "intents"),
-            }
-        made.append(Worker(tmp_path / name, app=APP, **PROPERTIES, **out, **where))
+        made.append(Worker(tmp_path / name, app=APP, **{**PROPERTIES, **where, **out}))
         made[-1].environ = {"KCL_MLD_CAPABILITIES": "tick", **environ}
         return made[-1]
 
