@@ -15,6 +15,8 @@ PREFIX = "spark."
 REMOTE = "spark.remote"
 #: Keys below this are handed to Spark as they are, without the prefix ``spark.conf.``.
 FREE_PREFIXES = ("spark.conf.", "spark.sink.options.")
+#: What only ``spark.sink = delta`` has.
+OF_DELTA = ("spark.sink.partitionBy", "spark.sink.schema")
 
 
 class Kind(StrEnum):

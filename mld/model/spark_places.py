@@ -11,7 +11,7 @@ import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.model.spark_keys import BY_NAME
+from mld.model.spark_keys import BY_NAME, OF_DELTA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -63,7 +63,7 @@ def place_faults(texts: Mapping[str, str | None], folder: str, look: Look) -> li
     """
     given = {name: key.default for name, key in BY_NAME.items()} | dict(texts)
     text = {name: (value or "").strip() for name, value in given.items()}
-    faults = [*_missing(text), *_schema(text)]
+    faults = [*_missing(text), *_misplaced(text), *_schema(text)]
     for key in _directories(text):
         fault = _directory_fault(key, text[key], folder, look)
         faults += [fault] if fault else []
@@ -87,6 +87,23 @@ def _missing(text: Mapping[str, str]) -> Iterator[PlaceFault]:
     if text[_LETTERS] and text[_LETTERS] in (text[_SINK_PATH], text[_DEADLETTER]):
         why = "is a directory of other rows, too"
         yield PlaceFault(_LETTERS, why, "name one of its own")
+
+
+def _misplaced(text: Mapping[str, str]) -> Iterator[PlaceFault]:
+    """What the chosen sink does not have, or cannot reach."""
+    sink = text["spark.sink"]
+    if sink == "delta" and text[_SINK_TABLE]:
+        why = "is for other sinks: delta writes its table without a catalog"
+        yield PlaceFault(_SINK_TABLE, why, f"take the line out; {_SINK_PATH} names the table")
+    for key in OF_DELTA:
+        if sink != "delta" and text[key] not in ("", BY_NAME[key].default):
+            why = f"is for spark.sink=delta; {sink} has no such thing"
+            yield PlaceFault(key, why, "take the line out, or write a Delta table")
+    for key in (_SINK_PATH, _LETTERS):
+        is_ours = sink in _OF_HOST or key == _LETTERS
+        if is_ours and text[key] and local_path(text[key]) is None:
+            why = f"{text[key]} is no directory, and its log is written by this machine"
+            yield PlaceFault(key, why, "name a directory that Spark's executors share with it")
 
 
 def _schema(text: Mapping[str, str]) -> Iterator[PlaceFault]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from mld.model.spark_keys import (
     BY_NAME,
     FREE_PREFIXES,
+    OF_DELTA,
     check,
     duration_s,
     is_known,
@@ -103,7 +104,7 @@ def read_properties(properties: Mapping[str, str]) -> SparkConfig:
         raise SparkConfigError("spark.remote and spark.master exclude each other: name one of them")
     config = _config(_Texts(ours))
     if config.sink != "delta":
-        for name in ("spark.sink.partitionBy", "spark.sink.schema"):
+        for name in OF_DELTA:
             if ours.get(name, "").strip() not in ("", BY_NAME[name].default):
                 raise SparkConfigError(
                     f"{name} is for spark.sink=delta; spark.sink={config.sink} has no such thing"

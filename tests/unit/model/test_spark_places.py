@@ -32,7 +32,9 @@ def told(**more):
         {"sink__path": "/data/new/deep"},
         {"sink__path": "out"},
         {"sink__path": "file:///data/ours"},
-        {"sink": "delta", "sink__path": "s3a://bucket/closed"},
+        {"sink": "delta", "sink__partitionBy": "day", "sink__schema": "addColumns"},
+        {"sink__partitionBy": "", "sink__schema": "fixed"},
+        {"sink": "merge", "sink__path": "s3a://bucket/closed"},
         {"sink": "merge", "sink__path": "/closed/x", "remote": "sc://far:15002"},
         {"sink": "merge", "sink__path": None, "sink__table": "rows"},
         {"sink": "foreach", "sink__path": None},
@@ -89,6 +91,26 @@ def test_what_can_be_used_is_not_told_of(more):
         (
             {"function__deadletter__path": "/closed/x"},
             "spark.function.deadletter.path /closed/x can't be made: /closed is not ours",
+        ),
+        (
+            {"function__deadletter__path": "s3a://bucket/bad"},
+            "spark.function.deadletter.path s3a://bucket/bad is no directory, and its log is",
+        ),
+        (
+            {"sink": "delta", "sink__path": "s3a://bucket/t"},
+            "spark.sink.path s3a://bucket/t is no directory, and its log is written by this mach",
+        ),
+        (
+            {"sink": "delta", "sink__table": "rows"},
+            "spark.sink.table is for other sinks: delta writes its table without a catalog: take",
+        ),
+        (
+            {"sink__partitionBy": "day"},
+            "spark.sink.partitionBy is for spark.sink=delta; parquet has no such thing: take the",
+        ),
+        (
+            {"sink": "merge", "sink__schema": "addColumns"},
+            "spark.sink.schema is for spark.sink=delta; merge has no such thing: take the line",
         ),
         (
             {"intent__store": "file", "intent__path": "/closed/x"},
