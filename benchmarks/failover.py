@@ -15,7 +15,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from benchmarks.measure import PROPERTIES
+from benchmarks.measure import properties_of
 from benchmarks.throughput import fill
 from tests.peer import fetched
 from tests.peer.fleet import StandIn
@@ -114,12 +114,11 @@ class Fleet:
     def start(self, worker):
         """Start a worker."""
         file = self.folder / f"{self.app}-{worker}.properties"
-        text = PROPERTIES.format(
-            aws=self.aws,
+        text = properties_of(
+            self.aws,
             child=f"{sys.executable} -m benchmarks.stamping_child",
             app=self.app,
             stream=self.app,
-            mode="POLLING",
             extra=EXTRA.format(worker=worker) + self._generation,
         )
         if self.kind.java is None:

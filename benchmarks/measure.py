@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
 import mld
 
@@ -69,7 +70,18 @@ def workspace():
         shutil.rmtree(folder, ignore_errors=True)
 
 
-PROPERTIES = """\
+def properties_of(
+    aws: Any,
+    *,
+    stream: str,
+    app: str,
+    child: str,
+    extra: str = "",
+    mode: str = "POLLING",
+    table_url: str | None = None,
+) -> str:
+    """The file of a worker; the arguments are those of :func:`daemon`."""
+    return f"""\
 executableName = {child}
 applicationName = {app}
 streamName = {stream}
@@ -77,7 +89,7 @@ AwsCredentialsProvider = DefaultCredentialsProvider
 regionName = us-east-1
 initialPositionInStream = TRIM_HORIZON
 kinesisEndpoint = {aws.kinesis_url}
-dynamoDBEndpoint = {table_url}
+dynamoDBEndpoint = {table_url or aws.moto_url}
 metricsLevel = NONE
 retrievalMode = {mode}
 {extra}
@@ -105,14 +117,14 @@ def daemon(  # noqa: PLR0913
     out.mkdir()
     properties = folder / f"{app}.properties"
     properties.write_text(
-        PROPERTIES.format(
-            aws=aws,
-            table_url=table_url or aws.moto_url,
-            child=child,
-            app=app,
+        properties_of(
+            aws,
             stream=stream,
+            app=app,
+            child=child,
             extra=extra,
             mode=mode,
+            table_url=table_url,
         )
     )
     process = subprocess.Popen(
