@@ -98,7 +98,7 @@ def test_values_of_all_types_and_partitions_come_back_as_they_were(spark, delta,
         }
         write(spark, sink, batch(shard(), 0, 2), **more)
     finally:
-        spark.conf.unset("spark.sql.session.timeZone")
+        spark.conf.set("spark.sql.session.timeZone", "UTC")  # as tests of others expect it
     found = delta.read.format("delta").load(str(tmp_path)).orderBy("n")
     micros = int(moment.timestamp() * 1_000_000) + 5
     picked = found.select(
