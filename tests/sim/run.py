@@ -38,6 +38,10 @@ def main(arguments: list[str] | None = None) -> int:
     return _run_all([*regressions(), *seeds], options.jobs, keep_going=options.keep_going)
 
 
+#: Seeds from one line to the next where no terminal shows the progress.
+_TOLD_EVERY = 50
+
+
 def _trace(seeds: range) -> int:
     failed = 0
     for seed in seeds:
@@ -59,6 +63,8 @@ def _run_all(seeds: list[int], jobs: int, *, keep_going: bool) -> int:
             records += verdict.records
             duplicates += verdict.duplicates
             virtual_s += verdict.virtual_s
+            if bar.disable and ran % _TOLD_EVERY == 0:
+                print(f"{ran} of {len(seeds)} seeds, {len(failed)} failed", file=sys.stderr)
             if verdict.violations:
                 failed.append(verdict.seed)
                 bar.set_postfix(failed=len(failed))
