@@ -686,7 +686,8 @@ def test_a_consumer_is_registered_and_found(kinesis: Target) -> None:
 def test_consumers_are_listed_and_deregistered(kinesis: Target) -> None:
     stream = new_stream(kinesis)
     arn = summary(kinesis, stream)["StreamARN"]
-    first, second = (new_consumer(kinesis, stream, name) for name in ("one", "two"))
+    # kinesis-local takes a name away from any stream that has it, so nobody else has these.
+    first, second = (new_consumer(kinesis, stream, name) for name in ("leaves", "stays"))
     listed = kinesis.call("ListStreamConsumers", StreamARN=arn)["Consumers"]
     assert {consumer["ConsumerARN"] for consumer in listed} == {first, second}
     assert summary(kinesis, stream)["ConsumerCount"] == 2
@@ -697,7 +698,7 @@ def test_consumers_are_listed_and_deregistered(kinesis: Target) -> None:
             break
         assert listed[0]["ConsumerStatus"] == "DELETING"
         kinesis.advance(0.2)
-    assert listed[0]["ConsumerName"] == "two"
+    assert listed[0]["ConsumerName"] == "stays"
     code = refused(kinesis, "DescribeStreamConsumer", ConsumerARN=first)
     assert code == "ResourceNotFoundException"
 
