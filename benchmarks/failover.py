@@ -81,28 +81,6 @@ class Fleet:
         self.out.mkdir()
         self.workers = {}
         fill(self.kinesis, app, SHARDS, SHARDS, 100)
-        if kind.is_3x and kind.java is None:
-            self._begin_3x()
-
-    def _begin_3x(self):
-        """The table as a 3.x worker makes it for a new application."""
-        self.table.create_table(
-            TableName=self.app,
-            KeySchema=[{"AttributeName": "leaseKey", "KeyType": "HASH"}],
-            AttributeDefinitions=[{"AttributeName": "leaseKey", "AttributeType": "S"}],
-            BillingMode="PAY_PER_REQUEST",
-        )
-        said = {"mb": {"S": "benchmark"}, "mts": {"N": str(int(time.time() * 1000))}}
-        self.table.put_item(
-            TableName=self.app,
-            Item={
-                "leaseKey": {"S": "Migration3.0"},
-                "entityType": {"S": "CLIENT_VERSION_MIGRATION"},
-                "cv": {"S": "CLIENT_VERSION_3X"},
-                "h": {"L": [{"M": {"cv": {"S": "CLIENT_VERSION_INIT"}, **said}}]},
-                **said,
-            },
-        )
 
     @property
     def _generation(self):

@@ -28,26 +28,16 @@ if TYPE_CHECKING:
 
 
 def follow_streams(
-    config: Config,
-    ports: Ports,
-    coordinator: LeaseCoordinator,
-    registry: StreamRegistry,
-    new_context: ContextFactory,
-    conditions: Conditions,
-    metrics: Metrics,
+    tracked: TrackerParts, coordinator: LeaseCoordinator, ports: Ports, metrics: Metrics
 ) -> tuple[StreamTracker, tuple[Loop, ...]]:
     """Wire the tracker of the streams that the configuration lists, and its loops.
 
     Args:
-        config: with a list of streams.
-        ports: the world.
+        tracked: of :func:`tracker_parts`.
         coordinator: of the leases of all streams.
-        registry: where the tracker puts what each stream has of its own.
-        new_context: makes that.
-        conditions: for ``/readyz``.
+        ports: the world.
         metrics: of the worker.
     """
-    tracked = _tracker_parts(config, ports, coordinator, registry, new_context, conditions)
     streams = StreamTracker(tracked)
     former = FormerStreams(
         streams,
@@ -60,7 +50,7 @@ def follow_streams(
     return streams, (("former-streams", former.run),)
 
 
-def _tracker_parts(
+def tracker_parts(
     config: Config,
     ports: Ports,
     coordinator: LeaseCoordinator,
@@ -68,7 +58,16 @@ def _tracker_parts(
     new_context: ContextFactory,
     conditions: Conditions,
 ) -> TrackerParts:
-    """What follows the streams of a multi-stream worker."""
+    """What follows the streams of a multi-stream worker.
+
+    Args:
+        config: with a list of streams.
+        ports: the world.
+        coordinator: of the leases of all streams.
+        registry: where the tracker puts what each stream has of its own.
+        new_context: makes that.
+        conditions: for ``/readyz``.
+    """
     listed = config.streams
     region = config.aws.kinesis_region or config.stream.region
     assert listed is not None, "without one stream the configuration lists them"

@@ -128,11 +128,10 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
     stream_loops: tuple[Loop, ...] = ()
     if stream is None:
         # Its modules are a tenth of the start of those who read one stream.
-        from mld.app.many_streams import follow_streams  # noqa: PLC0415
+        from mld.app.many_streams import follow_streams, tracker_parts  # noqa: PLC0415
 
-        streams, stream_loops = follow_streams(
-            config, ports, coordinator, registry, new_context, conditions, metrics
-        )
+        tracked = tracker_parts(config, ports, coordinator, registry, new_context, conditions)
+        streams, stream_loops = follow_streams(tracked, coordinator, ports, metrics)
     else:
         position = config.stream.initial_position
         context = new_context(

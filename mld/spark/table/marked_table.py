@@ -7,7 +7,6 @@ process knows; the commit on that same snapshot. After any exception the guards 
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import threading
@@ -18,23 +17,18 @@ from mld.spark.calls import raise_if_abandoned
 from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.model import position_text
 from mld.spark.ports import CommitOutcome
+from mld.spark.table.epoch import NEW_EPOCH, TableEpoch
 from mld.spark.table.marks import (
     BITS,
     EpochState,
     Judgement,
     Mark,
-    epoch_id,
-    epoch_property,
-    epoch_state,
     guard_id,
-    is_set_back,
     judge,
     read_mark,
     transactions,
-    witness_id,
-    witness_property,
 )
-from mld.spark.table.rules import misfit, new_columns, refused_table, refused_type
+from mld.spark.table.rules import misfit, new_columns, refused_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -47,9 +41,6 @@ _log = logging.getLogger(__name__)
 
 #: Before the tries of a commit after the first, in s; 8 s in all, less what the calls take.
 _PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 2.0, 3.0)
-#: Commits between two witnesses of what was looked through for a RESTORE.
-WITNESS_EVERY = 100
-_NEW_EPOCH = "choose a new spark.sink.epoch, which goes on behind the checkpoints"
 
 
 class MarkedTable:
@@ -78,17 +69,12 @@ class MarkedTable:
     ) -> None:
         self._log = log
         self._name = name
-        self._property = epoch_property(application, epoch)
-        self._begin = epoch_id(application, epoch)
-        self._witness_property = witness_property(application, epoch)
-        self._witness = witness_id(application, epoch)
+        self._epoch = TableEpoch(name, application, epoch)
         self._adds_columns = adds_columns
         self._pause = pause
         self._new_identity = new_identity
         self._lock = threading.Lock()
         self._known: dict[ShardKey, Mark] = {}
-        self._table_id = ""
-        self._seen = -1
 
     def look(self) -> Snapshot | None:
         """See whether the table is there and may be written; record the beginning of the epoch.
@@ -102,17 +88,16 @@ class MarkedTable:
             with self._log.snapshot() as table:
                 if table is None:
                     return None
-                is_new = self._epoch(table) is EpochState.NEW
-                since = self._looked_through(table)
-                self._check(table)
-                if not is_new and table.version - since < WITNESS_EVERY:
+                is_new = self._epoch.state(table) is EpochState.NEW
+                is_due = self._epoch.is_witness_due(table)
+                self._epoch.check(table)
+                if not is_new and not is_due:
                     return table
                 try:
-                    if not is_new:
-                        self._testify(table)
-                        continue
-                    beginning = json.dumps({"version": table.version, "table": table.table_id})
-                    table.set_property(self._property, beginning, {self._begin: 1})
+                    if is_new:
+                        self._epoch.begin(table)
+                    else:
+                        self._epoch.testify(table)
                 except Exception as error:  # noqa: BLE001 - look again; perhaps it stands
                     _log.info("%s: the epoch's state is recorded again: %s", self._name, error)
         raise BatchFailed(f"{self._name}: the state of the epoch can't be recorded")
@@ -129,8 +114,7 @@ class MarkedTable:
             Exception: of delta-rs.
         """
         try:
-            beginning = {self._property: json.dumps({"version": 0})}
-            self._log.create(schema, partitions, beginning, {self._begin: 1})
+            self._log.create(schema, partitions, *self._epoch.of_new_table())
         except Exception:
             if (table := self.look()) is None:
                 raise
@@ -151,7 +135,7 @@ class MarkedTable:
                 with self._lock:
                     self._known[shard] = Mark(None, None)
                 return None
-            self._check(table)
+            self._epoch.check(table)
             return self._read(table, shard).position
 
     def take_over(self, shard: ShardKey, intent: WriteIntent) -> Position | None:
@@ -225,7 +209,7 @@ class MarkedTable:
         for pause_s in (*_PAUSES_S, None):
             with self._log.snapshot() as table:
                 if table is None:
-                    raise SinkRefused(f"{self._name}: the table is gone; {_NEW_EPOCH}")
+                    raise SinkRefused(f"{self._name}: the table is gone; {NEW_EPOCH}")
                 if before is None:
                     before, lost = self._before(table, batches)
                     if lost:
@@ -253,7 +237,7 @@ class MarkedTable:
             if now[shard] == identity:
                 return self._stands(batches, identity)
         verdict, moved = judge(before, identity, now)
-        self._check(table)
+        self._epoch.check(table)
         if verdict is Judgement.REPEAT:
             return None
         self._forget(moved)
@@ -283,7 +267,7 @@ class MarkedTable:
             self._pause(pause_s)
             with self._log.snapshot() as table:
                 if table is None:
-                    raise SinkRefused(f"{self._name}: the table is gone; {_NEW_EPOCH}")
+                    raise SinkRefused(f"{self._name}: the table is gone; {NEW_EPOCH}")
                 fields = {field["name"]: field for file in files for field in file.fields}
                 added = new_columns(table.fields, list(fields.values()))
                 if not added or not self._adds_columns or refused_type(added):
@@ -298,11 +282,11 @@ class MarkedTable:
     def keep_short(self) -> None:
         """Log checkpoint and clean-up when they are due; raises nothing."""
         try:
-            if self._log.keep_short(self._seen):
+            if self._log.keep_short(self._epoch.seen_version):
                 with self._log.snapshot() as table:
                     if table is not None:
-                        self._check(table)
-                        self._testify(table)
+                        self._epoch.check(table)
+                        self._epoch.testify(table)
         except Exception as error:  # noqa: BLE001 - the next one may succeed; no commit needs it
             _log.warning("%s: the table's log can't be shortened: %s", self._name, error)
 
@@ -340,7 +324,7 @@ class MarkedTable:
         try:
             mark = read_mark(shard, table.number_of)
         except ValueError as error:
-            raise SinkRefused(f"{self._name}: {error}; {_NEW_EPOCH}") from error
+            raise SinkRefused(f"{self._name}: {error}; {NEW_EPOCH}") from error
         with self._lock:
             self._known[shard] = mark
         return mark
@@ -349,60 +333,6 @@ class MarkedTable:
         with self._lock:
             for shard in shards:
                 self._known.pop(shard, None)
-
-    def _testify(self, table: Snapshot) -> None:
-        """Record up to where no commit is a RESTORE; it may stand although this raises."""
-        number = table.version
-        table.set_property(self._witness_property, str(number), {self._witness: number})
-
-    def _looked_through(self, table: Snapshot) -> int:
-        """The version up to which the table's commits need no second look for a RESTORE."""
-        found = table.configuration.get(self._property)
-        begun = 0 if found is None else int(json.loads(found)["version"])
-        return max(begun, table.number_of(self._witness) or 0, self._seen)
-
-    def _epoch(self, table: Snapshot) -> EpochState:
-        has_transaction = table.number_of(self._begin) is not None
-        has_property = self._property in table.configuration
-        return epoch_state(has_property=has_property, has_transaction=has_transaction)
-
-    def _check(self, table: Snapshot) -> None:
-        """See that the table may be written, and that its marks can be trusted.
-
-        Raises:
-            SinkRefused: it may not, or they can't.
-        """
-        why = refused_table(table.configuration, table.fields)
-        if not why and (refused := refused_type(table.fields)):
-            why = refused
-        if not why and self._table_id and table.table_id != self._table_id:
-            why = f"it is another table now (id {table.table_id}); {_NEW_EPOCH}"
-        if not why:
-            why = self._epoch_refusal(table)
-        if why:
-            raise SinkRefused(f"{self._name} can't be written: {why}")
-        self._table_id = table.table_id
-        self._seen = max(self._seen, table.version)
-
-    def _epoch_refusal(self, table: Snapshot) -> str:
-        state = self._epoch(table)
-        if state is EpochState.MARKS_DROPPED:
-            return (
-                "the marks that say how far each shard has come were dropped from its log (was "
-                f"delta.setTransactionRetentionDuration set?); {_NEW_EPOCH}"
-            )
-        text = table.configuration.get(self._witness_property)
-        if state is EpochState.SET_BACK or is_set_back(text, table.number_of(self._witness)):
-            return (
-                "it was restored or replaced: rows are gone whose marks are still there; "
-                f"{_NEW_EPOCH}"
-            )
-        if state is EpochState.BEGUN and table.restored_after(self._looked_through(table)):
-            return (
-                "it was restored to an earlier version: rows are gone whose marks are still there; "
-                f"{_NEW_EPOCH}"
-            )
-        return ""
 
 
 def _outcomes(

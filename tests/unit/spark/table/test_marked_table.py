@@ -25,7 +25,7 @@ from mld.spark.model import WriteIntent
 from mld.spark.parquet.chain_layout import OWNER
 from mld.spark.sinks import make_sink
 from mld.spark.sinks.delta import StagedFiles
-from mld.spark.table import marked_table
+from mld.spark.table import epoch, marked_table
 from mld.spark.table.delta_log import Snapshot
 from mld.spark.table.marks import epoch_id, guard_id, transactions
 from tests.unit.spark.table_kit import (
@@ -640,7 +640,7 @@ def test_a_restore_is_seen_although_its_entry_is_gone(tmp_path, monkeypatch):
 
 
 def test_a_start_looks_through_what_others_committed_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(marked_table, "WITNESS_EVERY", 4)
+    monkeypatch.setattr(epoch, "WITNESS_EVERY", 4)
     write(open_sink(tmp_path), batch(shard(), 0, 1))
     for _ in range(5):
         deltalake.write_deltalake(tmp_path, _arrow(), mode="append")
