@@ -144,8 +144,7 @@ KEYS: tuple[SparkKey, ...] = (
     ),
     _text("sink.key", None, "columns of the merge key, separated by commas"),
     _word("sink.mode", "update", "what merge does with a key that exists", "update", "insert"),
-    _text("sink.url", None, "JDBC URL that Spark writes the staging table to"),
-    _text("sink.connection", None, "module:function that opens a DB-API connection for jdbc"),
+    _text("sink.url", None, "jdbc:postgresql:… URL of the jdbc sink's database"),
     _text("sink.epoch", "0", "a new word starts every shard's output again"),
     _word(
         "intent.store",

@@ -63,7 +63,6 @@ class SparkConfig:
     sink_key: tuple[str, ...]
     sink_mode: str
     sink_url: str | None
-    sink_connection: str | None
     epoch: str
     intent_store: str
     intent_path: str | None
@@ -173,7 +172,6 @@ def _config(texts: _Texts) -> SparkConfig:
         sink_key=texts.words("sink.key"),
         sink_mode=texts.text("sink.mode"),
         sink_url=texts.optional("sink.url"),
-        sink_connection=texts.optional("sink.connection"),
         epoch=texts.text("sink.epoch"),
         intent_store=texts.text("intent.store"),
         intent_path=texts.optional("intent.path"),

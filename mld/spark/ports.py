@@ -181,10 +181,10 @@ class Serial(Protocol):
 
 @runtime_checkable
 class CancelsCommits(Protocol):
-    """A sink that can hasten the end of a commit whose time is over, or whose shard is lost."""
+    """A sink that can hasten the end of a commit whose time is over, or that lost a shard."""
 
-    def cancel(self, batch: ShardBatch) -> None:
-        """Interrupt the commit of a batch, if there is one; from another thread, perhaps twice."""
+    def cancel(self, batches: Sequence[ShardBatch]) -> None:
+        """Interrupt the commit of batches, if there is one; from another thread, perhaps twice."""
 
 
 class IntentStore(Protocol):

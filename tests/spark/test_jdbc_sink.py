@@ -1,20 +1,26 @@
-"""A real PostgreSQL: rows and mark in one transaction, through Spark's JDBC writer."""
+"""A real PostgreSQL: rows and marks in one transaction, through Spark's JDBC writer."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from pyspark.sql import functions as F
 
 from mld.spark.calls import GivenUp, Overdue, call_within
-from mld.spark.errors import BatchFailed, Fenced, MissingPart, SinkUnavailable
-from mld.spark.sinks.dbapi import DatabaseUnavailable
+from mld.spark.errors import BatchFailed, MissingPart, SinkUnavailable
+from mld.spark.ports import CommitOutcome
+from mld.spark.sinks import make_sink
+from mld.spark.sinks.jdbc import PAUSES_S
+from tests.spark.conftest import spark_config
 from tests.spark.postgres import running_postgres, why_not
 from tests.spark.sink_server import BASE, batch, frame, open_sink, shard, write
 
 pytestmark = pytest.mark.spark
+STANDS, LOST, AGAIN = CommitOutcome.STANDS, CommitOutcome.LOST, CommitOutcome.AGAIN
 
 
 @pytest.fixture
@@ -43,6 +49,11 @@ def sink_of(session, server, schema, **more):
     return open_sink(session, sink="jdbc", sink__url=server.url, sink__table=table, **more)
 
 
+def commit(sink, staged, batches) -> list[CommitOutcome]:
+    found = sink.commit_all(staged, batches)
+    return [found[each.shard] for each in batches]
+
+
 def rows(server, schema) -> Counter:
     found = server.query(f"select shard_id, n from {schema}.rows")
     return Counter((name[-1], n) for name, n in found)
@@ -63,38 +74,118 @@ def test_a_crash_between_staging_and_commit_and_a_new_cut_leave_each_row_once(
     now = [1_000_000.0]
     first = sink_of(session, server, schema)
     first._now_s = lambda: now[0]
-    ones = [batch(shard(0), 0, 10), batch(shard(1), 0, 7)]
-    staged = first.write(frame(session, ones), ones)
-    first.commit(staged, ones[0])
-    # The process dies here: shard 1 is staged and not committed, its table stays behind.
+    write(session, first, batch(shard(0), 0, 10), batch(shard(1), 0, 7))
+    both = [batch(shard(0), 10, 20), batch(shard(1), 7, 12)]
+    staged = first.write(frame(session, both), both)
+    # The process dies here: what it staged stays behind.
     assert len(stages(server, schema)) == 1
 
     second = sink_of(session, server, schema)
     assert second.mark(shard(0)).sequence - BASE == 10
-    assert second.mark(shard(1)) is None
-    write(session, second, batch(shard(0), 10, 25), batch(shard(1), 0, 3))
-    write(session, second, batch(shard(1), 3, 9))
+    assert second.mark(shard(1)).sequence - BASE == 7
+    assert stages(server, schema) == []  # swept: it was more than an hour old
+    write(session, second, batch(shard(0), 10, 25))
+    write(session, second, batch(shard(1), 7, 9))
     assert rows(server, schema) == expected(s0=25, s1=9)
 
-    with pytest.raises(Fenced, match="another worker has the shard"):
-        first.commit(staged, ones[1])
+    assert commit(first, staged, both) == [LOST, LOST]  # it lives after all
     assert rows(server, schema) == expected(s0=25, s1=9)
-    assert stages(server, schema) == []  # swept: it was more than an hour old
+
+
+def test_one_staging_table_and_one_transaction_are_for_all_shards(session, server, schema):
+    sink = sink_of(session, server, schema)
+    batches = [batch(shard(number), 0, 3 + number) for number in range(4)]
+    staged = sink.write(frame(session, batches), batches)
+    assert len(stages(server, schema)) == 1
+    assert commit(sink, staged, batches) == [STANDS] * 4
+    numbers = server.query(
+        f"select distinct xmin::text from {schema}.rows union select xmin::text from "
+        f"{schema}.kcl_mld_marks"
+    )
+    assert len(numbers) == 1
+    sink.discard(staged)
+    assert rows(server, schema) == expected(s0=3, s1=4, s2=5, s3=6)
+
+
+def test_a_shard_that_another_worker_has_moved_is_lost_and_nothing_is_committed(
+    session, server, schema
+):
+    sink = sink_of(session, server, schema)
+    both = [batch(shard(0), 0, 4), batch(shard(1), 0, 4)]
+    staged = sink.write(frame(session, both), both)
+    write(session, sink, batch(shard(0), 0, 4))  # the very same records
+    assert commit(sink, staged, both) == [LOST, AGAIN]
+    assert rows(server, schema) == expected(s0=4)
+    write(session, sink, both[1])
+    assert rows(server, schema) == expected(s0=4, s1=4)
 
 
 def test_a_commit_whose_answer_was_lost_is_found_committed(session, server, schema):
     sink = sink_of(session, server, schema)
-    one = batch(shard(), 0, 10)
-    staged = sink.write(frame(session, [one]), [one])
-    sink.commit(staged, one)
-    write(session, sink, one)
-    assert rows(server, schema) == expected(s0=10)
+    both = [batch(shard(0), 0, 10), batch(shard(1), 0, 2)]
+    staged = sink.write(frame(session, both), both)
+    assert commit(sink, staged, both) == [STANDS] * 2
+    write(session, sink, *both)
+    assert rows(server, schema) == expected(s0=10, s1=2)
+
+
+def test_marks_that_an_older_release_has_written_are_gone_on_with(session, server, schema):
+    server.execute(
+        f"create table {schema}.kcl_mld_marks (application VARCHAR(255), stream VARCHAR(255), "
+        "shard VARCHAR(128), epoch VARCHAR(64), mark VARCHAR(128) NOT NULL, "
+        "PRIMARY KEY (application, stream, shard, epoch))"
+    )
+    server.execute(
+        f"insert into {schema}.kcl_mld_marks values "
+        f"('app', 'flights', '{shard().shard_id}', '0', '{BASE + 4}.0')"
+    )
+    sink = sink_of(session, server, schema)
+    assert sink.mark(shard()).sequence - BASE == 4
+    write(session, sink, batch(shard(), 4, 6))
+    assert rows(server, schema) == Counter({("0", 5): 1, ("0", 6): 1})
+
+
+def test_two_workers_with_the_same_shards_in_another_order_do_not_lock_each_other_out(
+    session, server, schema
+):
+    """Each is one of some, and no transaction is ended by the database as a deadlock."""
+    sinks = [sink_of(session, server, schema) for _ in range(2)]
+    write(session, sinks[0], *(batch(shard(number), 0, 1) for number in range(0, 8, 2)))
+    failed = []
+
+    def work(sink, mine):
+        for _ in range(25):
+            marks = [(number, sink.mark(shard(number))) for number in mine]
+            begins = [(number, mark.sequence - BASE if mark else 0) for number, mark in marks]
+            batches = [batch(shard(number), begin, begin + 1) for number, begin in begins]
+            try:
+                commit(sink, None, [replace(each, rows=()) for each in batches])
+            except Exception as error:
+                failed.append(error)
+                raise
+
+    threads = [
+        threading.Thread(target=work, args=(sinks[0], range(8))),
+        threading.Thread(target=work, args=(sinks[1], range(7, -1, -1))),
+    ]
+    deadlocks = "select deadlocks from pg_stat_database where datname = 'postgres'"
+    before = server.query(deadlocks)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failed == []
+    assert server.query(deadlocks) == before
+    steps = {sinks[0].mark(shard(number)).sequence - BASE for number in range(1, 8, 2)}
+    assert len(steps) == 1
+    assert steps.pop() >= 25
 
 
 def test_an_empty_batch_moves_the_mark(session, server, schema):
     sink = sink_of(session, server, schema)
     write(session, sink, batch(shard(), 0, 5), keep="false")
-    sink.commit(sink.write(None, [batch(shard(), 5, 5)]), batch(shard(), 5, 6))
+    empty = batch(shard(), 5, 6)
+    assert commit(sink, sink.write(None, [batch(shard(), 5, 5)]), [empty]) == [STANDS]
     assert sink.mark(shard()).sequence - BASE == 6
     assert rows(server, schema) == Counter()
 
@@ -116,8 +207,7 @@ def test_columns_go_by_name_into_a_table_of_the_user(session, server, schema):
     one = batch(shard(), 0, 3)
     odd = frame(session, [one]).withColumn('Odd "name', F.lit("x"))
     odd = odd.withColumn("sequence_number", F.lit(7).cast("decimal(10,0)"))
-    staged = sink.write(odd, [one])
-    sink.commit(staged, one)
+    assert commit(sink, sink.write(odd, [one]), [one]) == [STANDS]
     assert rows(server, schema) == expected(s0=3)
 
 
@@ -130,7 +220,7 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_is_kept(session, server, s
     fitting = frame(session, [one]).drop("sequence_number", "sub_sequence_number")
     staged = sink.write(fitting, [one])
     with pytest.raises(BatchFailed, match="CheckViolation") as caught:
-        sink.commit(staged, one)
+        sink.commit_all(staged, [one])
     assert "DETAIL" not in str(caught.value)
     sink.discard(staged)
     assert rows(server, schema) == Counter()
@@ -143,9 +233,21 @@ def test_rows_that_spark_wrote_twice_are_not_moved(session, server, schema):
     one = batch(shard(), 0, 9)
     staged = sink.write(frame(session, [one]), [one])
     server.execute(f"insert into {staged.table} select * from {staged.table} limit 3")
-    with pytest.raises(DatabaseUnavailable, match="3 rows twice"):
-        sink.commit(staged, one)
+    with pytest.raises(SinkUnavailable, match="3 rows twice"):
+        sink.commit_all(staged, [one])
     assert sink.mark(shard()) is None
+
+
+def test_a_staging_table_that_is_gone_is_told_and_written_again(session, server, schema):
+    sink = sink_of(session, server, schema)
+    one = batch(shard(), 0, 9)
+    staged = sink.write(frame(session, [one]), [one])
+    server.execute(f"drop table {staged.table}")
+    with pytest.raises(SinkUnavailable, match="the staging table is gone"):
+        sink.commit_all(staged, [one])
+    sink.discard(staged)
+    write(session, sink, one)
+    assert rows(server, schema) == expected(s0=9)
 
 
 @pytest.mark.parametrize("is_cancelled", [True, False])
@@ -159,27 +261,29 @@ def test_a_commit_that_was_given_up_and_its_successor_do_not_both_count(
     new = sink.write(frame(session, [longer]), [longer])
     with server.connect() as blocker:
         blocker.execute(f"lock table {schema}.rows in exclusive mode")
+        began = time.monotonic()
         with pytest.raises(Overdue) as first:
             call_within(
                 1.0,
-                lambda: sink.commit(old, one),
+                lambda: sink.commit_all(old, [one]),
                 name="first",
-                interrupt=(lambda: sink.cancel(one)) if is_cancelled else None,
+                interrupt=(lambda: sink.cancel([one])) if is_cancelled else None,
             )
+        assert first.value.call.done() is is_cancelled
+        assert not is_cancelled or time.monotonic() - began < 4.0
         # It has the mark locked, or was cancelled; the shard begins again, where it was.
         assert sink.mark(shard()).sequence - BASE == 4
         with pytest.raises(Overdue) as second:
-            call_within(1.0, lambda: sink.commit(new, longer), name="second")
+            call_within(1.0, lambda: sink.commit_all(new, [longer]), name="second")
     ends = [type(each.value.call.exception(30)) for each in (first, second)]
-    assert ends == [DatabaseUnavailable if is_cancelled else GivenUp, GivenUp]
+    assert ends == [GivenUp, GivenUp]
     assert rows(server, schema) == expected(s0=4)
-    sink.commit(new, longer)
-    with pytest.raises(Fenced):
-        sink.commit(old, one)
+    assert commit(sink, new, [longer]) == [STANDS]
+    assert commit(sink, old, [one]) == [LOST]
     assert rows(server, schema) == expected(s0=12)
 
 
-def test_of_two_commits_that_wait_for_each_other_one_is_fenced(session, server, schema):
+def test_of_two_commits_that_wait_for_each_other_one_loses_the_shard(session, server, schema):
     """The first one was given up too late to be rolled back: it has all its rows and ends."""
     sink = sink_of(session, server, schema)
     write(session, sink, batch(shard(), 0, 4))
@@ -187,35 +291,53 @@ def test_of_two_commits_that_wait_for_each_other_one_is_fenced(session, server, 
     staged = [sink.write(frame(session, [each]), [each]) for each in (one, longer)]
     outcomes = []
 
-    def commit(number, each):
-        try:
-            sink.commit(staged[number], each)
-        except Fenced as error:
-            outcomes.append(type(error))
-        else:
-            outcomes.append(each.to.sequence - BASE)
+    def work(number, each):
+        (found,) = commit(sink, staged[number], [each])
+        outcomes.append(found if found is LOST else each.to.sequence - BASE)
 
     with server.connect() as blocker:
         blocker.execute(f"lock table {schema}.rows in exclusive mode")
-        threads = [threading.Thread(target=commit, args=each) for each in enumerate((one, longer))]
+        threads = [threading.Thread(target=work, args=each) for each in enumerate((one, longer))]
         for thread in threads:
             thread.start()
     for thread in threads:
         thread.join(30)
-    (count,) = [each for each in outcomes if each is not Fenced]
+    (count,) = [each for each in outcomes if each is not LOST]
     assert len(outcomes) == 2
     assert rows(server, schema) == expected(s0=count)
 
 
-def test_a_dead_database_is_told_and_survived(session, server, schema):
+def test_a_database_that_is_started_again_costs_one_wait_and_one_write(session, server, schema):
+    sink = sink_of(session, server, schema)
+    batches = [batch(shard(number), 0, 2) for number in range(19)]
+    staged = sink.write(frame(session, batches), batches)
+    pauses = []
+
+    def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 4:
+            server.start()
+        time.sleep(seconds / 10)
+
+    sink._pause = pause
+    server.stop()
+    assert commit(sink, staged, batches) == [STANDS] * 19
+    assert pauses == list(PAUSES_S[: len(pauses)])
+    assert 4 <= len(pauses) < len(PAUSES_S)
+    assert sum(rows(server, schema).values()) == 38
+    assert len(stages(server, schema)) == 1
+
+
+def test_a_dead_database_is_told(session, server, schema):
     sink = sink_of(session, server, schema)
     write(session, sink, batch(shard(), 0, 4))
     one = batch(shard(), 4, 9)
     staged = sink.write(frame(session, [one]), [one])
+    sink._pause = lambda _: None
     server.stop()
     try:
-        with pytest.raises(DatabaseUnavailable) as caught:
-            sink.commit(staged, one)
+        with pytest.raises(SinkUnavailable) as caught:
+            sink.commit_all(staged, [one])
         assert server.password not in str(caught.value)
         with pytest.raises(SinkUnavailable, match=r"spark\.sink=jdbc: .*[Cc]onnect"):
             sink_of(session, server, schema)
@@ -234,17 +356,11 @@ def test_a_wrong_password_is_told_and_not_shown(session, server, schema):
 
 def test_a_password_that_only_spark_gets_wrong_is_not_shown_either(session, server, schema):
     wrong = server.url.replace(server.password, "s3cret-wrong")
-    import tests.spark.test_jdbc_sink as here  # noqa: PLC0415
-
-    here.connect = server.connect
+    config = spark_config(sink="jdbc", sink__url=wrong, sink__table=f"{schema}.rows")
+    sink = make_sink(config, "app")
+    sink._database._connect = server.connect
     with pytest.raises(SinkUnavailable, match="the Spark server cannot read") as caught:
-        open_sink(
-            session,
-            sink="jdbc",
-            sink__url=wrong,
-            sink__table=f"{schema}.rows",
-            sink__connection="tests.spark.test_jdbc_sink:connect",
-        )
+        sink.prepare(session)
     assert "s3cret-wrong" not in str(caught.value)
 
 

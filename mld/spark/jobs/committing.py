@@ -55,7 +55,7 @@ class JobCommitter:
         self._clock = clock
         self._name = name
         self._going_on: list[Future[Any]] = []
-        self._begun: tuple[Ticket, threading.Event] | None = None
+        self._begun: tuple[Sequence[Ticket], threading.Event] | None = None
 
     def commit(self, staged: Any, ticket: Ticket) -> None:
         """Commit one batch in what is left of its time, but at least ten seconds.
@@ -66,7 +66,7 @@ class JobCommitter:
             Exception: of the sink.
         """
         is_over = threading.Event()
-        self._begun = ticket, is_over
+        self._begun = [ticket], is_over
         try:
             if not ticket.fence():  # who lost it until now found nothing to cancel
                 raise GivenUp
@@ -83,7 +83,7 @@ class JobCommitter:
                 seconds,
                 lambda: self._sink.commit(staged, ticket.batch),
                 name=f"{self._name}-commit",
-                interrupt=lambda: self._cancel(ticket),
+                interrupt=lambda: self._cancel([ticket]),
                 is_wanted=ticket.fence,
             )
         except Overdue as late:
@@ -110,11 +110,14 @@ class JobCommitter:
         left_s = max(ticket.deadline for ticket in tickets) - self._clock.monotonic()
         seconds = max(left_s, min(LEAST_S, self._timeout_s))
         batches = [ticket.batch for ticket in tickets]
+        is_over = threading.Event()
+        self._begun = tickets, is_over
         try:
             found: Mapping[ShardKey, CommitOutcome] = call_within(
                 seconds,
                 lambda: sink.commit_all(staged, batches),
                 name=f"{self._name}-commit",
+                interrupt=lambda: self._cancel(tickets),
                 is_wanted=lambda: all(ticket.fence() for ticket in tickets),
             )
         except Overdue as late:
@@ -126,28 +129,33 @@ class JobCommitter:
                 f"the commit did not end within {seconds:.3g} s (spark.batch.timeout is "
                 f"{self._timeout_s:g} s); whether it happened is found when the shards begin again"
             ) from late
+        finally:
+            self._begun = None
+            is_over.set()
         return found
 
     def cancel_if(self, is_lost: Callable[[Ticket], bool]) -> None:
         """Hasten the end of the commit that is under way, in a thread of its own.
 
-        Until a database has ended it, it keeps the row of the shard's mark locked.
+        Until a database has ended it, it keeps the rows of the shards' marks locked.
 
         Args:
-            is_lost: of the batch that is being committed.
+            is_lost: of one of the batches that are being committed.
         """
         begun = self._begun
-        if begun is None or not is_lost(begun[0]) or not isinstance(self._sink, CancelsCommits):
+        if begun is None or not isinstance(self._sink, CancelsCommits):
+            return
+        if not any(is_lost(ticket) for ticket in begun[0]):
             return
         name = f"{self._name}-cancel"
         threading.Thread(target=self._hasten, args=begun, name=name, daemon=True).start()
 
-    def _hasten(self, ticket: Ticket, is_over: threading.Event) -> None:
+    def _hasten(self, tickets: Sequence[Ticket], is_over: threading.Event) -> None:
         """More than once: the statement may not have begun at the first try."""
         for _ in range(_CANCELS):
             if is_over.is_set():
                 return
-            self._cancel(ticket)
+            self._cancel(tickets)
             is_over.wait(_CANCEL_AGAIN_S)
 
     def discard(self, staged: Any) -> None:
@@ -169,8 +177,9 @@ class JobCommitter:
         else:
             self.remove(staged)
 
-    def _cancel(self, ticket: Ticket) -> None:
+    def _cancel(self, tickets: Sequence[Ticket]) -> None:
         sink = self._sink
         if isinstance(sink, CancelsCommits):
             with contextlib.suppress(Exception):  # it is a favor; the proof does not need it
-                call_within(_CANCEL_S, lambda: sink.cancel(ticket.batch), name="cancel")
+                batches = [ticket.batch for ticket in tickets]
+                call_within(_CANCEL_S, lambda: sink.cancel(batches), name="cancel")

@@ -1,14 +1,17 @@
-"""Into a table of a database, rows and mark in one transaction.
+"""Into a table of PostgreSQL, the rows of all shards and their marks in one transaction.
 
-Spark writes the rows of a job into a staging table of its own, from many tasks and in as many
-transactions as it likes. Then, batch by batch, one connection from here moves the rows into the
-target and the shard's mark from ``after`` to ``to``, which must be where the batch began. So a
-batch is there whole or not at all, a second writer of the same position changes nothing, and a
-redelivery may be cut anywhere: the mark says where the next batch begins.
+Spark writes the rows of a micro-batch into a staging table of its own, from many tasks and in as
+many transactions as it likes. Then one connection from here locks the marks of all its shards,
+compares each with the position behind which its batch was cut, moves the rows into the target with
+one statement, and sets the marks. So a micro-batch is there whole or not at all, a second writer of
+a position changes nothing, and a redelivery may be cut anywhere: the mark says where the next batch
+begins.
 
-A commit that does not come back, or whose shard is lost, is cancelled and given up. As long as the
-database goes on with it all the same, it has the mark's row locked: whoever extends the same
-position waits for it, and then finds the mark moved or where it was.
+An exception proves nothing: the marks are looked at again over another connection
+(:func:`mld.spark.sinks.jdbc_marks.judge`), and while they say that nothing was committed the same
+staging table is moved again, as long as an outage is likely to last. As long as the database goes
+on with a transaction that nobody waits for any more, it has the marks locked: whoever extends the
+same positions waits for it, and then finds them moved or where they were.
 """
 
 from __future__ import annotations
@@ -20,29 +23,36 @@ from typing import TYPE_CHECKING, Any
 from mld.spark.calls import GivenUp, raise_if_abandoned
 from mld.spark.errors import (
     BatchFailed,
+    Fenced,
     MissingPart,
     SinkUnavailable,
     SparkChildError,
     SparkConfigError,
 )
-from mld.spark.model import BATCH_COLUMN
-from mld.spark.sinks.dbapi import Database, DatabaseUnavailable, load_connect
+from mld.spark.model import MicroBatch
+from mld.spark.ports import CommitOutcome
+from mld.spark.sinks.database import Database, DatabaseUnavailable, quoted
+from mld.spark.sinks.jdbc_marks import judge
 from mld.spark.sinks.jdbc_staging import ROW_COLUMN, JdbcStaging, StagedRows
-from mld.spark.sinks.jdbc_tables import SinkTables, fenced, split_name
-from mld.spark.sinks.postgres_url import PREFIX, connection_arguments, credentials
+from mld.spark.sinks.jdbc_tables import SinkTables, split_name, table_columns
+from mld.spark.sinks.postgres_url import connection_arguments, credentials
 from mld.spark.sinks.spark_errors import refuse_none
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.config import SparkConfig
     from mld.spark.model import Position, ShardBatch, ShardKey
-    from mld.spark.sinks.dbapi import Transaction
+    from mld.spark.sinks.database import Transaction
 
-#: Staging tables older than this, and than four batch timeouts, belong to a dead job; seconds.
+#: A staging table is swept so long after the last moment at which its job may commit, in s: the
+#: clocks of two hosts differ by less.
 _STALE_S = 3600
+#: Before the tries of a commit after the first, in s; a database that is started again takes some
+#: ten seconds.
+PAUSES_S = (0.0, 0.1, 0.2, 0.5, 1.0, *(2.0,) * 9)
 #: What libpq is told unless the user says otherwise: a dead peer is noticed within a minute.
 _PATIENCE = {
     "connect_timeout": "10",
@@ -59,7 +69,7 @@ class JdbcSink:
     coalesces = True
     stages_ahead = True
     uses_intents = False
-    commits_together = False
+    commits_together = True
 
     def __init__(
         self,
@@ -67,14 +77,17 @@ class JdbcSink:
         application: str,
         *,
         now_s: Callable[[], float] = time.time,
+        pause: Callable[[float], object] = time.sleep,
+        database: Database | None = None,
     ) -> None:
         """Read the configuration; no connection is opened before ``prepare``.
 
         Args:
-            config: with ``spark.sink.url``, ``spark.sink.table`` and, for other databases than
-                PostgreSQL, ``spark.sink.connection``.
+            config: with ``spark.sink.url`` and ``spark.sink.table``.
             application: name of the KCL application.
             now_s: seconds since 1970, to tell old staging tables.
+            pause: waits for so many s.
+            database: as this process reaches it; None = by the URL.
 
         Raises:
             SparkConfigError: a property is missing or wrong.
@@ -83,15 +96,15 @@ class JdbcSink:
         if config.sink_url is None or config.sink_table is None:
             raise SparkConfigError("spark.sink=jdbc needs spark.sink.url and spark.sink.table")
         options = _writer_options(config)
-        quote = "`" if config.sink_url.startswith(("jdbc:mysql:", "jdbc:mariadb:")) else '"'
         secrets = [options.get("password", "")]
-        self._database = Database(_connector(config), quote, secrets)
+        self._database = database or _postgres(config, secrets)
         *schema, table = split_name(config.sink_table)
-        self._target = self._database.name(*schema, table)
+        self._target = quoted(*schema, table)
         self._tables = SinkTables(self._database, tuple(schema), application)
         self._staging = JdbcStaging(self._database, self._tables, self._target, options, secrets)
-        self._stale_s = max(_STALE_S, 4 * config.batch_timeout_s)
+        self._timeout_s = config.batch_timeout_s
         self._now_s = now_s
+        self._pause = pause
 
     def prepare(self, spark: SparkSession) -> None:
         """Make our tables, sweep what dead jobs left, and see that Spark reaches the database.
@@ -104,9 +117,9 @@ class JdbcSink:
         try:
             self._tables.create()
             self._tables.require_transactions(int(self._now_s()))
-            self._tables.sweep(int(self._now_s() - self._stale_s))
+            self._tables.sweep(int(self._now_s() - _STALE_S))
         except DatabaseUnavailable as error:
-            raise SinkUnavailable(f"spark.sink=jdbc: {error}") from None
+            raise _unavailable(error) from None
         except SparkChildError:
             raise
         except Exception as error:  # noqa: BLE001 - told in one line
@@ -122,7 +135,7 @@ class JdbcSink:
         try:
             return self._tables.mark(shard)
         except DatabaseUnavailable as error:
-            raise SinkUnavailable(f"spark.sink=jdbc: {error}") from None
+            raise _unavailable(error) from None
 
     def write(self, frame: DataFrame | None, batches: Sequence[ShardBatch]) -> StagedRows | None:
         """Write the rows of all batches to a new staging table; None = there are no rows.
@@ -134,35 +147,59 @@ class JdbcSink:
         if frame is None:
             refuse_none(batches, "jdbc")
             return None
-        return self._staging.write(frame, int(self._now_s()))
+        return self._staging.write(frame, int(self._now_s() + self._timeout_s))
 
     def commit(self, staged: StagedRows | None, batch: ShardBatch) -> None:
-        """Move one batch's rows and its mark in one transaction.
-
-        The mark comes first: its row is locked while the rows are moved. A transaction that nobody
-        waits for any more is rolled back, up to the moment of the database's own commit.
+        """Commit a job of one batch.
 
         Raises:
-            Fenced: the mark is not where the batch begins.
-            BatchFailed: the target refuses a row.
-            DatabaseUnavailable: no answer, or Spark wrote a row twice; the batch may be tried
-                again, and is found committed if it was.
-            GivenUp: nobody waits for it any more, or the shard is lost; nothing was committed.
+            Fenced: another writer has moved the shard's mark.
         """
-        what = self._commit_of(batch)
-        try:
-            with self._database.transaction(what) as transaction:
-                if self._advance(transaction, batch) and staged is not None:
-                    self._move(transaction, staged, batch, what)
-                raise_if_abandoned()
-        except (SparkChildError, DatabaseUnavailable, GivenUp):
-            raise
-        except Exception as error:  # noqa: BLE001 - told in one line
-            raise self._final(what, error) from None
+        if self.commit_all(staged, [batch])[batch.shard] is not CommitOutcome.STANDS:
+            raise Fenced(
+                f"{batch.shard.shard_id}: another writer has moved the shard's mark in "
+                f"{self._tables.marks}; this process has lost the shard"
+            )
 
-    def cancel(self, batch: ShardBatch) -> None:
-        """Ask the database to end the commit of a batch, as far as the driver can."""
-        self._database.cancel(self._commit_of(batch))
+    def commit_all(
+        self, staged: StagedRows | None, batches: Sequence[ShardBatch]
+    ) -> Mapping[ShardKey, CommitOutcome]:
+        """Move the rows and all marks in one transaction; see ``ports.CommitsTogether``.
+
+        A transaction that nobody waits for any more is rolled back, up to the moment of the
+        database's own commit.
+
+        Raises:
+            BatchFailed: the target refuses a row.
+            SinkUnavailable: no answer for so long, or what is staged can't be used; the batches may
+                be written again, and are found committed if they were.
+            GivenUp: nobody waits for it any more, or a shard is lost; nothing was committed.
+        """
+        what = self._commit_of(batches)
+        refused: BatchFailed | None = None
+        last: DatabaseUnavailable | None = None
+        for pause_s in PAUSES_S:
+            self._pause(pause_s)
+            raise_if_abandoned()
+            try:
+                found = self._try(staged, batches, what, may_move=refused is None)
+            except (GivenUp, SparkChildError):
+                raise
+            except DatabaseUnavailable as error:
+                last = error
+            except Exception as error:  # noqa: BLE001 - the marks say what became of it
+                refused = self._final(what, error)
+            else:
+                if found is not None:
+                    return found
+                break
+        if refused is not None:
+            raise refused if self._is_there(staged) else SinkUnavailable(f"{what}: {_SWEPT}")
+        raise _unavailable(last) from None
+
+    def cancel(self, batches: Sequence[ShardBatch]) -> None:
+        """Ask the database to end the commit of a job."""
+        self._database.cancel(self._commit_of(batches))
 
     def discard(self, staged: StagedRows | None) -> None:
         """Drop the staging table."""
@@ -173,61 +210,84 @@ class JdbcSink:
         """Close the idle connections; the next call opens new ones."""
         self._database.close()
 
-    def _commit_of(self, batch: ShardBatch) -> str:
-        return f"commit of {batch.batch_id} into {self._target}"
+    def _commit_of(self, batches: Sequence[ShardBatch]) -> str:
+        return f"commit of {MicroBatch(tuple(batches)).batch_id} into {self._target}"
 
-    def _advance(self, transaction: Transaction, batch: ShardBatch) -> bool:
-        try:
-            return self._tables.advance(transaction, batch)
-        except transaction.driver.integrity_error:
-            raise fenced(batch, "set by somebody else at the same time") from None
+    def _try(
+        self,
+        staged: StagedRows | None,
+        batches: Sequence[ShardBatch],
+        what: str,
+        *,
+        may_move: bool,
+    ) -> Mapping[ShardKey, CommitOutcome] | None:
+        """One transaction; None if nothing was committed, and may be."""
+        with self._database.transaction(what) as transaction:
+            marks = self._tables.lock(transaction, [batch.shard for batch in batches])
+            found = judge(batches, marks)
+            if found is None and may_move:
+                if staged is not None:
+                    self._move(transaction, staged, what)
+                self._tables.advance(transaction, batches)
+                raise_if_abandoned()
+                found = {batch.shard: CommitOutcome.STANDS for batch in batches}
+        return found
 
-    def _move(
-        self, transaction: Transaction, staged: StagedRows, batch: ShardBatch, what: str
-    ) -> None:
-        name = self._database.name
-        where = f"WHERE {name(BATCH_COLUMN)} = :batch"
-        row = name(ROW_COLUMN)
+    def _move(self, transaction: Transaction, staged: StagedRows, what: str) -> None:
+        row = quoted(ROW_COLUMN)
         # A task that Spark repeats after its commit writes its rows once more.
         ((doubled,),) = transaction.rows(
-            f"SELECT COUNT(*) - COUNT(DISTINCT {row}) FROM {staged.table} {where}",  # noqa: S608
-            batch=batch.batch_id,
+            f"SELECT COUNT(*) - COUNT(DISTINCT {row}) FROM {staged.table}"  # noqa: S608
         )
         if doubled:
-            raise DatabaseUnavailable(f"{what}: Spark staged {doubled} rows twice")
-        columns = ", ".join(map(name, staged.columns))
+            raise SinkUnavailable(f"{what}: Spark staged {doubled} rows twice")
+        columns = ", ".join(map(quoted, staged.columns))
         transaction.run(
-            f"INSERT INTO {self._target} ({columns}) "  # noqa: S608
-            f"SELECT {columns} FROM {staged.table} {where}",
-            batch=batch.batch_id,
+            f"INSERT INTO {self._target} ({columns}) SELECT {columns} FROM {staged.table}"  # noqa: S608
         )
+
+    def _is_there(self, staged: StagedRows | None) -> bool:
+        """Whether what was staged can still be read."""
+        try:
+            return staged is None or table_columns(self._database, staged.table) is not None
+        except DatabaseUnavailable as error:
+            raise _unavailable(error) from None
 
     def _final(self, what: str, error: Exception) -> BatchFailed:
         return BatchFailed(f"{what}: {self._database.explain(error)}")
 
 
+_SWEPT = "the staging table is gone, perhaps swept by a worker whose clock is far ahead"
+
+
+def _unavailable(error: DatabaseUnavailable | None) -> SinkUnavailable:
+    return SinkUnavailable(f"spark.sink=jdbc: {error}")
+
+
 def _writer_options(config: SparkConfig) -> dict[str, str]:
     """Options of Spark's JDBC writer; what it does not know goes to the driver."""
     url = str(config.sink_url)
-    ours = {"url": url}
-    if url.startswith(PREFIX):
+    return {
+        "url": url,
         # Many rows a statement; and no values of rows in the messages of errors.
-        ours |= {"driver": "org.postgresql.Driver", "reWriteBatchedInserts": "true"}
-        ours |= {"logServerErrorDetail": "false"}
-        ours |= credentials(url, config.sink_options, os.environ)
-    return {**ours, **config.sink_options}
+        "driver": "org.postgresql.Driver",
+        "reWriteBatchedInserts": "true",
+        "logServerErrorDetail": "false",
+        **credentials(url, config.sink_options, os.environ),
+        **config.sink_options,
+    }
 
 
-def _connector(config: SparkConfig) -> Callable[[], Any]:
-    if config.sink_connection is not None:
-        return load_connect(config.sink_connection)
-    arguments = connection_arguments(str(config.sink_url), config.sink_options, os.environ)
+def _postgres(config: SparkConfig, secrets: Sequence[str]) -> Database:
+    arguments: dict[str, Any] = {
+        **_PATIENCE,
+        **connection_arguments(str(config.sink_url), config.sink_options, os.environ),
+    }
     try:
         import psycopg  # noqa: PLC0415
     except ImportError as error:
         raise MissingPart(
             "spark.sink=jdbc: psycopg is not installed: pip install 'kcl-mld[postgres]'"
         ) from error
-    for name, text in _PATIENCE.items():
-        arguments.setdefault(name, text)
-    return lambda: psycopg.connect(**arguments)  # type: ignore[arg-type]
+    transient = (psycopg.OperationalError, psycopg.InterfaceError)
+    return Database(lambda: psycopg.connect(**arguments), transient, secrets)

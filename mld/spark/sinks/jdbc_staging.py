@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed, MissingPart, SinkUnavailable
 from mld.spark.model import BATCH_COLUMN
-from mld.spark.sinks.dbapi import Database, DatabaseUnavailable, masked
+from mld.spark.sinks.database import Database, DatabaseUnavailable, masked, quoted
 from mld.spark.sinks.jdbc_tables import SinkTables, table_columns
 from mld.spark.sinks.packages import POSTGRES_COORDINATE
-from mld.spark.sinks.postgres_url import PREFIX
 from mld.spark.sinks.spark_errors import first_line
 
 if TYPE_CHECKING:
@@ -85,19 +84,19 @@ class JdbcStaging:
                 f"spark.sink=jdbc: the Spark server cannot read {self._tables.marks}: {text}"
             ) from None
 
-    def write(self, frame: DataFrame, now_s: int) -> StagedRows:
+    def write(self, frame: DataFrame, ends_s: int) -> StagedRows:
         """Write the rows to a new staging table.
 
         Args:
-            frame: rows of a job, with the batch column.
-            now_s: seconds since 1970.
+            frame: rows of a micro-batch.
+            ends_s: when the job is over at the latest, in s since 1970.
 
         Raises:
             BatchFailed: the rows do not fit the target.
             DatabaseUnavailable: no answer; it may be tried again.
         """
         stage = self._tables.stage(uuid.uuid4().hex)
-        self._tables.register(stage, now_s)
+        self._tables.register(stage, ends_s)
         try:
             self._stage(frame, stage)
             return StagedRows(stage, self._fit(stage))
@@ -107,7 +106,9 @@ class JdbcStaging:
             raise
 
     def _stage(self, frame: DataFrame, stage: str) -> None:
-        rows = frame.selectExpr("*", f"monotonically_increasing_id() AS {ROW_COLUMN}")
+        rows = frame.drop(BATCH_COLUMN).selectExpr(
+            "*", f"monotonically_increasing_id() AS {ROW_COLUMN}"
+        )
         writer = rows.write.format("jdbc").options(**self._options).option("dbtable", stage)
         try:
             writer.save()
@@ -123,10 +124,10 @@ class JdbcStaging:
         staged = table_columns(self._database, stage)
         if staged is None:
             raise DatabaseUnavailable(
-                f"{stage}: Spark has written it, but it cannot be read from here; do spark.sink.url"
-                " and spark.sink.connection name the same database?"
+                f"{stage}: Spark has written it, but it cannot be read from here; does spark.sink.url"
+                " name several servers that are not one database?"
             )
-        columns = tuple(name for name in staged if name not in {BATCH_COLUMN, ROW_COLUMN})
+        columns = tuple(name for name in staged if name != ROW_COLUMN)
         target = self._target_columns(stage, columns)
         if missing := [name for name in columns if name not in target]:
             raise BatchFailed(
@@ -140,7 +141,7 @@ class JdbcStaging:
         """Columns of the target; it is made from the staging table if it is missing."""
         if (found := table_columns(self._database, self._target)) is not None:
             return found
-        names = ", ".join(map(self._database.name, columns))
+        names = ", ".join(map(quoted, columns))
         try:
             with self._database.transaction(f"creation of {self._target}") as transaction:
                 transaction.run(
@@ -159,8 +160,8 @@ class JdbcStaging:
 
     def _explain(self, error: Exception) -> None:
         if any(text in str(error) for text in _NO_DRIVER):
-            named = f" ({POSTGRES_COORDINATE})" if self._options["url"].startswith(PREFIX) else ""
             raise MissingPart(
-                f"spark.sink=jdbc: the Spark server has no JDBC driver for the URL{named}: name its"
-                " package in spark.conf.spark.jars.packages, or its file in spark.conf.spark.jars"
+                f"spark.sink=jdbc: the Spark server has no JDBC driver ({POSTGRES_COORDINATE}): "
+                "name its package in spark.conf.spark.jars.packages, or its file in "
+                "spark.conf.spark.jars"
             ) from None

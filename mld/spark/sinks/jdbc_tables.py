@@ -1,7 +1,7 @@
 """The tables of ours beside the target: the marks of the shards, and which staging tables exist.
 
-``kcl_mld_marks`` is the truth about what the target has: a batch's rows and its mark change in one
-transaction. ``kcl_mld_stages`` lets a later process drop what a dead one left.
+``kcl_mld_marks`` is the truth about what the target has: rows and marks of a micro-batch change in
+one transaction. ``kcl_mld_stages`` lets a later process drop what a dead one left.
 """
 
 from __future__ import annotations
@@ -11,18 +11,21 @@ import re
 import uuid
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import Fenced, SinkRefused, SparkConfigError
-from mld.spark.model import parse_position, position_text
-from mld.spark.sinks.dbapi import DatabaseUnavailable
+from mld.spark.errors import SinkRefused, SparkConfigError
+from mld.spark.model import parse_position
+from mld.spark.sinks.database import DatabaseUnavailable, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mld.spark.model import Position, ShardBatch, ShardKey
-    from mld.spark.sinks.dbapi import Database, Transaction
+    from mld.spark.sinks.database import Database, Transaction
 
 MARKS = "kcl_mld_marks"
 STAGES = "kcl_mld_stages"
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
-_SAME_SHARD = "application = :app AND stream = :stream AND shard = :shard AND epoch = :epoch"
+_KEY = "application, stream, shard, epoch"
+_KEY_VALUES = "%(application)s, %(stream)s, %(shard)s, %(epoch)s"
 
 
 def split_name(text: str) -> tuple[str, ...]:
@@ -61,20 +64,17 @@ class SinkTables:
         self._database = database
         self._schema = schema
         self._application = application
-        self.marks = database.name(*schema, MARKS)
-        self._stages = database.name(*schema, STAGES)
+        self.marks = quoted(*schema, MARKS)
+        self._stages = quoted(*schema, STAGES)
 
     def stage(self, token: str) -> str:
         """The quoted name of a new staging table."""
-        return self._database.name(*self._schema, f"kcl_mld_stage_{token}")
+        return quoted(*self._schema, f"kcl_mld_stage_{token}")
 
     def create(self) -> None:
         """Make both tables unless they are there; other workers may do so at the same time."""
         key = "application VARCHAR(255), stream VARCHAR(255), shard VARCHAR(128), epoch VARCHAR(64)"
-        self._ensure(
-            self.marks,
-            f"{key}, mark VARCHAR(128) NOT NULL, PRIMARY KEY (application, stream, shard, epoch)",
-        )
+        self._ensure(self.marks, f"{key}, mark VARCHAR(128) NOT NULL, PRIMARY KEY ({_KEY})")
         self._ensure(
             self._stages,
             "name VARCHAR(255) PRIMARY KEY, application VARCHAR(255), started BIGINT NOT NULL",
@@ -95,10 +95,10 @@ class SinkTables:
         return table_columns(self._database, table) is not None
 
     def require_transactions(self, now_s: int) -> None:
-        """See that a change which is rolled back is gone: rows and mark rest on that.
+        """See that a change which is rolled back is gone: rows and marks rest on that.
 
         Raises:
-            SinkRefused: it stays, e.g. because the connection commits each statement by itself.
+            SinkRefused: it stays, e.g. because something in between commits each statement.
         """
         probe = f"kcl_mld_probe_{uuid.uuid4().hex}"
         with (
@@ -108,89 +108,99 @@ class SinkTables:
             self._note(transaction, probe, now_s)
             raise _TakenBack
         with self._database.transaction("look at the probe") as transaction:
-            stays = transaction.run(f"DELETE FROM {self._stages} WHERE name = :name", name=probe)  # noqa: S608
+            stays = transaction.run(f"DELETE FROM {self._stages} WHERE name = %(name)s", name=probe)  # noqa: S608
         if stays:
             raise SinkRefused(
-                f"{self._stages}: a change that was rolled back is still there, so rows and mark "
-                "could not be kept together: turn autocommit off in the connections that "
-                "spark.sink.connection opens, and use tables with transactions"
+                f"{self._stages}: a change that was rolled back is still there, so rows and marks "
+                "could not be kept together: reach the database without a proxy that commits each "
+                "statement by itself"
             )
 
     def mark(self, shard: ShardKey) -> Position | None:
         """The stored mark of a shard; None if there is none."""
         with self._database.transaction(f"mark of {shard.shard_id}") as transaction:
-            return self._read(transaction, shard)
+            return self._marks(transaction, [shard], "").get(shard)
 
-    def _read(self, transaction: Transaction, shard: ShardKey) -> Position | None:
-        rows = transaction.rows(
-            f"SELECT mark FROM {self.marks} WHERE {_SAME_SHARD}",  # noqa: S608
-            **_key(shard),
-        )
-        return parse_position(str(rows[0][0])) if rows else None
+    def lock(
+        self, transaction: Transaction, shards: Sequence[ShardKey]
+    ) -> dict[ShardKey, Position | None]:
+        """The marks of shards of one application and epoch; locked until the transaction ends.
 
-    def advance(self, transaction: Transaction, batch: ShardBatch) -> bool:
-        """Move the mark from ``after`` to ``to``; the row is locked until the transaction ends.
-
-        Returns:
-            False if the mark is at ``to`` already: the batch was committed before.
-
-        Raises:
-            Fenced: it is elsewhere.
+        In the order of the shards, so that two workers never wait for each other.
         """
-        if batch.after is None:
-            return self._first(transaction, batch)
-        changed = transaction.run(
-            f"UPDATE {self.marks} SET mark = :to WHERE {_SAME_SHARD} AND mark = :after",  # noqa: S608
-            to=str(batch.to),
-            after=position_text(batch.after),
-            **_key(batch.shard),
+        return self._marks(transaction, shards, " FOR UPDATE")
+
+    def _marks(
+        self, transaction: Transaction, shards: Sequence[ShardKey], lock: str
+    ) -> dict[ShardKey, Position | None]:
+        by_name = {(each.stream, each.shard_id): each for each in shards}
+        wanted: dict[str, str] = {
+            "application": shards[0].application,
+            "epoch": shards[0].epoch,
+        }
+        places = []
+        for number, (stream, shard) in enumerate(by_name):
+            wanted |= {f"stream{number}": stream, f"shard{number}": shard}
+            places.append(f"(%(stream{number})s, %(shard{number})s)")
+        rows = transaction.rows(
+            f"SELECT stream, shard, mark FROM {self.marks} "  # noqa: S608
+            "WHERE application = %(application)s AND epoch = %(epoch)s "
+            f"AND (stream, shard) IN (VALUES {', '.join(places)}) ORDER BY stream, shard{lock}",
+            **wanted,
         )
-        return changed == 1 or self._is_done(transaction, batch)
+        return {by_name[stream, shard]: parse_position(mark) for stream, shard, mark in rows}
 
-    def _first(self, transaction: Transaction, batch: ShardBatch) -> bool:
-        if self._read(transaction, batch.shard) is not None:
-            return self._is_done(transaction, batch)
-        # Two first writers: the second one waits here for the first, and breaks the key.
-        transaction.run(
-            f"INSERT INTO {self.marks} (application, stream, shard, epoch, mark) "  # noqa: S608
-            "VALUES (:app, :stream, :shard, :epoch, :to)",
-            to=str(batch.to),
-            **_key(batch.shard),
+    def advance(self, transaction: Transaction, batches: Sequence[ShardBatch]) -> None:
+        """Set the marks of batches, which are locked, to their ends.
+
+        A first mark can't be locked before it is there: of two first writers of a shard the second
+        one waits here for the first, and breaks the key. No two wait for each other: whoever waits
+        here for the first mark of a shard has all its locks, and makes first marks in order.
+        """
+        ordered = sorted(batches, key=lambda each: each.shard)
+        moves = [{**_key(each.shard), "to": str(each.to)} for each in ordered]
+        firsts = [each.after is None for each in ordered]
+        transaction.run_each(
+            f"INSERT INTO {self.marks} ({_KEY}, mark) VALUES ({_KEY_VALUES}, %(to)s)",  # noqa: S608
+            [move for move, is_first in zip(moves, firsts, strict=True) if is_first],
         )
-        return True
+        transaction.run_each(
+            f"UPDATE {self.marks} SET mark = %(to)s "  # noqa: S608
+            f"WHERE ({_KEY}) = ({_KEY_VALUES})",
+            [move for move, is_first in zip(moves, firsts, strict=True) if not is_first],
+        )
 
-    def _is_done(self, transaction: Transaction, batch: ShardBatch) -> bool:
-        found = self._read(transaction, batch.shard)
-        if found == batch.to:
-            return False
-        raise fenced(batch, position_text(found) if found else "missing")
+    def register(self, stage: str, ends_s: int) -> None:
+        """Remember a staging table before it is made.
 
-    def register(self, stage: str, now_s: int) -> None:
-        """Remember a staging table before it is made."""
+        Args:
+            stage: its name.
+            ends_s: when its job is over at the latest, in s since 1970.
+        """
         with self._database.transaction("note of a staging table") as transaction:
-            self._note(transaction, stage, now_s)
+            self._note(transaction, stage, ends_s)
 
-    def _note(self, transaction: Transaction, stage: str, now_s: int) -> None:
+    def _note(self, transaction: Transaction, stage: str, ends_s: int) -> None:
         transaction.run(
             f"INSERT INTO {self._stages} (name, application, started) "  # noqa: S608
-            "VALUES (:name, :app, :started)",
+            "VALUES (%(name)s, %(app)s, %(started)s)",
             name=stage,
             app=self._application,
-            started=now_s,
+            started=ends_s,
         )
 
     def drop(self, stage: str) -> None:
         """Drop a staging table, there or not, and forget it."""
         with self._database.transaction("removal of a staging table") as transaction:
             transaction.run(f"DROP TABLE IF EXISTS {stage}")
-            transaction.run(f"DELETE FROM {self._stages} WHERE name = :name", name=stage)  # noqa: S608
+            transaction.run(f"DELETE FROM {self._stages} WHERE name = %(name)s", name=stage)  # noqa: S608
 
     def sweep(self, before_s: int) -> int:
-        """Drop the staging tables of jobs that began before a time; how many there were."""
+        """Drop the staging tables of jobs that were over before a time; how many there were."""
         with self._database.transaction("look for old staging tables") as transaction:
             rows = transaction.rows(
                 f"SELECT name FROM {self._stages} "  # noqa: S608
-                "WHERE application = :app AND started < :before",
+                "WHERE application = %(app)s AND started < %(before)s",
                 app=self._application,
                 before=before_s,
             )
@@ -202,30 +212,21 @@ class SinkTables:
 def table_columns(database: Database, table: str) -> list[str] | None:
     """Names of a table's columns; None if it cannot be read, e.g. because it is not there.
 
-    Some drivers say so with the same error as for a lost connection: what follows will tell.
+    Raises:
+        DatabaseUnavailable: the database does not answer.
     """
     try:
         with database.transaction(f"look at {table}") as transaction:
             return transaction.columns(table)
     except DatabaseUnavailable:
-        with database.transaction(f"look at {table}") as transaction:
-            transaction.rows("SELECT 1")
+        raise
+    except Exception:  # noqa: BLE001 - the database knows several reasons
         return None
-    except Exception:  # noqa: BLE001 - drivers have a class of their own for it
-        return None
-
-
-def fenced(batch: ShardBatch, found: str) -> Fenced:
-    """The error of a writer that was overtaken."""
-    return Fenced(
-        f"{batch.shard.shard_id}: a batch after {position_text(batch.after)} was to be committed, "
-        f"but the mark in the database is {found}: another worker has the shard"
-    )
 
 
 def _key(shard: ShardKey) -> dict[str, str]:
     return {
-        "app": shard.application,
+        "application": shard.application,
         "stream": shard.stream,
         "shard": shard.shard_id,
         "epoch": shard.epoch,

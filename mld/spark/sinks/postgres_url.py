@@ -45,8 +45,8 @@ def connection_arguments(
     """
     if not url.startswith(PREFIX):
         raise SparkConfigError(
-            "spark.sink.url: only jdbc:postgresql:… can be opened from here; for another database "
-            "name a function that opens a DB-API connection in spark.sink.connection"
+            "spark.sink.url: the jdbc sink writes to PostgreSQL only; write the URL as "
+            "jdbc:postgresql://host:port/database"
         )
     place, _, query = url.removeprefix(PREFIX).partition("?")
     parameters = dict(parse_qsl(query, keep_blank_values=True))

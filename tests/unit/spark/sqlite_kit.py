@@ -1,12 +1,17 @@
-"""SQLite as the database of the jdbc sink, and a frame that Spark need not compute."""
+"""SQLite in the place of PostgreSQL, and a frame that Spark need not compute.
+
+Statements are translated where SQLite has another word: it locks the whole database where
+PostgreSQL locks rows.
+"""
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from mld.spark.model import BATCH_COLUMN
+from mld.spark.sinks.database import Database
 from mld.spark.sinks.jdbc import JdbcSink
 from mld.spark.sinks.jdbc_staging import ROW_COLUMN
 from tests.unit.spark.batches import config_of
@@ -14,24 +19,58 @@ from tests.unit.spark.batches import config_of
 if TYPE_CHECKING:
     from mld.spark.model import ShardBatch
 
-#: The file that ``connect`` opens; the sink calls it without arguments.
+#: The file that ``connect`` opens, and what happens to it.
 place = SimpleNamespace(path="")
 
-
-def connect() -> sqlite3.Connection:
-    return sqlite3.connect(place.path, timeout=5, check_same_thread=False)
-
-
-def connect_without_transactions() -> sqlite3.Connection:
-    return sqlite3.connect(place.path, timeout=5, check_same_thread=False, isolation_level=None)
+TRANSIENT = (sqlite3.OperationalError, sqlite3.InterfaceError)
+_PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
-def refuse() -> sqlite3.Connection:
+class _Cursor(sqlite3.Cursor):
+    def execute(self, sql, *values):
+        return self._told(super().execute, sql, *values)
+
+    def executemany(self, sql, values):
+        return self._told(super().executemany, sql, values)
+
+    def _told(self, call, sql, *values):
+        locks = sql.endswith(" FOR UPDATE")
+        try:
+            if self.connection.has_transactions and not self.connection.in_transaction:
+                super().execute("BEGIN IMMEDIATE" if locks else "BEGIN")
+            return call(_PARAMETER.sub(r":\1", sql).removesuffix(" FOR UPDATE"), *values)
+        except sqlite3.OperationalError as error:
+            if "interrupted" in str(error) or "locked" in str(error):
+                raise
+            raise sqlite3.ProgrammingError(str(error)) from None
+
+
+class Connection(sqlite3.Connection):
+    """A connection with what psycopg's has."""
+
+    has_transactions = True
+
+    def cursor(self):
+        return super().cursor(_Cursor)
+
+    def cancel(self):
+        self.interrupt()
+
+
+def connect() -> Connection:
+    return sqlite3.connect(
+        place.path, timeout=5, check_same_thread=False, isolation_level=None, factory=Connection
+    )
+
+
+def connect_without_transactions() -> Connection:
+    made = connect()
+    made.has_transactions = False
+    return made
+
+
+def refuse() -> Connection:
     raise sqlite3.OperationalError("no way in with password=hunter2 and more")
-
-
-def no_connection() -> object:
-    return object()
 
 
 class Reader:
@@ -60,15 +99,20 @@ def spark(error: Exception | None = None):
 
 
 class Frame:
-    """Stands for the united plan: its rows go into the staging table as Spark would put them."""
+    """Stands for what the function returned: its rows go where Spark would put them."""
+
+    saved = 0
 
     def __init__(
-        self, *batches: ShardBatch, columns: str = "n", error: Exception | None = None
+        self, *batches: ShardBatch, columns: str = "n, shard", error: Exception | None = None
     ) -> None:
         self._batches = batches
         self._columns = columns
         self._error = error
         self._options: dict[str, str] = {}
+
+    def drop(self, _: str):
+        return self
 
     def selectExpr(self, *expressions: str):  # noqa: N802 - Spark's name
         assert expressions == ("*", f"monotonically_increasing_id() AS {ROW_COLUMN}")
@@ -90,36 +134,47 @@ class Frame:
         return self.options(**{name: text})
 
     def save(self) -> None:
+        self.saved += 1
         table = self._options["dbtable"]
         rows = [
-            (row.position.sequence, each.batch_id, number)
+            (row.position.sequence, each.shard.shard_id[-1])
             for each in self._batches
-            for number, row in enumerate(each.rows)
+            for row in each.rows
         ]
-        connection = connect()
-        connection.execute(f"CREATE TABLE {table} ({self._columns}, {BATCH_COLUMN}, {ROW_COLUMN})")
+        numbered = [(*row, number) for number, row in enumerate(rows)]
+        connection = sqlite3.connect(place.path, timeout=5)
+        connection.execute(f"CREATE TABLE {table} ({self._columns}, {ROW_COLUMN})")
         if self._error is not None:
             connection.close()
             raise self._error
-        connection.executemany(f"INSERT INTO {table} VALUES (?, ?, ?)", rows)
+        connection.executemany(f"INSERT INTO {table} VALUES (?, ?, ?)", numbered)
         connection.commit()
         connection.close()
 
 
-def sink_of(path, *, now: float = 1_000_000.0, **more: str) -> JdbcSink:
+def sink_of(
+    path, *, now: float = 1_000_000.0, application="app", connect=connect, pause=None, **more: str
+) -> JdbcSink:
     place.path = str(path)
     properties = {
         "sink": "jdbc",
-        "sink__url": "jdbc:sqlite:x",
+        "sink__url": "jdbc:postgresql:x",
         "sink__table": "rows",
-        "sink__connection": "tests.unit.spark.sqlite_kit:connect",
         **more,
     }
-    return JdbcSink(config_of(**properties), "app", now_s=lambda: now)
+    config = config_of(**properties)
+    database = Database(connect, TRANSIENT, [config.sink_options.get("password", "")])
+    return JdbcSink(
+        config,
+        application,
+        now_s=lambda: now,
+        pause=pause or (lambda _: None),
+        database=database,
+    )
 
 
 def query(sql: str) -> list[tuple]:
-    connection = connect()
+    connection = sqlite3.connect(place.path, timeout=5)
     try:
         return connection.execute(sql).fetchall()
     finally:

@@ -7,7 +7,8 @@ from pyspark.errors import PySparkException
 
 from mld.spark.calls import raise_if_abandoned
 from mld.spark.errors import BatchFailed, Fenced, RecordRefused, SparkUnreachable
-from mld.spark.model import Position
+from mld.spark.jobs import committing
+from mld.spark.model import Position, ShardKey
 from tests.unit.spark.jobs.test_cut_together import await_checkpoint, begin
 from tests.unit.spark.jobs.test_engine import always, batch, outcome
 from tests.unit.spark.shard_kit import WAIT_S, Frame, TogetherSink, record
@@ -237,6 +238,52 @@ def test_a_commit_that_hangs_ends_its_shards_and_is_left_alone(bench):
     assert not b.sink.discarded.acquire(blocking=False)  # it may still publish what was staged
     go_on.set()
     assert b.sink.discarded.acquire(timeout=WAIT_S)
+
+
+class Locked(TogetherSink):
+    """Its first commit of several shards waits in a database until it is cancelled, twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.waits, self.cancelled, self.free = threading.Event(), [], threading.Event()
+
+    def commit_all(self, staged, batches):
+        if len(batches) > 1 and not self.free.is_set():
+            self.waits.set()
+            assert self.free.wait(WAIT_S)
+            raise_if_abandoned()
+        return super().commit_all(staged, batches)
+
+    def cancel(self, batches):
+        self.cancelled.append(sorted(each.shard.shard_id for each in batches))
+        if len(self.cancelled) == 2:
+            self.free.set()
+
+
+def test_a_commit_whose_time_is_up_is_cancelled_and_not_repeated(bench):
+    b = bench(sink=Locked(), batch__timeout="1s", batch__maxInFlight="1")
+    errors = [outcome(each) for each in hand_in(b, "a", "b")]
+    assert all("the commit did not end within 1 s" in str(error) for error in errors)
+    assert b.sink.cancelled == [["a", "b"]] * 2
+    assert b.sink.commits == [["busy"]]
+
+
+def test_a_commit_with_a_shard_that_is_lost_is_cancelled_and_the_others_are_written_again(
+    bench, monkeypatch
+):
+    monkeypatch.setattr(committing, "_CANCEL_AGAIN_S", 0.01)
+    b = bench(sink=Locked(), batch__timeout="600s", batch__maxInFlight="1")
+    lost = set()
+    one, two = hand_in(b, "a", "b", fences=[("a", lambda: "a" not in lost)])
+    assert b.sink.waits.wait(WAIT_S)
+    b.engine.abandon(ShardKey("app", "stream", "a"))
+    assert b.sink.cancelled == []  # not lost yet
+    lost.add("a")
+    b.engine.abandon(ShardKey("app", "stream", "a"))
+    assert "the shard is lost" in str(outcome(one))
+    assert outcome(two) is None
+    assert b.sink.cancelled == [["a", "b"]] * 2
+    assert b.sink.commits == [["busy"], ["b"]]
 
 
 def test_a_commit_that_is_refused_without_a_loser_counts_as_a_try(bench):

@@ -62,8 +62,8 @@ class HangingSink(MemorySink):
 
 
 class CancelledSink(HangingSink):
-    def cancel(self, batch):
-        assert batch.shard.shard_id == self.shard_id
+    def cancel(self, batches):
+        assert [each.shard.shard_id for each in batches] == [self.shard_id]
         self.free.set()
 
 
@@ -135,8 +135,8 @@ class LockingSink(CancelledSink):
         raise_if_abandoned()
         raise AssertionError
 
-    def cancel(self, batch):
-        self.cancelled.append(batch.shard.shard_id)
+    def cancel(self, batches):
+        self.cancelled.extend(each.shard.shard_id for each in batches)
         if len(self.cancelled) == 2:
             self.free.set()
 

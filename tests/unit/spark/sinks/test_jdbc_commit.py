@@ -1,7 +1,8 @@
-"""The half of the jdbc sink that runs here, over SQLite: rows and mark together or not at all."""
+"""The half of the jdbc sink that runs here, over SQLite: rows and marks together or not at all."""
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 import threading
 from dataclasses import replace
@@ -19,13 +20,16 @@ from mld.spark.errors import (
     SparkConfigError,
 )
 from mld.spark.model import Position
+from mld.spark.ports import CancelsCommits, CommitOutcome
 from mld.spark.sinks import jdbc_staging
-from mld.spark.sinks.dbapi import DatabaseUnavailable
-from mld.spark.sinks.jdbc import JdbcSink
+from mld.spark.sinks.database import DatabaseUnavailable
+from mld.spark.sinks.jdbc import PAUSES_S, JdbcSink
 from tests.unit.spark import sqlite_kit
 from tests.unit.spark.batches import batch, config_of, shard
-from tests.unit.spark.sinks.test_dbapi import ENDLESS
+from tests.unit.spark.sinks.test_database import ENDLESS
 from tests.unit.spark.sqlite_kit import Frame, query, sink_of
+
+STANDS, LOST, AGAIN = CommitOutcome.STANDS, CommitOutcome.LOST, CommitOutcome.AGAIN
 
 
 @pytest.fixture
@@ -41,81 +45,210 @@ def sink(path):
     made.close()
 
 
-def write(sink, *batches):
+def outcomes(sink, staged, batches) -> list[CommitOutcome]:
+    found = sink.commit_all(staged, batches)
+    return [found[each.shard] for each in batches]
+
+
+def write(sink, *batches) -> list[CommitOutcome]:
+    """A job from its write to its end."""
     staged = sink.write(Frame(*batches), batches)
-    for each in batches:
-        sink.commit(staged, each)
-    sink.discard(staged)
+    try:
+        return outcomes(sink, staged, batches)
+    finally:
+        sink.discard(staged)
 
 
-def numbers() -> list[int]:
-    return [n for (n,) in query("SELECT n FROM rows ORDER BY n")]
+def numbers(number: int = 0) -> list[int]:
+    return [n for (n,) in query(f"SELECT n FROM rows WHERE shard = '{number}' ORDER BY n")]
 
 
 def tables() -> list[str]:
     return [name for (name,) in query("SELECT name FROM sqlite_master WHERE type='table'")]
 
 
+def execute(sql: str) -> None:
+    connection = sqlite3.connect(sqlite_kit.place.path)
+    connection.execute(sql)
+    connection.commit()
+    connection.close()
+
+
 def test_a_fresh_shard_has_no_mark(sink):
     assert sink.mark(shard()) is None
 
 
-def test_connections_that_commit_each_statement_are_refused(path):
-    autocommit = "tests.unit.spark.sqlite_kit:connect_without_transactions"
-    made = sink_of(path, sink__connection=autocommit)
-    with pytest.raises(SinkRefused, match="turn autocommit off"):
+def test_a_way_to_the_database_that_commits_each_statement_is_refused(path):
+    made = sink_of(path, connect=sqlite_kit.connect_without_transactions)
+    with pytest.raises(SinkRefused, match="commits each statement by itself"):
         made.prepare(sqlite_kit.spark())
     assert query("SELECT * FROM kcl_mld_stages") == []
     made.close()
 
 
-def test_batches_of_two_shards_are_committed_one_by_one(sink):
+def test_the_batches_of_all_shards_are_one_transaction_over_one_staging_table(sink):
     one, two = batch(shard(0), None, 3), batch(shard(1), None, 2)
-    staged = sink.write(Frame(one, two), (one, two))
-    sink.commit(staged, two)
-    assert numbers() == [1, 2]
-    assert sink.mark(shard(0)) is None
-    assert sink.mark(shard(1)) == Position(2)
-    sink.commit(staged, one)
+    frame = Frame(one, two)
+    staged = sink.write(frame, (one, two))
+    assert outcomes(sink, staged, (one, two)) == [STANDS, STANDS]
     sink.discard(staged)
-    assert numbers() == [1, 1, 2, 2, 3]
+    assert frame.saved == 1
+    assert (numbers(0), numbers(1)) == ([1, 2, 3], [1, 2])
+    assert (sink.mark(shard(0)), sink.mark(shard(1))) == (Position(3), Position(2))
     assert sorted(tables()) == ["kcl_mld_marks", "kcl_mld_stages", "rows"]
 
 
+def test_first_marks_and_moved_ones_go_together(sink):
+    write(sink, batch(shard(1), None, 2))
+    assert write(sink, batch(shard(2), None, 1), batch(shard(1), 2, 4)) == [STANDS, STANDS]
+    assert (numbers(1), numbers(2)) == ([1, 2, 3, 4], [1])
+    assert (sink.mark(shard(1)), sink.mark(shard(2))) == (Position(4), Position(1))
+
+
 def test_a_commit_that_is_repeated_changes_nothing(sink):
-    for one in (batch(shard(), None, 3), batch(shard(), 3, 5)):
-        write(sink, one)
-        write(sink, one)
-    assert numbers() == [1, 2, 3, 4, 5]
+    for job in (
+        (batch(shard(0), None, 3), batch(shard(1), None, 2)),
+        (batch(shard(0), 3, 5), batch(shard(1), 2, 3)),
+    ):
+        assert write(sink, *job) == [STANDS, STANDS]
+        assert write(sink, *job) == [STANDS, STANDS]
+        assert write(sink, job[0]) == [STANDS]  # written again without a shard that was lost
+    assert (numbers(0), numbers(1)) == ([1, 2, 3, 4, 5], [1, 2, 3])
 
 
 @pytest.mark.parametrize(
     "late", [batch(shard(), None, 2), batch(shard(), 1, 9), batch(shard(), 3, 9)]
 )
-def test_a_writer_that_was_overtaken_is_fenced(sink, late):
+def test_a_writer_that_was_overtaken_loses_the_shard_and_the_others_are_written_again(sink, late):
     write(sink, batch(shard(), None, 3))
     write(sink, batch(shard(), 3, 5))
-    with pytest.raises(Fenced, match=r"mark in the database is 5\.0"):
-        write(sink, late)
-    assert numbers() == [1, 2, 3, 4, 5]
+    other = batch(shard(1), None, 2)
+    assert write(sink, late, other) == [LOST, AGAIN]
+    assert sink.mark(shard(1)) is None
+    assert write(sink, other) == [STANDS]
+    assert (numbers(0), numbers(1)) == ([1, 2, 3, 4, 5], [1, 2])
 
 
-def test_a_mark_that_somebody_removed_is_not_taken_for_a_beginning(sink):
-    with pytest.raises(Fenced, match="is missing"):
-        write(sink, batch(shard(), 3, 5))
+def test_a_shard_whose_records_another_writer_has_committed_is_lost_in_company(sink):
+    """One of the marks at its batch's end is no commit of this job: it would have moved both."""
+    ours = batch(shard(0), None, 3), batch(shard(1), None, 2)
+    staged = sink.write(Frame(*ours), ours)
+    write(sink, batch(shard(0), None, 3))
+    assert outcomes(sink, staged, ours) == [LOST, AGAIN]
+    assert (numbers(0), numbers(1)) == ([1, 2, 3], [])
 
 
-def test_the_second_of_two_first_writers_breaks_the_key(sink, monkeypatch):
+def test_a_mark_that_somebody_removed_is_not_taken_for_a_beginning(sink, caplog):
     write(sink, batch(shard(), None, 3))
-    monkeypatch.setattr(type(sink._tables), "_read", lambda *_: None)
-    with pytest.raises(Fenced, match="at the same time"):
-        write(sink, batch(shard(), None, 4))
+    execute("DELETE FROM kcl_mld_marks")
+    assert write(sink, batch(shard(), 3, 5)) == [LOST]
+    assert "the mark in the database is missing" in caplog.text
+
+
+def test_a_single_batch_that_was_overtaken_is_fenced(sink):
+    staged = sink.write(Frame(batch(shard(), None, 4)), [batch(shard(), None, 4)])
+    sink.commit(staged, batch(shard(), None, 4))
+    with pytest.raises(Fenced, match="another writer has moved the shard's mark"):
+        sink.commit(staged, batch(shard(), None, 9))
+
+
+def test_the_second_of_two_first_writers_breaks_the_key_and_looks_again(sink, monkeypatch):
+    write(sink, batch(shard(), None, 3))
+    tables, locks = type(sink._tables), []
+    original = tables.lock
+
+    def lock(self, *arguments):
+        locks.append(arguments)
+        return original(self, *arguments) if len(locks) > 1 else {}
+
+    monkeypatch.setattr(tables, "lock", lock)
+    assert write(sink, batch(shard(), None, 4), batch(shard(1), None, 1)) == [LOST, AGAIN]
+    assert len(locks) == 2
+    assert (numbers(0), numbers(1)) == ([1, 2, 3], [])
+
+
+class Flaky:
+    """Connections that fail where the test says, as often as it says."""
+
+    def __init__(self):
+        self.refusals = 0
+        self.lost_answers = 0
+        self.opened = 0
+        self.pauses = []
+
+    def __call__(self):
+        self.opened += 1
+        if self.refusals:
+            self.refusals -= 1
+            sqlite_kit.refuse()
+        made = sqlite_kit.connect()
+        if self.lost_answers:
+            self.lost_answers -= 1
+            made.execute("PRAGMA user_version")  # a connection of this outage
+            made.loses_answer = True
+        return made
+
+
+@pytest.fixture
+def flaky():
+    return Flaky()
+
+
+@pytest.fixture
+def shaky(path, flaky, monkeypatch):
+    """A sink whose connections fail where ``flaky`` says."""
+    commit = sqlite_kit.Connection.commit
+
+    def commit_and_lose(self):
+        commit(self)
+        if getattr(self, "loses_answer", False):
+            raise sqlite3.OperationalError("server closed the connection unexpectedly")
+
+    monkeypatch.setattr(sqlite_kit.Connection, "commit", commit_and_lose)
+    made = sink_of(path, connect=flaky, pause=flaky.pauses.append)
+    made.prepare(sqlite_kit.spark())
+    yield made
+    made.close()
+
+
+def test_an_outage_costs_one_wait_and_one_write_whatever_the_number_of_shards(shaky, flaky):
+    batches = [batch(shard(number), None, 2) for number in range(19)]
+    frame = Frame(*batches)
+    staged = shaky.write(frame, batches)
+    shaky.close()  # the server is gone, and its connections with it
+    flaky.refusals = 9
+    assert outcomes(shaky, staged, batches) == [STANDS] * 19
+    assert frame.saved == 1
+    assert flaky.pauses == list(PAUSES_S[:10])
+    assert sum(flaky.pauses) > 10  # a database that is started again takes no longer
+    assert query("SELECT COUNT(*) FROM rows") == [(38,)]
+
+
+def test_an_outage_that_lasts_is_told_and_the_batches_are_found_committed_or_not(shaky, flaky):
+    one = batch(shard(), None, 3)
+    staged = shaky.write(Frame(one), [one])
+    shaky.close()
+    flaky.refusals = len(PAUSES_S)
+    with pytest.raises(SinkUnavailable, match=r"cannot connect: .*password=\*\*\*"):
+        shaky.commit_all(staged, [one])
+    assert outcomes(shaky, staged, [one]) == [STANDS]
     assert numbers() == [1, 2, 3]
+
+
+def test_a_commit_whose_answer_was_lost_is_found_by_its_marks(shaky, flaky):
+    ours = batch(shard(0), None, 3), batch(shard(1), None, 2)
+    staged = shaky.write(Frame(*ours), ours)
+    shaky.close()
+    flaky.lost_answers = 1
+    before = flaky.opened
+    assert outcomes(shaky, staged, ours) == [STANDS, STANDS]
+    assert flaky.opened == before + 2  # looked at over another connection
+    assert (numbers(0), numbers(1)) == ([1, 2, 3], [1, 2])
 
 
 @pytest.fixture
 def hanging(sink, monkeypatch):
-    """The next move of rows waits, with the mark's row locked, until it is let go."""
+    """The next move of rows waits, with the marks locked, until it is let go."""
     free, began, original = threading.Event(), threading.Event(), type(sink)._move
 
     def move(self, *arguments):
@@ -133,28 +266,49 @@ def test_a_commit_that_was_given_up_is_rolled_back_and_the_next_one_counts(sink,
     one, longer = batch(shard(), None, 3), batch(shard(), None, 5)
     staged, other = (sink.write(Frame(each), [each]) for each in (one, longer))
     with pytest.raises(Overdue) as caught:
-        call_within(0.2, lambda: sink.commit(staged, one), name="commit")
+        call_within(0.2, lambda: sink.commit_all(staged, [one]), name="commit")
     assert hanging.began.is_set()
     assert sink.mark(shard()) is None  # the shard begins again, beside it
     hanging.free.set()
     assert isinstance(caught.value.call.exception(10), GivenUp)
-    sink.commit(other, longer)
+    assert outcomes(sink, other, [longer]) == [STANDS]
     assert numbers() == [1, 2, 3, 4, 5]
 
 
-def test_a_commit_of_a_shard_that_is_lost_meanwhile_is_rolled_back(sink):
+def test_a_commit_of_a_shard_that_is_lost_before_it_begins_does_not_begin(sink):
     one = batch(shard(), None, 3)
     staged = sink.write(Frame(one), [one])
     with pytest.raises(GivenUp):
-        call_within(10, lambda: sink.commit(staged, one), name="commit", is_wanted=lambda: False)
+        call_within(
+            10, lambda: sink.commit_all(staged, [one]), name="commit", is_wanted=lambda: False
+        )
     assert sink.mark(shard()) is None
     assert numbers() == []
 
 
-def test_a_commit_can_be_cancelled_and_tried_again(sink, monkeypatch):
+def test_a_commit_of_a_shard_that_is_lost_meanwhile_is_rolled_back(sink, monkeypatch):
+    one, two = batch(shard(0), None, 3), batch(shard(1), None, 2)
+    staged = sink.write(Frame(one, two), [one, two])
+    lost, original = [], type(sink)._move
+
+    def move(self, *arguments):
+        original(self, *arguments)
+        lost.append(1)
+
+    monkeypatch.setattr(type(sink), "_move", move)
+    with pytest.raises(GivenUp):
+        call_within(
+            10, lambda: sink.commit_all(staged, [one, two]), name="c", is_wanted=lambda: not lost
+        )
+    assert sink.mark(shard(0)) is sink.mark(shard(1)) is None
+    assert numbers(0) == numbers(1) == []
+
+
+def test_a_commit_whose_time_is_over_is_cancelled_and_may_be_made_again(sink, monkeypatch):
     one = batch(shard(), None, 3)
     staged = sink.write(Frame(one), [one])
-    sink.cancel(one)
+    assert isinstance(sink, CancelsCommits)
+    sink.cancel([one])
     original = type(sink)._move
 
     def endless(self, transaction, *more):
@@ -164,41 +318,44 @@ def test_a_commit_can_be_cancelled_and_tried_again(sink, monkeypatch):
     monkeypatch.setattr(type(sink), "_move", endless)
     with pytest.raises(Overdue) as caught:
         call_within(
-            0.2, lambda: sink.commit(staged, one), name="commit", interrupt=lambda: sink.cancel(one)
+            0.2,
+            lambda: sink.commit_all(staged, [one]),
+            name="commit",
+            interrupt=lambda: sink.cancel([one]),
         )
-    assert isinstance(caught.value.call.exception(10), DatabaseUnavailable)
-    sink.commit(staged, one)
+    assert isinstance(caught.value.call.exception(10), GivenUp)
+    assert outcomes(sink, staged, [one]) == [STANDS]
     assert numbers() == [1, 2, 3]
 
 
 def test_libpq_is_told_to_notice_a_dead_peer_unless_the_url_says_otherwise(monkeypatch):
     calls = []
-    fake = SimpleNamespace(connect=lambda **arguments: calls.append(arguments))
+    fake = SimpleNamespace(
+        connect=lambda **arguments: calls.append(arguments),
+        OperationalError=OSError,
+        InterfaceError=AttributeError,
+    )
     monkeypatch.setitem(sys.modules, "psycopg", fake)
     url = "jdbc:postgresql://h/d?connectTimeout=3"
     sink = JdbcSink(config_of(sink="jdbc", sink__url=url, sink__table="rows"), "app")
-    with pytest.raises((SparkConfigError, SinkUnavailable)):
+    with pytest.raises(SinkUnavailable):
         sink.mark(shard())
     assert calls[0]["tcp_user_timeout"] == "60000"
     assert calls[0]["connect_timeout"] == "3"
 
 
-def test_a_row_that_the_target_refuses_leaves_the_mark_where_it_was(sink):
-    connection = sqlite_kit.connect()
-    connection.execute("CREATE TABLE rows (n CHECK (n < 5))")
-    connection.close()
+def test_a_row_that_the_target_refuses_leaves_the_marks_where_they_were(sink):
+    execute("CREATE TABLE rows (n CHECK (n < 5), shard)")
     write(sink, batch(shard(), None, 3))
     with pytest.raises(BatchFailed, match="IntegrityError"):
-        write(sink, batch(shard(), 3, 6))
-    assert sink.mark(shard()) == Position(3)
+        write(sink, batch(shard(), 3, 6), batch(shard(1), None, 1))
+    assert (sink.mark(shard()), sink.mark(shard(1))) == (Position(3), None)
     assert numbers() == [1, 2, 3]
 
 
 def test_columns_that_the_target_lacks_are_named_and_the_staging_table_goes(sink):
-    connection = sqlite_kit.connect()
-    connection.execute("CREATE TABLE rows (N_, other)")
-    connection.close()
-    with pytest.raises(BatchFailed, match="no column n; it has N_, other"):
+    execute("CREATE TABLE rows (N_, shard)")
+    with pytest.raises(BatchFailed, match="no column n; it has N_, shard"):
         write(sink, batch(shard(), None, 3))
     assert not [name for name in tables() if "stage_" in name]
 
@@ -208,6 +365,28 @@ def test_a_job_that_fails_leaves_no_staging_table(sink):
     with pytest.raises(RuntimeError, match="spark"):
         sink.write(Frame(one, error=RuntimeError("spark failed")), [one])
     assert not [name for name in tables() if "stage_" in name]
+
+
+def test_rows_that_spark_wrote_twice_are_not_moved(sink):
+    one = batch(shard(), None, 3)
+    staged = sink.write(Frame(one), [one])
+    execute(f"INSERT INTO {staged.table} SELECT * FROM {staged.table} LIMIT 2")
+    with pytest.raises(SinkUnavailable, match="2 rows twice"):
+        sink.commit_all(staged, [one])
+    assert sink.mark(shard()) is None
+
+
+def test_a_staging_table_that_was_swept_too_early_is_written_again(sink, path):
+    one = batch(shard(), None, 3)
+    staged = sink.write(Frame(one), [one])
+    hasty = sink_of(path, now=9e9)
+    hasty.prepare(sqlite_kit.spark())
+    hasty.close()
+    with pytest.raises(SinkUnavailable, match="the staging table is gone"):
+        sink.commit_all(staged, [one])
+    sink.discard(staged)
+    assert write(sink, one) == [STANDS]
+    assert numbers() == [1, 2, 3]
 
 
 def test_a_password_in_an_error_of_spark_is_not_shown(path):
@@ -222,10 +401,10 @@ def test_a_password_in_an_error_of_spark_is_not_shown(path):
 
 def test_an_empty_frame_moves_the_mark_only(sink):
     nothing = replace(batch(shard(), None, 3), rows=())
-    write(sink, nothing)
+    assert write(sink, nothing) == [STANDS]
     after = replace(batch(shard(), 3, 4), rows=())
     staged = sink.write(None, [after])
-    sink.commit(staged, after)
+    assert outcomes(sink, staged, [after]) == [STANDS]
     sink.discard(staged)
     assert sink.mark(shard()) == Position(4)
     assert numbers() == []
@@ -236,11 +415,12 @@ def test_a_function_that_returned_none_is_told_so(sink):
         sink.write(None, [batch(shard(), None, 3)])
 
 
-def test_what_a_dead_job_left_is_swept_after_an_hour(sink, path):
+def test_what_a_dead_job_left_is_swept_an_hour_after_its_time(sink, path):
+    """Its own time (``spark.batch.timeout``, 5 m here), not that of the worker that sweeps."""
     one = batch(shard(), None, 3)
     sink.write(Frame(one), [one])
-    for later_s, left in ((3599, 1), (3601, 0)):
-        again = sink_of(path, now=1_000_000.0 + later_s)
+    for later_s, left in ((300 + 3599, 1), (300 + 3601, 0)):
+        again = sink_of(path, now=1_000_000.0 + later_s, batch__timeout="1s")
         again.prepare(sqlite_kit.spark())
         assert len([name for name in tables() if "stage_" in name]) == left
         again.close()
@@ -250,13 +430,7 @@ def test_another_application_keeps_its_marks_and_staging_tables(sink, path):
     one = batch(shard(application="app"), None, 3)
     write(sink, one)
     sink.write(Frame(one), [one])
-    config = config_of(
-        sink="jdbc",
-        sink__url="jdbc:sqlite:x",
-        sink__table="rows",
-        sink__connection="tests.unit.spark.sqlite_kit:connect",
-    )
-    other = JdbcSink(config, "other", now_s=lambda: 9e9)
+    other = sink_of(path, now=9e9, application="other")
     other.prepare(sqlite_kit.spark())
     assert other.mark(shard(application="other")) is None
     assert len([name for name in tables() if "stage_" in name]) == 1
@@ -282,14 +456,8 @@ def test_workers_that_make_the_tables_at_once_agree(path, monkeypatch):
     sink.close()
 
 
-def test_a_database_that_lets_nobody_in_is_told_without_its_password():
-    config = config_of(
-        sink="jdbc",
-        sink__url="jdbc:x:",
-        sink__table="rows",
-        sink__connection="tests.unit.spark.sqlite_kit:refuse",
-    )
-    sink = JdbcSink(config, "app")
+def test_a_database_that_lets_nobody_in_is_told_without_its_password(path):
+    sink = sink_of(path, connect=sqlite_kit.refuse)
     with pytest.raises(SinkUnavailable, match=r"cannot connect: .*password=\*\*\* and more"):
         sink.prepare(sqlite_kit.spark())
     with pytest.raises(SinkUnavailable, match="mark of shardId-000000000000"):
@@ -297,17 +465,6 @@ def test_a_database_that_lets_nobody_in_is_told_without_its_password():
     one = batch(shard(), None, 1)
     with pytest.raises(DatabaseUnavailable, match="staging table"):
         sink.write(Frame(one), [one])
-
-
-def test_what_the_function_of_the_user_gives_must_be_a_connection():
-    config = config_of(
-        sink="jdbc",
-        sink__url="jdbc:x:",
-        sink__table="rows",
-        sink__connection="tests.unit.spark.sqlite_kit:no_connection",
-    )
-    with pytest.raises(SparkConfigError, match="connection of a DB-API driver"):
-        JdbcSink(config, "app").prepare(sqlite_kit.spark())
 
 
 @pytest.mark.parametrize(
@@ -335,7 +492,7 @@ def test_names_with_quotes_are_quoted(path):
 
 @pytest.mark.parametrize("missing", ["sink__url", "sink__table"])
 def test_url_and_table_have_to_be_named(missing):
-    given = {"sink__url": "jdbc:x:", "sink__table": "rows"}
+    given = {"sink__url": "jdbc:postgresql:x", "sink__table": "rows"}
     del given[missing]
     with pytest.raises(SparkConfigError, match=r"spark\.sink\.url and spark\.sink\.table"):
         JdbcSink(config_of(sink="jdbc", **given), "app")
@@ -362,9 +519,7 @@ def test_a_target_that_another_worker_makes_first_is_taken(sink, monkeypatch):
     def late(database, table):
         looks.append(table)
         if looks.count(sink._target) == 1 and table == sink._target:
-            connection = sqlite_kit.connect()
-            connection.execute("CREATE TABLE rows (n)")
-            connection.close()
+            execute("CREATE TABLE rows (n, shard)")
             return None
         return original(database, table)
 
@@ -373,8 +528,8 @@ def test_a_target_that_another_worker_makes_first_is_taken(sink, monkeypatch):
     assert numbers() == [1, 2, 3]
 
 
-def test_a_target_that_cannot_be_made_is_told(path):
+def test_a_schema_that_is_not_there_is_told(path):
     sink = sink_of(path, sink__table="nowhere.rows")
-    with pytest.raises(SinkUnavailable, match="nowhere"):
+    with pytest.raises(BatchFailed, match="nowhere"):
         sink.prepare(sqlite_kit.spark())
     sink.close()

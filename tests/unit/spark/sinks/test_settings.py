@@ -144,8 +144,8 @@ def test_user_and_password_come_from_the_options_then_the_url_then_the_environme
     assert connection_arguments(url, {}, environ)["password"] == "url"
 
 
-def test_another_database_needs_a_function_of_the_user():
-    with pytest.raises(SparkConfigError, match=r"spark\.sink\.connection"):
+def test_another_database_is_refused():
+    with pytest.raises(SparkConfigError, match="writes to PostgreSQL only"):
         connection_arguments("jdbc:mysql://h/d", {}, {})
 
 

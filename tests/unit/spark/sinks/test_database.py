@@ -1,4 +1,4 @@
-"""Any DB-API driver: parameters in its style, errors without secrets."""
+"""Connections and transactions of the jdbc sink, over SQLite: errors without secrets."""
 
 from __future__ import annotations
 
@@ -9,42 +9,10 @@ import pytest
 
 from mld.spark.calls import Overdue, call_within
 from mld.spark.errors import SparkConfigError
-from mld.spark.sinks.dbapi import Database, DatabaseUnavailable, Driver, brief, load_connect, masked
+from mld.spark.sinks.database import Database, DatabaseUnavailable, brief, masked
 from mld.spark.sinks.jdbc_tables import split_name
-
-SQL = "UPDATE t SET a = :to WHERE b = :shard AND c = :to"
-VALUES = {"to": 1, "shard": "x", "unused": 0}
-
-
-@pytest.mark.parametrize(
-    ("style", "text", "values"),
-    [
-        ("qmark", "UPDATE t SET a = ? WHERE b = ? AND c = ?", (1, "x", 1)),
-        ("format", "UPDATE t SET a = %s WHERE b = %s AND c = %s", (1, "x", 1)),
-        ("numeric", "UPDATE t SET a = :1 WHERE b = :2 AND c = :3", (1, "x", 1)),
-        ("named", SQL, {"to": 1, "shard": "x"}),
-        (
-            "pyformat",
-            "UPDATE t SET a = %(to)s WHERE b = %(shard)s AND c = %(to)s",
-            {"to": 1, "shard": "x"},
-        ),
-    ],
-)
-def test_each_parameter_style_is_spoken(style, text, values):
-    driver = Driver(style, Exception, Exception, ())
-    assert driver.render(SQL, VALUES) == (text, values)
-
-
-def test_the_driver_is_found_by_its_connection():
-    connection = sqlite3.connect(":memory:")
-    driver = Driver.of(connection)
-    connection.close()
-    assert (driver.paramstyle, driver.integrity_error) == ("qmark", sqlite3.IntegrityError)
-
-
-def test_what_is_no_connection_is_refused():
-    with pytest.raises(SparkConfigError, match=r"gave a builtins\.int"):
-        Driver.of(1)
+from tests.unit.spark import sqlite_kit
+from tests.unit.spark.sqlite_kit import TRANSIENT
 
 
 @pytest.mark.parametrize(
@@ -83,13 +51,13 @@ class Flaky:
 
 def test_a_connection_is_used_again_and_given_up_after_an_error(tmp_path):
     connect = Flaky(tmp_path / "db")
-    database = Database(connect, '"')
+    database = Database(connect, TRANSIENT)
     for _ in range(3):
         with database.transaction("test") as transaction:
             transaction.run("CREATE TABLE IF NOT EXISTS t (a PRIMARY KEY)")
     assert connect.opened == 1
     with pytest.raises(sqlite3.IntegrityError), database.transaction("test") as transaction:
-        transaction.run("INSERT INTO t VALUES (:a), (:b), (:a)", a=1, b=2)
+        transaction.run_each("INSERT INTO t VALUES (:a)", [{"a": 1}, {"a": 2}, {"a": 1}])
     with database.transaction("test") as transaction:
         assert transaction.rows("SELECT * FROM t") == []
         assert transaction.columns("t") == ["a"]
@@ -104,8 +72,8 @@ ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELEC
 
 
 def test_a_running_transaction_is_cancelled_by_its_name(tmp_path):
-    place = tmp_path / "db"
-    database = Database(lambda: sqlite3.connect(place, check_same_thread=False), '"')
+    sqlite_kit.place.path = str(tmp_path / "db")
+    database = Database(sqlite_kit.connect, TRANSIENT)
     began = threading.Event()
 
     def endless():
@@ -124,17 +92,6 @@ def test_a_running_transaction_is_cancelled_by_its_name(tmp_path):
     database.cancel("endless")
 
 
-def test_a_driver_that_cannot_cancel_is_left_alone():
-    class Plain(sqlite3.Connection):
-        interrupt = None
-
-    database = Database(lambda: sqlite3.connect(":memory:", factory=Plain), '"')
-    with database.transaction("test") as transaction:
-        database.cancel("test")
-        assert transaction.rows("SELECT 1") == [(1,)]
-    database.close()
-
-
 def test_connections_that_cannot_be_closed_keep_nobody_from_a_new_one():
     """Their server is gone without a word, and their driver waits for its answer for ever."""
     is_gone, is_closing, is_back = threading.Event(), threading.Event(), threading.Event()
@@ -150,7 +107,7 @@ def test_connections_that_cannot_be_closed_keep_nobody_from_a_new_one():
         kind = sqlite3.Connection if is_gone.is_set() else Stuck
         return sqlite3.connect(":memory:", factory=kind, check_same_thread=False)
 
-    database = Database(connect, '"')
+    database = Database(connect, TRANSIENT)
     with database.transaction("first"):
         pass
     is_gone.set()
@@ -187,18 +144,3 @@ def test_a_name_has_its_parts(name, parts):
 def test_what_is_no_name_is_refused(name):
     with pytest.raises(SparkConfigError, match=r"schema\.table"):
         split_name(name)
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("nocolon", "module:function"),
-        ("a:", "module:function"),
-        ("no_such_module:f", "No module"),
-        ("math:nothing", "nothing"),
-        ("math:pi", "cannot be called"),
-    ],
-)
-def test_a_function_that_cannot_be_had_is_told(name, why):
-    with pytest.raises(SparkConfigError, match=why):
-        load_connect(name)
