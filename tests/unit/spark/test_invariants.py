@@ -33,8 +33,9 @@ def test_a_test_that_the_table_names_exists(path, name):
     assert name in names_in(path)
 
 
-def test_each_of_the_35_invariants_has_a_row_and_a_test():
-    assert list(ROWS) == [str(number) for number in range(1, 36)]
+def test_each_invariant_has_a_row_of_its_own_and_a_test():
+    assert len(ROWS) >= 35
+    assert sorted(ROWS, key=int) == list(ROWS)
     assert all("::test_" in row for row in ROWS.values())
 
 
