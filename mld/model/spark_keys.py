@@ -109,14 +109,14 @@ KEYS: tuple[SparkKey, ...] = (
     _word(
         "batch.scope",
         "all",
-        "what a call of the function gets: all shards' rows if the sink commits once, or a shard's",
+        "what a call of the function gets: the rows of all shards, or those of one",
         "all",
         "shard",
     ),
     _word(
         "batch.stageAhead",
         "true",
-        "write the next batch while the last is committed (parquet, jdbc; delta with scope = shard)",
+        "write the next batch while the last is committed (parquet)",
         "true",
         "false",
     ),

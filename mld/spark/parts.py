@@ -180,6 +180,7 @@ class SparkService:
     ) -> None:
         from mld.spark.intents.stores import make_intent_store  # noqa: PLC0415
         from mld.spark.jobs.engine import Engine  # noqa: PLC0415 - Arrow, Spark: only when needed
+        from mld.spark.plans.each_shard import ShardCaller  # noqa: PLC0415
         from mld.spark.plans.one_call import FunctionCaller  # noqa: PLC0415
         from mld.spark.plans.planner import Planner  # noqa: PLC0415
         from mld.spark.rows.handoff import Inline, LocalFiles  # noqa: PLC0415
@@ -190,8 +191,7 @@ class SparkService:
         self._pipeline = pipeline
         self._gate = ShardGate()
         self._sink = make_sink(config, facts.application)
-        is_shared = config.scope == "all" and self._sink.commits_together
-        letters = self._dead_letters(facts.application, is_shared=is_shared)
+        letters = self._dead_letters(facts.application)
         url, token = address()
         self._sessions = ConnectSessions(url, token, config, facts.application)
         self._prepare()
@@ -201,10 +201,16 @@ class SparkService:
         handoff = Inline() if scratch is None else LocalFiles(scratch)
         planner = Planner(pipeline, config, handoff, with_schemas=facts.has_schemas)
         planner.decoder(self._sessions.get())  # a wrong schema is told before a shard begins
-        caller = None
-        if is_shared and pipeline.function is not None:
-            caller = FunctionCaller(
-                pipeline.function, config, planner, handoff, with_schemas=facts.has_schemas
+        caller: FunctionCaller | None = None
+        if self._sink.commits_together:
+            shared = pipeline.function if config.scope == "all" else None
+            kind = ShardCaller if shared is None else FunctionCaller
+            caller = kind(
+                shared or pipeline.process,
+                config,
+                planner,
+                handoff,
+                with_schemas=facts.has_schemas,
             )
         self._engine = Engine(
             self._sessions,
@@ -216,7 +222,7 @@ class SparkService:
             letters=letters,
         )
 
-    def _dead_letters(self, application: str, *, is_shared: bool) -> KeepsLetters | None:
+    def _dead_letters(self, application: str) -> KeepsLetters | None:
         """Where records go of which the function fails; None = they fail their batch.
 
         Raises:
@@ -232,10 +238,10 @@ class SparkService:
                 f"{name}: the app does not say that its function treats each record by itself; if "
                 f"it does, write run(process, rowwise=True)"
             )
-        if not is_shared:
+        if not self._sink.commits_together:
             raise SparkConfigError(
-                f"{name} needs spark.sink=delta and spark.batch.scope=all, whose batches can be "
-                f"halved; it is spark.sink={config.sink} and spark.batch.scope={config.scope}"
+                f"{name} needs a sink with one commit for all shards, as delta and jdbc have; it is "
+                f"spark.sink={config.sink}"
             )
         from mld.spark.table.dead_letters import DeadLetters  # noqa: PLC0415 - needs deltalake
 

@@ -110,10 +110,9 @@ def test_what_fails_is_set_aside_once_and_the_rest_is_written_once_over_a_crash(
     ("more", "message"),
     [
         ({"is_rowwise": False}, r"write run\(process, rowwise=True\)"),
-        ({"batch__scope": "shard"}, "needs spark.sink=delta and spark.batch.scope=all"),
-        ({"sink": "foreach"}, "needs spark.sink=delta and spark.batch.scope=all"),
+        ({"sink": "foreach"}, "needs a sink with one commit for all shards"),
     ],
-    ids=["not row-wise", "scope", "sink"],
+    ids=["not row-wise", "sink"],
 )
 def test_an_app_whose_records_cannot_be_told_apart_is_refused_at_its_start(
     open_service, more, message

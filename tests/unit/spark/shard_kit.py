@@ -6,12 +6,14 @@ import base64
 import json
 import queue
 import threading
+from types import SimpleNamespace
 
 from mld.spark.config import read_properties
 from mld.spark.facts import Facts, ShardGate
 from mld.spark.jobs.engine import Engine
 from mld.spark.model import Position
 from mld.spark.pipeline import FunctionProcessor, Pipeline
+from mld.spark.plans.each_shard import ShardCaller
 from mld.spark.plans.one_call import FunctionCaller
 from mld.spark.plans.planner import Planner
 from mld.spark.ports import CommitOutcome
@@ -165,6 +167,16 @@ class Frame:
     def withColumn(self, *_):  # noqa: N802 - Spark's name
         return self
 
+    def localCheckpoint(self):  # noqa: N802 - Spark's name
+        return self
+
+    @property
+    def schema(self):
+        return SimpleNamespace(fields=[])
+
+    def unionByName(self, other):  # noqa: N802 - Spark's name
+        return Frame(self.rows + other.rows)
+
 
 class FakeSession:
     def addTag(self, tag):  # noqa: N802 - Spark's name
@@ -308,7 +320,7 @@ class MemoryLetters:
             self.kept[each.shard.shard_id, *each.row.position] = each.error
 
 
-class FakeCaller(FunctionCaller):
+class _FakeCalls:
     """Calls the function without Spark: a frame is a list of rows."""
 
     sink = None
@@ -323,6 +335,14 @@ class FakeCaller(FunctionCaller):
 
     def keep_bad_rows(self, spark, whole):
         pass
+
+
+class FakeCaller(_FakeCalls, FunctionCaller):
+    """Once for all shards."""
+
+
+class FakeShardCaller(_FakeCalls, ShardCaller):
+    """Once for each shard."""
 
 
 class EveryShard(dict):
@@ -356,8 +376,11 @@ class Bench:
         self.gate = ShardGate()
         self.planner = FakePlanner(self.pipeline, self.config)
         caller = None
-        if self.sink.commits_together and self.config.scope == "all":
-            caller = FakeCaller(function, self.config, self.planner)
+        if self.sink.commits_together:
+            if self.config.scope == "all":
+                caller = FakeCaller(function, self.config, self.planner)
+            else:
+                caller = FakeShardCaller(self.pipeline.process, self.config, self.planner)
             caller.sink = self.sink
         self.letters = MemoryLetters() if self.config.sets_aside else None
         self.engine = Engine(
