@@ -71,13 +71,6 @@ def _size(name: str, default: str, doc: str, least: float = 1) -> SparkKey:
 
 
 KEYS: tuple[SparkKey, ...] = (
-    _word(
-        "processor.mode",
-        "shared",
-        "one Python process per worker, or one per shard",
-        "shared",
-        "isolated",
-    ),
     _text("remote", None, "sc://host:port of an existing Spark Connect server"),
     _text("remote.token.env", None, "name of the environment variable that holds its token"),
     _text("master", "local[*]", "master of the embedded server"),
@@ -116,7 +109,7 @@ KEYS: tuple[SparkKey, ...] = (
     _word(
         "batch.stageAhead",
         "true",
-        "write the next batch while the last is committed (parquet)",
+        "write the next batch while the last is committed, if the sink can",
         "true",
         "false",
     ),
@@ -127,12 +120,11 @@ KEYS: tuple[SparkKey, ...] = (
         "delta",
         "where the function's rows go",
         "delta",
-        "parquet",
         "merge",
         "jdbc",
         "foreach",
     ),
-    _text("sink.path", None, "directory of the Delta table or of the parquet chain"),
+    _text("sink.path", None, "directory of the Delta table"),
     _text("sink.table", None, "table of the merge or jdbc sink"),
     _text("sink.partitionBy", None, "columns of a new Delta table's directories, with commas"),
     _word(
@@ -179,6 +171,21 @@ KEYS: tuple[SparkKey, ...] = (
 
 BY_NAME = {key.name: key for key in KEYS}
 
+#: Keys of earlier releases, and what to say of each.
+FORMER_KEYS = {
+    "spark.processor.mode": (
+        "there is one Spark host for each worker now, as with the word shared: take the line out"
+    ),
+}
+#: Values of earlier releases, and what to say of each.
+FORMER_WORDS = {
+    ("spark.sink", "parquet"): (
+        "files without a log can't be exactly once: a reader can't tell those of a batch that "
+        "stands from those of one that failed. A Delta table is Parquet files with such a log: "
+        "write spark.sink = delta, with spark.sink.partitionBy if you want directories"
+    ),
+}
+
 _SIZE = re.compile(r"(\d+)([kmg]?)b?", re.IGNORECASE | re.ASCII)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)", re.ASCII)
 _SCALE = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
@@ -186,9 +193,11 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def is_known(name: str) -> bool:
-    """True for a key of the table, or one below a prefix that is handed on."""
-    return name in BY_NAME or any(
-        name.startswith(prefix) and len(name) > len(prefix) for prefix in FREE_PREFIXES
+    """True for a key of the table, of an earlier release, or below a prefix that is handed on."""
+    return (
+        name in BY_NAME
+        or name in FORMER_KEYS
+        or any(name.startswith(prefix) and len(name) > len(prefix) for prefix in FREE_PREFIXES)
     )
 
 
@@ -247,7 +256,9 @@ def check(name: str, text: str) -> str | None:
     """
     key = BY_NAME.get(name)
     if key is None:
-        return None
+        return FORMER_KEYS.get(name)
+    if (former := FORMER_WORDS.get((name, text.strip()))) is not None:
+        return f"{text.strip()} is gone: {former}"
     if key.kind is Kind.WORD and text.strip() not in key.choices:
         return f"{text!r} is not one of {', '.join(key.choices)}"
     try:

@@ -21,7 +21,7 @@ _DEADLETTER, _INTENTS = "spark.deadletter.path", "spark.intent.path"
 _LETTERS = "spark.function.deadletter.path"
 _SCHEMA = "spark.decoder.schema"
 #: Sinks that write below ``spark.sink.path``; the host itself works there, or only Spark does.
-_OF_HOST, _OF_SPARK = frozenset({"parquet", "delta"}), frozenset({"merge"})
+_OF_HOST, _OF_SPARK = frozenset({"delta"}), frozenset({"merge"})
 _NAME_OF_FILE = re.compile(r"\S+\.(avsc|json|ddl|sql|txt)")
 
 

@@ -58,7 +58,10 @@ def problem_of(entry: Entry) -> Problem | None:
         text = "not a property of the Spark host: handed to the child, which refuses it if it is kcl-mld-spark"
         return Problem(Severity.WARNING, text, _advice(name))
     fault = check(name, entry.value)
-    return None if fault is None else Problem(Severity.ERROR, fault, BY_NAME[name].doc)
+    if fault is None:
+        return None
+    key = BY_NAME.get(name)
+    return Problem(Severity.ERROR, fault, "" if key is None else key.doc)
 
 
 def _advice(name: str) -> str:

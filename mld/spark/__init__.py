@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mld.spark.model import BatchContext, Position
-    from mld.spark.parquet.compaction import compact
-    from mld.spark.parquet.reading import read_chain
     from mld.spark.pipeline import SparkRecordProcessor
     from mld.spark.registration import run
     from protocol.child import schema_definition
@@ -31,8 +29,6 @@ __all__ = [
     "BatchContext",
     "Position",
     "SparkRecordProcessor",
-    "compact",
-    "read_chain",
     "run",
     "schema_definition",
 ]
@@ -41,8 +37,6 @@ _HOMES = {
     "BatchContext": "mld.spark.model",
     "Position": "mld.spark.model",
     "SparkRecordProcessor": "mld.spark.pipeline",
-    "compact": "mld.spark.parquet.compaction",
-    "read_chain": "mld.spark.parquet.reading",
     "run": "mld.spark.registration",
     "schema_definition": "protocol.child",
 }

@@ -37,7 +37,6 @@ _LONGEST_NAME = 100
 class SparkConfig:
     """Effective values; see ``mld.model.spark_keys`` for what each means. Sizes in bytes, times in s."""
 
-    mode: str
     remote: str | None
     token_variable: str | None
     master: str
@@ -146,7 +145,6 @@ class _Texts:
 
 def _config(texts: _Texts) -> SparkConfig:
     return SparkConfig(
-        mode=texts.text("processor.mode"),
         remote=texts.optional("remote"),
         token_variable=texts.optional("remote.token.env"),
         master=texts.text("master"),

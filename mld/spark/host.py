@@ -1,7 +1,6 @@
 """The program of the Spark host, one per worker; started by the first stub.
 
-``python -m mld.spark.host --listen N --daemon PID --lock FILE [--properties FILE] [--server-only]
-app.py [args…]``, with a bound socket as descriptor N. The host itself is in
+``python -m mld.spark.host --listen N --daemon PID --lock FILE [--properties FILE] app.py [args…]``, with a bound socket as descriptor N. The host itself is in
 :mod:`mld.spark.worker.worker_host`; what keeps it from being imported is told to the stubs that wait.
 """
 
@@ -76,7 +75,6 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--daemon", type=int, required=True)
     parser.add_argument("--lock", required=True)
     parser.add_argument("--properties")
-    parser.add_argument("--server-only", action="store_true")
     parser.add_argument("app")
     parser.add_argument("args", nargs=argparse.REMAINDER)
     return parser.parse_args(argv)

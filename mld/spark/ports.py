@@ -92,10 +92,9 @@ class Sink(Protocol):
         It may be given up when its time is over. Then this process neither repeats it nor removes
         what was staged while it goes on; but the shard's next session, perhaps in this process,
         asks ``mark`` and writes anew. What keeps the two apart is the sink's own proof that a
-        position is extended once: the chain's directory name, which one rename can take; the mark's
-        row in the database, locked and changed in the transaction that moves the rows. For delta
-        and merge the write is the commit: ``txnVersion`` lets the first of two through; a merge
-        fails if another one has added rows since it began.
+        position is extended once: the mark's row in the database, locked and changed in the
+        transaction that moves the rows; the guards in the log's snapshot that delta commits on. For
+        merge the write is the commit: it fails if another one has added rows since it began.
 
         Raises:
             Fenced: another writer has extended the same position.

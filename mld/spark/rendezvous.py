@@ -50,7 +50,7 @@ def place_of(environ: Mapping[str, str], parent_pid: int, words: Sequence[str]) 
     Args:
         environ: of the child; ``KCL_MLD_PID`` names the daemon.
         parent_pid: taken for the daemon where the environment doesn't name it.
-        words: what else tells hosts apart: python, mode, file, app, arguments.
+        words: what else tells hosts apart: python, file, app, arguments.
 
     Raises:
         OSError: no private directory can be made.

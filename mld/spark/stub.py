@@ -9,7 +9,6 @@ Standard library only: one of these lives per shard.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -33,7 +32,6 @@ UPKEEP = ("history", "optimize", "vacuum")
 HOST_MODULE = "mld.spark.host"
 #: What the environments of one worker's children differ in.
 OWN_FACTS = ("KCL_SHARD_ID", "KCL_STREAM_NAME")
-_MODE_KEY = "spark.processor.mode"
 #: As in ``mld.spark.errors``: an error of usage.
 _WRONG = 2
 
@@ -55,12 +53,8 @@ def main(argv: Sequence[str] | None = None, *, host_module: str = HOST_MODULE) -
 
         sys.exit(upkeep.main(arguments))
     properties, app, args = _parse(arguments)
-    if mode(os.environ, properties) == "isolated":
-        own = ["--properties", properties] if properties else []
-        argv = [*_python("mld.spark.worker.isolated"), "--host", host_module, *own, app, *args]
-        os.execv(sys.executable, argv)  # noqa: S606
     how = host_command(host_module, properties, app, args)
-    hand_over(how, ["shared", properties or "", app, *args])
+    hand_over(how, [properties or "", app, *args])
 
 
 def hand_over(host: Sequence[str], words: Sequence[str]) -> NoReturn:
@@ -68,67 +62,46 @@ def hand_over(host: Sequence[str], words: Sequence[str]) -> NoReturn:
 
     Args:
         host: command that starts one.
-        words: tell this worker's hosts apart: mode, file, app, arguments.
+        words: tell this worker's hosts apart: file, app, arguments.
     """
     try:
-        connection = connect(host, words, "shard", (0, 1, 2))
+        connection = connect(host, words)
     except OSError as error:
         end(BROKEN, f"the Spark host can't be reached: {error}")
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)  # the host reads; we send keep-alives until it has answered
     connection.set_inheritable(True)
-    numbers = [str(connection.fileno()), f"{keep_alive_s(os.environ, words[1] or None):g}"]
+    numbers = [str(connection.fileno()), f"{keep_alive_s(os.environ, words[0] or None):g}"]
     waiting = [sys.executable, "-I", "-S", stub_wait.__file__, *numbers]
-    os.execv(sys.executable, [*waiting, "mld.spark.stub", *words[2:]])  # noqa: S606
+    os.execv(sys.executable, [*waiting, "mld.spark.stub", *words[1:]])  # noqa: S606
 
 
-def connect(
-    command: Sequence[str], words: Sequence[str], wants: str, descriptors: Sequence[int]
-) -> socket.socket:
+def connect(command: Sequence[str], words: Sequence[str]) -> socket.socket:
     """Find or start the worker's host and say hello.
 
     Args:
         command: starts a host.
         words: tell this worker's hosts apart.
-        wants: ``shard``, or ``server`` for URL and token only.
-        descriptors: the child's 0, 1, 2, or 2 alone.
 
     Raises:
         OSError: the host can't be started or reached.
     """
     own = {name: os.environ[name] for name in OWN_FACTS if name in os.environ}
-    hello = {"pid": os.getpid(), "wants": wants, "environ": own}
+    hello = {"pid": os.getpid(), "environ": own}
     place = rendezvous.place_of(os.environ, os.getppid(), [sys.executable, *words])
     line = json.dumps(hello).encode() + b"\n"
-    return rendezvous.attach(place, command, line, descriptors)
+    return rendezvous.attach(place, command, line, (0, 1, 2))
 
 
-def host_command(
-    module: str,
-    properties: str | None,
-    app: str,
-    args: Sequence[str],
-    *,
-    server_only: bool = False,
-) -> list[str]:
+def host_command(module: str, properties: str | None, app: str, args: Sequence[str]) -> list[str]:
     """How a host is started."""
     options = ["--properties", properties] if properties else []
-    options += ["--server-only"] if server_only else []
     return [*_python(module), *options, app, *args]
 
 
 def command(app: str, args: Sequence[str]) -> list[str]:
     """How an app's own process becomes its stub."""
     return [*_python("mld.spark.stub"), app, *args]
-
-
-def mode(environ: Mapping[str, str], properties: str | None) -> str:
-    """``spark.processor.mode``, read as cheaply as it can be; the host reads it properly."""
-    with contextlib.suppress(ValueError):
-        given = json.loads(environ.get("KCL_MLD_SPARK", "{}"))
-        if isinstance(given, dict) and _MODE_KEY in given:
-            return str(given[_MODE_KEY]).strip()
-    return _written(properties, _MODE_KEY) or "shared"
 
 
 def keep_alive_s(environ: Mapping[str, str], properties: str | None) -> float:

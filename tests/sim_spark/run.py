@@ -1,10 +1,8 @@
-"""One seed again, step by step, or many: ``python -m tests.sim_spark.run --kind chain --seed 7``."""
+"""One seed again, step by step, or many: ``python -m tests.sim_spark.run --kind jdbc --seed 7``."""
 
 from __future__ import annotations
 
 import argparse
-import tempfile
-from pathlib import Path
 
 from tests.sim_spark.stores import TABLES
 from tests.sim_spark.world import judge
@@ -13,14 +11,13 @@ from tests.sim_spark.world import judge
 def main(arguments: list[str] | None = None) -> int:
     """Exit code 1 when a seed fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim_spark.run", description=__doc__)
-    parser.add_argument("--kind", choices=["chain", *TABLES], default="chain")
+    parser.add_argument("--kind", choices=[*TABLES], default="jdbc")
     parser.add_argument("--seed", type=int, default=0, help="the first")
     parser.add_argument("--seeds", type=int, default=1, help="how many; a single one is traced")
     options = parser.parse_args(arguments)
     failed = fenced = crashes = records = 0
     for seed in range(options.seed, options.seed + options.seeds):
-        with tempfile.TemporaryDirectory() as directory:
-            verdict = judge(options.kind, seed, Path(directory) / "chain")
+        verdict = judge(options.kind, seed)
         failed += bool(verdict.violations)
         fenced += verdict.fenced
         crashes += verdict.crashes

@@ -9,20 +9,14 @@ from typing import TYPE_CHECKING
 from mld.spark.errors import Fenced
 from mld.spark.model import Position, Row, ShardKey
 from tests.sim_spark.hosts import Host
-from tests.sim_spark.stores import TABLES, Chain, is_kept, played_disk
+from tests.sim_spark.stores import TABLES, is_kept
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mld.spark.model import ShardBatch, WriteIntent
 
 HOSTS = 3
 STORM_STEPS, MOST_STEPS = 900, 40_000
 PARENTS = {"s-2": "s-0", "s-3": "s-0", "s-4": "s-1"}
-
-
-class Died(BaseException):
-    """A process was killed where it stood."""
 
 
 @dataclass(slots=True)
@@ -69,25 +63,22 @@ class World:
     """See the module.
 
     Args:
-        kind: ``chain`` or a name of ``stores.TABLES``.
+        kind: a name of ``stores.TABLES``.
         seed: all chance comes from it.
-        root: an empty directory for the chain.
     """
 
-    def __init__(self, kind: str, seed: int, root: Path) -> None:
+    def __init__(self, kind: str, seed: int) -> None:
         self.dice = random.Random(seed)
         self.kind, self.seed = kind, seed
-        self.store = Chain(root) if kind == "chain" else TABLES[kind]()
+        self.store = TABLES[kind]()
         self.now = 0.0
         self.is_stormy = True
-        self._is_opening = False
         self.fenced = self.crashes = self.staged_ahead = self.cut_along = self._incarnations = 0
         self.violations: list[str] = []
         self.trace: list[str] = []
         self.leases: dict[ShardKey, Lease] = {}
         self.records: dict[ShardKey, list[Row]] = {}
         self._marks: dict[ShardKey, Position] = {}
-        self._running: list[Host] = []
         for number in range(5):
             shard = ShardKey("app", "stream", f"s-{number}")
             self.leases[shard] = Lease()
@@ -150,17 +141,14 @@ class World:
     # --- how time passes --------------------------------------------------------------------
 
     def run(self) -> Verdict:
-        with played_disk(self._on_disk):
-            for step in range(MOST_STEPS):
-                self.is_stormy = step < STORM_STEPS
-                if self._is_finished():
-                    break
-                self._step()
-            else:
-                self._convict("the shards were not finished in time")
-            self._judge()
-            for host in self.hosts:
-                host.sink.die()
+        for step in range(MOST_STEPS):
+            self.is_stormy = step < STORM_STEPS
+            if self._is_finished():
+                break
+            self._step()
+        else:
+            self._convict("the shards were not finished in time")
+        self._judge()
         records = sum(len(rows) for rows in self.records.values())
         replay = f'python -m tests.sim_spark.run --kind "{self.kind}" --seed {self.seed}'
         seen = (self.fenced, self.crashes, self.staged_ahead, self.cut_along)
@@ -174,25 +162,16 @@ class World:
         self._act()
 
     def _act(self) -> None:
-        """One step of one process that is awake and not in the middle of one already."""
-        awake = [
-            host
-            for host in self.hosts
-            if host not in self._running and (not self.is_stormy or host.asleep_until <= self.now)
-        ]
+        """One step of one process that is awake."""
+        awake = [host for host in self.hosts if not self.is_stormy or host.asleep_until <= self.now]
         if not awake:
             return
         host = self.dice.choice(awake)
         actor = self.dice.choice(host.actors)
-        self._running.append(host)
         try:
             next(actor)
         except StopIteration:
             host.actors.remove(actor)
-        except Died:
-            self._bury(host)
-        finally:
-            self._running.pop()
 
     def _assign(self) -> None:
         """A lease without a session gets one: at its owner, or anywhere if that one is gone."""
@@ -217,7 +196,7 @@ class World:
     def _strike(self) -> None:
         shard = self.dice.choice([*self.leases])
         row = self.leases[shard]
-        match self.dice.choice(["crash", "sleep", "steal", "steal", "rewind", "compact"]):
+        match self.dice.choice(["crash", "sleep", "steal", "steal", "rewind"]):
             case "crash":
                 self._bury(self.dice.choice(self.hosts))
             case "sleep":
@@ -227,32 +206,13 @@ class World:
             case "rewind" if self.store.is_marked and not row.is_ended and self.chance(0.3):
                 self.note(f"{shard.shard_id}: checkpoint set back to the beginning")
                 row.checkpoint = None
-            case "compact" if isinstance(self.store, Chain):
-                self._compact()
-
-    def _compact(self) -> None:
-        try:
-            self.store.compact(self.now)
-        except Died:
-            self.note("a compaction was killed")
 
     def _bury(self, host: Host) -> None:
         """Kill a process where it stands, and start another one in its place."""
-        if host in self.hosts and host not in self._running[:-1]:
+        if host in self.hosts:
             self.note(f"{host.name} killed")
             self.crashes += 1
-            host.sink.die()
             self.hosts[self.hosts.index(host)] = self._new_host()
-
-    def _on_disk(self, name: str) -> None:
-        """In the middle of a commit or a merge others go on, or the process dies."""
-        if self.is_stormy and not self._is_opening and len(self._running) < 2:
-            if self.chance(0.03):
-                self.note(f"killed {name}")
-                raise Died
-            if self.chance(0.4):
-                for _ in range(self.dice.randint(1, 12)):
-                    self._act()
 
     # --- how it is judged -------------------------------------------------------------------
 
@@ -282,10 +242,7 @@ class World:
 
     def _new_host(self) -> Host:
         self._incarnations += 1
-        self._is_opening = True
-        host = Host(self, f"host-{self._incarnations}")
-        self._is_opening = False
-        return host
+        return Host(self, f"host-{self._incarnations}")
 
     def _make_records(self) -> list[Row]:
         """Single records, and aggregates whose records share a sequence number."""
@@ -297,6 +254,6 @@ class World:
         return rows
 
 
-def judge(kind: str, seed: int, root: Path) -> Verdict:
+def judge(kind: str, seed: int) -> Verdict:
     """Run one world to its end."""
-    return World(kind, seed, root).run()
+    return World(kind, seed).run()

@@ -5,7 +5,7 @@ merged, stubs, hosts, JVMs and daemons are killed at drawn moments. Daemons come
 ``maxRecords`` and another batch size, so that redelivered records are cut anew. At the end every
 (shard, sequence number, sub-sequence number) that Kinesis gave out must be in the sink once.
 
-``python -m tests.spark.chaos --sink parquet --seeds 3 --first-seed 7``
+``python -m tests.spark.chaos --sink delta --seeds 3 --first-seed 7``
 """
 
 from __future__ import annotations
@@ -382,7 +382,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     guilty = 0
     with tempfile.TemporaryDirectory(prefix="kcl-mld-chaos-") as scratch, cloud() as aws:
-        for name in options.sink or ["parquet"]:
+        for name in options.sink or ["delta"]:
             if (why := why_not(name)) is not None:
                 print(f"{name}: skipped: {why}", flush=True)
                 continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -11,7 +10,7 @@ from urllib.parse import unquote
 
 from tests.spark import postgres
 from tests.spark.jars import WHY_NOT, delta_jars, postgres_jar
-from tests.spark.visible_files import visible_files
+from tests.spark.table_files import table_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -69,7 +68,7 @@ class Files:
         return {}
 
     def files(self) -> list[Path]:
-        return sorted(visible_files(self.path))
+        raise NotImplementedError
 
     def count(self) -> int:
         return sum(self.keys().values())
@@ -89,7 +88,8 @@ class Foreach(Files):
         return {"CHAOS_FOREACH": str(self.path)}
 
     def files(self) -> list[Path]:
-        return [file for file in super().files() if (file.parent / "_SUCCESS").exists()]
+        whole = self.path.glob("*/_SUCCESS")
+        return sorted(file for each in whole for file in each.parent.glob("*.parquet"))
 
 
 class MergedLog(Files):
@@ -99,15 +99,7 @@ class MergedLog(Files):
     cut = (300, 1500)
 
     def files(self) -> list[Path]:
-        live: dict[str, None] = {}
-        for commit in sorted((self.path / "_delta_log").glob("*.json")):
-            for line in commit.read_text().splitlines():
-                action = json.loads(line)
-                if "add" in action:
-                    live[action["add"]["path"]] = None
-                if "remove" in action:
-                    live.pop(action["remove"]["path"], None)
-        return [self.path / name for name in live]
+        return table_files(self.path)
 
 
 class DeltaLog(MergedLog):
@@ -182,7 +174,7 @@ def make(name: str, folder: Path) -> Iterator[Sink]:
     """A sink with an empty place to write to.
 
     Args:
-        name: parquet, delta, merge, jdbc or foreach.
+        name: delta, merge, jdbc or foreach.
         folder: for what it writes.
 
     Raises:
@@ -195,7 +187,7 @@ def make(name: str, folder: Path) -> Iterator[Sink]:
     properties = {"spark.sink": name}
     if jars := jars_of(name):
         properties["spark.conf.spark.jars"] = ",".join(str(jar) for jar in jars)
-    if name in {"parquet", "delta", "merge"}:
+    if name in {"delta", "merge"}:
         properties["spark.sink.path"] = str(path)
     if name == "merge":
         properties |= {"spark.sink.key": KEY_COLUMNS, "spark.sink.mode": "insert"}
@@ -203,5 +195,5 @@ def make(name: str, folder: Path) -> Iterator[Sink]:
         with postgres.running_postgres() as server:
             yield Postgres(server, properties)
     else:
-        kind = {"parquet": Files, "foreach": Foreach, "merge": MergedLog}.get(name, DeltaLog)
+        kind = {"foreach": Foreach, "merge": MergedLog}.get(name, DeltaLog)
         yield kind(name, path, properties)

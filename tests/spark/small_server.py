@@ -30,7 +30,6 @@ _USE_ARCHIVE = f"-XX:SharedArchiveFile='{ARCHIVE}' -Xlog:cds=off -Xlog:cds+dynam
 SMALL_JVM = f"{_JVM} {_USE_ARCHIVE}" if ARCHIVE.exists() else _JVM
 #: For a properties file.
 SMALL_SERVER = {
-    "spark.sink": "parquet",  # unless a test names another: its files tell what is committed
     "spark.driver.memory": "512m",
     "spark.jvm.options": SMALL_JVM,
     "spark.jvm.classArchive": "false",  # nothing goes into the developer's cache

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 import pytest
@@ -18,7 +17,7 @@ from tests.spark.host_kit import converse, hear_status, jvms, record, start
 from tests.spark.jars import DELTA_CONF, WHY_NOT, delta_jars
 from tests.spark.small_server import SMALL_SERVER
 from tests.spark.stubs import Worker, kill, wait_for
-from tests.spark.visible_files import visible_files
+from tests.spark.table_files import table_files
 
 pytestmark = pytest.mark.spark
 
@@ -102,9 +101,9 @@ def new_worker(tmp_path):
     """Makes workers of the daemon, with a folder each."""
     made = []
 
-    def make(name, where, sink="parquet", **environ):
+    def make(name, where, **environ):
         (tmp_path / name).mkdir()
-        out = {"spark.sink": sink, "spark.sink.path": str(tmp_path / name / "out")}
+        out = {"spark.sink.path": str(tmp_path / name / "out")}
         made.append(Worker(tmp_path / name, app=APP, **{**PROPERTIES, **where, **out}))
         made[-1].environ = {"KCL_MLD_CAPABILITIES": "tick", **environ}
         return made[-1]
@@ -157,23 +156,11 @@ def await_checkpoint(child, number, found=()):
 
 def rows(worker):
     """How often each row is in the output, read by neither Spark nor our own reader."""
-    out = worker.folder / "out"
-    files = _added(out) if (out / "_delta_log").exists() else visible_files(out)
     found = Counter()
-    for file in files:
+    for file in table_files(worker.folder / "out"):
         table = pq.ParquetFile(file).read(columns=["id", "two", "word", "shard_id"])
         found.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
     return found
-
-
-def _added(out):
-    """Files that Delta's log has added; nothing removes any here."""
-    for entry in sorted((out / "_delta_log").glob("*.json")):
-        for line in entry.read_text().splitlines():
-            action = json.loads(line)
-            assert "remove" not in action
-            if "add" in action:
-                yield out / unquote(action["add"]["path"])
 
 
 def wanted(last, shards=SHARDS):
@@ -208,7 +195,7 @@ def refusal(worker, code, before=()):
 def test_a_driver_of_our_own_writes_through_the_executors_of_a_master(
     cluster, on_a_master, new_worker
 ):
-    """``spark.master`` names the cluster, the chain lies on a shared path, an executor is killed."""
+    """``spark.master`` names the cluster, the table lies on a shared path, an executor is killed."""
     others = set(cluster.executors())  # of the tests before
     python = executors_python(cluster.directory / "python")
     named = {"spark.conf.spark.pyspark.python": str(python)}
@@ -251,7 +238,7 @@ def test_delta_survives_the_kill_of_the_clusters_worker(cluster, remote, new_wor
     """Its executor ends with it; another Worker comes."""
     need_delta()
     properties, environ = remote
-    worker = new_worker("delta", properties, "delta", **environ)
+    worker = new_worker("delta", properties, **environ)
     children = serve(worker, SHARDS[:1])
     deliver(children[0], range(1, 20))
     hold(worker, children, range(20, 40))

@@ -10,8 +10,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
-from mld.spark.errors import BatchFailed, MissingPart
+from mld.spark.config import read_properties
+from mld.spark.errors import BatchFailed, MissingPart, SinkRefused
+from mld.spark.model import Position, Row, ShardBatch
 from mld.spark.ports import CommitOutcome
+from mld.spark.sinks import delta as delta_sink, make_sink
 from tests.spark.sink_server import BASE, batch, frame, open_sink, shard, write
 
 pytestmark = pytest.mark.spark
@@ -171,3 +174,44 @@ def test_a_function_that_writes_itself_is_idempotent_by_the_identity_of_its_batc
         sink.commit(staged, one)
         sink.discard(staged)
     assert rows(delta, path) == expected(s0=6)
+
+
+def test_records_of_one_aggregate_are_split_by_their_sub_sequence_number(spark, delta, tmp_path):
+    sink = sink_of(spark, tmp_path)
+    at = [Position(BASE + 1, sub) for sub in range(6)]
+    rows_of = [Row(position, "k", b"", None) for position in at]
+    write(spark, sink, ShardBatch(shard(), None, at[2], tuple(rows_of[:3])))
+    write(spark, sink, ShardBatch(shard(), at[2], at[5], tuple(rows_of[3:])))
+    assert sink_of(spark, tmp_path).mark(shard()) == at[5]
+    found = delta.read.format("delta").load(str(tmp_path)).collect()
+    assert len(found) == 6
+
+
+def test_a_full_disk_under_spark_is_told_apart_from_its_other_failures(spark, tmp_path):
+    sink, cut = sink_of(spark, tmp_path), batch(shard(), 0, 10)
+    write(spark, sink, cut)
+    late = batch(shard(), 10, 12)
+    no_room = F.raise_error(F.lit("No space left on device")).isNotNull()
+    with pytest.raises(OSError, match="the disk is full; nothing was committed"):
+        sink.write(frame(spark, [late]).where(no_room), [late])
+    assert sink.mark(shard()) == cut.to
+
+
+def test_a_shared_directory_passes_the_probe_of_a_far_server(spark, tmp_path):
+    sink = far_sink(tmp_path)
+    sink.prepare(spark)
+    write(spark, sink, batch(shard(), 0, 3))
+    assert DeltaTable(tmp_path).count() == 3
+
+
+def test_a_directory_that_executors_do_not_see_is_refused(spark, tmp_path, monkeypatch):
+    elsewhere = tmp_path / "elsewhere"
+    monkeypatch.setattr(delta_sink, "spark_url", lambda path: f"file://{elsewhere}{path}")
+    with pytest.raises(SinkRefused, match="don't share that directory"):
+        far_sink(tmp_path).prepare(spark)
+
+
+def far_sink(path):
+    """Of a server elsewhere: what executors write is looked for on this machine."""
+    properties = {"spark.sink.path": str(path), "spark.remote": "sc://host"}
+    return make_sink(read_properties(properties), "app")

@@ -72,15 +72,10 @@ def test_many_stubs_at_once_start_one_host_and_one_server(worker):
     assert worker.hosts[0] not in {child.process.pid for child in children}
 
 
-@pytest.mark.parametrize("mode", ["shared", "isolated"])
-def test_a_start_that_takes_longer_than_the_time_out_is_full_of_signs_of_life(
-    worker, tmp_path, mode
-):
+def test_a_start_that_takes_longer_than_the_time_out_is_full_of_signs_of_life(worker, tmp_path):
     os.mkfifo(tmp_path / "ready")
     worker.environ |= {"FAKE_READY_FIFO": str(tmp_path / "ready"), "KCL_MLD_TIMEOUT_S": "2.0"}
-    worker.properties["spark.processor.mode"] = mode
-    fakes = [sys.executable, "-m", "tests.spark.fake_isolated", "--host", "tests.spark.fake_host"]
-    child = worker.child(argv=None if mode == "shared" else [*fakes, str(worker.app)])
+    child = worker.child()
     child.say("initialize")
     for _ in range(8):
         assert child.hear_any(patience_s=2.0) == KEEP_ALIVE
@@ -434,62 +429,3 @@ def test_under_another_daemon_the_file_says_what_the_environment_does_not(worker
     child.process.stdin.close()
     assert child.end()[0] == 0
     worker.wait_until_over("the linger of the file is over", 8.0)
-
-
-def test_isolated_children_serve_themselves_with_one_server(worker):
-    worker.properties["spark.processor.mode"] = "isolated"
-    argv = [sys.executable, "-m", "tests.spark.fake_isolated", "--host", "tests.spark.fake_host"]
-    children = [
-        worker.child(f"shardId-{number:012}", argv=[*argv, str(worker.app)]) for number in range(3)
-    ]
-    for child in children:
-        child.begin()
-        child.say("processRecords", do="noise")
-        assert child.hear() == STATUS
-    assert len(worker.servers) == 1
-    assert len({*worker.noted("hosts")}) == 1
-    children[0].say("processRecords", do="fail")
-    code, errors = children[0].end()
-    assert (code, errors.splitlines()[-1]) == (
-        70,
-        "kcl-mld-spark: shard-7: the batch failed: disk full",
-    )
-    kill(worker.servers[0])
-    for child in children[1:]:
-        code, errors = child.end(6.0)
-        assert code == 70
-        assert "the Spark server" in errors.splitlines()[-1]
-
-
-def test_an_isolated_child_that_waits_for_its_server_obeys_the_end_of_its_input(worker, tmp_path):
-    os.mkfifo(tmp_path / "ready")
-    worker.environ["FAKE_READY_FIFO"] = str(tmp_path / "ready")
-    worker.properties["spark.processor.mode"] = "isolated"
-    argv = [sys.executable, "-m", "tests.spark.fake_isolated", "--host", "tests.spark.fake_host"]
-    child = worker.child(argv=[*argv, str(worker.app)])
-    wait_for(lambda: worker.servers, "the server is launched")
-    child.process.stdin.close()
-    child.end(6.0)
-    assert child.hear() == b""
-
-
-def test_an_isolated_child_with_a_remote_server_needs_no_host(worker):
-    worker.properties |= {
-        "spark.processor.mode": "isolated",
-        "spark.remote": "sc://somewhere:15002",
-    }
-    argv = [sys.executable, "-m", "tests.spark.fake_isolated", "--host", "tests.spark.fake_host"]
-    child = worker.child(argv=[*argv, str(worker.app)]).begin()
-    assert worker.hosts == []
-    child.say("processRecords", do="block")
-    wait_for(lambda: "blocked" in worker.noted("sessions"), "it is busy")
-    child.process.stdin.close()
-    child.end(5.0)
-
-
-def test_the_mode_of_the_properties_decides_what_the_stub_becomes(worker):
-    worker.properties |= {"spark.processor.mode": "isolated", "spark.remote": "sc://localhost:1"}
-    child = worker.child()
-    wait_for(
-        lambda: "mld.spark.worker.isolated" in command_line(child), "it became the whole processor"
-    )

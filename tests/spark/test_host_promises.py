@@ -19,7 +19,7 @@ from tests.spark.host_kit import (
     start,
 )
 from tests.spark.stubs import Worker, kill, wait_for
-from tests.spark.visible_files import visible_files
+from tests.spark.table_files import table_files
 
 pytestmark = pytest.mark.spark
 
@@ -68,7 +68,7 @@ def new_worker(tmp_path):
 def rows(worker):
     """How often each row is in the output, read without our own reader."""
     found = Counter()
-    for file in visible_files(worker.folder / "out"):
+    for file in table_files(worker.folder / "out"):
         table = pq.ParquetFile(file).read(columns=["id", "shard_id"])
         found.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
     return found

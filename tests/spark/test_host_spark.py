@@ -42,9 +42,7 @@ def worker(tmp_path):
     worker.close()
 
 
-@pytest.mark.parametrize("mode", ["shared", "isolated"])
-def test_shards_share_one_server_and_nothing_but_the_protocol_reaches_stdout(worker, mode):
-    worker.properties["spark.processor.mode"] = mode
+def test_shards_share_one_server_and_nothing_but_the_protocol_reaches_stdout(worker):
     shards = ["shardId-000000000000", "shardId-000000000001"]
     children = []
     for shard in shards:  # one by one: what is printed goes to the oldest

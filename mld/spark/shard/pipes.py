@@ -17,17 +17,15 @@ class ShardInput:
 
     Args:
         descriptor: reading end of the child's stdin.
-        connection: to stub or host; what comes there is an end, which ends this file too. None
-            where there is neither.
+        connection: to the stub; what comes there is an end, which ends this file too.
     """
 
-    def __init__(self, descriptor: int, connection: socket.socket | None) -> None:
+    def __init__(self, descriptor: int, connection: socket.socket) -> None:
         self._descriptor = descriptor
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
-        self._connection = None if connection is None else connection.fileno()
-        if connection is not None:
-            self._poll.register(connection, select.POLLIN)
+        self._connection = connection.fileno()
+        self._poll.register(connection, select.POLLIN)
         self._chunks: list[bytes] = []
 
     def readline(self) -> bytes:

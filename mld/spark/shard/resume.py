@@ -2,7 +2,7 @@
 
 There are two ways to write every record once although a redelivery is cut anew:
 
-* *Marked* sinks (chain, jdbc, delta) append to a position that they keep themselves. Their mark is
+* *Marked* sinks (delta, jdbc) append to a position that they keep themselves. Their mark is
   the truth: what lies before it is dropped, whatever the checkpoint says.
 * *WriteIntent* sinks (foreach) are given a number that they can skip. Number and range of a batch are
   stored before it is written; a start that finds such an intent beyond its checkpoint repeats
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 #: Values of ``spark.sink`` whose sink keeps the position that each shard has reached.
-MARKED_SINKS = frozenset({"parquet", "jdbc"})
+MARKED_SINKS = frozenset({"jdbc"})
 
 
 @dataclass(frozen=True, slots=True)

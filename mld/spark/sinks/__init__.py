@@ -34,10 +34,6 @@ def make_sink(config: SparkConfig, application: str) -> Sink:
         SinkRefused: the sink can't keep its promise at that place.
         MissingPart: a library that the sink needs is not installed.
     """
-    if config.sink == "parquet":
-        from mld.spark.sinks.parquet_chain import ParquetChainSink  # noqa: PLC0415
-
-        return ParquetChainSink(config, application)
     if config.sink not in _HOMES:
         raise SparkConfigError(f"spark.sink={config.sink}: no such sink")
     home, name = _HOMES[config.sink]

@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING
 from mld.spark.calls import raise_if_abandoned
 from mld.spark.errors import BatchFailed, Fenced, SinkRefused, SparkConfigError
 from mld.spark.model import BATCH_COLUMN
-from mld.spark.parquet.chain_files import local_root, make_directories, spark_url
-from mld.spark.parquet.chain_layout import OWNER
 from mld.spark.ports import CommitOutcome
 from mld.spark.sinks.spark_errors import refuse_none
 from mld.spark.sinks.write_tasks import TASKS_OPTION, write_tasks
 from mld.spark.table.delta_log import DeltaLog
+from mld.spark.table.disk import local_root, make_directories, spark_url
 from mld.spark.table.job_files import DataFile, JobFiles
 from mld.spark.table.marked_table import MarkedTable
 from mld.spark.table.rules import as_nullable, fields_in, refused_type
@@ -43,6 +42,8 @@ _log = logging.getLogger(__name__)
 
 #: Name of the thread that shortens the log after a commit.
 UPKEEP_THREAD = "log-checkpoint"
+#: What ``spark.sink = parquet`` of earlier releases left at its root.
+_CHAIN = "_kcl_chain.json"
 _PARTITION_BY, _MERGE_SCHEMA = "partitionBy", "mergeSchema"
 _NO_ROOM_TEXT = "No space left on device"
 #: INT96, Spark's default, is nanoseconds to others, and Spark's own Delta reader refuses it.
@@ -262,10 +263,10 @@ class DeltaSink:
             _log.info("%s: %d jobs that nobody committed were removed", self.root, count)
 
     def _refuse_other_files(self) -> None:
-        if (self.root / OWNER).exists():
+        if (self.root / _CHAIN).exists():
             raise SinkRefused(
-                f"{self.root} holds the output of spark.sink=parquet: set that to go on with it, or "
-                f"name another directory for a Delta table"
+                f"{self.root} holds the output of spark.sink=parquet of an earlier release: name "
+                f"another directory for the Delta table, which begins behind the checkpoints"
             )
         if next(self.root.glob("*.parquet"), None):
             raise SinkRefused(

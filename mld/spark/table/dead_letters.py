@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from mld.spark.calls import raise_if_abandoned
 from mld.spark.errors import SinkRefused, SinkUnavailable
 from mld.spark.model import Position, ShardBatch
-from mld.spark.parquet.chain_files import local_root, make_directories
 from mld.spark.ports import CommitOutcome
 from mld.spark.table.delta_log import DeltaLog
+from mld.spark.table.disk import local_root, make_directories
 from mld.spark.table.job_files import SPARK_SCHEMA, JobFiles
 from mld.spark.table.marked_table import MarkedTable
 

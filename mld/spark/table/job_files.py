@@ -25,7 +25,7 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 
 from mld.spark.errors import BatchFailed
-from mld.spark.parquet.chain_files import sync_directory, sync_file
+from mld.spark.table.disk import sync_directory, sync_file
 from mld.spark.table.rules import fields_in
 
 if TYPE_CHECKING:

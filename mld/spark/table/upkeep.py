@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlparse
 
 from mld.spark.errors import MissingPart, SinkRefused, SparkChildError
-from mld.spark.parquet.chain_files import local_root, sync_directory
+from mld.spark.table.disk import local_root, sync_directory
 
 try:
     from deltalake import DeltaTable, PostCommitHookProperties

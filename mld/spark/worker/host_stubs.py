@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.spark.facts import Facts
-    from mld.spark.parts import Address, Service, Session
+    from mld.spark.parts import Service, Session
     from mld.spark.worker.host_log import LinePump, ShardLogHandler
 
 _log = logging.getLogger("mld.spark.host")
@@ -55,14 +55,12 @@ class Ready:
     """What the start came to, if it came to anything good.
 
     Attributes:
-        service: serves shards; None in a host that only keeps the server.
+        service: serves shards.
         facts: of the worker.
-        address: URL and token of the server; None in a host that serves shards.
     """
 
-    service: Service | None
+    service: Service
     facts: Facts
-    address: Address | None
 
 
 class Start:
@@ -116,7 +114,7 @@ class Stub:
     Attributes:
         connection: to it.
         key: tells stubs apart.
-        stdin: the child's, ours now; None for a stub that wants no shard.
+        stdin: the child's, ours now; None before and after.
         stdout: likewise.
         environ: what it knows that other stubs don't.
         is_gone: True once nobody listens to its shard any more.
@@ -141,11 +139,11 @@ class Stub:
         """True once its shard has; before that nothing is lost if it ends at once."""
         return self._session is not None and self._session.has_begun
 
-    def receive(self) -> tuple[str, int]:
+    def receive(self) -> int:
         """Take the hello and the descriptors.
 
         Returns:
-            what it wants, and its standard error.
+            its standard error.
 
         Raises:
             OSError, ValueError: it said nothing, or something else.
@@ -155,15 +153,14 @@ class Stub:
         self.connection.settimeout(None)
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)  # noqa: FBT003 - as it is named there
-        if len(descriptors) not in {1, 3}:
+        if len(descriptors) != 3:
             for descriptor in descriptors:
                 os.close(descriptor)
             raise ValueError("a stub came without its descriptors")
-        if len(descriptors) == 3:
-            self.stdin, self.stdout = descriptors[:2]
+        self.stdin, self.stdout, stderr = descriptors
         hello: dict[str, Any] = json.loads(data)
         self.environ = dict(hello["environ"])
-        return hello["wants"], descriptors[-1]
+        return stderr
 
     def say(self, message: dict[str, Any]) -> None:
         """One line to the stub; quiet if it is gone."""
@@ -178,7 +175,6 @@ class Stub:
 
     def converse(self, ready: Ready) -> None:
         """Serve its shard until that ends."""
-        assert ready.service is not None
         assert self.stdin is not None
         assert self.stdout is not None
         self._output = ShardOutput(self.stdout)
@@ -232,18 +228,14 @@ def serve(
     """
     try:
         stub.say({"host": os.getpid()})
-        wants, stderr = stub.receive()
+        stderr = stub.receive()
         pump.add(stub.key, stderr)
         log.serve(stub.key)
         introduced(stub)
         outcome = start.wait(stub)
         if isinstance(outcome, ExitNotice):
             return outcome
-        if outcome is not None and wants == "server" and outcome.address is not None:
-            url, token = outcome.address
-            stub.say({"url": url, "token": token})
-            stub.connection.recv(1)  # its end
-        elif outcome is not None:
+        if outcome is not None:
             stub.converse(outcome)
     except SparkChildError as error:
         return ExitNotice.of(error)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from mld.spark import rendezvous
 from mld.spark.app_loading import load, passing_session
 from mld.spark.config import SparkConfig, read_properties
-from mld.spark.errors import SparkChildError, SparkConfigError
+from mld.spark.errors import SparkChildError
 from mld.spark.facts import Facts, gather_properties
 from mld.spark.parts import address_of
 from mld.spark.worker.daemon_watch import DaemonWatch
@@ -115,12 +115,6 @@ class Host:
         """Read what is known without Spark, and start the server."""
         properties = gather_properties(os.environ, self._options.properties)
         config = read_properties(properties)
-        wanted = "isolated" if self._options.server_only else "shared"
-        if config.mode != wanted:
-            raise SparkConfigError(
-                f"spark.processor.mode={config.mode} was read as {wanted} when the process was "
-                f"started: write the key and its value on one line, without escapes"
-            )
         facts = Facts.gather(os.environ, properties)
         self._start.keep_alive_s = facts.keep_alive_s
         self._start.longest_s = 2 * config.start_timeout_s
@@ -129,8 +123,6 @@ class Host:
 
     def _open(self, config: SparkConfig, facts: Facts) -> Ready:
         """Import the app while the server starts, then put all together."""
-        if self._options.server_only:
-            return Ready(None, facts, address_of(config, self._server))
 
         def address() -> Address:
             return address_of(config, self._server)
@@ -138,7 +130,7 @@ class Host:
         options = self._options
         pipeline = load(options.app, options.args, lambda: passing_session(config, facts, address))
         self._service = self._parts.open(config, facts, pipeline, address)
-        return Ready(self._service, facts, None)
+        return Ready(self._service, facts)
 
     def _reception(self, linger_s: float) -> Reception:
         return Reception(

@@ -18,7 +18,7 @@ def test_every_default_is_a_good_value():
         ("spark.batch.maxBytes", "16 apples", "not a size"),
         ("spark.batch.maxDelay", "soon", "not a duration"),
         ("spark.batch.maxDelay", "50ms", "less than the least"),
-        ("spark.sink", "paper", "not one of delta, parquet"),
+        ("spark.sink", "paper", "not one of delta, merge"),
     ],
 )
 def test_a_bad_value_is_told(name, text, why):

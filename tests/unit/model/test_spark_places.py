@@ -15,7 +15,7 @@ LOOK = Look(
     DIRECTORIES.__contains__,
     {"/data/ours", "/data", "/srv/app"}.__contains__,
 )
-FINE = {"spark.sink": "parquet", "spark.sink.path": "/data/ours"}
+FINE = {"spark.sink": "delta", "spark.sink.path": "/data/ours"}
 
 
 def told(**more):
@@ -72,7 +72,7 @@ def test_what_can_be_used_is_not_told_of(more):
         ({"sink__path": "../closed/x"}, "spark.sink.path ../closed/x (/srv/app/../closed/x) can't"),
         (
             {"sink__path": None},
-            "spark.sink.path is missing: the parquet sink writes there: name a directory",
+            "spark.sink.path is missing: the delta sink writes there: name a directory",
         ),
         (
             {"sink": "merge", "sink__path": " "},
@@ -105,8 +105,8 @@ def test_what_can_be_used_is_not_told_of(more):
             "spark.sink.table is for other sinks: delta writes its table without a catalog: take",
         ),
         (
-            {"sink__partitionBy": "day"},
-            "spark.sink.partitionBy is for spark.sink=delta; parquet has no such thing: take the",
+            {"sink": "jdbc", "sink__partitionBy": "day"},
+            "spark.sink.partitionBy is for spark.sink=delta; jdbc has no such thing: take the",
         ),
         (
             {"sink": "merge", "sink__schema": "addColumns"},

@@ -36,7 +36,7 @@ WAIT_S = 30.0
 def settings(**more):
     """A configuration; ``more`` has keys with ``__`` for a dot, without ``spark``."""
     given = {
-        "spark.sink": "parquet",
+        "spark.sink": "jdbc",
         "spark.sink.path": "/nowhere",
         "spark.batch.coalesceWindow": "0ms",
         **{"spark." + name.replace("__", "."): text for name, text in more.items()},

@@ -21,9 +21,25 @@ def test_an_unknown_key_is_refused_with_what_may_be_meant(name, advice):
 
 
 @pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            "spark.sink=parquet",
+            r"^spark\.sink: parquet is gone: files without a log can't be exactly",
+        ),
+        ("spark.processor.mode=isolated", r"^spark\.processor\.mode: there is one Spark host"),
+    ],
+)
+def test_what_is_gone_is_told_with_what_to_do(text, why):
+    name, _, value = text.partition("=")
+    with pytest.raises(SparkConfigError, match=why):
+        read_properties({name: value})
+
+
+@pytest.mark.parametrize(
     ("name", "text"), [("spark.sink.partitionBy", "day"), ("spark.sink.schema", "addColumns")]
 )
-@pytest.mark.parametrize("sink", ["parquet", "merge", "jdbc", "foreach"])
+@pytest.mark.parametrize("sink", ["merge", "jdbc", "foreach"])
 def test_what_only_delta_has_is_refused_elsewhere_and_not_ignored(sink, name, text):
     assert read_properties({"spark.sink": "delta", name: text}).sink == "delta"
     with pytest.raises(SparkConfigError, match=rf"{name} is for spark\.sink=delta"):

@@ -1,6 +1,5 @@
 """The stub's own decisions; its life with a host is in ``tests/spark``."""
 
-import json
 import os
 import socket
 import subprocess
@@ -9,8 +8,6 @@ import sys
 import pytest
 
 from mld.spark import stub, stub_wait
-from mld.spark.config import read_properties
-from mld.spark.facts import read_file
 from mld.spark.keep_alive import KEEP_ALIVE
 
 
@@ -60,35 +57,6 @@ def test_a_missing_file_of_properties_is_named(tmp_path):
     assert errors == f"kcl-mld-spark: the properties file {tmp_path}/none can't be read\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", "shared"),
-        ("spark.processor.mode=isolated", "isolated"),
-        ("  spark.processor.mode : isolated  ", "isolated"),
-        ("spark.processor.mode\tisolated\n", "isolated"),
-        ("#spark.processor.mode=isolated\n", "shared"),
-        ("spark.processor.mode=isolated\nspark.processor.mode=shared\n", "shared"),
-        ("applicationName=caf\xe9\nspark.processor.mode=isolated\n", "isolated"),
-    ],
-)
-def test_the_mode_is_read_cheaply_and_yet_as_the_host_reads_it(tmp_path, text, expected):
-    path = tmp_path / "app.properties"
-    path.write_text(text, encoding="iso-8859-1")
-    assert stub.mode({}, str(path)) == expected
-    assert read_properties(read_file(path)).mode == expected
-
-
-def test_the_daemons_word_on_the_mode_counts_more_than_the_files(tmp_path):
-    path = tmp_path / "app.properties"
-    path.write_text("spark.processor.mode=isolated\n")
-    given = {"KCL_MLD_SPARK": json.dumps({"spark.processor.mode": "shared"})}
-    assert stub.mode(given, str(path)) == "shared"
-    assert stub.mode({"KCL_MLD_SPARK": "{}"}, str(path)) == "isolated"
-    assert stub.mode({"KCL_MLD_SPARK": "not JSON"}, None) == "shared"
-    assert stub.mode({"KCL_MLD_SPARK": "[]"}, None) == "shared"
-
-
 def test_outside_the_checkout_the_working_directory_hides_no_package(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert stub.command("/app.py", ["x"]) == [
@@ -102,13 +70,12 @@ def test_outside_the_checkout_the_working_directory_hides_no_package(tmp_path, m
 
 
 def test_a_host_is_told_the_file_and_the_arguments_of_the_app():
-    command = stub.host_command("a.module", "/file", "/app.py", ["x"], server_only=True)
-    assert command[-7:] == [
+    command = stub.host_command("a.module", "/file", "/app.py", ["x"])
+    assert command[-6:] == [
         "-m",
         "a.module",
         "--properties",
         "/file",
-        "--server-only",
         "/app.py",
         "x",
     ]

@@ -293,8 +293,8 @@ def foreign(module, name):
 @pytest.mark.parametrize(
     ("answer", "sink", "text"),
     [
-        (None, "parquet", "is None; return a DataFrame for spark.sink=parquet"),
-        ([1, 2], "parquet", "is of type list; return a DataFrame of Spark"),
+        (None, "jdbc", "is None; return a DataFrame for spark.sink=jdbc"),
+        ([1, 2], "jdbc", "is of type list; return a DataFrame of Spark"),
         (
             pd.DataFrame({"a": [1]}),
             "delta",
@@ -302,17 +302,17 @@ def foreign(module, name):
         ),
         (
             pa.table({"a": [1]}),
-            "parquet",
+            "jdbc",
             "is a Table of pyarrow; return a DataFrame of Spark: ctx.spark.createDataFrame(answer)",
         ),
         (
             foreign("pyspark.pandas.frame", "DataFrame"),
-            "parquet",
+            "jdbc",
             "is a DataFrame of pandas on Spark; return one of Spark: answer.to_spark()",
         ),
         (
             foreign("polars.dataframe.frame", "DataFrame"),
-            "parquet",
+            "jdbc",
             (
                 "is a DataFrame of polars; return one of Spark: "
                 "ctx.spark.createDataFrame(answer.to_arrow())"

@@ -76,12 +76,6 @@ def test_a_reader_that_waits_is_woken_by_our_own_shutdown(pipe, connection):
     assert found == [b""]
 
 
-def test_without_a_connection_only_the_pipe_counts(pipe):
-    stdin = ShardInput(pipe["read"], None)
-    os.write(pipe["write"], b"one\n")
-    assert stdin.readline() == b"one\n"
-
-
 def test_nothing_is_written_once_nobody_listens(pipe):
     stdout = ShardOutput(pipe["write"])
     assert stdout.write(b"one\n") == 4

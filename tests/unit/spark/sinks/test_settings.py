@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from mld.spark.config import read_properties
 from mld.spark.errors import BatchFailed, SparkConfigError
 from mld.spark.rows.decode import AVRO_COORDINATE
 from mld.spark.sinks.foreach import ForeachSink
@@ -17,6 +20,7 @@ from mld.spark.sinks.packages import (
 )
 from mld.spark.sinks.postgres_url import connection_arguments
 from mld.spark.sinks.spark_errors import condition, first_line, refuse_none, retry_conflicts
+from mld.spark.sinks.write_tasks import write_tasks
 from tests.unit.spark.batches import batch, config_of, shard
 
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
@@ -36,7 +40,7 @@ def test_merge_brings_the_package_extension_and_catalog_of_delta():
 
 
 def test_the_avro_decoder_brings_its_package_beside_that_of_the_sink():
-    assert conf_of(sink="parquet", decoder="avro") == {"spark.jars.packages": AVRO_COORDINATE}
+    assert conf_of(sink="delta", decoder="avro") == {"spark.jars.packages": AVRO_COORDINATE}
     both = conf_of(sink="merge", decoder="avro")
     assert both["spark.jars.packages"] == f"{DELTA},{AVRO_COORDINATE}"
     assert both["spark.sql.extensions"] == DELTA_EXTENSION
@@ -45,13 +49,11 @@ def test_the_avro_decoder_brings_its_package_beside_that_of_the_sink():
 def test_an_avro_package_of_the_users_is_kept():
     named = "org.apache.spark:spark-avro_2.13:4.0.1"
     for place in ("spark.jars.packages", "spark.jars"):
-        assert conf_of(sink="parquet", decoder="avro", **{f"conf__{place}": named}) == {}
-    assert conf_of(sink="parquet", decoder="avro", remote="sc://there:15002") == {}
+        assert conf_of(sink="delta", decoder="avro", **{f"conf__{place}": named}) == {}
+    assert conf_of(sink="delta", decoder="avro", remote="sc://there:15002") == {}
 
 
-@pytest.mark.parametrize(
-    "more", [{"sink": "parquet"}, {"sink": "delta"}, {"sink": "foreach"}, {"sink": "jdbc"}]
-)
+@pytest.mark.parametrize("more", [{"sink": "delta"}, {"sink": "foreach"}, {"sink": "jdbc"}])
 def test_other_sinks_need_nothing(more):
     assert conf_of(**more) == {}
 
@@ -270,3 +272,24 @@ def test_a_frame_that_nobody_would_write_is_refused():
     sink = ForeachSink(config_of(sink="foreach"), "app")
     with pytest.raises(BatchFailed, match="write by itself and return None"):
         sink.write(object(), [batch(shard(), None, 3, 1)])
+
+
+@pytest.mark.parametrize(
+    ("properties", "tasks"),
+    [
+        ({"spark.master": "local[3]"}, 3),
+        ({"spark.master": "local"}, 1),
+        ({"spark.master": "local[4,2]"}, 4),
+        ({"spark.master": "local[*]"}, os.cpu_count()),
+        ({"spark.master": "yarn"}, None),
+        ({"spark.remote": "sc://host"}, None),
+        ({"spark.master": "local[2]", "spark.sink.options.writeTasks": "0"}, 0),
+    ],
+)
+def test_a_job_is_written_by_as_many_tasks_as_there_are_cores(properties, tasks):
+    assert write_tasks(read_properties(properties)) == tasks
+
+
+def test_a_number_of_tasks_that_is_none_is_named():
+    with pytest.raises(SparkConfigError, match="writeTasks: 'many' is not a whole number"):
+        write_tasks(read_properties({"spark.sink.options.writeTasks": "many"}))

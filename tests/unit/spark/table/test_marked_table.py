@@ -22,7 +22,6 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from mld.spark.config import read_properties
 from mld.spark.errors import BatchFailed, Fenced, SinkRefused, SparkConfigError
 from mld.spark.model import WriteIntent
-from mld.spark.parquet.chain_layout import OWNER
 from mld.spark.sinks import make_sink
 from mld.spark.sinks.delta import StagedFiles
 from mld.spark.table import epoch, marked_table
@@ -289,10 +288,9 @@ def test_a_directory_of_other_files_is_refused(tmp_path):
         open_sink(tmp_path)
 
 
-def test_the_output_of_the_parquet_sink_is_told_by_its_name(tmp_path):
-    """``delta`` is the default: a file that named no sink goes on with the old one by one line."""
-    (tmp_path / OWNER).touch()
-    with pytest.raises(SinkRefused, match=r"the output of spark\.sink=parquet: set that"):
+def test_the_output_of_the_parquet_sink_of_earlier_releases_is_told_by_its_name(tmp_path):
+    (tmp_path / "_kcl_chain.json").touch()
+    with pytest.raises(SinkRefused, match=r"the output of spark\.sink=parquet of an earlier"):
         open_sink(tmp_path)
 
 

@@ -1,0 +1,70 @@
+"""Directories and files of an output: where they are, and that they are on their disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from mld.spark.errors import SinkRefused
+
+#: Characters that Spark reads as a pattern in a path.
+_PATTERN = set("*?[]{}\\")
+
+
+def local_root(text: str, sink: str = "delta", key: str = "spark.sink.path") -> Path:
+    """The directory that a property names.
+
+    Args:
+        text: a path, or a URL with the scheme ``file``.
+        sink: value of ``spark.sink``, for messages.
+        key: the property, for messages.
+
+    Raises:
+        SinkRefused: it is on no file system.
+    """
+    scheme, colon, rest = text.partition(":")
+    if colon and scheme == "file":
+        if rest.startswith("//") and not rest.startswith("///"):
+            raise SinkRefused(f"{key}={text}: write it like file:/directory")
+        text = "/" + rest.lstrip("/")
+    elif colon and "/" not in scheme and rest.startswith("/"):
+        raise SinkRefused(
+            f"{key}={text}: the {sink} sink writes to a file system that this host and "
+            f"Spark's executors share, which {scheme}:// is not. Name a directory"
+        )
+    if found := sorted(_PATTERN & set(text)):
+        raise SinkRefused(
+            f"{key}={text}: Spark reads {' '.join(found)} as a pattern; choose a directory without"
+        )
+    return Path(os.path.abspath(text))
+
+
+def spark_url(path: Path) -> str:
+    """The path for Spark, whatever its default file system is."""
+    return f"file://{path}"
+
+
+def sync_file(descriptor: int) -> None:
+    """Wait until a file's content is on its disk."""
+    os.fsync(descriptor)
+
+
+def sync_directory(directory: Path) -> None:
+    """Wait until the names in a directory are on its disk."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_directories(directory: Path) -> None:
+    """Create a directory and its parents, durably."""
+    if directory.is_dir():
+        return
+    missing = [each for each in (directory, *directory.parents) if not each.exists()]
+    for each in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            each.mkdir()
+        sync_directory(each.parent)

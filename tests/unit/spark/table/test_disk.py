@@ -1,0 +1,26 @@
+"""What a property may name as the directory of an output."""
+
+import pytest
+
+from mld.spark.errors import SinkRefused
+from mld.spark.table.disk import local_root
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/x", "hdfs://nn/x", "s3a:/x", "abfss://c@a/x"])
+def test_object_stores_are_refused(path):
+    with pytest.raises(SinkRefused, match=r"which .*:// is not\. Name a directory"):
+        local_root(path)
+
+
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "{}/", "{}/x/.."])
+def test_a_path_and_its_url_name_one_directory(tmp_path, form):
+    place = tmp_path / "with blank"
+    place.mkdir()
+    assert local_root(form.format(place)) == place
+
+
+def test_what_spark_would_read_otherwise_is_refused():
+    with pytest.raises(SinkRefused, match=r"Spark reads \* as a pattern"):
+        local_root("/data/*")
+    with pytest.raises(SinkRefused, match="write it like file:/directory"):
+        local_root("file://host/data")
