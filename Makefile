@@ -40,8 +40,8 @@ sim: $(STAMP)  ## a long run: make sim SEEDS=10000 [FIRST_SEED=...]
 chaos-spark: $(STAMP)  ## Spark children under kill -9: make chaos-spark SEEDS=5 [FIRST_SEED=...] [SINKS=...]
 	$(BIN)/python -m tests.spark.chaos $(foreach sink,$(SINKS),--sink $(sink)) --seeds $(CHAOS_SEEDS) --first-seed $(FIRST_SEED)
 
-bench-spark: $(STAMP)  ## the PySpark child beside Structured Streaming over files
-	$(BIN)/python -m benchmarks.spark
+bench-spark: $(STAMP)  ## the PySpark child beside Structured Streaming over files (BEFORE=checkout: and another version)
+	$(BIN)/python -m benchmarks.spark $(if $(BEFORE),--before $(BEFORE))
 
 bench: $(STAMP)  ## one table of ratios against plain boto3
 	$(BIN)/python -m benchmarks

@@ -1,4 +1,7 @@
-"""``python -m benchmarks.spark [--quick] [CASE ...]``: tables and a plot."""
+"""``python -m benchmarks.spark [--quick] [--before CHECKOUT] [CASE ...]``: tables and a plot.
+
+``--before`` measures another version's code in the same run, in turns, by this Python.
+"""
 
 import argparse
 import os
@@ -35,12 +38,21 @@ def row(case, outcome):
         "commit p50 s": f"{outcome.latency_p50_s:.2f}",
         "first commit after s": f"{outcome.ready_s:.1f}",
         "all in s": f"{outcome.whole_s:.1f}",
-        "commits": outcome.batches,
+        "commits": outcome.commits,
+        "files": outcome.files,
         "CPU s daemon/stubs/host/JVM": "/".join(
             f"{outcome.cpu_s[part]:.0f}" for part in ("daemon", "stubs", "host", "jvm")
         ),
+        "CPU s a 100,000 records": f"{outcome.cpu_100k_s:.1f}",
         "PSS MiB": f"{sum(outcome.pss_mib.values()):.0f}",
     }
+
+
+def versions(options):
+    """(name for the table, checkout) of what is measured."""
+    yield "kcl-mld", pipeline.HERE
+    if options.before is not None:
+        yield "the version before", options.before
 
 
 def yardstick(folder, count, per_file, files_per_batch):
@@ -68,71 +80,83 @@ def yardstick(folder, count, per_file, files_per_batch):
         server.stop()
 
 
-def throughput(aws, folder, quick):
+def throughput(aws, folder, options):
     """Ours beside the yardstick, the same number of records in a job."""
-    count = 96_000 if quick else 384_000
-    pipeline.fill(aws, "typed", SHARDS, count)
-    ours = pipeline.run(aws, folder, "typed", count, batch=BATCH, extra=ONE_JOB)
+    count = 96_000 if options.quick else 384_000
+    stream = pipeline.fill(aws, "typed", SHARDS, count)
+    rows = [
+        (name, pipeline.run(aws, folder, stream, batch=BATCH, extra=ONE_JOB, code=code))
+        for name, code in versions(options)
+    ]
     speed, p50, batches = yardstick(folder, count, BATCH, SHARDS)
-    theirs = {
+    for name, outcome in rows:
+        first = row(f"{name}, {SHARDS} shards, batches of {BATCH}", outcome)
+        yield first
+    yield dict.fromkeys(first, "") | {
         "case": f"Structured Streaming over files, {SHARDS} x {BATCH}",
         "records/s": f"{speed:,.0f}",
         "commit p50 s": f"{p50:.2f}",
         "commits": batches,
     }
-    first = row(f"kcl-mld, {SHARDS} shards, batches of {BATCH}", ours)
-    yield first
-    yield {name: theirs.get(name, "") for name in first}
-    yield dict.fromkeys(first, "") | {
-        "case": "ratio",
-        "records/s": f"{ours.records_s / speed:.2f}",
+    ours = rows[0][1]
+    yield ratio(first, "Structured Streaming", ours.records_s / speed)
+    for name, outcome in rows[1:]:
+        less = ours.cpu_100k_s / outcome.cpu_100k_s
+        yield ratio(first, name, ours.records_s / outcome.records_s, f"{less:.2f}")
+
+
+def ratio(like, peer, speed, cpu=""):
+    """Ours by a peer's."""
+    return dict.fromkeys(like, "") | {
+        "case": f"ratio to {peer}",
+        "records/s": f"{speed:.2f}",
+        "CPU s a 100,000 records": cpu,
     }
 
 
-def sweep(aws, folder, quick):
+def sweep(aws, folder, options):
     """MicroBatch sizes; draws the plot beside this module."""
-    count = 96_000 if quick else 384_000
-    pipeline.fill(aws, "sweep", SHARDS, count)
+    count = 96_000 if options.quick else 384_000
+    stream = pipeline.fill(aws, "sweep", SHARDS, count)
     points = []
     for batch in BATCHES:
-        outcome = pipeline.run(aws, folder, "sweep", count, batch=batch, extra=ONE_JOB)
+        outcome = pipeline.run(aws, folder, stream, batch=batch, extra=ONE_JOB)
         points.append((batch, outcome.records_s, outcome.latency_p50_s))
         yield row(f"batches of {batch}", outcome)
     plot(points)
 
 
-def aggregate(aws, folder, quick):
-    """One row a user, shard and batch."""
-    count = 96_000 if quick else 240_000
-    pipeline.fill(aws, "users", SHARDS, count)
+def aggregate(aws, folder, options):
+    """One row a user and batch."""
+    count = 96_000 if options.quick else 240_000
+    stream = pipeline.fill(aws, "users", SHARDS, count)
     for batch in (1000, 5000):
-        outcome = pipeline.run(
-            aws, folder, "users", count, batch=batch, function="per_user", extra=ONE_JOB
-        )
-        yield row(f"groupBy(user) per shard and batch of {batch}", outcome)
+        outcome = pipeline.run(aws, folder, stream, batch=batch, function="per_user", extra=ONE_JOB)
+        yield row(f"groupBy(user), batches of {batch} a shard", outcome)
 
 
-def memory(aws, folder, quick):
+def memory(aws, folder, options):
     """64 shards, 1 GB heap."""
-    count = 64_000 if quick else 640_000
-    pipeline.fill(aws, "wide", 64, count)
-    outcome = pipeline.run(aws, folder, "wide", count, extra=ONE_JOB)
-    yield row("64 shards, batches of 1000", outcome)
-    print({part: round(mib) for part, mib in outcome.pss_mib.items()}, file=sys.stderr)
+    stream = pipeline.fill(aws, "wide", 64, 64_000 if options.quick else 640_000)
+    for name, code in versions(options):
+        outcome = pipeline.run(aws, folder, stream, extra=ONE_JOB, code=code)
+        yield row(f"{name}, 64 shards, batches of 1000", outcome)
+        print({part: round(mib) for part, mib in outcome.pss_mib.items()}, file=sys.stderr)
 
 
-def start(aws, folder, quick):
-    """From the start of the daemon to the first commit of each of four shards, in pairs."""
+def start(aws, folder, options):
+    """From the start of the daemon to the first commit of four shards, in turns."""
     shards, each = 4, 250
-    pipeline.fill(aws, "start", shards, shards * each)
+    stream = pipeline.fill(aws, "start", shards, shards * each)
     keep_classes(aws, folder)
-    settings = {
-        "without an archive of classes": "spark.jvm.classArchive = false",
-        "with it": "",
-    }
-    for number in range(1 if quick else STARTS):
-        for name, extra in settings.items():
-            outcome = pipeline.run(aws, folder, "start", shards * each, batch=each, extra=extra)
+    plain = "spark.jvm.classArchive = false"
+    settings = [
+        (f"{name}, with an archive of classes", code, "") for name, code in versions(options)
+    ]
+    settings.append(("kcl-mld, without it", pipeline.HERE, plain))
+    for number in range(1 if options.quick else STARTS):
+        for name, code, extra in settings:
+            outcome = pipeline.run(aws, folder, stream, batch=each, extra=extra, code=code)
             yield row(f"start {number + 1}, {name}", outcome)
 
 
@@ -159,17 +183,19 @@ def keep_classes(aws, folder):
         server.stop()
 
 
-def live(aws, folder, quick):
+def live(aws, folder, options):
     """16 shards with 160 records/s in all, all settings at their defaults."""
-    outcome = pipeline.live(aws, folder, shards=SHARDS, rate=160, seconds=40 if quick else 100)
-    p50, p95 = outcome.arrival_to_commit_s
-    yield {
-        "case": f"{SHARDS} shards, 160 records/s in all",
-        "jobs in 10 s": f"{outcome.jobs_10_s:.1f}",
-        "arrival to commit p50 / p95 s": f"{p50:.1f} / {p95:.1f}",
-        "CPU s in 100 s": f"{100 * outcome.cpu_s / outcome.seconds:.0f}",
-        "commits": outcome.commits,
-    }
+    for name, code in versions(options):
+        seconds = 40 if options.quick else 100
+        outcome = pipeline.live(aws, folder, shards=SHARDS, rate=160, seconds=seconds, code=code)
+        p50, p95 = outcome.arrival_to_commit_s
+        yield {
+            "case": f"{name}, {SHARDS} shards, 160 records/s in all",
+            "jobs in 10 s": f"{outcome.jobs_10_s:.1f}",
+            "arrival to commit p50 / p95 s": f"{p50:.1f} / {p95:.1f}",
+            "CPU s in 100 s": f"{100 * outcome.cpu_s / outcome.seconds:.0f}",
+            "files an hour": f"{outcome.files_hour:,.0f}",
+        }
 
 
 def plot(points):
@@ -201,6 +227,7 @@ def main():
     """Print one table a case."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--before", type=pathlib.Path, metavar="CHECKOUT")
     parser.add_argument("cases", nargs="*", default=list(CASES))
     options = parser.parse_args()
     from mld.local.embedded import EmbeddedAws  # noqa: PLC0415 (slow to import)
@@ -216,7 +243,7 @@ def main():
     for case in options.cases:
         with workspace() as folder, EmbeddedAws() as aws:
             print(f"\n### {case}\n")
-            print(table(list(runs[case](aws, folder, options.quick))), flush=True)
+            print(table(list(runs[case](aws, folder, options))), flush=True)
     return 0
 
 

@@ -1,11 +1,10 @@
 """kcl-mld with its Spark host on a stream that is full already; everything counts."""
 
+import bisect
 import contextlib
 import dataclasses
-import json
 import os
 import pathlib
-import re
 import signal
 import statistics
 import subprocess
@@ -13,9 +12,12 @@ import sys
 import time
 
 from benchmarks.measure import cpu_s, wait_until
+from benchmarks.spark import outputs
 from benchmarks.spark.data import records
 
-APP = pathlib.Path(__file__).with_name("app.py")
+#: Of the version that is measured, unless another one is named.
+HERE = pathlib.Path(__file__).parents[2]
+APP = pathlib.Path("benchmarks", "spark", "app.py")
 MARKER = "KCL_MLD_BENCH"
 PUT = 500
 #: Commits before this share of the records are warm-up.
@@ -53,9 +55,72 @@ kinesisEndpoint = {aws.kinesis_url}
 dynamoDBEndpoint = {aws.moto_url}
 metricsLevel = NONE
 retrievalMode = POLLING
-spark.sink = parquet
 spark.sink.path = {path}
 """
+
+
+@dataclasses.dataclass
+class Stream:
+    """What was put into a stream.
+
+    Attributes:
+        name: of the stream.
+        sent: sequence numbers by shard, in their order.
+        at: when each was put, in s since 1970, by shard.
+    """
+
+    name: str
+    sent: dict
+    at: dict
+
+    @property
+    def count(self):
+        """Records in all shards."""
+        return sum(len(each) for each in self.sent.values())
+
+    def put(self, client, entries):
+        """Put up to 500 records; asserts that all were taken."""
+        answer = client.put_records(StreamName=self.name, Records=entries)
+        assert not answer["FailedRecordCount"]
+        now = time.time()
+        for each in answer["Records"]:
+            self.sent.setdefault(each["ShardId"], []).append(int(each["SequenceNumber"]))
+            self.at.setdefault(each["ShardId"], []).append(now)
+
+    def upto(self, shard, sequence):
+        """Records of a shard up to a sequence number, that one included."""
+        return bisect.bisect_right(self.sent.get(shard, ()), sequence)
+
+
+@dataclasses.dataclass
+class Output:
+    """Where one run writes, as commits are read from it."""
+
+    path: pathlib.Path
+    application: str
+    stream: Stream
+
+    def commits(self):
+        """In the order of time."""
+        return outputs.commits(self.path, self.application, self.stream.name, self.stream.sent)
+
+    def is_done(self):
+        """True once all that was sent is committed; takes a quarter of a second."""
+        time.sleep(0.25)
+        ends = {}
+        for each in self.commits():
+            ends |= each.ends
+        return all(ends.get(shard, -1) >= sent[-1] for shard, sent in self.stream.sent.items())
+
+    def steps(self):
+        """(time, records that this commit made durable), in the order of time."""
+        before = dict.fromkeys(self.stream.sent, 0)
+        for each in self.commits():
+            gained = 0
+            for shard, end in each.ends.items():
+                now = self.stream.upto(shard, end)
+                gained, before[shard] = gained + now - before[shard], now
+            yield each.at, gained
 
 
 @dataclasses.dataclass
@@ -66,42 +131,40 @@ class Outcome:
     whole_s: float
     ready_s: float
     latency_p50_s: float
-    batches: int
+    commits: int
+    files: int
+    records: int
     cpu_s: dict
     pss_mib: dict
 
+    @property
+    def cpu_100k_s(self):
+        """CPU seconds for 100,000 records, the start included."""
+        return sum(self.cpu_s.values()) / self.records * 100_000
 
-def fill(aws, stream, shards, count):
+
+def fill(aws, name, shards, count):
     """A stream whose shards hold equally many records."""
     client = aws.client("kinesis")
-    client.create_stream(StreamName=stream, ShardCount=shards)
+    client.create_stream(StreamName=name, ShardCount=shards)
     while (
-        client.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"][
-            "StreamStatus"
-        ]
+        client.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]["StreamStatus"]
         != "ACTIVE"
     ):
         time.sleep(0.05)
+    stream, bodies = Stream(name, {}, {}), records(count)
+    for first in range(0, count, PUT):
+        stream.put(client, entries_of(bodies, first, min(PUT, count - first), shards))
+    return stream
+
+
+def entries_of(bodies, first, count, shards):
+    """The next ``count`` records, dealt to the shards in turn."""
     step = 2**128 // shards
-    chunk = []
-    for number, body in enumerate(records(count)):
-        chunk.append(
-            {"Data": body, "PartitionKey": "k", "ExplicitHashKey": str(number % shards * step)}
-        )
-        if len(chunk) == PUT:
-            client.put_records(StreamName=stream, Records=chunk)
-            chunk = []
-    if chunk:
-        client.put_records(StreamName=stream, Records=chunk)
-
-
-def commits(path):
-    """(time, records) of every committed batch in the chain, in the order of time."""
-    found = []
-    for marker in pathlib.Path(path).glob("epoch=*/stream=*/shard=*/after=*/_kcl.json"):
-        with contextlib.suppress(OSError):
-            found.append((marker.stat().st_mtime, json.loads(marker.read_text())["count"]))
-    return sorted(found)
+    return [
+        {"Data": next(bodies), "PartitionKey": "k", "ExplicitHashKey": str(n % shards * step)}
+        for n in range(first, first + count)
+    ]
 
 
 def family(marker):
@@ -150,11 +213,11 @@ def latencies(log):
     return found[1:] or found
 
 
-def start(aws, properties, log, name, function="keep"):
+def start(aws, properties, log, name, *, function="keep", code=HERE):
     """The daemon in a process; with the monotonic and the wall time of its start."""
     env = aws.environment_for_child() | {MARKER: name, "BENCH_FUNCTION": function}
     env["XDG_CACHE_HOME"] = str(properties.parent / "cache")
-    env["PYTHONPATH"] = os.pathsep.join([str(APP.parents[2]), env.get("PYTHONPATH", "")])
+    env["PYTHONPATH"] = os.pathsep.join([str(code), env.get("PYTHONPATH", "")])
     began, began_at = time.monotonic(), time.time()
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -162,6 +225,7 @@ def start(aws, properties, log, name, function="keep"):
             env=env,
             stderr=out,
             stdout=out,
+            cwd=properties.parent,
         )
     return process, began, began_at
 
@@ -174,64 +238,66 @@ def stop(process):
     process.kill()
 
 
-def run(aws, folder, stream, count, *, batch=1000, delay="1s", function="keep", extra=""):
-    """Process ``count`` records that are in the stream already.
+def run(aws, folder, stream, *, batch=1000, delay="1s", function="keep", extra="", code=HERE):
+    """Process all records that are in the stream already.
 
     Args:
         aws: the embedded one.
         folder: for everything.
-        stream: its name.
-        count: of records, all that the stream has.
+        stream: of :func:`fill`.
         batch: ``spark.batch.maxRecords``.
         delay: ``spark.batch.maxDelay``.
         function: of the app.
         extra: more properties.
+        code: a checkout of the version that is measured.
 
     Returns:
         an :class:`Outcome`; ``records_s`` is without the first 20 % and the start, ``whole_s``
         from the start of the daemon to the last commit.
     """
     name = f"bench-{time.monotonic_ns()}"
-    path = folder / name
+    output = Output(folder / name, name, stream)
     properties = folder / f"{name}.properties"
     properties.write_text(
         PROPERTIES.format(
             python=sys.executable,
-            app=APP,
+            app=code / APP,
             name=name,
-            stream=stream,
+            stream=stream.name,
             aws=aws,
             batch=batch,
             delay=delay,
             max_records=min(10_000, max(batch, 1000)),
-            path=path,
+            path=output.path,
             extra=extra,
         )
     )
     log = folder / f"{name}.log"
-    process, began, began_at = start(aws, properties, log, name, function)
+    process, began, began_at = start(aws, properties, log, name, function=function, code=code)
     try:
-        wait_until(lambda: commits(path), 120, process)
+        wait_until(output.commits, 120, process)
         ready_s = time.monotonic() - began
-        wait_until(lambda: _is_done(path, count), 900, process)
+        wait_until(output.is_done, 900, process)
         parts = family(name)
         pss = {part: pss_mib(pids) for part, pids in parts.items()}
         cpu = {part: sum(cpu_s(pid) for pid in pids) for part, pids in parts.items()}
     finally:
         stop(process)
-    done = commits(path)
+    steps = list(output.steps())
     total, warm_at, warm = 0, None, 0
-    for at, records_of_batch in done:
-        total += records_of_batch
-        if warm_at is None and total >= WARM_UP * count:
+    for at, gained in steps:
+        total += gained
+        if warm_at is None and total >= WARM_UP * stream.count:
             warm_at, warm = at, total
-    seen = latencies(log)
+    seen, done = latencies(log), output.commits()
     return Outcome(
-        records_s=(total - warm) / max(done[-1][0] - warm_at, 1e-9),
-        whole_s=done[-1][0] - began_at,
+        records_s=(total - warm) / max(steps[-1][0] - warm_at, 1e-9),
+        whole_s=steps[-1][0] - began_at,
         ready_s=ready_s,
         latency_p50_s=statistics.median(seen) if seen else float("nan"),
-        batches=len(done),
+        commits=len(done),
+        files=sum(each.files for each in done),
+        records=stream.count,
         cpu_s=cpu,
         pss_mib=pss,
     )
@@ -242,56 +308,57 @@ class LiveOutcome:
     """The live end of a stream: little arrives, in many shards."""
 
     jobs_10_s: float
-    commits: int
+    files_hour: float
     arrival_to_commit_s: tuple
     cpu_s: float
     seconds: float
 
 
-def live(aws, folder, *, shards, rate, seconds):
+def live(aws, folder, *, shards, rate, seconds, code=HERE):
     """``rate`` records/s, one second's at a time, over all shards; defaults otherwise.
 
     The first fifth is warm-up: its jobs, records and CPU count for nothing.
     """
     client = aws.client("kinesis")
-    stream = f"live-{time.monotonic_ns()}"
-    fill(aws, stream, shards, 0)
+    stream = fill(aws, f"live-{time.monotonic_ns()}", shards, 0)
     name = f"bench-{time.monotonic_ns()}"
-    path, properties, log = folder / name, folder / f"{name}.properties", folder / f"{name}.log"
+    output = Output(folder / name, name, stream)
+    properties, log = folder / f"{name}.properties", folder / f"{name}.log"
     properties.write_text(
-        LIVE.format(python=sys.executable, app=APP, name=name, stream=stream, aws=aws, path=path)
+        LIVE.format(
+            python=sys.executable,
+            app=code / APP,
+            name=name,
+            stream=stream.name,
+            aws=aws,
+            path=output.path,
+        )
     )
-    process, began, _ = start(aws, properties, log, name)
-    bodies = records(10**9)
-    step = 2**128 // shards
-    sent, warm, sent_before = [], None, 0
+    process, began, _ = start(aws, properties, log, name, code=code)
+    bodies, warm = records(10**9), None
     try:
         while warm is None or time.monotonic() < warm + seconds:
             second = time.monotonic()
-            if warm is None and commits(path) and second > began + seconds / 5:
-                warm, sent_before, jobs_before = second, len(sent), jobs(path)
-                cpu_before = cpu_of(name)
-            entries = [
-                {
-                    "Data": next(bodies),
-                    "PartitionKey": "k",
-                    "ExplicitHashKey": str(n % shards * step),
-                }
-                for n in range(rate)
-            ]
-            answer = client.put_records(StreamName=stream, Records=entries)["Records"]
-            at = time.time()
-            sent += [(each["ShardId"], int(each["SequenceNumber"]), at) for each in answer]
+            if warm is None and output.commits() and second > began + seconds / 5:
+                warm, warm_at, cpu_before = second, time.time(), cpu_of(name)
+            stream.put(client, entries_of(bodies, 0, rate, shards))
             assert process.poll() is None, log.read_text(errors="replace")[-2000:]
             time.sleep(max(0.0, second + 1 - time.monotonic()))
-        spent_s = time.monotonic() - warm
-        cpu, ran = cpu_of(name) - cpu_before, jobs(path) - jobs_before
-        wait_until(lambda: _is_done(path, len(sent)), 60, process)
+        spent_s, until = time.monotonic() - warm, time.time()
+        cpu = cpu_of(name) - cpu_before
+        wait_until(output.is_done, 60, process)
     finally:
         stop(process)
-    found = sorted(_waits(path, sent[sent_before:]))
+    found = sorted(_waits(output, warm_at))
     p50, p95 = (found[int(share * (len(found) - 1))] for share in (0.5, 0.95))
-    return LiveOutcome(10 * ran / spent_s, len(commits(path)), (p50, p95), cpu, spent_s)
+    counted = [each for each in output.commits() if warm_at <= each.at < until]
+    return LiveOutcome(
+        jobs_10_s=10 * len({each.job for each in counted}) / spent_s,
+        files_hour=3600 * sum(each.files for each in counted) / spent_s,
+        arrival_to_commit_s=(p50, p95),
+        cpu_s=cpu,
+        seconds=spent_s,
+    )
 
 
 def cpu_of(name):
@@ -299,28 +366,13 @@ def cpu_of(name):
     return sum(cpu_s(pid) for pids in family(name).values() for pid in pids)
 
 
-def jobs(path):
-    """Jobs that have committed: their batches were written by one Spark job, which names the files."""
-    found = set()
-    for file in pathlib.Path(path).glob("epoch=*/stream=*/shard=*/after=*/part-*.parquet"):
-        if (uuid := re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", file.name)) is not None:
-            found.add(uuid[0])
-    return len(found)
-
-
-def _waits(path, sent):
-    """Seconds from arrival to commit, record by record."""
-    ends = {}
-    for marker in pathlib.Path(path).glob("epoch=*/stream=*/shard=*/after=*/_kcl.json"):
-        to = int(json.loads(marker.read_text())["to"].partition(".")[0])
-        shard = marker.parent.parent.name.partition("=")[2]
-        ends.setdefault(shard, []).append((to, marker.stat().st_mtime))
-    for each in ends.values():
-        each.sort()
-    for shard, sequence, at in sent:
-        yield next(done for to, done in ends[shard] if to >= sequence) - at
-
-
-def _is_done(path, count):
-    time.sleep(0.25)
-    return sum(records_of_batch for _, records_of_batch in commits(path)) >= count
+def _waits(output, since):
+    """Seconds from arrival to commit, of each record that was put after a moment."""
+    before = dict.fromkeys(output.stream.sent, 0)
+    for each in output.commits():
+        for shard, end in each.ends.items():
+            now = output.stream.upto(shard, end)
+            for put_at in output.stream.at[shard][before[shard] : now]:
+                if put_at >= since:
+                    yield each.at - put_at
+            before[shard] = max(before[shard], now)

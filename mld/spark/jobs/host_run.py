@@ -174,6 +174,7 @@ class HostRun:
         """
         for ticket in group:
             ticket.deadline = self._clock.monotonic() + self._timeout_s
+        began = self._clock.monotonic()
         session = self._calls.session()
 
         def write() -> Any:
@@ -195,6 +196,7 @@ class HostRun:
             raise
         finally:
             self._caller.release(whole)
+        written = self._clock.monotonic()
         try:
             if not all(each.is_wanted() for each in group):
                 raise GivenUp
@@ -202,6 +204,7 @@ class HostRun:
             outcomes = self._committer.commit_all(staged, group)
         finally:
             self._committer.discard(staged)
+            self._progress.spent(written - began, self._clock.monotonic() - written)
         self._answer(group, outcomes)
 
     def _keep_letters(self, session: SparkSession, group: Sequence[Ticket]) -> None:

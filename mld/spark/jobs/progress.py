@@ -25,6 +25,7 @@ class Progress:
         self._latencies: list[float] = []
         self._records = 0
         self._jobs = 0
+        self._writing_s = self._committing_s = 0.0
         self._shards: set[str] = set()
 
     def committed(self, batch: ShardBatch, latency_s: float) -> None:
@@ -39,6 +40,12 @@ class Progress:
             self._records += len(batch.rows)
             self._shards.add(batch.shard.shard_id)
 
+    def spent(self, writing_s: float, committing_s: float) -> None:
+        """What a job took: from the call of the function until its files are there, and after."""
+        with self._lock:
+            self._writing_s += writing_s
+            self._committing_s += committing_s
+
     def job_ended(self) -> None:
         """A Spark job is over: time for a line, perhaps."""
         with self._lock:
@@ -50,8 +57,11 @@ class Progress:
             line = (
                 f"{len(self._latencies)} batches of {len(self._shards)} shards in {self._jobs} "
                 f"jobs, {self._records} records, {self._records / elapsed:.0f} records/s, "
-                f"commit p50 {statistics.median(self._latencies):.2f} s"
+                f"commit p50 {statistics.median(self._latencies):.2f} s, "
+                f"{self._writing_s:.1f} of {elapsed:.1f} s in Spark, "
+                f"{self._committing_s:.1f} s in commits"
             )
+            self._writing_s = self._committing_s = 0.0
             self._since = now
             self._latencies.clear()
             self._shards.clear()

@@ -559,8 +559,12 @@ def test_progress_is_one_line_every_ten_seconds(caplog):
     assert lines() == []
     clock.now = 20.0
     progress.committed(batch("b"), 3.0)
+    progress.spent(6.0, 0.5)
     progress.job_ended()
-    assert lines() == ["2 batches of 2 shards in 2 jobs, 2 records, 0 records/s, commit p50 2.00 s"]
+    assert lines() == [
+        "2 batches of 2 shards in 2 jobs, 2 records, 0 records/s, commit p50 2.00 s, "
+        "6.0 of 20.0 s in Spark, 0.5 s in commits"
+    ]
     clock.now = 40.0
     progress.job_ended()
     assert len(lines()) == 1
