@@ -8,7 +8,8 @@ from pyspark.errors import PySparkException
 
 from mld.spark.errors import MissingPart, SparkConfigError
 from mld.spark.rows.decode import bad_record_in, make_decoder
-from mld.spark.rows.records import RAW_SCHEMA
+from mld.spark.rows.handoff import LocalFiles
+from mld.spark.rows.records import RAW_SCHEMA, table_of
 from tests.spark.job_kit import batch, planner
 
 pytestmark = pytest.mark.spark
@@ -51,6 +52,25 @@ def test_a_bad_record_fails_the_job_and_is_named_without_its_payload(spark, payl
     with pytest.raises(PySparkException) as failure:
         frame(spark, GOOD, payload, GOOD, function=process).collect()
     assert bad_record_in(str(failure.value)) == "shard-1 at 2.0"
+
+
+@pytest.mark.parametrize("wanted", ["shard_id = 'shard-2'", "partition_key = 'nobody'"])
+def test_a_filter_of_the_function_is_no_way_round_the_check(spark, tmp_path, wanted):
+    batches = [batch("shard-1", b"junk"), batch("shard-2", GOOD)]
+    tables = {each.batch_id: table_of(each) for each in batches}
+    rows = LocalFiles(tmp_path / "rows", least_bytes=0).frame(spark, tables)
+    decoder = make_decoder("json", "id int", "fail", spark)
+    with pytest.raises(PySparkException) as failure:
+        decoder.apply(rows).where(wanted).select("id").collect()
+    assert bad_record_in(str(failure.value)) == "shard-1 at 1.0"
+
+
+def test_a_record_is_decoded_once_whatever_asks_for_it(spark, tmp_path, capsys):
+    decoder = make_decoder("json", "id int, amount double", "fail", spark)
+    tables = {"one": table_of(batch("shard-1", GOOD))}
+    rows = LocalFiles(tmp_path / "rows", least_bytes=0).frame(spark, tables)
+    decoder.apply(rows).where("amount > 0").select("id", "amount").explain()
+    assert capsys.readouterr().out.count("from_json") == 1
 
 
 def test_the_policy_null_keeps_a_marked_row(spark):

@@ -108,12 +108,16 @@ class Decoder:
 
     def _marked(self, frame: DataFrame) -> DataFrame:
         """With the decoded struct, and whether it is bad."""
-        decoded = frame.withColumn(_DECODED, self._struct())
+        functions = _functions()
+        # Nondeterministic, so that no filter is moved below it with another copy of it. And columns
+        # are added by ``select``: for ``withColumn`` the server analyses all that is below anew.
+        once = functions.when(_here(), self._struct())
+        decoded = frame.select("*", once.alias(_DECODED))
         if self.kind == "avro":
             bad = _column(f"{_DECODED}.{_WHOLE}").isNull()
         else:
             bad = _column(_DECODED).isNull() | _column(f"{_DECODED}.{_BAD_TEXT}").isNotNull()
-        return decoded.withColumn(_BAD, bad)
+        return decoded.select("*", bad.alias(_BAD))
 
     def _struct(self) -> Column:
         functions = _functions()
@@ -184,10 +188,16 @@ def _refusal() -> Column:
         functions.lit(">"),
     )
     refused = functions.raise_error(message).cast("boolean")
-    good: Column = functions.when(_column(_BAD) & (functions.rand(0) >= 0), refused).otherwise(
+    good: Column = functions.when(_column(_BAD) & _here(), refused).otherwise(
         functions.lit(True)  # noqa: FBT003 - a literal of Spark
     )
     return good
+
+
+def _here() -> Column:
+    """True, always; *nondeterministic* in Spark's eyes, and not folded as ``rand(0) >= 0`` is."""
+    found: Column = _functions().spark_partition_id() >= 0
+    return found
 
 
 def _functions() -> Any:
