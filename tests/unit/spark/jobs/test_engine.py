@@ -562,8 +562,10 @@ def test_progress_is_one_line_every_ten_seconds(caplog):
     progress.spent(6.0, 0.5)
     progress.job_ended()
     assert lines() == [
-        "2 batches of 2 shards in 2 jobs, 2 records, 0 records/s, commit p50 2.00 s, "
-        "6.0 of 20.0 s in Spark, 0.5 s in commits"
+        (
+            "2 batches of 2 shards in 2 jobs, 2 records, 0 records/s, commit p50 2.00 s, "
+            "6.0 of 20.0 s in Spark, 0.5 s in commits"
+        )
     ]
     clock.now = 40.0
     progress.job_ended()
