@@ -15,7 +15,8 @@ PREFIX = "spark."
 REMOTE = "spark.remote"
 #: Keys below this are handed to Spark as they are, without the prefix ``spark.conf.``.
 FREE_PREFIXES = ("spark.conf.", "spark.sink.options.")
-#: What only ``spark.sink = delta`` has.
+#: Sinks that write a Delta table, and what only they have.
+DELTA_SINKS = ("delta", "merge")
 OF_DELTA = ("spark.sink.partitionBy", "spark.sink.schema")
 
 
@@ -124,13 +125,13 @@ KEYS: tuple[SparkKey, ...] = (
         "jdbc",
         "foreach",
     ),
-    _text("sink.path", None, "directory of the Delta table"),
-    _text("sink.table", None, "table of the merge or jdbc sink"),
+    _text("sink.path", None, "directory of the Delta table (delta, merge)"),
+    _text("sink.table", None, "table of the jdbc sink"),
     _text("sink.partitionBy", None, "columns of a new Delta table's directories, with commas"),
     _word(
         "sink.schema",
         "fixed",
-        "whether columns that a Delta table lacks are an error, or are added to it (delta)",
+        "whether columns that a Delta table lacks are an error, or are added to it (delta, merge)",
         "fixed",
         "addColumns",
     ),

@@ -11,7 +11,7 @@ import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.model.spark_keys import BY_NAME, OF_DELTA
+from mld.model.spark_keys import BY_NAME, DELTA_SINKS, OF_DELTA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -20,8 +20,6 @@ _SINK_PATH, _SINK_TABLE = "spark.sink.path", "spark.sink.table"
 _DEADLETTER, _INTENTS = "spark.deadletter.path", "spark.intent.path"
 _LETTERS = "spark.function.deadletter.path"
 _SCHEMA = "spark.decoder.schema"
-#: Sinks that write below ``spark.sink.path``; the host itself works there, or only Spark does.
-_OF_HOST, _OF_SPARK = frozenset({"delta"}), frozenset({"merge"})
 _NAME_OF_FILE = re.compile(r"\S+\.(avsc|json|ddl|sql|txt)")
 
 
@@ -72,13 +70,10 @@ def place_faults(texts: Mapping[str, str | None], folder: str, look: Look) -> li
 
 def _missing(text: Mapping[str, str]) -> Iterator[PlaceFault]:
     sink = text["spark.sink"]
-    if sink in _OF_HOST and not text[_SINK_PATH]:
+    if sink in DELTA_SINKS and not text[_SINK_PATH]:
         yield PlaceFault(
             _SINK_PATH, f"is missing: the {sink} sink writes there", "name a directory"
         )
-    if sink in _OF_SPARK and not (text[_SINK_PATH] or text[_SINK_TABLE]):
-        why = f"is missing: the {sink} sink writes there, or to {_SINK_TABLE}"
-        yield PlaceFault(_SINK_PATH, why, "name one of them")
     if text["spark.decoder.onError"] == "deadletter" and not text[_DEADLETTER]:
         yield PlaceFault(_DEADLETTER, "is missing: bad records go there", "name a directory")
     if text["spark.function.onError"] == "deadletter" and not text[_LETTERS]:
@@ -92,15 +87,15 @@ def _missing(text: Mapping[str, str]) -> Iterator[PlaceFault]:
 def _misplaced(text: Mapping[str, str]) -> Iterator[PlaceFault]:
     """What the chosen sink does not have, or cannot reach."""
     sink = text["spark.sink"]
-    if sink == "delta" and text[_SINK_TABLE]:
-        why = "is for other sinks: delta writes its table without a catalog"
+    if sink in DELTA_SINKS and text[_SINK_TABLE]:
+        why = f"is for jdbc: {sink} writes its table without a catalog"
         yield PlaceFault(_SINK_TABLE, why, f"take the line out; {_SINK_PATH} names the table")
     for key in OF_DELTA:
-        if sink != "delta" and text[key] not in ("", BY_NAME[key].default):
-            why = f"is for spark.sink=delta; {sink} has no such thing"
+        if sink not in DELTA_SINKS and text[key] not in ("", BY_NAME[key].default):
+            why = f"is for spark.sink=delta and merge; {sink} has no such thing"
             yield PlaceFault(key, why, "take the line out, or write a Delta table")
     for key in (_SINK_PATH, _LETTERS):
-        is_ours = sink in _OF_HOST or key == _LETTERS
+        is_ours = sink in DELTA_SINKS or key == _LETTERS
         if is_ours and text[key] and local_path(text[key]) is None:
             why = f"{text[key]} is no directory, and its log is written by this machine"
             yield PlaceFault(key, why, "name a directory that Spark's executors share with it")
@@ -126,7 +121,7 @@ def _directories(text: Mapping[str, str]) -> Iterator[str]:
     """The keys whose directory is written from this machine."""
     is_far = bool(text["spark.remote"])
     sink = text["spark.sink"]
-    if text[_SINK_PATH] and (sink in _OF_HOST or (sink in _OF_SPARK and not is_far)):
+    if text[_SINK_PATH] and sink in DELTA_SINKS:
         yield _SINK_PATH
     if text[_DEADLETTER] and not is_far:
         yield _DEADLETTER

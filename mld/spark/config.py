@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from mld.model.spark_keys import (
     BY_NAME,
+    DELTA_SINKS,
     FREE_PREFIXES,
     OF_DELTA,
     check,
@@ -101,11 +102,11 @@ def read_properties(properties: Mapping[str, str]) -> SparkConfig:
     if "spark.remote" in ours and "spark.master" in ours:
         raise SparkConfigError("spark.remote and spark.master exclude each other: name one of them")
     config = _config(_Texts(ours))
-    if config.sink != "delta":
+    if config.sink not in DELTA_SINKS:
         for name in OF_DELTA:
             if ours.get(name, "").strip() not in ("", BY_NAME[name].default):
                 raise SparkConfigError(
-                    f"{name} is for spark.sink=delta; spark.sink={config.sink} has no such thing"
+                    f"{name} is for spark.sink=delta and merge; spark.sink={config.sink} has no such thing"
                 )
     return config
 

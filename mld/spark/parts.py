@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.metadata
 import importlib.util
 import os
 from dataclasses import replace
@@ -133,7 +131,7 @@ class SparkParts:
         from mld.spark.server.launcher import EmbeddedServer  # noqa: PLC0415
         from mld.spark.sinks.packages import sinks_conf  # noqa: PLC0415
 
-        conf = {**config.conf, **sinks_conf(config, _spark_version())}
+        conf = {**config.conf, **sinks_conf(config)}
         application = os.environ.get("KCL_APPLICATION_NAME") or "kcl-mld"
         with_jars = replace(config, conf=conf)
         if is_local_master(config.master):
@@ -149,14 +147,6 @@ class SparkParts:
             SparkChildError: a part is missing, wrong, or refuses.
         """
         return SparkService(config, facts, pipeline, address, self._scratch)
-
-
-def _spark_version() -> str:
-    """Of the installed package, whichever of its names it has."""
-    for name in ("pyspark", "pyspark-client", "pyspark-connect"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            return importlib.metadata.version(name)
-    return "4.2"
 
 
 class SparkService:
@@ -240,7 +230,7 @@ class SparkService:
             )
         if not self._sink.commits_together:
             raise SparkConfigError(
-                f"{name} needs a sink with one commit for all shards, as delta and jdbc have; it is "
+                f"{name} needs a sink with one commit for all shards, as delta, merge and jdbc have; it is "
                 f"spark.sink={config.sink}"
             )
         from mld.spark.table.dead_letters import DeadLetters  # noqa: PLC0415 - needs deltalake

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "delta": ("mld.spark.sinks.delta", "DeltaSink"),
-    "merge": ("mld.spark.sinks.table_merge", "MergeSink"),
+    "merge": ("mld.spark.sinks.merge", "MergeSink"),
     "jdbc": ("mld.spark.sinks.jdbc", "JdbcSink"),
     "foreach": ("mld.spark.sinks.foreach", "ForeachSink"),
 }

@@ -21,6 +21,7 @@ from mld.spark.model import BATCH_COLUMN
 from mld.spark.ports import CommitOutcome
 from mld.spark.sinks.spark_errors import refuse_none
 from mld.spark.sinks.write_tasks import TASKS_OPTION, write_tasks
+from mld.spark.table.changes import Append
 from mld.spark.table.delta_log import DeltaLog
 from mld.spark.table.disk import local_root, make_directories, spark_url
 from mld.spark.table.job_files import DataFile, JobFiles
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from mld.spark.config import SparkConfig
     from mld.spark.model import Position, ShardBatch, ShardKey, WriteIntent
+    from mld.spark.table.changes import Change
     from mld.spark.table.delta_log import Snapshot
 
 _log = logging.getLogger(__name__)
@@ -100,10 +102,11 @@ class DeltaSink:
         """
         if config.sink_path is None or config.sink_table is not None:
             raise SparkConfigError(
-                "spark.sink=delta needs spark.sink.path, the directory of the table, and no "
-                "spark.sink.table: the table is written without a catalog"
+                f"spark.sink={config.sink} needs spark.sink.path, the directory of the table, and "
+                f"no spark.sink.table: the table is written without a catalog"
             )
-        self.root = local_root(config.sink_path, "delta")
+        self._name = config.sink
+        self.root = local_root(config.sink_path, config.sink)
         options = dict(config.sink_options)
         # As Delta's own writer names them, and as older files do.
         words = options.pop(_PARTITION_BY, "").split(",")
@@ -115,9 +118,15 @@ class DeltaSink:
         options.pop(TASKS_OPTION, None)
         self._options = {**_NO_SUCCESS_FILE, **options}
         self._is_far = config.remote is not None or not config.master.startswith("local")
-        self._log = DeltaLog(str(self.root), self.root)
+        change = self._change(application, config)
+        self._log = DeltaLog(str(self.root), self.root, syncs_files=not change.keeps_files)
         self._table = MarkedTable(
-            self._log, str(self.root), application, config.epoch, adds_columns=adds_columns
+            self._log,
+            str(self.root),
+            application,
+            config.epoch,
+            adds_columns=adds_columns,
+            change=change,
         )
         self._files = JobFiles(self.root)
         self._layout: Layout | None = None
@@ -160,7 +169,7 @@ class DeltaSink:
             OSError: the disk is full. It may be tried again, like what Spark raises.
         """
         if frame is None:
-            refuse_none(batches, "delta")
+            refuse_none(batches, self._name)
             return StagedFiles(None, ())
         rows = frame.drop(BATCH_COLUMN)
         layout = self._layout or self._create(rows)
@@ -210,6 +219,11 @@ class DeltaSink:
         """Remove a job that no commit can use any more."""
         if staged.job is not None and not staged.may_stand:
             self._files.remove(staged.job)
+
+    def _change(self, application: str, config: SparkConfig) -> Change:
+        """What a commit does with staged files."""
+        del application, config
+        return Append()
 
     def _run(self, rows: DataFrame, layout: Layout, job: Path) -> None:
         session = rows.sparkSession

@@ -16,6 +16,7 @@ import json
 import os
 import threading
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from mld.spark.errors import MissingPart, SinkUnavailable
 from mld.spark.table.rules import fields_in
@@ -31,6 +32,8 @@ except ImportError as missing:  # pragma: no cover - the tests have it
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    import pyarrow as pa
 
     from mld.spark.table.job_files import DataFile
 
@@ -93,6 +96,45 @@ class Snapshot:
         )
         self.is_sound = True
 
+    def merge(
+        self,
+        rows: pa.RecordBatchReader,
+        *,
+        on: str,
+        columns: Mapping[str, str],
+        newer: str | None,
+        updates: bool,
+        transactions: Mapping[str, int],
+    ) -> None:
+        """One MERGE of rows into exactly this version; it may stand although this raises.
+
+        delta-rs commits nothing if no row is changed; then the numbers are committed alone.
+
+        Args:
+            rows: the source ``s`` of the table ``t``; read once, and held by delta-rs, which
+                looks in the table only at files whose keys are in their range.
+            on: condition of a match.
+            columns: what is written into each column.
+            newer: further condition of an update.
+            updates: False = what matches stays as it is.
+            transactions: numbers by application id.
+        """
+        self.is_sound = False
+        merger = self.table.merge(
+            rows,
+            on,
+            source_alias="s",
+            target_alias="t",
+            streamed_exec=False,
+            commit_properties=_with(transactions),
+            post_commithook_properties=_NO_HOOKS,
+        )
+        if updates:
+            merger = merger.when_matched_update(dict(columns), predicate=newer)
+        found = merger.when_not_matched_insert(dict(columns)).execute()
+        if not found["num_target_files_added"] and not found["num_target_files_removed"]:
+            self.commit((), transactions)
+
     def set_property(self, name: str, text: str, transactions: Mapping[str, int]) -> None:
         """Set one table property and write numbers, in one step."""
         self.is_sound = False
@@ -131,14 +173,21 @@ class DeltaLog:
         uri: directory or URL of the table.
         root: the directory if it is on a file system; None = an object store.
         options: for the store, as delta-rs names them.
+        syncs_files: True = the files of new entries are synced as well, since delta-rs wrote them.
     """
 
     def __init__(
-        self, uri: str, root: Path | None, options: Mapping[str, str] | None = None
+        self,
+        uri: str,
+        root: Path | None,
+        options: Mapping[str, str] | None = None,
+        *,
+        syncs_files: bool = False,
     ) -> None:
         self._uri = uri
         self._root = root
         self._options = dict(options or {})
+        self._syncs_files = syncs_files
         self._lock = threading.Lock()
         self._idle: list[tuple[DeltaTable, object]] = []
         self._synced = -1
@@ -262,9 +311,28 @@ class DeltaLog:
             return
         begin = self._synced + 1 if self._synced >= 0 else max(0, version - _SYNC_BACK)
         for number in range(begin, version + 1):
-            _sync(log / f"{number:020}.json")
+            entry = log / f"{number:020}.json"
+            if self._syncs_files:
+                self._sync_files(entry)
+            _sync(entry)
         _sync(log)
         self._synced = version
+
+    def _sync_files(self, entry: Path) -> None:
+        """The files that an entry of the log adds, and the names on the way to them."""
+        assert self._root is not None
+        try:
+            lines = entry.read_text().splitlines()
+        except FileNotFoundError:
+            return
+        changed: set[Path] = set()
+        for action in map(json.loads, lines):
+            if "add" in action:
+                path = self._root / unquote(action["add"]["path"])
+                _sync(path)
+                changed.update(each for each in path.parents if each.is_relative_to(self._root))
+        for directory in changed:
+            _sync(directory)
 
 
 def _with(transactions: Mapping[str, int]) -> CommitProperties:

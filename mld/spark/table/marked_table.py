@@ -17,6 +17,7 @@ from mld.spark.calls import raise_if_abandoned
 from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.model import position_text
 from mld.spark.ports import CommitOutcome
+from mld.spark.table.changes import Append
 from mld.spark.table.epoch import NEW_EPOCH, TableEpoch
 from mld.spark.table.marks import (
     BITS,
@@ -28,12 +29,13 @@ from mld.spark.table.marks import (
     read_mark,
     transactions,
 )
-from mld.spark.table.rules import misfit, new_columns, refused_type
+from mld.spark.table.rules import new_columns, refused_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mld.spark.model import Position, ShardBatch, ShardKey, WriteIntent
+    from mld.spark.table.changes import Change
     from mld.spark.table.delta_log import DeltaLog, Snapshot
     from mld.spark.table.job_files import DataFile
 
@@ -52,6 +54,7 @@ class MarkedTable:
         application: name of the KCL application.
         epoch: of its output.
         adds_columns: True = columns that the table lacks are added to it.
+        change: what a commit does with staged files; None = their rows are appended.
         pause: waits for so many s.
         new_identity: gives each commit its own number, 0 <= number < 2**62.
     """
@@ -64,6 +67,7 @@ class MarkedTable:
         epoch: str,
         *,
         adds_columns: bool = False,
+        change: Change | None = None,
         pause: Callable[[float], object] = time.sleep,
         new_identity: Callable[[], int] = lambda: secrets.randbits(BITS),
     ) -> None:
@@ -71,6 +75,7 @@ class MarkedTable:
         self._name = name
         self._epoch = TableEpoch(name, application, epoch)
         self._adds_columns = adds_columns
+        self._change = change or Append()
         self._pause = pause
         self._new_identity = new_identity
         self._lock = threading.Lock()
@@ -175,12 +180,7 @@ class MarkedTable:
             BatchFailed: they don't; the message names the column.
         """
         for file in files:
-            why = refused_type(file.fields) or misfit(
-                table.fields, file.fields, table.partitions, nulls=file.nulls
-            )
-            if not why and set(file.partition_values) != set(table.partitions):
-                why = f"the table is partitioned by {', '.join(table.partitions) or 'nothing'}"
-            if why:
+            if why := refused_type(file.fields) or self._change.misfit(table, file):
                 raise BatchFailed(
                     f"{self._name}: the function's rows do not fit the table: {why}; change the "
                     f"function, or set spark.sink.schema=addColumns to let new columns in"
@@ -189,7 +189,7 @@ class MarkedTable:
     def commit(
         self, files: Sequence[DataFile], batches: Sequence[ShardBatch]
     ) -> Mapping[ShardKey, CommitOutcome]:
-        """Make the files visible and move the marks of all shards, or do nothing.
+        """Make the files' rows visible and move the marks of all shards, or do nothing.
 
         Returns:
             ``STANDS`` for all; or ``LOST`` for those that another writer has moved, and ``AGAIN``
@@ -249,7 +249,7 @@ class MarkedTable:
         """Commit on the very snapshot that was judged; what it raised, which proves nothing."""
         raise_if_abandoned()
         try:
-            table.commit(files, numbers)
+            self._change.apply(table, files, numbers)
         except Exception as error:  # noqa: BLE001 - the guards say what became of it
             _log.info("%s: a commit is looked at again: %s", self._name, error)
             return error

@@ -1,0 +1,102 @@
+"""Upsert into a Delta table by key: a row replaces the one of its key.
+
+Spark writes the rows of a micro-batch, one a key, as plain Parquet into a directory of the job, as
+for ``spark.sink=delta``; then delta-rs merges them, in one commit that also records how far each
+shard has come. So a redelivery is dropped up to the mark, and an aggregate over a batch is kept
+once. The staged files are removed afterwards: delta-rs has written those of the table.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
+from mld.spark.model import BATCH_COLUMN
+from mld.spark.sinks.delta import DeltaSink, Layout
+from mld.spark.sinks.last_of_key import NULL_KEY, TWICE, last_of_key
+from mld.spark.table.changes import Upsert
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+    from mld.spark.config import SparkConfig
+    from mld.spark.model import ShardBatch
+    from mld.spark.sinks.delta import StagedFiles
+    from mld.spark.table.changes import Change
+    from mld.spark.table.delta_log import Snapshot
+
+
+class MergeSink(DeltaSink):
+    """The ``merge`` sink: a delta sink whose commit is an upsert."""
+
+    def __init__(self, config: SparkConfig, application: str) -> None:
+        """Read the configuration; nothing is touched before ``prepare``.
+
+        Args:
+            config: with ``spark.sink.key`` and ``spark.sink.path``.
+            application: name of the KCL application.
+
+        Raises:
+            SparkConfigError: a property is missing or wrong.
+            SinkRefused: the path is on no file system.
+        """
+        if not config.sink_key:
+            raise SparkConfigError("spark.sink=merge needs spark.sink.key: the columns of the key")
+        self._key = config.sink_key
+        super().__init__(config, application)
+
+    def write(self, frame: DataFrame | None, batches: Sequence[ShardBatch]) -> StagedFiles:
+        """Stage one row a key, the last one of its shard.
+
+        Raises:
+            BatchFailed: a key is missing, null or occurs twice without an order, or the columns do
+                not fit.
+        """
+        if frame is None:
+            return super().write(frame, batches)
+        rows = frame.drop(BATCH_COLUMN)
+        columns = list(rows.columns)
+        key = ", ".join(self._key)
+        if missing := [name for name in self._key if name not in columns]:
+            raise BatchFailed(
+                f"{self.root}: the function's rows lack {', '.join(missing)} of spark.sink.key; "
+                f"they have {', '.join(columns)}"
+            )
+        try:
+            return super().write(last_of_key(rows, self._key, columns), batches)
+        except Exception as error:
+            if NULL_KEY in str(error):
+                raise BatchFailed(
+                    f"{self.root}: a row has a null in the key ({key}); filter such rows in the "
+                    f"function"
+                ) from error
+            if TWICE in str(error):
+                raise BatchFailed(
+                    f"{self.root}: a key ({key}) occurs twice; keep the columns sequence_number "
+                    f"and sub_sequence_number in the output so that the last one wins, or reduce "
+                    f"the rows to one a key in the function"
+                ) from error
+            raise
+
+    def discard(self, staged: StagedFiles) -> None:
+        """Remove what was staged: no log ever names it."""
+        if staged.job is not None:
+            self._files.remove(staged.job)
+
+    def _change(self, application: str, config: SparkConfig) -> Change:
+        updates = config.sink_mode == "update"
+        return Upsert(self.root, application, config.epoch, config.sink_key, updates=updates)
+
+    def _lay_out(self, table: Snapshot) -> Layout:
+        """Rows are staged flat, whatever directories the table has."""
+        super()._lay_out(table)
+        names = [field["name"] for field in table.fields]
+        if missing := [name for name in self._key if name not in names]:
+            raise SinkRefused(
+                f"{self.root}: the table has no column {', '.join(missing)} of spark.sink.key; it "
+                f"has {', '.join(names)}"
+            )
+        self._layout = Layout((), frozenset())
+        return self._layout
