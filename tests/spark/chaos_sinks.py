@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote
 
 from tests.spark import postgres
-from tests.spark.jars import WHY_NOT, delta_jars, postgres_jar
+from tests.spark.jars import WHY_NOT, postgres_jar
 from tests.spark.table_files import table_files
 
 if TYPE_CHECKING:
@@ -92,20 +92,11 @@ class Foreach(Files):
         return sorted(file for each in whole for file in each.parent.glob("*.parquet"))
 
 
-class MergedLog(Files):
-    """A Delta table, read through its log."""
-
-    #: A job of Delta's jar costs seconds.
-    cut = (300, 1500)
+class DeltaLog(Files):
+    """A Delta table, read through its log; at the end a second reader has to see the same."""
 
     def files(self) -> list[Path]:
         return table_files(self.path)
-
-
-class DeltaLog(MergedLog):
-    """The same, and at the end a second reader has to see what the first one sees."""
-
-    cut = (60, 900)
 
     def keys(self) -> Counter[Key]:
         found = super().keys()
@@ -154,8 +145,6 @@ KEY_COLUMNS = "shard_id,sequence_number,sub_sequence_number"
 
 def jars_of(name: str) -> list[Path] | None:
     """What a sink needs beside Spark; None where it cannot be had."""
-    if name == "merge":
-        return delta_jars()
     if name == "jdbc":
         jar = postgres_jar()
         return None if jar is None else [jar]
@@ -195,5 +184,5 @@ def make(name: str, folder: Path) -> Iterator[Sink]:
         with postgres.running_postgres() as server:
             yield Postgres(server, properties)
     else:
-        kind = {"foreach": Foreach, "merge": MergedLog}.get(name, DeltaLog)
+        kind = Foreach if name == "foreach" else DeltaLog
         yield kind(name, path, properties)

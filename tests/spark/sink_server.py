@@ -16,9 +16,8 @@ from mld.spark.ports import CommitOutcome
 from mld.spark.server.launcher import EmbeddedServer
 from mld.spark.server.sessions import ConnectSessions
 from mld.spark.sinks import make_sink
-from mld.spark.sinks.packages import sinks_conf
 from tests.spark.conftest import spark_config
-from tests.spark.jars import WHY_NOT, avro_jar, delta_jars, postgres_jar
+from tests.spark.jars import DELTA_CONF, WHY_NOT, avro_jar, delta_jars, postgres_jar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +33,9 @@ def running_server(directory):
         pytest.skip(WHY_NOT)
     jars = ",".join(str(jar) for jar in (*delta, postgres, avro) if jar)
     config = spark_config(sink="merge", sink__path="x", conf__spark__jars=jars)
-    config = replace(config, conf={**config.conf, **sinks_conf(config, "4.2.1")})
+    # Delta's own default is 50 tasks for a table's state.
+    more = {**DELTA_CONF, "spark.databricks.delta.snapshotPartitions": "2"}
+    config = replace(config, conf={**config.conf, **more})
     server = EmbeddedServer.launch(config, directory, os.environ)
     try:
         server.wait_ready(180)

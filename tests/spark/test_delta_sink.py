@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from mld.spark.config import read_properties
-from mld.spark.errors import BatchFailed, MissingPart, SinkRefused
+from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.model import Position, Row, ShardBatch
 from mld.spark.ports import CommitOutcome
 from mld.spark.sinks import delta as delta_sink, make_sink
@@ -150,13 +150,6 @@ def test_another_type_is_refused(spark, tmp_path):
     write(spark, sink, batch(shard(), 0, 2))
     with pytest.raises(BatchFailed, match="do not fit the table: the column n is string"):
         write(spark, sink, batch(shard(), 2, 4), n=F.lit("x"))
-
-
-def test_merge_on_a_server_without_delta_is_told_what_it_lacks(spark, tmp_path):
-    with pytest.raises(MissingPart, match=r"io\.delta:delta-spark_4\.2_2\.13:4\.4\.0"):
-        open_sink(spark, sink="merge", sink__path=str(tmp_path / "t"), sink__key="n")
-    with pytest.raises(MissingPart, match=r"DeltaSparkSessionExtension"):
-        open_sink(spark, sink="merge", sink__table="rows", sink__key="n")
 
 
 def test_a_function_that_writes_itself_is_idempotent_by_the_identity_of_its_batch(delta, tmp_path):

@@ -1,180 +1,155 @@
-"""Upserts into a real Delta table: any cut, any repeat, the same table."""
+"""Upserts of real plans by a server that knows no Delta; Spark's own reader looks at the table.
+
+What delta-rs does with staged rows is in ``tests/unit/spark/table/test_upsert.py``.
+"""
 
 from __future__ import annotations
 
-import pathlib
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
-from mld.spark.calls import GivenUp, call_within
-from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
-from mld.spark.sinks import make_sink
-from tests.spark.conftest import spark_config
-from tests.spark.sink_server import batch, frame, open_sink, shard, write
+from mld.spark.errors import BatchFailed
+from mld.spark.ports import CommitOutcome
+from tests.spark.sink_server import BASE, batch, frame, open_sink, shard
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture
-def delta(sink_session):
-    return sink_session
+def sink_of(spark, path, **more):
+    return open_sink(spark, sink="merge", sink__path=str(path), sink__key="key", **more)
 
 
-def sink_of(delta, path, **more):
-    return open_sink(delta, sink="merge", sink__path=str(path), sink__key="key", **more)
-
-
-def keyed(delta, batches):
+def keyed(spark, batches):
     """Five keys a shard; each record replaces the one of its key."""
     key = F.concat(F.col("shard_id"), F.lit("/"), (F.col("n") % 5).cast("string"))
-    return frame(delta, batches, key=key)
+    return frame(spark, batches, key=key)
 
 
-def merge(delta, sink, *batches, drop=()):
-    sink.write(keyed(delta, batches).drop(*drop), batches)
+def merge(spark, sink, *batches, drop=(), **more):
+    """As the engine does it."""
+    for each in batches:
+        sink.mark(each.shard)
+    rows = keyed(spark, batches).drop(*drop)
+    staged = sink.write(rows.withColumns(more) if more else rows, batches)
+    try:
+        assert set(sink.commit_all(staged, batches).values()) == {CommitOutcome.STANDS}
+    finally:
+        sink.discard(staged)
 
 
-def table(delta, path) -> dict[str, int]:
-    found = delta.read.format("delta").load(str(path)).select("key", "n").collect()
-    assert len({row.key for row in found}) == len(found)
-    return {row.key[-3:]: row.n for row in found}
+def table(path) -> dict[str, int]:
+    found = DeltaTable(path).to_pyarrow_table().to_pylist()
+    assert len({row["key"] for row in found}) == len(found)
+    return {row["key"][-3:]: row["n"] for row in found}
 
 
 def last(shard_digit: int, to: int) -> dict[str, int]:
     return {f"{shard_digit}/{n % 5}": n for n in range(max(1, to - 4), to + 1)}
 
 
-def test_a_redelivery_cut_anew_leaves_the_same_table_and_two_shards_are_one_job(delta, tmp_path):
+def test_the_last_record_of_a_key_wins_and_two_shards_are_one_commit(spark, sink_session, tmp_path):
     path = tmp_path / "t"
-    merge(delta, sink_of(delta, path), batch(shard(0), 0, 10), batch(shard(1), 0, 7))
-    again = sink_of(delta, path)
-    merge(delta, again, batch(shard(0), 0, 16), batch(shard(1), 3, 7))
-    assert table(delta, path) == last(0, 16) | last(1, 7)
-    # A worker that does not know yet that it has lost the shard writes its old batch.
-    merge(delta, again, batch(shard(0), 0, 10))
-    assert table(delta, path) == last(0, 16) | last(1, 7)
+    sink = sink_of(spark, path)
+    merge(spark, sink, batch(shard(), 0, 12), batch(shard(1), 0, 7))
+    merge(spark, sink, batch(shard(), 12, 14))
+    assert table(path) == last(0, 14) | last(1, 7)
+    assert DeltaTable(path).version() == 2
+    found = sink_session.read.format("delta").load(str(path)).select("key", "n").collect()
+    assert {row.key[-3:]: row.n for row in found} == table(path)
 
 
-def test_without_position_columns_the_zombie_wins_until_the_owner_writes_again(delta, tmp_path):
+def test_a_redelivery_that_is_cut_anew_is_merged_once_by_its_mark(spark, tmp_path):
+    """Killed after the commit or before it; then records come in other portions."""
+    path, delivered = tmp_path / "t", 0
+    for is_committed in (True, False, True, False, True):
+        sink = sink_of(spark, path)
+        mark = sink.mark(shard())
+        begin = mark.sequence - BASE if mark else 0
+        delivered = max(delivered, begin) + 4
+        one = batch(shard(), begin, delivered)
+        if is_committed:
+            merge(spark, sink, one)
+        else:
+            sink.write(keyed(spark, [one]), [one])
+    assert table(path) == last(0, delivered)
+
+
+def test_mode_insert_leaves_a_key_that_exists_as_it_is(spark, tmp_path):
+    path = tmp_path / "t"
+    sink = sink_of(spark, path, sink__mode="insert")
+    merge(spark, sink, batch(shard(), 0, 3))
+    merge(spark, sink, batch(shard(), 3, 10))
+    assert table(path) == {"0/1": 1, "0/2": 2, "0/3": 3, "0/4": 9, "0/0": 10}
+
+
+def test_without_the_sequence_number_a_key_may_be_there_once_a_batch(spark, tmp_path):
     path, drop = tmp_path / "t", ("sequence_number", "sub_sequence_number")
-    sink = sink_of(delta, path)
-    for one in (batch(shard(), 0, 5), batch(shard(), 5, 10), batch(shard(), 0, 5)):
-        merge(delta, sink, one, drop=drop)
-    assert table(delta, path) == last(0, 5)
-    merge(delta, sink, batch(shard(), 5, 10), drop=drop)
-    assert table(delta, path) == last(0, 10)
-
-
-def test_mode_insert_leaves_a_key_that_exists_as_it_is(delta, tmp_path):
-    path = tmp_path / "t"
-    sink = sink_of(delta, path, sink__mode="insert")
-    merge(delta, sink, batch(shard(), 0, 3))
-    merge(delta, sink, batch(shard(), 3, 10))
-    assert table(delta, path) == {"0/1": 1, "0/2": 2, "0/3": 3, "0/4": 9, "0/0": 10}
-
-
-def test_what_cannot_be_merged_is_told_before_anything_is_written(delta, tmp_path):
-    path, one = tmp_path / "t", batch(shard(), 0, 10)
-    sink = sink_of(delta, path)
-    merge(delta, sink, batch(shard(), 0, 5))
-    twice = keyed(delta, [one]).drop("sequence_number")
+    sink = sink_of(spark, path)
+    for one in (batch(shard(), 0, 5), batch(shard(), 5, 8)):
+        merge(spark, sink, one, drop=drop)
+    assert table(path) == last(0, 5) | last(0, 8)
     with pytest.raises(BatchFailed, match="occurs twice; keep the columns sequence_number"):
-        sink.write(twice, [one])
-    nulls = keyed(delta, [one]).withColumn("key", F.expr("nullif(n, 7)").cast("string"))
+        merge(spark, sink, batch(shard(), 8, 18), drop=drop)
+
+
+def test_what_cannot_be_merged_is_told_before_anything_is_committed(spark, tmp_path):
+    path, one = tmp_path / "t", batch(shard(), 5, 10)
+    sink = sink_of(spark, path)
+    merge(spark, sink, batch(shard(), 0, 5))
     with pytest.raises(BatchFailed, match="a null in the key"):
-        sink.write(nulls, [one])
-    with pytest.raises(BatchFailed, match=r"no column fee; .*mergeSchema=true"):
-        sink.write(keyed(delta, [one]).withColumn("fee", F.lit(1)), [one])
+        merge(spark, sink, one, key=F.expr("nullif(n, 7)").cast("string"))
+    with pytest.raises(BatchFailed, match=r"no column fee; .*spark\.sink\.schema=addColumns"):
+        merge(spark, sink, one, fee=F.lit(1))
+    with pytest.raises(BatchFailed, match="the column n is string, but long in the table"):
+        merge(spark, sink, one, n=F.lit("x"))
     with pytest.raises(BatchFailed, match=r"lack key of spark\.sink\.key"):
-        sink.write(frame(delta, [one]), [one])
-    with pytest.raises(BatchFailed, match="returned None"):
-        sink.write(None, [one])
-    assert table(delta, path) == last(0, 5)
+        merge(spark, sink, one, drop=("key",))
+    assert table(path) == last(0, 5)
+    assert not list(path.glob("kcl-mld-*/job-*"))
 
 
-def test_new_columns_are_let_in_on_demand(delta, tmp_path):
-    path, one = tmp_path / "t", batch(shard(), 0, 10)
-    sink = sink_of(delta, path, sink__options__mergeSchema="true")
-    merge(delta, sink, batch(shard(), 0, 5))
-    sink.write(keyed(delta, [one]).withColumn("fee", F.col("n")), [one])
-    found = delta.read.format("delta").load(str(path)).select("n", "fee").collect()
-    assert sorted((row.n, row.fee) for row in found) == [(n, n) for n in range(6, 11)]
+def test_values_of_all_types_and_partitions_come_back_as_they_were(spark, sink_session, tmp_path):
+    moment = datetime(2026, 3, 29, 1, 30, 0, 5, UTC)
+    at = F.timestamp_micros(F.lit(int(moment.timestamp()) * 1_000_000 + 5))
+    more = {
+        "at": at,
+        "seen": at,
+        "day": F.when(F.col("n") == 1, F.lit("a/b=c %41")),
+        "price": F.lit("1.50").cast("decimal(10,2)"),
+        "raw": F.lit(b"\0\xff"),
+        "tags": F.array(F.struct(F.lit("x").alias("name"), F.col("n"))),
+        'odd `"name': F.create_map(F.lit("a"), F.col("n")),
+    }
+    sink = sink_of(spark, tmp_path, sink__partitionBy="at,day")
+    merge(spark, sink, batch(shard(), 0, 2), **more)
+    merge(spark, sink, batch(shard(), 2, 7), **more)
+    found = sink_session.read.format("delta").load(str(tmp_path)).orderBy("n").collect()
+    assert [row.n for row in found] == [3, 4, 5, 6, 7]
+    by_rust = DeltaTable(tmp_path).to_pyarrow_table().sort_by("n").to_pylist()
+    for row in by_rust:
+        assert (row["at"], row["seen"], row["day"]) == (moment, moment, None)
+        assert (row["price"], row["raw"]) == (Decimal("1.50"), b"\0\xff")
+        assert row["tags"] == [{"name": "x", "n": row["n"]}]
+        assert row['odd `"name'] == [("a", row["n"])]
+    micros = sink_session.read.format("delta").load(str(tmp_path)).select(F.unix_micros("at"))
+    assert {row[0] for row in micros.collect()} == {int(moment.timestamp()) * 1_000_000 + 5}
+    assert found[0].tags == [("x", 3)]
 
 
-def test_a_table_without_the_key_is_refused_at_the_start(delta, tmp_path):
+def test_what_deltas_own_writer_deleted_by_a_vector_is_not_back_after_a_merge(
+    spark, sink_session, tmp_path
+):
     path = tmp_path / "t"
-    write(delta, open_sink(delta, sink="delta", sink__path=str(path)), batch(shard(), 0, 2, 1))
-    with pytest.raises(SinkRefused, match=r"no column key of spark\.sink\.key"):
-        sink_of(delta, path)
-
-
-def test_the_key_has_to_be_named():
-    with pytest.raises(SparkConfigError, match=r"spark\.sink\.key"):
-        make_sink(spark_config(sink="merge", sink__path="x"), "app")
-
-
-def test_workers_that_merge_at_once_come_between_each_other_and_both_get_there(delta, tmp_path):
-    path = tmp_path / "t"
-    sinks = [sink_of(delta, path) for _ in range(2)]
-    start, failures = threading.Barrier(2), []
-
-    def run(number: int) -> None:
-        start.wait()
-        try:
-            merge(delta, sinks[number], batch(shard(number), 0, 8))
-        except Exception as error:  # noqa: BLE001
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    assert table(delta, path) == last(0, 8) | last(1, 8)
-
-
-def held(rows, folder: str):
-    """The same rows, whose computation says that it has begun and waits until it is let go."""
-
-    @F.udf("boolean")
-    def wait(_):
-        (pathlib.Path(folder) / "begun").touch()
-        while not (pathlib.Path(folder) / "free").exists():
-            time.sleep(0.05)
-        return True
-
-    return rows.where(wait("n"))
-
-
-@pytest.mark.parametrize("drop", [(), ("sequence_number", "sub_sequence_number")])
-def test_a_merge_that_was_given_up_cannot_commit_behind_a_later_one(delta, tmp_path, drop):
-    """The server goes on with it, as if the interrupt had been lost."""
-    path, conflicts = tmp_path / "t", []
-    sink = sink_of(delta, path)
-    sink._pause = conflicts.append
-    merge(delta, sink, batch(shard(), 0, 2), drop=drop)
-    old, longer = batch(shard(), 2, 4), batch(shard(), 2, 7)
-    rows = held(keyed(delta, [old]).drop(*drop), str(tmp_path))
-    with ThreadPoolExecutor() as pool:
-        is_over = threading.Event()
-        first = pool.submit(
-            call_within,
-            120,
-            lambda: sink.write(rows, [old]),
-            name="old",
-            is_wanted=lambda: not is_over.is_set(),
-        )
-        while not (tmp_path / "begun").exists():
-            assert not first.done(), first.exception()
-            time.sleep(0.05)
-        is_over.set()
-        merge(delta, sink, longer, drop=drop)
-        (tmp_path / "free").touch()
-        assert isinstance(first.exception(120), GivenUp)
-    assert len(conflicts) == 1
-    assert table(delta, path) == last(0, 7)
+    merge(spark, sink_of(spark, path), batch(shard(), 0, 4))
+    name = f"delta.`{path}`"
+    sink_session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES (delta.enableDeletionVectors = true)")
+    sink_session.sql(f"DELETE FROM {name} WHERE n = 2")
+    entries = [entry.read_text() for entry in (path / "_delta_log").glob("*.json")]
+    assert any('"deletionVector":{' in entry for entry in entries)
+    merge(spark, sink_of(spark, path), batch(shard(), 4, 6))
+    found = sink_session.read.format("delta").load(str(path)).select("key", "n").collect()
+    assert {row.key[-3:]: row.n for row in found} == {"0/3": 3, "0/4": 4, "0/0": 5, "0/1": 6}

@@ -92,6 +92,11 @@ class MergeSink(DeltaSink):
     def _lay_out(self, table: Snapshot) -> Layout:
         """Rows are staged flat, whatever directories the table has."""
         super()._lay_out(table)
+        if table.configuration.get("delta.appendOnly", "false").lower() == "true":
+            raise SinkRefused(
+                f"{self.root}: the table may only be appended to (delta.appendOnly), so "
+                f"spark.sink=merge can't replace rows in it"
+            )
         names = [field["name"] for field in table.fields]
         if missing := [name for name in self._key if name not in names]:
             raise SinkRefused(

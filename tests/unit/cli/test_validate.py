@@ -310,7 +310,7 @@ def spark_program(tmp_path, monkeypatch):
         ),
         (
             "spark.sink = merge",
-            "f: ERROR: spark.sink.path: is missing: the merge sink writes there, or to",
+            "f: ERROR: spark.sink.path: is missing: the merge sink writes there\n",
         ),
         ("spark.sink.path = out\nspark.remote = host:15002", "spark.remote: must begin with sc://"),
         (

@@ -34,9 +34,7 @@ def told(**more):
         {"sink__path": "file:///data/ours"},
         {"sink": "delta", "sink__partitionBy": "day", "sink__schema": "addColumns"},
         {"sink__partitionBy": "", "sink__schema": "fixed"},
-        {"sink": "merge", "sink__path": "s3a://bucket/closed"},
-        {"sink": "merge", "sink__path": "/closed/x", "remote": "sc://far:15002"},
-        {"sink": "merge", "sink__path": None, "sink__table": "rows"},
+        {"sink": "merge", "sink__schema": "addColumns"},
         {"sink": "foreach", "sink__path": None},
         {"sink": "jdbc", "sink__path": "/closed"},
         {"deadletter__path": "/closed/bad", "remote": "sc://far:15002"},
@@ -76,7 +74,7 @@ def test_what_can_be_used_is_not_told_of(more):
         ),
         (
             {"sink": "merge", "sink__path": " "},
-            "spark.sink.path is missing: the merge sink writes there, or to spark.sink.table:",
+            "spark.sink.path is missing: the merge sink writes there: name a directory",
         ),
         ({"deadletter__path": "/data/file"}, "spark.deadletter.path /data/file is not a dir"),
         ({"decoder__onError": "deadletter"}, "spark.deadletter.path is missing: bad records go"),
@@ -101,16 +99,24 @@ def test_what_can_be_used_is_not_told_of(more):
             "spark.sink.path s3a://bucket/t is no directory, and its log is written by this mach",
         ),
         (
+            {"sink": "merge", "sink__path": "s3a://bucket/t"},
+            "spark.sink.path s3a://bucket/t is no directory, and its log is written by this mach",
+        ),
+        (
             {"sink": "delta", "sink__table": "rows"},
-            "spark.sink.table is for other sinks: delta writes its table without a catalog: take",
+            "spark.sink.table is for jdbc: delta writes its table without a catalog: take",
+        ),
+        (
+            {"sink": "merge", "sink__table": "rows"},
+            "spark.sink.table is for jdbc: merge writes its table without a catalog: take the",
         ),
         (
             {"sink": "jdbc", "sink__partitionBy": "day"},
-            "spark.sink.partitionBy is for spark.sink=delta; jdbc has no such thing: take the",
+            "spark.sink.partitionBy is for spark.sink=delta and merge; jdbc has no such thing: take",
         ),
         (
-            {"sink": "merge", "sink__schema": "addColumns"},
-            "spark.sink.schema is for spark.sink=delta; merge has no such thing: take the line",
+            {"sink": "foreach", "sink__schema": "addColumns"},
+            "spark.sink.schema is for spark.sink=delta and merge; foreach has no such thing: take",
         ),
         (
             {"intent__store": "file", "intent__path": "/closed/x"},

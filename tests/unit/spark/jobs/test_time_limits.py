@@ -11,10 +11,8 @@ from mld.spark.errors import BatchFailed
 from mld.spark.jobs import calling, committing
 from mld.spark.jobs.tickets import Ticket
 from mld.spark.model import ShardKey
-from mld.spark.sinks.spark_errors import retry_conflicts
-from mld.spark.sinks.table_merge import MergeSink
 from tests.unit.spark.jobs.test_engine import always, batch, outcome
-from tests.unit.spark.shard_kit import WAIT_S, Bench, FakePlanner, HandClock, MemorySink, settings
+from tests.unit.spark.shard_kit import WAIT_S, Bench, HandClock, MemorySink, settings
 
 
 @pytest.fixture
@@ -302,83 +300,6 @@ def test_a_batch_that_was_lost_while_it_waited_for_its_turn_is_not_written(bench
     assert isinstance(outcome(stuck), BatchFailed)
     assert ["lost"] not in b.sink.jobs
     b.sink.free.set()
-
-
-def test_a_merge_that_was_given_up_does_not_keep_the_others_waiting(bench, monkeypatch):
-    sink = MergeSink(settings(sink="merge", sink__key="k"), "app")
-    free, begun, merged = threading.Event(), threading.Event(), []
-
-    def merge(self, what, rows, columns):
-        if "stuck" in what:
-            begun.set()
-            free.wait(WAIT_S)
-        merged.append(what)
-
-    monkeypatch.setattr(MergeSink, "_merge", merge)
-    monkeypatch.setattr(FakePlanner, "unite", lambda *_: FRAME)
-    b = bench(sink=sink, name="merge", sink__key="k", batch__maxInFlight="2")
-    stuck = b.engine.submit(batch("stuck"), always)
-    assert begun.wait(WAIT_S)
-    waiting = b.engine.submit(batch("fine"), always)
-    assert "did not end within spark.batch.timeout" in str(outcome(stuck))
-    assert outcome(waiting) is None
-    assert merged == ["/nowhere, batches of fine"]
-    free.set()
-
-
-class Conflict(Exception):
-    def getCondition(self):  # noqa: N802 - Spark's name
-        return "DELTA_CONCURRENT_APPEND"
-
-
-def test_a_conflict_after_the_lease_was_lost_is_not_repeated(bench):
-    """Invariant 10: the repeat would be a commit after leaseLost."""
-    lost, calls = set(), []
-
-    class Conflicting(MemorySink):
-        def write(self, frame, batches):
-            super().write(frame, batches)
-            return retry_conflicts("t", self.once, lambda _: None)
-
-        def once(self):
-            calls.append(len(self.jobs))
-            lost.add("a")
-            raise Conflict
-
-        def commit(self, staged, batch):
-            raise AssertionError
-
-    b = bench(sink=Conflicting())
-    future = b.engine.submit(batch("a"), lambda: "a" not in lost)
-    assert "the shard is lost" in str(outcome(future))
-    assert calls == [1]
-
-
-def test_a_neighbor_whose_lease_is_lost_between_conflicts_costs_the_others_no_attempt(bench):
-    """Whose shard is lost leaves the job, so repeating it for the others has an end by itself."""
-    lost = set()
-
-    class Conflicting(MemorySink):
-        def write(self, frame, batches):
-            staged = super().write(frame, batches)
-            if len(batches) == 1:
-                return staged
-            return retry_conflicts("t", lambda: self.once(batches[0]), lambda _: None)
-
-        def once(self, first):
-            lost.add(first.shard.shard_id)
-            raise Conflict
-
-    b = bench(sink=Conflicting(), retry__attempts="1")
-    b.sink.gate.clear()
-    b.engine.submit(batch("busy"), always)
-    assert b.sink.writing.wait(WAIT_S)
-    gone = [b.engine.submit(batch(shard), lambda shard=shard: shard not in lost) for shard in "ab"]
-    kept = b.engine.submit(batch("c"), always)
-    b.sink.gate.set()
-    assert all("the shard is lost" in str(outcome(each)) for each in gone)
-    assert outcome(kept) is None
-    assert b.sink.jobs == [["busy"], ["a", "b", "c"], ["b", "c"], ["c"]]
 
 
 def test_a_write_that_gives_itself_up_for_nobody_is_not_repeated_for_ever(bench):
