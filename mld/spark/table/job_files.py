@@ -31,7 +31,8 @@ from mld.spark.table.rules import fields_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-_OWNER = "kcl-mld-"
+#: How the names of directories of processes begin.
+OWNER_PREFIX = "kcl-mld-"
 _LOCK = "owner.lock"
 _PENDING = "pending-"
 #: In the footers of files; what a commit compares with the table.
@@ -75,7 +76,7 @@ class JobFiles:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._directory = root / f"{_OWNER}{uuid.uuid4().hex[:16]}"
+        self._directory = root / f"{OWNER_PREFIX}{uuid.uuid4().hex[:16]}"
         self._numbers = itertools.count(1)
         self._lock: int | None = None
 
@@ -120,7 +121,7 @@ class JobFiles:
         now_s = (self._directory / _LOCK).stat().st_mtime
         left: list[Path] = []
         dead: list[Path] = []
-        for directory in self._root.glob(f"{_OWNER}*"):
+        for directory in self._root.glob(f"{OWNER_PREFIX}*"):
             if directory == self._directory or (is_dead := _is_dead(directory)) is False:
                 continue
             found = directory.glob(f"{_PENDING}*")

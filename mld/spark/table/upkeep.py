@@ -1,7 +1,8 @@
 """``kcl-mld-spark history | optimize | vacuum TABLE``: looking after a Delta table while workers run.
 
-Compaction is no conflict for the commits of workers, nor are theirs for it. Vacuum takes only what
-the log says was removed, so it never sees the files of a job that is not committed yet.
+Compaction is no conflict for the commits of workers, nor are theirs for it. Vacuum takes what
+the log says was removed, and old files that it never named, but none in the directories of jobs: so
+it never sees the files of a job that is not committed yet.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from urllib.parse import unquote, urlparse
 
 from mld.spark.errors import MissingPart, SinkRefused, SparkChildError
 from mld.spark.table.disk import local_root, sync_directory
+from mld.spark.table.job_files import OWNER_PREFIX
 
 try:
     from deltalake import DeltaTable, PostCommitHookProperties
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Below this, readers of an older version lose its files under their hands, in hours.
 LEAST_RETENTION_H = 24
+#: What the log does not name may be of a commit that is still to come, for so many hours.
+_UNNAMED_H = 168
 _MIB = 1024 * 1024
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
@@ -109,9 +113,25 @@ def vacuum(table: DeltaTable, retention_hours: int | None, *, is_trial: bool) ->
         full=False,
         post_commithook_properties=_NO_HOOKS,
     )
+    unnamed = _unnamed(table, retention_hours)
     if not is_trial:
+        for path in unnamed:
+            path.unlink(missing_ok=True)
         _drop_empty_jobs(_root(table))
-    return f"{len(paths)} files {'would be' if is_trial else 'were'} removed"
+    return f"{len(paths) + len(unnamed)} files {'would be' if is_trial else 'were'} removed"
+
+
+def _unnamed(table: DeltaTable, retention_hours: int | None) -> list[Path]:
+    """Old data files outside of our jobs that the log never named: of merges that were refused."""
+    found = table.vacuum(
+        retention_hours=None if retention_hours is None else max(retention_hours, _UNNAMED_H),
+        dry_run=True,
+        enforce_retention_duration=False,
+        full=True,
+    )
+    root = _root(table)
+    paths = [root / each for each in found if not each.startswith(OWNER_PREFIX)]
+    return [path for path in paths if path.suffix == ".parquet" and path.exists()]
 
 
 def _open(text: str) -> DeltaTable:

@@ -63,6 +63,23 @@ def test_files_are_merged_and_removed_beside_a_job_that_is_not_committed_yet(tab
     assert write(open_sink(path), batch(shard(), 10, 11)) == ["stands"]
 
 
+def test_old_files_that_no_commit_names_are_removed_but_none_of_a_job(table, capsys):
+    path, sink = table
+    one = batch(shard(), 5, 9)
+    staged = sink.write(frame(one), [one])
+    new, old, other = (path / name for name in ("part-1.parquet", "part-2.parquet", "notes.txt"))
+    for each in (new, old, other, *staged.job.iterdir()):
+        each.touch()
+        if each != new:
+            os.utime(each, (1, 1))
+    assert say(capsys, "vacuum", "--dry-run", path) == (0, "1 files would be removed\n")
+    assert old.exists()
+    assert say(capsys, "vacuum", "--retention-hours", 24, path) == (0, "1 files were removed\n")
+    assert (new.exists(), old.exists(), other.exists()) == (True, False, True)
+    assert sink.commit_all(staged, [one]) == {shard(): "stands"}
+    assert rows_in(path) == expected(s0=9)
+
+
 def test_what_was_merged_is_on_the_disk_when_it_is_told(table, monkeypatch, capsys):
     path, _ = table
     synced = []
