@@ -1,58 +1,57 @@
 """The hosts of the simulated world: real batching, resuming and shard work; a played engine.
 
 A host is a process: its sessions, its engine and its sink die together. What a session does is
-cut into steps by ``yield``; anything may happen between two of them.
+cut into steps by ``yield``; anything may happen between two of them, and within a commit.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed, Fenced, SparkChildError
 from mld.spark.jobs.moments import CutMoments
-from mld.spark.model import position_text
+from mld.spark.ports import CommitOutcome
 from mld.spark.shard.batcher import FlushReason, Limits
-from mld.spark.shard.resume import resume_intent, resume_marked, resume_unmarked
+from mld.spark.shard.resume import resume_marked
 from mld.spark.shard.work import ShardWork
+from tests.sim_spark.delta_log import GivenUp
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Iterator
+    from concurrent.futures import Future
 
     from mld.spark.model import ShardBatch, ShardKey
 
-#: Tries of a batch before its shard fails.
+#: Tries of a micro-batch before its shards fail.
 ATTEMPTS = 4
-_OVER = object()
 
 
-class Glitch(Exception):
-    """Spark failed; nobody knows how far it got."""
+class Ticket:
+    """A shard's part of a job."""
+
+    def __init__(self, batch: ShardBatch, fence, future: Future) -> None:
+        self.batch, self.future, self._fence = batch, future, fence
+
+    def is_wanted(self) -> bool:
+        """True while it may be written; what may not is answered."""
+        if self.future.done():
+            return False
+        if not self._fence():
+            self.future.set_exception(BatchFailed("the shard is lost"))
+        return not self.future.done()
 
 
 class PlayedEngine:
-    """Runs batches of several shards in one job, never two of one shard, and tries again.
+    """Runs what all shards have in one job, as ``HostRun`` does: one write and one commit.
 
-    Where the sink takes many shards in a job, all are cut together, within a cap that often bites;
-    else batches are handed in. Where the sink stages ahead, one more job may be written while the last one commits; commits
-    keep the order of the jobs, and nothing behind a failed batch is committed.
+    A shard that is lost before the commit is left out, and the others are written again.
     """
 
-    def __init__(self, world, sink) -> None:
-        self._world = world
-        self._sink = sink
-        self.cuts_together = sink.coalesces and not sink.uses_intents
-        self._moments: CutMoments[ShardWork] = CutMoments(0.0)
-        self._queue: list[tuple[ShardBatch, object, Future]] = []
-        self._last: dict[ShardKey, Future] = {}
-        self._written: deque[Iterator[None]] = deque()
+    cuts_together = True
 
-    def submit(self, batch: ShardBatch, fence, hold: object) -> Future:
-        del hold  # no end of a hold comes late here
-        future: Future = Future()
-        self._enqueue(batch, fence, future)
-        return future
+    def __init__(self, world, sink, host) -> None:
+        self._world, self._sink, self._host = world, sink, host
+        self._moments: CutMoments[ShardWork] = CutMoments(0.0)
 
     def join(self, work: ShardWork) -> None:
         self._moments.join(work)
@@ -60,104 +59,66 @@ class PlayedEngine:
     def ask(self, work: ShardWork) -> None:
         self._moments.ask(work, self._world.now)
 
-    def _cut_all(self) -> None:
-        """The moment of all shards, of which some would have gone on to fill their buffers."""
-        if not self._queue and self._moments.patience_s(self._world.now) is not None:
-            cut = self._moments.cut(self._world.dice.choice([20, 60, 10_000]))
-            self._world.cut_along += len(cut) > 1
-            for work, most_bytes, _ in cut:
-                batch, future = work.cut(most_bytes)
-                self._enqueue(batch, work.is_wanted, future)
-
-    def _enqueue(self, batch: ShardBatch, fence, future: Future) -> None:
-        before = self._last.get(batch.shard)
-        if before is None or before.done():
-            before = None
-        self._last[batch.shard] = future
-
-        def is_wanted() -> bool:
-            return fence() and (before is None or not before.done() or not before.exception())
-
-        self._queue.append((batch, is_wanted, future))
-
     def abandon(self, shard: ShardKey, hold: object) -> None:
         self._moments.leave(shard, hold)
-        gone = [ticket for ticket in self._queue if ticket[0].shard == shard]
-        self._queue = [ticket for ticket in self._queue if ticket[0].shard != shard]
-        for _, _, future in gone:
-            future.set_exception(BatchFailed("abandoned"))
 
     def run(self) -> Iterator[None]:
-        most = 2 if self._sink.stages_ahead else 1
         while True:
             yield
-            may_write = len(self._written) < most and (not self._written or self._world.chance(0.5))
-            if may_write:
-                self._cut_all()
-            if may_write and (job := self._take()):
-                staged = yield from self._write(job)
-                self._world.staged_ahead += bool(self._written)
-                self._written.append(self._commit_all(staged, job))
-            elif self._written:
-                commits = self._written[0]
-                if next(commits, _OVER) is _OVER:
-                    self._written.popleft()
+            if job := self._cut_all():
+                yield from self._run(job)
 
-    def _take(self) -> list:
+    def _cut_all(self) -> list[Ticket]:
+        """The moment of all shards, of which some would have gone on to fill their buffers."""
+        if self._moments.patience_s(self._world.now) is None:
+            return []
         job = []
-        for ticket in self._queue:
-            if all(ticket[0].shard != other[0].shard for other in job):
-                job.append(ticket)
-                if not self._sink.coalesces or self._world.chance(0.3):
-                    break
-        self._queue = [ticket for ticket in self._queue if ticket not in job]
+        cut = self._moments.cut(self._world.dice.choice([20, 60, 10_000]))
+        self._world.cut_along += len(cut) > 1
+        for work, most_bytes, _ in cut:
+            batch, future = work.cut(most_bytes)
+            job.append(Ticket(batch, work.is_wanted, future))
         return job
 
-    def _write(self, job: list) -> Generator[None, None, object]:
-        for attempt in range(ATTEMPTS):
-            try:
-                staged = self._sink.write([each[0] for each in job], [each[0] for each in job])
-                self._glitch(attempt)
-            except Glitch:
-                yield
+    def _run(self, job: list[Ticket]) -> Iterator[None]:
+        tried = 0
+        while group := [each for each in job if each.is_wanted()]:
+            yield  # Spark writes
+            if self._world.is_stormy and self._world.chance(0.05) and tried < ATTEMPTS:
+                tried += 1
+                self._world.note("Spark failed")
                 continue
-            break
-        return staged
-
-    def _commit_all(self, staged, job: list) -> Iterator[None]:
-        for ticket in job:
             yield
-            yield from self._commit(staged, *ticket)
-        yield
-        self._sink.discard(staged)
-
-    def _commit(self, staged, batch: ShardBatch, fence, future: Future) -> Iterator[None]:
-        for attempt in range(ATTEMPTS):
+            if not all(each.is_wanted() for each in group):
+                self._world.written_again += 1
+                continue
+            tried += 1
             try:
-                if not fence():
-                    raise BatchFailed("the shard is lost")
-                self._glitch(attempt)
-                self._sink.commit(staged, batch)
-                self._world.committed(batch)
-                self._glitch(attempt)
-            except Glitch:
-                yield
-            except SparkChildError as error:
-                if isinstance(error, Fenced):
-                    self._world.note(f"fenced {batch.batch_id}")
-                    self._world.fenced += 1
-                future.set_exception(error)
+                outcomes = self._sink.commit_all([each.batch for each in group])
+            except GivenUp:
+                self._fail(group, BatchFailed("the commit goes on"))
                 return
-            else:
-                self._world.note(f"committed {batch.batch_id} to {batch.to}")
-                future.set_result(None)
-                return
+            except Exception as error:  # noqa: BLE001 - judged by the outcome
+                if tried >= ATTEMPTS:
+                    self._fail(group, BatchFailed(str(error)))
+                    return
+                continue
+            self._answer(group, outcomes)
 
-    def _glitch(self, attempt: int) -> None:
-        """Spark's answer is lost; the last try is spared."""
-        if attempt < ATTEMPTS - 1 and self._world.is_stormy and self._world.chance(0.05):
-            self._world.note("glitch")
-            raise Glitch
+    def _answer(self, group: list[Ticket], outcomes) -> None:
+        for ticket in group:
+            match outcomes[ticket.batch.shard]:
+                case CommitOutcome.STANDS:
+                    self._world.committed(ticket.batch)
+                    ticket.future.set_result(None)
+                case CommitOutcome.LOST:
+                    self._world.fenced += 1
+                    self._world.note(f"{self._host.name}: fenced {ticket.batch.batch_id}")
+                    ticket.future.set_exception(Fenced("another writer was first"))
+
+    def _fail(self, group: list[Ticket], error: Exception) -> None:
+        for ticket in group:
+            ticket.future.set_exception(error)
 
 
 class Session:
@@ -184,21 +145,20 @@ class Session:
 
     def run(self) -> Iterator[None]:
         """Initialize, deliveries, shard end."""
-        world, row = self._world, self._world.leases[self._shard]
-        checkpoint, intent = row.checkpoint, row.intent
+        world = self._world
+        checkpoint = world.leases[self._shard].checkpoint
         yield
-        resume = self._resume(checkpoint, intent)
+        resume = resume_marked(self._shard, checkpoint, self._host.sink.mark(self._shard))
         yield
         dice = world.dice
         limits = Limits(dice.randint(1, 12), 10_000, dice.choice([0.5, 3.0, 20.0]), 0.5)
-        keep = self._keep_intent if world.store.uses_intents else None
         self.work = work = ShardWork(
             shard=self._shard,
             resume=resume,
             checkpoint=checkpoint,
             limits=limits,
             engine=self._host.engine,
-            keep_intent=keep,
+            keep_intent=None,
             on_done=lambda: None,
         )
         rows = world.records_after(self._shard, checkpoint)
@@ -227,16 +187,6 @@ class Session:
             if not (work.submit(self._world.now, reason) or moved):
                 return
 
-    def _resume(self, checkpoint, intent):
-        sink, shard = self._host.sink, self._shard
-        if self._world.store.uses_intents:
-            nonce = f"{self._token}"
-            text = position_text(checkpoint)
-            return resume_intent(shard, checkpoint, text, intent, nonce)
-        if self._world.store.is_marked:
-            return resume_marked(shard, checkpoint, sink.mark(shard))
-        return resume_unmarked(checkpoint)
-
     def _checkpoint(self) -> None:
         work, world = self.work, self._world
         if (position := work.due_checkpoint) is None or (world.is_stormy and world.chance(0.2)):
@@ -246,10 +196,6 @@ class Session:
         else:
             work.close()
 
-    def _keep_intent(self, intent) -> None:
-        if not self._world.keep_intent(self._shard, self._token, intent):
-            self.work.close()
-
 
 class Host:
     """One process of a worker: an engine, a sink, and a session for each shard it holds."""
@@ -257,11 +203,24 @@ class Host:
     def __init__(self, world, name: str) -> None:
         self.world = world
         self.name = name
-        self.sink = world.store.open()
-        self.engine = PlayedEngine(world, self.sink)
         self.sessions: dict[ShardKey, Session] = {}
-        self.actors: list[Iterator[None]] = [self.engine.run()]
         self.asleep_until = 0.0
+        self.sink = world.store.open(self)
+        self.engine = PlayedEngine(world, self.sink, self)
+        self.is_ready = False
+        self.actors: list[Iterator[None]] = [self._live()]
+
+    def _live(self) -> Iterator[None]:
+        """Prepare the sink, which may fail, and serve."""
+        while not self.is_ready:
+            yield
+            try:
+                self.sink.prepare()
+            except (Exception, GivenUp) as error:  # noqa: BLE001 - and tried again
+                self.world.note(f"{self.name} is not ready: {error!r}")
+            else:
+                self.is_ready = True
+        yield from self.engine.run()
 
     def start(self, shard: ShardKey, token: int) -> None:
         session = self.sessions[shard] = Session(self.world, self, shard, token)

@@ -1,4 +1,4 @@
-"""One seed again, step by step, or many: ``python -m tests.sim_spark.run --kind jdbc --seed 7``."""
+"""One seed again, step by step, or many: ``python -m tests.sim_spark.run --kind delta --seed 7``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.sim_spark.world import judge
 def main(arguments: list[str] | None = None) -> int:
     """Exit code 1 when a seed fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim_spark.run", description=__doc__)
-    parser.add_argument("--kind", choices=[*TABLES], default="jdbc")
+    parser.add_argument("--kind", choices=[*TABLES], default="delta")
     parser.add_argument("--seed", type=int, default=0, help="the first")
     parser.add_argument("--seeds", type=int, default=1, help="how many; a single one is traced")
     options = parser.parse_args(arguments)

@@ -1,7 +1,8 @@
-"""The outputs of the simulated world, behind the surface that sinks have.
+"""The outputs of the simulated world: what a host's sink does, and what is in the output.
 
-Delta and jdbc are tables with the guarantee that the real ones give. The last two are known to be
-wrong, and are there to be convicted.
+``delta`` is the product's own ``MarkedTable`` over a played log. ``jdbc`` gives the guarantee of a
+transaction that locks marks. ``refreshed`` and ``blind`` are known to be wrong, and are there to be
+convicted.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import Fenced
-from mld.spark.model import Position
+from mld.spark.ports import CommitOutcome
+from mld.spark.table.job_files import DataFile
+from mld.spark.table.marked_table import MarkedTable
+from mld.spark.table.marks import BITS, read_mark
+from tests.sim_spark.delta_log import FIELD, AnswerLost, HostLog, Killed, PlayedLog
 
 if TYPE_CHECKING:
-    from mld.spark.model import ShardBatch, ShardKey
+    from mld.spark.model import Position, ShardBatch, ShardKey
 
 
 def kept(batch: ShardBatch) -> list[Position]:
@@ -25,17 +29,75 @@ def is_kept(position: Position) -> bool:
     return position.sequence % 5 != 0 and position.sequence // 20 != 1
 
 
-class _Table:
-    """Rows in the order of their transactions."""
+class Delta:
+    """One commit a job, with the marks of all its shards."""
 
-    uses_intents, is_marked, stages_ahead = False, False, False
+    log_of_a_host = HostLog
 
-    def __init__(self) -> None:
+    def __init__(self, world) -> None:
+        self.world = world
+        self.log = PlayedLog(world)
+        self.jobs: dict[str, list[ShardBatch]] = {}
+
+    def open(self, host):
+        return _DeltaSink(self, host)
+
+    def durable_end(self, shard: ShardKey) -> Position | None:
+        numbers = self.log.numbers(len(self.log.entries))
+        return read_mark(shard, numbers.get).position
+
+    def rows(self, shard: ShardKey) -> list[Position]:
+        jobs = (self.jobs[file.path] for file in self.log.files())
+        return [row for job in jobs for batch in job if batch.shard == shard for row in kept(batch)]
+
+
+class _DeltaSink:
+    def __init__(self, store: Delta, host) -> None:
+        self._store, self._world = store, store.world
+        self._table = MarkedTable(
+            store.log_of_a_host(store.log, host),
+            "table",
+            "app",
+            "0",
+            pause=lambda _: self._world.meanwhile(host),
+            new_identity=lambda: self._world.dice.getrandbits(BITS),
+        )
+
+    def prepare(self) -> None:
+        if self._table.look() is None:
+            self._table.create("{}", ())
+
+    def mark(self, shard: ShardKey) -> Position | None:
+        return self._table.mark(shard)
+
+    def commit_all(self, batches):
+        path = f"job-{len(self._store.jobs)}"
+        self._store.jobs[path] = list(batches)
+        size = sum(len(batch.rows) for batch in batches)
+        file = DataFile(path, size, 0, size, {}, (FIELD,), ())
+        return self._table.commit((file,), batches)
+
+
+class _Unfenced(HostLog):
+    is_fenced = False
+
+
+class Refreshed(Delta):
+    """WRONG: others' commits are made known to the snapshot before the commit on it."""
+
+    log_of_a_host = _Unfenced
+
+
+class Table:
+    """Rows in the order of their transactions, each with the marks of its shards."""
+
+    def __init__(self, world) -> None:
+        self.world = world
         self.content: dict[ShardKey, list[Position]] = defaultdict(list)
         self.ends: dict[ShardKey, Position] = {}
 
-    def open(self):
-        return self
+    def open(self, host):
+        return _TableSink(self, host)
 
     def rows(self, shard: ShardKey) -> list[Position]:
         return self.content[shard]
@@ -43,106 +105,51 @@ class _Table:
     def durable_end(self, shard: ShardKey) -> Position | None:
         return self.ends.get(shard)
 
-    def append(self, batch: ShardBatch) -> None:
-        self.content[batch.shard] += kept(batch)
-        self.ends[batch.shard] = max(batch.to, self.ends.get(batch.shard, batch.to))
-
-    def mark(self, shard: ShardKey) -> Position | None:
-        return None
-
-    def write(self, frame, batches):
-        return None
-
-    def commit(self, staged, batch: ShardBatch) -> None:
-        """Everything is in the write."""
-
-    def discard(self, staged) -> None:
-        """Nothing is staged."""
+    def append(self, batches) -> None:
+        for batch in batches:
+            self.content[batch.shard] += kept(batch)
+            self.ends[batch.shard] = batch.to
 
 
-class Delta(_Table):
-    """A table that skips a version of an application id which it has seen."""
+class _TableSink:
+    looks_again = True
 
-    uses_intents, coalesces = True, False
+    def __init__(self, table: Table, host) -> None:
+        self._table, self._world, self._host = table, table.world, host
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.versions: dict[str, int] = {}
-
-    def write(self, frame, batches):
-        (batch,) = batches
-        if batch.number > self.versions.get(batch.app_id, 0):
-            self.versions[batch.app_id] = batch.number
-            self.append(batch)
-
-
-class Jdbc(_Table):
-    """Rows and mark in one transaction, on the condition that the mark is the predecessor."""
-
-    is_marked, coalesces = True, True
-
-    def open(self):
-        return _JdbcSession(self)
-
-
-class _JdbcSession:
-    coalesces, uses_intents, stages_ahead = True, False, True
-
-    def __init__(self, table: Jdbc) -> None:
-        self._table = table
-        self._mine: set[tuple[ShardKey, Position]] = set()
+    def prepare(self) -> None:
+        """The table is there."""
 
     def mark(self, shard: ShardKey) -> Position | None:
         return self._table.durable_end(shard)
 
-    def write(self, frame, batches):
-        return None
-
-    def commit(self, staged, batch: ShardBatch) -> None:
-        if (batch.shard, batch.to) in self._mine:
-            return
-        if self._table.durable_end(batch.shard) != batch.after:
-            raise Fenced(f"{batch.batch_id}: another writer was first")
-        self._table.append(batch)
-        self._mine.add((batch.shard, batch.to))
-
-    def discard(self, staged) -> None:
-        """Nothing is staged."""
-
-
-class PathPerRange(_Table):
-    """WRONG: a directory per (shard, first, last), overwritten when it is there."""
-
-    coalesces = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.paths: dict[ShardKey, dict[tuple, list[Position]]] = defaultdict(dict)
-
-    def rows(self, shard: ShardKey) -> list[Position]:
-        return [position for rows in self.paths[shard].values() for position in rows]
-
-    def commit(self, staged, batch: ShardBatch) -> None:
-        self.append(batch)
-        if batch.rows:
-            self.paths[batch.shard][batch.rows[0].position, batch.to] = kept(batch)
+    def commit_all(self, batches):
+        self._world.meanwhile(self._host)
+        ends = self._table.ends
+        lost = {each.shard for each in batches if ends.get(each.shard) != each.after}
+        if lost and self.looks_again:
+            outcomes = {each.shard: CommitOutcome.AGAIN for each in batches}
+            return outcomes | dict.fromkeys(lost, CommitOutcome.LOST)
+        fate = self._world.fate_of_commit()
+        if "before" not in fate:
+            self._table.append(batches)
+        if "killed" in fate:
+            self._world.bury(self._host)
+            raise Killed
+        if "lost" in fate and not (self.looks_again and "after" in fate):
+            raise AnswerLost
+        return dict.fromkeys((each.shard for each in batches), CommitOutcome.STANDS)
 
 
-class LastSequence(_Table):
-    """WRONG: Delta with the last sequence number as the version, and no intent."""
-
-    coalesces = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.versions: dict[ShardKey, Position] = {}
-
-    def write(self, frame, batches):
-        (batch,) = batches
-        if batch.to > self.versions.get(batch.shard, Position(0)):
-            self.versions[batch.shard] = batch.to
-            self.append(batch)
+class _BlindSink(_TableSink):
+    looks_again = False
 
 
-TABLES = {"delta": Delta, "jdbc": Jdbc, "path per range": PathPerRange}
-TABLES["last sequence"] = LastSequence
+class Blind(Table):
+    """WRONG: no mark is compared, and what raised is written again."""
+
+    def open(self, host):
+        return _BlindSink(self, host)
+
+
+TABLES = {"delta": Delta, "jdbc": Table, "refreshed": Refreshed, "blind": Blind}
