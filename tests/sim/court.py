@@ -38,7 +38,7 @@ class ShardLog:
         ended: SHARD_END was durable at some time.
         begun: a child was initialized for it.
         leased: it has had a lease.
-        row_dropped: an operator has deleted its lease.
+        dropped_from: who held its lease each time that an operator deleted it; None = nobody.
     """
 
     done: list[bool] = field(default_factory=list)
@@ -46,7 +46,12 @@ class ShardLog:
     ended: bool = False
     begun: bool = False
     leased: bool = False
-    row_dropped: bool = False
+    dropped_from: set[str | None] = field(default_factory=set)
+
+    @property
+    def row_dropped(self) -> bool:
+        """An operator has deleted its lease."""
+        return bool(self.dropped_from)
 
     def mark(self, index: int) -> bool:
         """Note one record; False when it had been done before."""
@@ -86,6 +91,7 @@ class Court:
         lost_s: when.
         calm: faults are off: belief in a stolen lease must end with the next renewal.
         foreigners: fleet members of version 3.x, and operators, who may write what we may not.
+        by_counter: workers of version 2.x, whose writes name the counter alone and not the owner.
         rows: stored leases by key, as of now.
         handovers: the last change of owner of each lease that had one.
         duplicates: records that were processed more than once.
@@ -114,6 +120,7 @@ class Court:
         self.lost_s = 0.0
         self.calm = False
         self.foreigners: set[str] = set()
+        self.by_counter: set[str] = set()
         self.logs: dict[str, ShardLog] = {}
         self.duplicates = 0
         self.counts: Counter[str] = Counter()

@@ -230,6 +230,8 @@ class Fleet:
             if self.plan.is_assigned or flips_to is not None
             else JavaPeer(self, name, rng)
         )
+        if not isinstance(peer, Java3Peer):
+            self.court.by_counter.add(name)
         vars(peer.gate.weather).update(self.plan.weather)
         self.members.append(peer)
         peer.start()

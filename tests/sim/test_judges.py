@@ -16,8 +16,10 @@ from mld.services.consuming.consumer_shutdown import ConsumerShutdown
 from mld.services.consuming.shard_consumer import ShardConsumer
 from mld.services.fleet import leader_lock
 from mld.services.shards.shard_end import ShardEnd
+from tests.fakes.dynamodb_model import Write
 from tests.sim.children import Manners
-from tests.sim.fleet import judge
+from tests.sim.fleet import TABLE, Fleet, judge
+from tests.sim.loop import run
 from tests.sim.plan import Plan
 
 CALM = Plan(seed=1, workers=2, shards=2, chaos_s=30)
@@ -136,6 +138,73 @@ def test_a_write_to_the_lease_of_another_is_noticed():
         worker.coordinator.renewer.run = meddling
 
     assert "S2" in convicted_rules(CALM, with_worker(meddle))
+
+
+KEY = "shardId-000000000000"
+
+
+def row(owner, counter, checkpoint="TRIM_HORIZON"):
+    item = {
+        "leaseKey": {"S": KEY},
+        "leaseCounter": {"N": str(counter)},
+        "checkpoint": {"S": checkpoint},
+        "checkpointSubSequenceNumber": {"N": "0"},
+        "ownerSwitchesSinceCheckpoint": {"N": "0"},
+    }
+    return item if owner is None else item | {"leaseOwner": {"S": owner}}
+
+
+def verdict_on_a_counter_that_fits_again(holder, *, dropped_from, next_owner):
+    """``holder`` writes to a row that was deleted, made anew and taken by ``next_owner``."""
+
+    async def made():
+        return Fleet(dataclasses.replace(CALM, workers=0))
+
+    fleet = run(made())
+    court = fleet.court
+    court.by_counter |= {"java1", "java2", "java3"}
+    court.foreigners.add("operator")
+
+    def write(actor, before, after):
+        court.actor = actor
+        fleet.judges.table.wrote(Write(0.0, "UpdateItem", TABLE, before, after, {}))
+
+    anew = row(next_owner, 1)
+    write(dropped_from, None, row(None, 0))
+    write(dropped_from, row(None, 0), row(dropped_from, 1))
+    if dropped_from == holder:
+        write("operator", row(dropped_from, 1), None)
+        write(next_owner, None, row(None, 0))
+        write(next_owner, row(None, 0), anew)
+    else:
+        write(next_owner, row(dropped_from, 1), anew := row(next_owner, 2))
+    assert court.violations == []
+    counter = int(anew["leaseCounter"]["N"])
+    write(holder, anew, row(next_owner, counter + 1))
+    write(holder, row(next_owner, counter + 1), row(next_owner, counter + 2, "SHARD_END"))
+    said = [violation.text for violation in court.violations if violation.rule == "S2"]
+    return [text.split()[1] for text in said]
+
+
+def test_java_of_2x_cannot_know_that_a_row_was_deleted_and_came_to_the_same_counter():
+    assert not verdict_on_a_counter_that_fits_again(
+        "java2", dropped_from="java2", next_owner="java1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("holder", "dropped_from", "next_owner"),
+    [
+        ("w1", "w1", "java1"),  # ours names the owner
+        ("java2", "java2", "w1"),
+        ("java2", "java3", "java1"),  # taken, not deleted
+    ],
+)
+def test_nobody_else_writes_to_a_row_because_its_counter_fits(holder, dropped_from, next_owner):
+    told = verdict_on_a_counter_that_fits_again(
+        holder, dropped_from=dropped_from, next_owner=next_owner
+    )
+    assert {"renewed", "checkpointed"} <= set(told)
 
 
 def test_a_child_shard_that_starts_before_its_parent_is_done_is_noticed(monkeypatch):
