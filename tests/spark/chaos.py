@@ -1,9 +1,10 @@
 """A fleet with Spark children under kill -9, judged by what lies in the sink.
 
 Two workers share a stream of four shards; while records are put, and a shard is split and two are
-merged, stubs, hosts, JVMs and daemons are killed at drawn moments. Daemons come back with another
-``maxRecords`` and another batch size, so that redelivered records are cut anew. At the end every
-(shard, sequence number, sub-sequence number) that Kinesis gave out must be in the sink once.
+merged, stubs, hosts, JVMs and daemons are killed at drawn moments, and a user works in the table.
+Daemons come back with another ``maxRecords`` and another batch size, so that redelivered records
+are cut anew. At the end every (shard, sequence number, sub-sequence number) that Kinesis gave out
+must be in the sink once.
 
 ``python -m tests.spark.chaos --sink delta --seeds 3 --first-seed 7``
 """
@@ -39,6 +40,8 @@ ROUNDS = 30
 PER_ROUND = 200
 ROUND_S = 1.0
 KILLS = 8
+#: How likely a user works in the output in a round.
+DISTURB = 0.4
 VICTIMS = ("stub", "stub", "stub", "host", "jvm", "daemon", "daemon")
 #: The fleet must have settled after the last kill within this.
 SETTLE_S = 300.0
@@ -95,6 +98,7 @@ class Verdict:
     doubled: int
     foreign: int
     kills: Counter[str]
+    disturbances: Counter[str]
     starts: int
     left_over: dict[int, str]
     unfinished: dict[str, Any]
@@ -107,10 +111,14 @@ class Verdict:
         return not bad and self.put > 0
 
     def __str__(self) -> str:
-        kills = ", ".join(f"{kind} {count}" for kind, count in sorted(self.kills.items()))
+        kills, others = (
+            ", ".join(f"{kind} {count}" for kind, count in sorted(each.items())) or "none"
+            for each in (self.kills, self.disturbances)
+        )
         return (
             f"seed {self.seed}: put {self.put}, rows {self.rows}, lost {self.lost}, doubled "
-            f"{self.doubled}, foreign {self.foreign}; kills: {kills}; {self.starts} daemon starts, "
+            f"{self.doubled}, foreign {self.foreign}; kills: {kills}; "
+            f"the user's own: {others}; {self.starts} daemon starts, "
             f"{self.seconds:.0f} s; left over {self.left_over}; unfinished {self.unfinished}"
         )
 
@@ -129,6 +137,7 @@ class Chaos:
         self.dynamodb = aws.client("dynamodb")
         self.put: Counter[Key] = Counter()
         self.kills: Counter[str] = Counter()
+        self.disturbances: Counter[str] = Counter()
         self.workers = [Worker(name, folder / name) for name in ("wa", "wb")]
 
     # -- fleet ---------------------------------------------------------------------------------
@@ -276,6 +285,7 @@ class Chaos:
             doubled=sum(count - 1 for count in seen.values()),
             foreign=len(seen.keys() - self.put.keys()),
             kills=self.kills,
+            disturbances=self.disturbances,
             starts=sum(worker.starts for worker in self.workers),
             left_over=left_over,
             unfinished=self._unfinished(),
@@ -296,6 +306,9 @@ class Chaos:
                 self.merge()
             if number in kill_rounds:
                 self.kill_one()
+            may_disturb = number > 2 and self.rng.random() < DISTURB
+            if may_disturb and (what := self.sink.disturb(self.rng)):
+                self.disturbances[what] += 1
             time.sleep(ROUND_S)
 
     def _wait_for_rows(self) -> None:

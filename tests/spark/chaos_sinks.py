@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote
 
-from tests.spark import postgres
+from tests.spark import postgres, table_user
 from tests.spark.jars import WHY_NOT, postgres_jar
 from tests.spark.table_files import table_files
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Iterator, Mapping
 
 Key = tuple[str, int, int]
@@ -30,6 +31,9 @@ class Sink(Protocol):
 
     def environment(self) -> Mapping[str, str]:
         """Of the program."""
+
+    def disturb(self, rng: random.Random) -> str | None:
+        """Do in the output what a user may do; its name, or None if nothing was done."""
 
     def count(self) -> int:
         """Rows now."""
@@ -67,6 +71,9 @@ class Files:
     def environment(self) -> Mapping[str, str]:
         return {}
 
+    def disturb(self, rng: random.Random) -> str | None:
+        return None
+
     def files(self) -> list[Path]:
         raise NotImplementedError
 
@@ -95,19 +102,26 @@ class Foreach(Files):
 class DeltaLog(Files):
     """A Delta table, read through its log; at the end a second reader has to see the same."""
 
+    def disturb(self, rng: random.Random) -> str | None:
+        return table_user.disturb(self.path, rng)
+
     def files(self) -> list[Path]:
         return table_files(self.path)
 
     def keys(self) -> Counter[Key]:
-        found = super().keys()
+        found = _of_workers(super().keys())
         if found:
             from deltalake import DeltaTable  # noqa: PLC0415 (slow to import)
 
             files = [Path(unquote(uri)) for uri in DeltaTable(self.path).file_uris()]
-            again = parquet_keys(files)
+            again = _of_workers(parquet_keys(files))
             # A commit may come between the two.
             assert not found - again, "a reader misses rows that the log names"
         return found
+
+
+def _of_workers(keys: Counter[Key]) -> Counter[Key]:
+    return Counter({key: count for key, count in keys.items() if key[0] != table_user.USER})
 
 
 class Postgres:
@@ -129,6 +143,9 @@ class Postgres:
 
     def environment(self) -> Mapping[str, str]:
         return {}
+
+    def disturb(self, rng: random.Random) -> str | None:
+        return None
 
     def count(self) -> int:
         return sum(self.keys().values())

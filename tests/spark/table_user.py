@@ -1,0 +1,69 @@
+"""A user who works in a Delta table while workers write it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import random
+    from pathlib import Path
+
+    from deltalake import DeltaTable
+
+#: In ``shard_id`` of the rows that the user adds, and deletes again.
+USER = "user"
+_log = logging.getLogger(__name__)
+
+
+def disturb(path: Path, rng: random.Random) -> str | None:
+    """One statement, drawn; what the workers' commits come between fails and is left.
+
+    Args:
+        path: of a table with the rows of the chaos program.
+        rng: draws.
+
+    Returns:
+        which; None if there is no table yet, or it failed.
+    """
+    from deltalake import DeltaTable  # noqa: PLC0415 (slow to import)
+    from deltalake.exceptions import DeltaError, TableNotFoundError  # noqa: PLC0415
+
+    what = rng.choice((delete, update, alter, optimize))
+    try:
+        what(DeltaTable(path), rng)
+    except TableNotFoundError:
+        return None
+    except DeltaError as error:
+        _log.info("the user's %s failed: %s", what.__name__, error)
+        return None
+    return what.__name__
+
+
+def delete(table: DeltaTable, rng: random.Random) -> None:
+    """Rows of the user's own are added and deleted: two commits, a file that goes."""
+    import pyarrow as pa  # noqa: PLC0415 (slow to import)
+    from deltalake import write_deltalake  # noqa: PLC0415 (slow to import)
+
+    row = {"shard_id": USER, "sequence_number": str(rng.randrange(99)), "id": 1}
+    schema = pa.schema(table.schema().to_arrow())
+    write_deltalake(
+        table, pa.Table.from_pylist([row | {"sub_sequence_number": 0}], schema), mode="append"
+    )
+    table.delete(f"shard_id = '{USER}'")
+
+
+def update(table: DeltaTable, rng: random.Random) -> None:
+    """Files with the workers' rows are written anew, with the same rows in them."""
+    table.update({"id": "id"}, predicate=f"id % 100 = {rng.randrange(100)}")
+
+
+def alter(table: DeltaTable, rng: random.Random) -> None:
+    """The table's metadata changes under a commit."""
+    days = rng.randrange(7, 60)
+    table.alter.set_table_properties({"delta.logRetentionDuration": f"interval {days} days"})
+
+
+def optimize(table: DeltaTable, rng: random.Random) -> None:
+    """Small files become one."""
+    table.optimize.compact()
