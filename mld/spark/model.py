@@ -11,7 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from mld.spark.kept_marks import ShardMark
 
 #: How the beginning of a shard's history is written where a position is expected.
 START = "start"
@@ -246,6 +250,7 @@ class BatchContext:
             ``txnAppId`` and ``txnVersion``; it changes when counting starts again. "" without
             intents.
         shards: what each shard has in it, in no order.
+        epoch: of the output (``spark.sink.epoch``).
     """
 
     spark: SparkSession
@@ -261,6 +266,28 @@ class BatchContext:
     millis_behind_latest: int | None
     app_id: str = ""
     shards: tuple[ShardRange, ...] = ()
+    epoch: str = "0"
+
+    def marks(self) -> tuple[ShardMark, ...]:
+        """How far each shard has come once this batch is written, to be kept with your own data."""
+        from mld.spark.kept_marks import marks_of  # noqa: PLC0415 - it builds on these values
+
+        return marks_of(self)
+
+    def new_rows(self, df: DataFrame, stored: Mapping[str, str]) -> DataFrame:
+        """The records of ``df`` that kept marks do not cover.
+
+        Args:
+            df: as the function got it, or with its columns of the record's place.
+            stored: ``to`` by ``shard`` of earlier ``marks()``, read in the transaction that will
+                hold the rows; a shard without one has never been written.
+
+        Raises:
+            BatchFailed: a mark lies before the batch, or a column is missing.
+        """
+        from mld.spark.kept_marks import new_rows  # noqa: PLC0415 - as above
+
+        return new_rows(df, self, stored)
 
 
 def context_of(spark: SparkSession, whole: MicroBatch) -> BatchContext:
@@ -284,6 +311,7 @@ def context_of(spark: SparkSession, whole: MicroBatch) -> BatchContext:
         millis_behind_latest=max(behind, default=None),
         app_id=only.app_id if only else "",
         shards=ranges,
+        epoch=parts[0].shard.epoch,
     )
 
 

@@ -228,10 +228,10 @@ class SparkService:
                 f"{name}: the app does not say that its function treats each record by itself; if "
                 f"it does, write run(process, rowwise=True)"
             )
-        if not self._sink.commits_together:
+        if config.sink == "foreach":  # it would write while its records are tried
             raise SparkConfigError(
-                f"{name} needs a sink with one commit for all shards, as delta, merge and jdbc have; it is "
-                f"spark.sink={config.sink}"
+                f"{name} needs a sink that writes what the function returns: delta, merge or jdbc; "
+                f"it is spark.sink={config.sink}"
             )
         from mld.spark.table.dead_letters import DeadLetters  # noqa: PLC0415 - needs deltalake
 

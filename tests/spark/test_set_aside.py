@@ -110,7 +110,7 @@ def test_what_fails_is_set_aside_once_and_the_rest_is_written_once_over_a_crash(
     ("more", "message"),
     [
         ({"is_rowwise": False}, r"write run\(process, rowwise=True\)"),
-        ({"sink": "foreach"}, "needs a sink with one commit for all shards"),
+        ({"sink": "foreach"}, "needs a sink that writes what the function returns"),
     ],
     ids=["not row-wise", "sink"],
 )

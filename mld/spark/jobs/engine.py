@@ -78,7 +78,8 @@ class Engine:
         self._moments: CutMoments[ShardWork] = CutMoments(self._window_s)
         self._sessions = sessions
         # A function that has all shards may name things in the session: one call at a time.
-        self._max_in_flight = config.max_in_flight if caller is None else 1
+        has_company = caller is not None and sink.coalesces
+        self._max_in_flight = 1 if has_company else config.max_in_flight
         does_ahead = sink.stages_ahead and config.stages_ahead and caller is None
         self._most_runners = self._max_in_flight * (2 if does_ahead else 1)
         self._changed = threading.Condition()

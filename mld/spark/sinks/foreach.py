@@ -3,11 +3,12 @@
 The function returns None when its rows are durable; nothing is left to do. It may be called again
 with the same records: after a failed try, and after a crash between its write and the checkpoint.
 
-* With an intent store (``spark.intent.store`` is not ``none``) a repeat after a crash has exactly
-  the same records, ``ctx.app_id`` and ``ctx.batch_number``; the function is idempotent if it keys
-  its write by these two, e.g. as Delta's ``txnAppId`` and ``txnVersion``, or as a unique key.
-* Without one, a repeat after a crash may be cut elsewhere: only a write that is keyed by the
-  records' own identity (shard, sequence number, sub-sequence number) is idempotent.
+* With ``spark.batch.scope=all`` it is called once for all shards. Which records a batch has is not
+  kept anywhere, so after a crash they come in other batches: the function keeps the marks of the
+  shards with its own data (:mod:`mld.spark.kept_marks`), or writes by the records' own identity.
+* With ``spark.batch.scope=shard`` and an intent store a repeat after a crash has exactly the same
+  records, ``ctx.app_id`` and ``ctx.batch_number``; the function is idempotent if it keys its write
+  by these two, e.g. as Delta's ``txnAppId`` and ``txnVersion``, or as a unique key.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mld.spark.errors import BatchFailed
+from mld.spark.ports import CommitOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -28,23 +30,28 @@ if TYPE_CHECKING:
 class ForeachSink:
     """The ``foreach`` sink: nothing is written here."""
 
-    coalesces = False
     stages_ahead = False
-    commits_together = False
+    commits_together = True
 
     def __init__(self, config: SparkConfig, application: str) -> None:
         """Look whether batches are to be numbered.
 
         Args:
-            config: with ``spark.intent.store``.
+            config: with ``spark.batch.scope`` and ``spark.intent.store``.
             application: name of the KCL application.
         """
-        self._uses_intents = config.intent_store != "none"
+        self._is_shared = config.scope == "all"
+        self._uses_intents = not self._is_shared and config.intent_store != "none"
         self._application = application
 
     @property
+    def coalesces(self) -> bool:
+        """True if the function is called once for all shards."""
+        return self._is_shared
+
+    @property
     def uses_intents(self) -> bool:
-        """True unless ``spark.intent.store=none``."""
+        """True with a call for each shard, unless ``spark.intent.store=none``."""
         return self._uses_intents
 
     def prepare(self, spark: SparkSession) -> None:
@@ -70,6 +77,13 @@ class ForeachSink:
 
     def commit(self, staged: Any, batch: ShardBatch) -> None:
         """Nothing: the rows are where the function put them."""
+
+    def commit_all(
+        self, staged: Any, batches: Sequence[ShardBatch]
+    ) -> Mapping[ShardKey, CommitOutcome]:
+        """Nothing is left to commit, so all stand."""
+        del staged
+        return {batch.shard: CommitOutcome.STANDS for batch in batches}
 
     def discard(self, staged: Any) -> None:
         """Nothing is left over."""
