@@ -185,8 +185,9 @@ class SparkService:
         url, token = address()
         self._sessions = ConnectSessions(url, token, config, facts.application)
         self._prepare()
-        # Of an older release whose delta sink kept intents: see ``ports.TakesOver``.
-        uses_store = self._sink.uses_intents or hasattr(self._sink, "take_over")
+        # Of an older release whose delta sink kept intents, or foreach: see ``ports.TakesOver``.
+        had_intents = hasattr(self._sink, "take_over") or config.sink == "foreach"
+        uses_store = self._sink.uses_intents or had_intents
         self._intents = make_intent_store(config, facts.application) if uses_store else None
         handoff = Inline() if scratch is None else LocalFiles(scratch)
         planner = Planner(pipeline, config, handoff, with_schemas=facts.has_schemas)

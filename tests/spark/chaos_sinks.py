@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote
@@ -88,15 +90,33 @@ class Files:
         return Counter()
 
 
-class Foreach(Files):
-    """What the program wrote itself; a directory without ``_SUCCESS`` is half written."""
+class Foreach:
+    """A database that the program itself writes rows and marks to."""
+
+    name = "foreach"
+    cut = (60, 900)
+
+    def __init__(self, path: Path, properties: Mapping[str, str]) -> None:
+        self._path, self._properties = path / "rows.db", properties
+        with closing(sqlite3.connect(self._path)) as database:
+            database.execute("PRAGMA journal_mode = WAL")
+            columns = ", ".join((*KEY_COLUMNS.split(","), "id"))
+            database.execute(f"CREATE TABLE chaos_rows ({columns})")
+            database.execute("CREATE TABLE marks (shard TEXT PRIMARY KEY, position TEXT)")
+
+    def properties(self) -> Mapping[str, str]:
+        return self._properties
 
     def environment(self) -> Mapping[str, str]:
-        return {"CHAOS_FOREACH": str(self.path)}
+        return {"CHAOS_FOREACH": str(self._path)}
 
-    def files(self) -> list[Path]:
-        whole = self.path.glob("*/_SUCCESS")
-        return sorted(file for each in whole for file in each.parent.glob("*.parquet"))
+    def count(self) -> int:
+        return sum(self.keys().values())
+
+    def keys(self) -> Counter[Key]:
+        with closing(sqlite3.connect(self._path, timeout=60)) as database:
+            rows = database.execute(f"SELECT {KEY_COLUMNS} FROM chaos_rows").fetchall()
+        return Counter((shard, int(sequence), int(sub)) for shard, sequence, sub in rows)
 
 
 class DeltaLog(Files):
@@ -201,5 +221,4 @@ def make(name: str, folder: Path) -> Iterator[Sink]:
         with postgres.running_postgres() as server:
             yield Postgres(server, properties)
     else:
-        kind = Foreach if name == "foreach" else DeltaLog
-        yield kind(name, path, properties)
+        yield Foreach(path, properties) if name == "foreach" else DeltaLog(name, path, properties)

@@ -12,6 +12,7 @@ from mld.spark.shard.resume import (
     resume_at_mark,
     resume_intent,
     resume_marked,
+    resume_renumbered,
     resume_unmarked,
 )
 from protocol import intent_in
@@ -68,6 +69,9 @@ def find_beginning(
             if old is not None and is_pending(shard, checkpoint, old):
                 mark = take_over(shard, old)
         return resume_at_mark(shard, checkpoint, mark)
+    if config.sink == "foreach":
+        old = intents.load(shard) if intents else _parsed(shard, given)
+        return resume_renumbered(shard, checkpoint, old)
     if config.sink in MARKED_SINKS:
         return resume_marked(shard, checkpoint, sink.mark(shard))
     return resume_unmarked(checkpoint)

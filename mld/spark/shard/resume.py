@@ -116,6 +116,36 @@ def resume_unmarked(checkpoint: Position | None) -> Resume:
     return Resume(checkpoint, checkpoint, is_replay=True)
 
 
+def resume_renumbered(
+    shard: ShardKey, checkpoint: Position | None, intent: WriteIntent | None
+) -> Resume:
+    """Begin at a sink that knows nothing, and whose batches had numbers until now perhaps.
+
+    Args:
+        shard: whose.
+        checkpoint: stored position; None for the sentinels.
+        intent: the newest one of the shard; None if its batches never had numbers.
+
+    Raises:
+        BatchFailed: a numbered batch may have been written; repeated in another cut, nobody would
+            know it.
+    """
+    if intent is None or not intent.app_id.startswith(app_id_prefix(shard)):
+        return resume_unmarked(checkpoint)
+    if is_pending(shard, checkpoint, intent):
+        raise BatchFailed(
+            f"{shard.shard_id}: batch {intent.number} ({position_text(intent.after)}, {intent.to}] "
+            f"may have been written under its number, and spark.batch.scope=all gives none. Start "
+            f"once more with spark.batch.scope=shard, which repeats it, and stop the workers in "
+            f"order before you change to all"
+        )
+    warning = (
+        f"{shard.shard_id}: batches had numbers until {intent.number}; with spark.batch.scope=all "
+        f"ctx.batch_number is None, and a call is for all shards: see ctx.marks()"
+    )
+    return Resume(checkpoint, checkpoint, is_replay=True, warnings=(warning,))
+
+
 def resume_intent(
     shard: ShardKey,
     checkpoint: Position | None,

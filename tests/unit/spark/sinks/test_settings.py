@@ -8,6 +8,7 @@ import pytest
 
 from mld.spark.config import read_properties
 from mld.spark.errors import BatchFailed, SparkConfigError
+from mld.spark.ports import CommitOutcome
 from mld.spark.rows.decode import AVRO_COORDINATE
 from mld.spark.sinks.foreach import ForeachSink
 from mld.spark.sinks.packages import POSTGRES_COORDINATE, sinks_conf
@@ -111,20 +112,32 @@ def test_a_missing_frame_is_fine_only_where_there_are_no_rows():
         refuse_none([batch(shard(), 3, 3), batch(shard(1), 3, 4)], "delta")
 
 
-@pytest.mark.parametrize(("store", "uses"), [("none", False), ("lease", True), ("file", True)])
-def test_foreach_numbers_its_batches_unless_there_is_no_store(store, uses):
-    sink = ForeachSink(config_of(sink="foreach", intent__store=store), "app")
+@pytest.mark.parametrize(
+    ("scope", "store", "uses"),
+    [
+        ("shard", "none", False),
+        ("shard", "lease", True),
+        ("shard", "file", True),
+        ("all", "lease", False),
+    ],
+)
+def test_foreach_numbers_its_batches_with_a_call_a_shard_unless_there_is_no_store(
+    scope, store, uses
+):
+    sink = ForeachSink(config_of(sink="foreach", batch__scope=scope, intent__store=store), "app")
     assert sink.uses_intents is uses
-    assert sink.coalesces is False
+    assert sink.coalesces is (scope == "all")
 
 
 def test_foreach_leaves_everything_to_the_function():
     sink = ForeachSink(config_of(sink="foreach"), "app")
-    one = batch(shard(), None, 3, 1)
+    both = [batch(shard(), None, 3), batch(shard(1), 3, 4)]
     sink.prepare(None)
-    assert sink.mark(one.shard) is None
-    staged = sink.write(None, [one])
-    sink.commit(staged, one)
+    assert sink.mark(shard()) is None
+    staged = sink.write(None, both)
+    sink.commit(staged, both[0])
+    outcomes = sink.commit_all(staged, both)
+    assert outcomes == {each.shard: CommitOutcome.STANDS for each in both}
     sink.discard(staged)
 
 
