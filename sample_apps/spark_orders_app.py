@@ -4,8 +4,9 @@
 A record is a line like ``1042;tea;3;4.50``: order, product, pieces, price of a piece::
 
     # orders.properties
-    executableName = kcl-mld-spark spark_orders_app.py /data/turnover
-    spark.sink     = foreach
+    executableName    = kcl-mld-spark spark_orders_app.py /data/turnover
+    spark.sink        = foreach
+    spark.batch.scope = shard
 
 What differs from ``spark_flights_app.py``:
 

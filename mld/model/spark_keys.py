@@ -98,7 +98,7 @@ KEYS: tuple[SparkKey, ...] = (
     _number(
         "batch.maxInFlight",
         "2",
-        "Spark jobs at a time where a shard has jobs of its own (foreach)",
+        "calls at a time where each shard has its own (foreach with scope = shard)",
     ),
     _word(
         "batch.scope",

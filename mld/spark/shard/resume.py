@@ -2,13 +2,13 @@
 
 There are two ways to write every record once although a redelivery is cut anew:
 
-* *Marked* sinks (delta, jdbc) append to a position that they keep themselves. Their mark is
+* *Marked* sinks (delta, merge, jdbc) append to a position that they keep themselves. Their mark is
   the truth: what lies before it is dropped, whatever the checkpoint says.
-* *WriteIntent* sinks (foreach) are given a number that they can skip. Number and range of a batch are
+* *WriteIntent* sinks (foreach with a call for each shard) are given a number that they can skip. Number and range of a batch are
   stored before it is written; a start that finds such an intent beyond its checkpoint repeats
   exactly that batch under exactly that number.
 
-The others (merge, foreach without an intent store) begin behind the checkpoint and may write again
+The others (foreach otherwise) begin behind the checkpoint and may write again
 what an earlier process wrote beyond it.
 """
 
