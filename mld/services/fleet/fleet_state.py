@@ -32,6 +32,7 @@ from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable
 
     from mld.decide.client_version import Behaviour
     from mld.model.client_version import MigrationState
@@ -59,6 +60,10 @@ _BEGUN = (
     "This new application is one of KCL 3.5 (%s). Java workers older than 3.5 cannot join it; where "
     "they are to, begin with clientVersionConfig = CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1"
 )
+
+
+def _nothing() -> None:
+    """Nothing is loaded."""
 
 
 class FleetState:
@@ -99,6 +104,8 @@ class FleetState:
         self.version = _INIT
         #: This worker has begun the generation, and so creates what goes with it.
         self.has_begun = False
+        #: Called during the pause before a creation: what the new fleet needs is loaded meanwhile.
+        self.on_beginning: Callable[[], None] = _nothing
         #: Woken when the generation or the layout is another; waited for by the fleet's member.
         self.changed = Wakeup()
 
@@ -132,7 +139,7 @@ class FleetState:
             if change is None:
                 break
             if stored is None:
-                await asyncio.sleep(self._rng.uniform(*CREATION_PAUSE_S))
+                await self._pause()
                 if await self._read() is not None:
                     continue
             if await self._write(stored, change):
@@ -144,6 +151,12 @@ class FleetState:
             text = "Working as a KCL 2.x worker; clientVersionConfig=%s has no effect yet"
             log.info(text, asked)
         self._enter(version)
+
+    async def _pause(self) -> None:
+        """Give whoever looked before us the time to write, and use it."""
+        until = self._clock.monotonic() + self._rng.uniform(*CREATION_PAUSE_S)
+        self.on_beginning()
+        await asyncio.sleep(until - self._clock.monotonic())
 
     async def look(self) -> None:
         """Later: see whether somebody has changed something.

@@ -114,6 +114,7 @@ def fleet_parts(needs: FleetNeeds) -> FleetParts:
             needs.find_load,
             metrics_reader(store, items, runtime.clock, config.fleet.report_s),
             needs.conditions,
+            duty.wake,
         ),
         flip=FlipWatch(state, items, store, needs.elected.is_leader, runtime.clock),
         index=IndexKeeper(store, lock, needs.elected, state),

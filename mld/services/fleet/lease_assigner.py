@@ -134,6 +134,7 @@ class LeaseAssigner:
         self._memory = FleetMemory()
         self._watched: TableScan | None = None
         self._woken = Wakeup()
+        self._looked_at = float("-inf")
         self._conditions = items.conditions
         self._why = ""
         self._gave_up_at = 0.0
@@ -175,10 +176,9 @@ class LeaseAssigner:
                 if failures >= FAILED_LOOKS:
                     await self._give_up(leadership, failures)
                     failures = 0
-            began_at = self._clock.monotonic()
             if await self._woken.wait(pause_s):
-                # Many calls in a row make one look.
-                waited_s = self._clock.monotonic() - began_at
+                # Many calls in a row make one look; the first of a new leader waits for nothing.
+                waited_s = self._clock.monotonic() - self._looked_at
                 await asyncio.sleep(max(0.0, LEAST_PAUSE_S - waited_s))
                 await self._woken.wait(0)
 
@@ -201,6 +201,7 @@ class LeaseAssigner:
         except Exception as error:
             log.exception("Assigning leases failed unexpectedly")
             outcome, self._why = None, repr(error)
+        self._looked_at = self._clock.monotonic()
         succeeded = outcome is not None and not outcome.failed
         self._count("Success", int(succeeded))
         took_ms = (self._clock.monotonic() - started_at) * 1000

@@ -60,6 +60,7 @@ class WorkerMetricsReporter:
         find_load: FindLoad | None = None,
         read_all: ReadMetrics | None = None,
         conditions: Conditions | None = None,
+        on_first: Callable[[], None] | None = None,
     ) -> None:
         """Report nothing yet.
 
@@ -72,6 +73,7 @@ class WorkerMetricsReporter:
                 is judged by what it reads.
             read_all: the metrics of all workers, as stored; needed for figures to be told.
             conditions: for ``/readyz``.
+            on_first: told when the first report is in the table: the worker can be given leases.
         """
         self._store = store
         self._config = config
@@ -84,6 +86,7 @@ class WorkerMetricsReporter:
         self._place: str | None = None
         self._read_all = read_all
         self._company = Company()
+        self._on_first = on_first
         self._last: WorkerMetrics | None = None
         self._trouble = Trouble(Reason.METRICS_FAIL, conditions or Conditions(), runtime.clock)
 
@@ -142,6 +145,9 @@ class WorkerMetricsReporter:
                 continue
             failures = 0
             self._trouble.over()
+            if self._on_first is not None:
+                self._on_first()
+                self._on_first = None
             await asyncio.sleep(self._config.report_s)
             self._summarize()
             await self._look_at_others()

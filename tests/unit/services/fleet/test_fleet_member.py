@@ -11,6 +11,7 @@ from mld.model.config_fleet import FleetConfig, Wish
 from mld.model.sequence import SHARD_END
 from mld.services.fleet.acquisition_switch import AcquisitionSwitch
 from mld.services.fleet.fleet_member import FleetMember, FleetParts
+from mld.services.fleet.fleet_state import CREATION_PAUSE_S
 from mld.services.fleet.flip_watch import FlipWatch
 from mld.services.fleet.index_keeper import LOOK_S, PATIENCE, IndexKeeper
 from mld.services.fleet.worker_metrics_reporter import WorkerMetricsReporter
@@ -137,6 +138,22 @@ def on_table(test, *rows):
 async def stop(task):
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+def test_the_parts_of_a_new_fleet_are_made_while_its_item_waits():
+    async def test(world):
+        me = Member(world)
+        joining = asyncio.create_task(me.state.join(is_new=True))
+        await asyncio.sleep(CREATION_PAUSE_S[0])
+        assert world.row("Migration3.0") == {}
+        assert me.times_made == 1
+        await joining
+        assert world.row("Migration3.0") != {}
+        me.member.follow()
+        assert me.member.leadership is me.parts.lock
+        assert me.times_made == 1
+
+    on_table(test)
 
 
 def test_one_of_a_new_fleet_reports_leads_assigns_and_has_the_index_created():

@@ -105,6 +105,19 @@ def test_leases_without_an_owner_get_one_at_the_first_look():
     with_leader(test, "me", "you")
 
 
+def test_a_new_leader_looks_at_once():
+    async def test(world, leader):
+        leader.lead.is_mine = False
+        world.put(lease(0))
+        async with leader.running():
+            leader.lead.is_mine = True
+            leader.assigner.wake()
+            await asyncio.sleep(0.1)  # two calls of the table
+            assert leader.owner(A) == ("me", None)
+
+    with_leader(test)
+
+
 def test_a_follower_writes_nothing_but_remembers_what_its_own_scans_show():
     async def test(world, leader):
         leader.lead.is_mine = False

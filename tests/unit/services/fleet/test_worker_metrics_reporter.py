@@ -59,6 +59,26 @@ def running(test, measure=None, **config):
     on_table(on)
 
 
+def test_a_worker_can_be_given_leases_once_its_first_item_is_there():
+    async def on(world):
+        told = []
+        items, config = world.fleet_items("me"), FleetConfig(report_s=10.0)
+        one = WorkerMetricsReporter(
+            items,
+            config,
+            "me",
+            world.runtime("me"),
+            on_first=lambda: told.append(world.row("me") != {}),
+        )
+        task = asyncio.create_task(one.run())
+        await asyncio.sleep(25)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert told == [True]
+
+    on_table(on)
+
+
 def test_the_first_item_is_written_at_once_and_says_that_nothing_was_measured():
     async def test(world):
         await asyncio.sleep(0.1)
