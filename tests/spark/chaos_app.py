@@ -24,6 +24,14 @@ def process(df, ctx):
     return rows(df)
 
 
+def merged(df, ctx):
+    """For merge: a row for each record, and one for each bucket of a shard that the next replaces."""
+    each = rows(df)
+    place = F.concat_ws("/", "shard_id", "sequence_number", "sub_sequence_number")
+    bucket = F.concat_ws("/", F.lit("last of"), "shard_id", F.col("id") % 20)
+    return each.withColumn("key", place).unionByName(each.withColumn("key", bucket))
+
+
 def write_myself(df, ctx):
     """For foreach: rows and marks of all shards in one transaction of a database."""
     with closing(sqlite3.connect(os.environ["CHAOS_FOREACH"], timeout=60)) as database, database:
@@ -38,8 +46,14 @@ def write_myself(df, ctx):
         )
 
 
+def chosen():
+    if "CHAOS_MERGE" in os.environ:
+        return merged
+    return write_myself if "CHAOS_FOREACH" in os.environ else process
+
+
 run(
-    write_myself if "CHAOS_FOREACH" in os.environ else process,
+    chosen(),
     schema="id bigint, pad string",
     decoder="json",
 )

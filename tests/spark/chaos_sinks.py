@@ -93,11 +93,10 @@ class Files:
 class Foreach:
     """A database that the program itself writes rows and marks to."""
 
-    name = "foreach"
     cut = (60, 900)
 
-    def __init__(self, path: Path, properties: Mapping[str, str]) -> None:
-        self._path, self._properties = path / "rows.db", properties
+    def __init__(self, name: str, path: Path, properties: Mapping[str, str]) -> None:
+        self.name, self._path, self._properties = name, path / "rows.db", properties
         with closing(sqlite3.connect(self._path)) as database:
             database.execute("PRAGMA journal_mode = WAL")
             columns = ", ".join((*KEY_COLUMNS.split(","), "id"))
@@ -109,6 +108,9 @@ class Foreach:
 
     def environment(self) -> Mapping[str, str]:
         return {"CHAOS_FOREACH": str(self._path)}
+
+    def disturb(self, rng: random.Random) -> str | None:
+        return None
 
     def count(self) -> int:
         return sum(self.keys().values())
@@ -142,6 +144,38 @@ class DeltaLog(Files):
 
 def _of_workers(keys: Counter[Key]) -> Counter[Key]:
     return Counter({key: count for key, count in keys.items() if key[0] != table_user.USER})
+
+
+class Merged(DeltaLog):
+    """Rows of records, and of buckets that each merge replaces in files that it writes anew.
+
+    A commit brings both, so in every version a bucket's row is that of its last record.
+    """
+
+    def environment(self) -> Mapping[str, str]:
+        return {"CHAOS_MERGE": "1"}
+
+    def keys(self) -> Counter[Key]:
+        import pyarrow.parquet as pq  # noqa: PLC0415 (slow to import)
+
+        seen: Counter[Key] = Counter()
+        last: dict[str, tuple[int, int]] = {}
+        buckets: list[tuple[str, tuple[int, int]]] = []
+        for file in self.files():
+            for row in pq.ParquetFile(file).read().to_pylist():
+                if row["shard_id"] == table_user.USER:
+                    continue
+                place = int(row["sequence_number"]), int(row["sub_sequence_number"])
+                if row["key"].startswith("last of/"):
+                    buckets.append((row["key"], place))
+                    continue
+                seen[row["shard_id"], *place] += 1
+                name = f"last of/{row['shard_id']}/{row['id'] % 20}"
+                last[name] = max(last.get(name, (0, 0)), place)
+        assert sorted(buckets) == sorted(last.items()), (
+            "a bucket's row is not that of its last record"
+        )
+        return seen
 
 
 class Postgres:
@@ -216,9 +250,9 @@ def make(name: str, folder: Path) -> Iterator[Sink]:
     if name in {"delta", "merge"}:
         properties["spark.sink.path"] = str(path)
     if name == "merge":
-        properties |= {"spark.sink.key": KEY_COLUMNS, "spark.sink.mode": "insert"}
+        properties |= {"spark.sink.key": "key"}
     if name == "jdbc":
         with postgres.running_postgres() as server:
             yield Postgres(server, properties)
     else:
-        yield Foreach(path, properties) if name == "foreach" else DeltaLog(name, path, properties)
+        yield {"foreach": Foreach, "merge": Merged}.get(name, DeltaLog)(name, path, properties)
