@@ -18,6 +18,8 @@ FREE_PREFIXES = ("spark.conf.", "spark.sink.options.")
 #: Sinks that write a Delta table, and what only they have.
 DELTA_SINKS = ("delta", "merge")
 OF_DELTA = ("spark.sink.partitionBy", "spark.sink.schema")
+#: What only ``spark.sink = delta`` has.
+OUTPUTS = "spark.sink.outputs"
 
 
 class Kind(StrEnum):
@@ -126,6 +128,11 @@ KEYS: tuple[SparkKey, ...] = (
         "foreach",
     ),
     _text("sink.path", None, "directory of the Delta table (delta, merge)"),
+    _text(
+        "sink.outputs",
+        None,
+        "names, with commas, if the function returns a dict: a Delta table each, below sink.path",
+    ),
     _text("sink.table", None, "table of the jdbc sink"),
     _text("sink.partitionBy", None, "columns of a new Delta table's directories, with commas"),
     _word(
@@ -188,6 +195,7 @@ FORMER_WORDS = {
 }
 
 _SIZE = re.compile(r"(\d+)([kmg]?)b?", re.IGNORECASE | re.ASCII)
+_OUTPUT = re.compile(r"[a-z][a-z0-9_-]{0,99}", re.IGNORECASE | re.ASCII)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)", re.ASCII)
 _SCALE = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -222,6 +230,24 @@ def duration_s(text: str) -> float:
     if (match := _DURATION.fullmatch(text.strip())) is None:
         raise ValueError(f"{text!r} is not a duration; write it like 50ms, 5s or 2m")
     return float(match[1]) * _SECONDS[match[2]]
+
+
+def output_names(text: str) -> tuple[str, ...]:
+    """``clicks, errors`` -> the two names.
+
+    Raises:
+        ValueError: one can't be a directory's name on every file system, or is there twice.
+    """
+    names = tuple(word.strip() for word in text.split(",") if word.strip())
+    for name in names:
+        if not _OUTPUT.fullmatch(name) or name.lower().startswith("kcl-mld"):
+            raise ValueError(
+                f"{name!r} is no name of an output: use letters, digits, _ and -, begin with a "
+                f"letter, and not with kcl-mld"
+            )
+    if len({name.lower() for name in names}) < len(names):
+        raise ValueError(f"{text!r} has a name twice")
+    return names
 
 
 def whole_number(text: str) -> int:
@@ -265,6 +291,8 @@ def check(name: str, text: str) -> str | None:
     try:
         if name == REMOTE:
             connect_address(text.strip())
+        if name == OUTPUTS:
+            output_names(text)
         number = _number_of(key, text)
     except ValueError as error:
         return str(error)

@@ -11,7 +11,7 @@ import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.model.spark_keys import BY_NAME, DELTA_SINKS, OF_DELTA
+from mld.model.spark_keys import BY_NAME, DELTA_SINKS, OF_DELTA, OUTPUTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -94,6 +94,9 @@ def _misplaced(text: Mapping[str, str]) -> Iterator[PlaceFault]:
         if sink not in DELTA_SINKS and text[key] not in ("", BY_NAME[key].default):
             why = f"is for spark.sink=delta and merge; {sink} has no such thing"
             yield PlaceFault(key, why, "take the line out, or write a Delta table")
+    if sink != "delta" and text[OUTPUTS]:
+        why = f"is for spark.sink=delta; {sink} has one output"
+        yield PlaceFault(OUTPUTS, why, "take the line out, or write Delta tables")
     for key in (_SINK_PATH, _LETTERS):
         is_ours = sink in DELTA_SINKS or key == _LETTERS
         if is_ours and text[key] and local_path(text[key]) is None:

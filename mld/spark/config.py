@@ -19,6 +19,7 @@ from mld.model.spark_keys import (
     check,
     duration_s,
     is_known,
+    output_names,
     size_bytes,
     whole_number,
 )
@@ -59,6 +60,7 @@ class SparkConfig:
     sink_path: str | None
     sink_table: str | None
     partition_by: tuple[str, ...]
+    outputs: tuple[str, ...]
     adds_columns: bool
     sink_key: tuple[str, ...]
     sink_mode: str
@@ -108,6 +110,10 @@ def read_properties(properties: Mapping[str, str]) -> SparkConfig:
                 raise SparkConfigError(
                     f"{name} is for spark.sink=delta and merge; spark.sink={config.sink} has no such thing"
                 )
+    if config.outputs and config.sink != "delta":
+        raise SparkConfigError(
+            f"spark.sink.outputs is for spark.sink=delta; spark.sink={config.sink} has one output"
+        )
     return config
 
 
@@ -167,6 +173,7 @@ def _config(texts: _Texts) -> SparkConfig:
         sink_path=texts.optional("sink.path"),
         sink_table=texts.optional("sink.table"),
         partition_by=texts.words("sink.partitionBy"),
+        outputs=output_names(texts.text("sink.outputs")),
         adds_columns=texts.text("sink.schema") == "addColumns",
         sink_key=texts.words("sink.key"),
         sink_mode=texts.text("sink.mode"),

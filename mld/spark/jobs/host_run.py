@@ -178,7 +178,7 @@ class HostRun:
         session = self._calls.session()
 
         def write() -> Any:
-            frame = self._caller.call(session, whole)
+            frame: Any = self._caller.call(session, whole)
             raise_if_abandoned()
             self._caller.keep_bad_rows(session, whole)
             return self._sink.write(frame, whole.parts)

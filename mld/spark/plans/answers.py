@@ -5,6 +5,7 @@ Known by the names of their modules: none of these libraries has to be installed
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -28,9 +29,32 @@ def not_of_spark(answer: object) -> str:
     Args:
         answer: of the user's function; no DataFrame of Spark.
     """
+    if isinstance(answer, Mapping):
+        return "a dict; several outputs need spark.sink=delta and their names in spark.sink.outputs"
     name, module = type(answer).__name__, f"{type(answer).__module__}."
     for kind in _KINDS:
         if module.startswith(kind.module) and name in {"DataFrame", "Table"}:
             what = "one" if name == "DataFrame" else "a DataFrame"
             return f"a {name} of {kind.library}; return {what} of Spark: {kind.conversion}"
     return f"of type {name}; return a DataFrame of Spark"
+
+
+def fault_of_outputs(answer: object, names: Sequence[str]) -> str | None:
+    """What is wrong with the answer of a function that has several outputs; None = nothing.
+
+    Args:
+        answer: of the user's function.
+        names: of the outputs; one that is missing in the answer has no rows.
+    """
+    named = f"spark.sink.outputs names {', '.join(names)}"
+    if not isinstance(answer, Mapping):
+        what = "None" if answer is None else f"of type {type(answer).__name__}"
+        return f"is {what}; {named}: return a dict of DataFrames, without those that have no rows"
+    for name, frame in answer.items():
+        if name not in names:
+            return f"has the output {name!r}, but {named}"
+        if frame is None:
+            return f"has None for {name!r}: leave out an output that has no rows"
+        if not callable(getattr(frame, "withColumn", None)):
+            return f"has, for {name!r}, {not_of_spark(frame)}"
+    return None

@@ -9,6 +9,7 @@ call may do whatever a call of ``foreachBatch`` may. Spark keeps them until the 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from mld.spark.calls import raise_if_abandoned
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.model import ShardBatch
+    from mld.spark.plans.one_call import Answer
 
 _log = logging.getLogger(__name__)
 
@@ -27,14 +29,20 @@ _log = logging.getLogger(__name__)
 class ShardCaller(FunctionCaller):
     """Calls the user's function for each shard. Safe to use from any thread."""
 
-    def _asked(self, spark: SparkSession, whole: MicroBatch) -> DataFrame | None:
-        found: list[tuple[ShardBatch, DataFrame]] = []
+    def _asked(self, spark: SparkSession, whole: MicroBatch) -> Answer:
+        found: dict[str, list[tuple[ShardBatch, DataFrame]]] = {}
         for part in whole.parts:
             raise_if_abandoned()
             answer = super()._asked(spark, MicroBatch((part,)))
-            if answer is not None:
-                found.append((part, answer if len(whole.parts) == 1 else _computed(part, answer)))
-        return united(found)
+            if answer is None:
+                continue
+            for name, frame in answer.items() if isinstance(answer, Mapping) else [("", answer)]:
+                rows = frame if len(whole.parts) == 1 else _computed(part, frame)
+                found.setdefault(name, []).append((part, rows))
+        if self._config.outputs:
+            frames = {name: united(each) for name, each in found.items()}
+            return {name: frame for name, frame in frames.items() if frame is not None}
+        return united(found.get("", []))
 
 
 def _computed(part: ShardBatch, answer: DataFrame) -> DataFrame:

@@ -7,11 +7,13 @@ passes) is Spark's own business, because no other function runs in the session m
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from mld.spark.calls import raise_if_abandoned
 from mld.spark.failures import is_deterministic, is_server_gone, is_session_lost, raised
 from mld.spark.model import context_of
+from mld.spark.plans.answers import fault_of_outputs
 from mld.spark.plans.planner import FunctionFailed
 from mld.spark.rows.deadletter import write_bad_rows
 from mld.spark.rows.handoff import HandOff, Inline
@@ -19,12 +21,15 @@ from mld.spark.rows.records import batched_table, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeAlias
 
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.config import SparkConfig
     from mld.spark.model import BatchContext, MicroBatch
     from mld.spark.plans.planner import Planner
+
+    Answer: TypeAlias = DataFrame | Mapping[str, DataFrame] | None
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +47,7 @@ class FunctionCaller:
 
     def __init__(
         self,
-        function: Callable[[DataFrame, BatchContext], DataFrame | None],
+        function: Callable[[DataFrame, BatchContext], Answer],
         config: SparkConfig,
         planner: Planner,
         handoff: HandOff | None = None,
@@ -56,8 +61,8 @@ class FunctionCaller:
         self._handoff = handoff or Inline()
         self._with_schemas = with_schemas
 
-    def call(self, spark: SparkSession, whole: MicroBatch) -> DataFrame | None:
-        """The rows that the function makes of a micro-batch.
+    def call(self, spark: SparkSession, whole: MicroBatch) -> Answer:
+        """The rows that the function makes of a micro-batch; by output if it has several.
 
         Raises:
             FunctionFailed: the function raised, or returned something else.
@@ -78,10 +83,10 @@ class FunctionCaller:
         """
         frame = self._asked(spark, whole)
         raise_if_abandoned()
-        if frame is not None:
-            frame.write.format("noop").mode("overwrite").save()
+        for each in frames_of(frame):
+            each.write.format("noop").mode("overwrite").save()
 
-    def _asked(self, spark: SparkSession, whole: MicroBatch) -> DataFrame | None:
+    def _asked(self, spark: SparkSession, whole: MicroBatch) -> Answer:
         frame = self.source(spark, whole)
         try:
             answer = self._function(frame, context_of(spark, whole))
@@ -91,7 +96,11 @@ class FunctionCaller:
             if _is_of_spark(error) and not is_deterministic(error):
                 raise
             raise FunctionFailed(f"the function failed on {whole}: {raised(error)}") from error
-        self._check(answer, f"the function's answer for {whole}")
+        where = f"the function's answer for {whole}"
+        if not (names := self._config.outputs):
+            self._check(answer, where)
+        elif why := fault_of_outputs(answer, names):
+            raise FunctionFailed(f"{where} {why}")
         return answer
 
     def source(self, spark: SparkSession, whole: MicroBatch) -> DataFrame:
@@ -116,6 +125,15 @@ class FunctionCaller:
     def release(self, whole: MicroBatch) -> None:
         """An attempt is over, however it ended: its frames are not used any more."""
         self._handoff.release([part.batch_id for part in whole.parts])
+
+
+def frames_of(answer: Answer) -> list[DataFrame]:
+    """The frames in what a function returned, in the order of their outputs' names."""
+    if answer is None:
+        return []
+    if isinstance(answer, Mapping):
+        return [answer[name] for name in sorted(answer)]
+    return [answer]
 
 
 def _is_of_spark(error: BaseException) -> bool:

@@ -69,6 +69,8 @@ def find_beginning(
             if old is not None and is_pending(shard, checkpoint, old):
                 mark = take_over(shard, old)
         return resume_at_mark(shard, checkpoint, mark)
+    if config.outputs:
+        return resume_at_mark(shard, checkpoint, sink.mark(shard))
     if config.sink == "foreach":
         old = intents.load(shard) if intents else _parsed(shard, given)
         return resume_renumbered(shard, checkpoint, old)

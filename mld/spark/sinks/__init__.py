@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "delta": ("mld.spark.sinks.delta", "DeltaSink"),
+    "outputs": ("mld.spark.sinks.outputs", "OutputsSink"),
     "merge": ("mld.spark.sinks.merge", "MergeSink"),
     "jdbc": ("mld.spark.sinks.jdbc", "JdbcSink"),
     "foreach": ("mld.spark.sinks.foreach", "ForeachSink"),
@@ -36,5 +37,5 @@ def make_sink(config: SparkConfig, application: str) -> Sink:
     """
     if config.sink not in _HOMES:
         raise SparkConfigError(f"spark.sink={config.sink}: no such sink")
-    home, name = _HOMES[config.sink]
+    home, name = _HOMES["outputs" if config.outputs else config.sink]
     return cast("Sink", getattr(import_module(home), name)(config, application))

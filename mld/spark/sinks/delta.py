@@ -24,7 +24,7 @@ from mld.spark.sinks.write_tasks import TASKS_OPTION, write_tasks
 from mld.spark.table.changes import Append
 from mld.spark.table.delta_log import DeltaLog
 from mld.spark.table.disk import local_root, make_directories, spark_url
-from mld.spark.table.job_files import DataFile, JobFiles
+from mld.spark.table.job_files import JobFiles
 from mld.spark.table.marked_table import MarkedTable
 from mld.spark.table.rules import as_nullable, fields_in, refused_type
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from mld.spark.model import Position, ShardBatch, ShardKey, WriteIntent
     from mld.spark.table.changes import Change
     from mld.spark.table.delta_log import Snapshot
+    from mld.spark.table.job_file import DataFile
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +47,8 @@ _log = logging.getLogger(__name__)
 UPKEEP_THREAD = "log-checkpoint"
 #: What ``spark.sink = parquet`` of earlier releases left at its root.
 _CHAIN = "_kcl_chain.json"
+#: What several outputs leave in the directory above their tables.
+OUTPUTS_MARK = "kcl-mld-positions"
 _PARTITION_BY, _MERGE_SCHEMA = "partitionBy", "mergeSchema"
 _NO_ROOM_TEXT = "No space left on device"
 #: INT96, Spark's default, is nanoseconds to others, and Spark's own Delta reader refuses it.
@@ -281,6 +284,11 @@ class DeltaSink:
             raise SinkRefused(
                 f"{self.root} holds the output of spark.sink=parquet of an earlier release: name "
                 f"another directory for the Delta table, which begins behind the checkpoints"
+            )
+        if (self.root / OUTPUTS_MARK).exists():
+            raise SinkRefused(
+                f"{self.root} is the directory above the tables of several outputs: name them in "
+                f"spark.sink.outputs, or name another directory"
             )
         if next(self.root.glob("*.parquet"), None):
             raise SinkRefused(

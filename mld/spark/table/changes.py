@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mld.spark.table.delta_log import Snapshot
-    from mld.spark.table.job_files import DataFile
+    from mld.spark.table.job_file import DataFile
 
 _SHARD = "shard_id"
 

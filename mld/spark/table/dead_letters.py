@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mld.spark.model import DeadLetter, ShardKey
-    from mld.spark.table.job_files import DataFile
+    from mld.spark.table.job_file import DataFile
 
 _log = logging.getLogger(__name__)
 

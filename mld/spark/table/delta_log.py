@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mld.spark.table.job_files import DataFile
+    from mld.spark.table.job_file import DataFile
 
 _LOG = "_delta_log"
 #: Commits between two log checkpoints of this process.

@@ -16,7 +16,6 @@ import itertools
 import os
 import shutil
 import uuid
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,10 +25,11 @@ import pyarrow.parquet as pq
 
 from mld.spark.errors import BatchFailed
 from mld.spark.table.disk import sync_directory, sync_file
+from mld.spark.table.job_file import DataFile
 from mld.spark.table.rules import fields_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
 #: How the names of directories of processes begin.
 OWNER_PREFIX = "kcl-mld-"
@@ -42,29 +42,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Longer than any job with its tries, in s; as long as a vacuum leaves alone what it does not know.
 _OLD_S = 7 * 86_400.0
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """A file that Spark wrote, as a commit names it.
-
-    Attributes:
-        path: on the disk, from the table's directory on; not quoted.
-        size: in bytes.
-        modified_ms: since 1970.
-        rows: in it, >= 1.
-        partition_values: text by column, not quoted; None = null.
-        fields: of its schema, as Spark wrote them into its footer.
-        nulls: top columns that may hold nulls.
-    """
-
-    path: str
-    size: int
-    modified_ms: int
-    rows: int
-    partition_values: Mapping[str, str | None]
-    fields: Sequence[Mapping[str, Any]]
-    nulls: Sequence[str]
 
 
 class JobFiles:
@@ -108,12 +85,18 @@ class JobFiles:
         shutil.rmtree(job, ignore_errors=True)
         _pending(job).unlink(missing_ok=True)
 
-    def sweep(self, live: Callable[[], Collection[str]]) -> int:
+    def sweep(
+        self,
+        live: Callable[[], Collection[str]],
+        wanted: Callable[[], Collection[str]] = frozenset,
+    ) -> int:
         """Remove what dead processes left without a commit.
 
         Args:
             live: gives the paths of the table's files, from its directory on. Called once it is
                 known who is dead: one of them may have committed just before.
+            wanted: gives the paths of files that somebody may still commit; their jobs are left to
+                a later sweep. Called before ``live``: what is wanted no more is there.
 
         Returns:
             how many jobs were removed.
@@ -128,11 +111,15 @@ class JobFiles:
             left += (each for each in found if is_dead or _is_old(each, now_s))
             if is_dead:
                 dead.append(directory)
-        named = {"/".join(path.split("/")[:2]) for path in live()} if left else set()
+        kept = _jobs(wanted()) if left else set()
+        named = _jobs(live()) if left else set()
         count = 0
         for pending in left:
             job = _job(pending)
-            if f"{job.parent.name}/{job.name}" not in named:
+            if (name := f"{job.parent.name}/{job.name}") in kept:
+                dead = [each for each in dead if each != job.parent]
+                continue
+            if name not in named:
                 shutil.rmtree(job, ignore_errors=True)
                 count += 1
             pending.unlink(missing_ok=True)
@@ -238,6 +225,11 @@ def _nullable_columns(footer: Any) -> list[str]:
             if statistics is None or not statistics.has_null_count or statistics.null_count:
                 found[name] = None
     return list(found)
+
+
+def _jobs(paths: Collection[str]) -> set[str]:
+    """The jobs that files are of."""
+    return {"/".join(path.split("/")[:2]) for path in paths}
 
 
 def _job(pending: Path) -> Path:

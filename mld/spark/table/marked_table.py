@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from mld.spark.model import Position, ShardBatch, ShardKey, WriteIntent
     from mld.spark.table.changes import Change
     from mld.spark.table.delta_log import DeltaLog, Snapshot
-    from mld.spark.table.job_files import DataFile
+    from mld.spark.table.job_file import DataFile
 
 _log = logging.getLogger(__name__)
 
 #: Before the tries of a commit after the first, in s; 8 s in all, less what the calls take.
-_PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 2.0, 3.0)
+PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 2.0, 3.0)
 
 
 class MarkedTable:
@@ -88,7 +88,7 @@ class MarkedTable:
             SinkRefused: it may not; the message says what to do.
             SinkUnavailable: it can't be read.
         """
-        for pause_s in _PAUSES_S:
+        for pause_s in PAUSES_S:
             self._pause(pause_s)
             with self._log.snapshot() as table:
                 if table is None:
@@ -206,7 +206,7 @@ class MarkedTable:
             numbers |= transactions(batch.shard, batch.to, identity)
         before: dict[ShardKey, int | None] | None = None
         last: Exception | None = None
-        for pause_s in (*_PAUSES_S, None):
+        for pause_s in (*PAUSES_S, None):
             with self._log.snapshot() as table:
                 if table is None:
                     raise SinkRefused(f"{self._name}: the table is gone; {NEW_EPOCH}")
@@ -263,7 +263,7 @@ class MarkedTable:
             Exception: of delta-rs, at the last try.
         """
         last: Exception | None = None
-        for pause_s in _PAUSES_S:
+        for pause_s in PAUSES_S:
             self._pause(pause_s)
             with self._log.snapshot() as table:
                 if table is None:

@@ -73,6 +73,10 @@ def test_what_can_be_used_is_not_told_of(more):
             "spark.sink.path is missing: the delta sink writes there: name a directory",
         ),
         (
+            {"sink": "merge", "sink__outputs": "a, b"},
+            "spark.sink.outputs is for spark.sink=delta; merge has one output: take the line out",
+        ),
+        (
             {"sink": "merge", "sink__path": " "},
             "spark.sink.path is missing: the merge sink writes there: name a directory",
         ),

@@ -137,7 +137,7 @@ def test_a_commit_that_never_succeeds_raises_and_its_files_are_kept_for_the_swee
     sink = open_sink(tmp_path)
     write(sink, batch(shard(), 0, 2))
     staged = sink.write(frame(batch(shard(), 2, 4)), [batch(shard(), 2, 4)])
-    monkeypatch.setattr(marked_table, "_PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(marked_table, "PAUSES_S", (0.0, 0.0))
 
     def failing(self, *args):
         raise OSError("no store")

@@ -1,0 +1,330 @@
+"""Several Delta tables from one function: ``return {"clicks": df1, "errors": df2}``.
+
+Each table lies in a directory of its name below ``spark.sink.path``, with marks of its own. All
+files are written first, then a manifest of them is made durable, then the table of positions is
+committed, which decides, and then the tables, one after the other. Whoever owns a shard next adds
+the *same files* where they are missing, and the function is never called again for them: see
+:mod:`mld.spark.table.manifest`.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from mld.spark.errors import BatchFailed, Fenced, SinkRefused, SparkConfigError
+from mld.spark.failures import describe
+from mld.spark.model import position_text
+from mld.spark.ports import CommitOutcome
+from mld.spark.sinks.delta import OUTPUTS_MARK, UPKEEP_THREAD, DeltaSink, StagedFiles
+from mld.spark.table.delta_log import DeltaLog
+from mld.spark.table.disk import local_root, make_directories
+from mld.spark.table.epoch import NEW_EPOCH
+from mld.spark.table.manifest import Manifest, Step
+from mld.spark.table.manifests import Manifests
+from mld.spark.table.marks import BITS
+from mld.spark.table.stepped_table import SteppedTable, outcomes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from mld.spark.config import SparkConfig
+    from mld.spark.model import Position, ShardBatch, ShardKey
+    from mld.spark.table.job_file import DataFile
+    from mld.spark.table.marks import Mark
+
+_log = logging.getLogger(__name__)
+
+#: The table that decides; it has no rows.
+POSITIONS = OUTPUTS_MARK
+#: The directory of manifests.
+MANIFESTS = "kcl-mld-manifests"
+#: A table of Delta has a column; this one is never written.
+_NO_ROWS = (
+    '{"type":"struct","fields":[{"name":"none","type":"string","nullable":true,"metadata":{}}]}'
+)
+#: Before the looks at a shard's marks after the first, in s: another host may be between two tables.
+_LOOKS_S = (0.0, 0.1, 0.4, 1.0, 2.0)
+
+
+@dataclass(slots=True)
+class StagedOutputs:
+    """What a job left below the tables.
+
+    Attributes:
+        parts: by the name of the output.
+    """
+
+    parts: dict[str, StagedFiles] = field(default_factory=dict)
+
+
+class Output(DeltaSink):
+    """One table of several: writes files, and takes steps of manifests.
+
+    Args:
+        config: of all of them, with the path of this one.
+        application: name of the KCL application.
+        still_named: gives the paths of files that an open manifest names.
+    """
+
+    def __init__(
+        self, config: SparkConfig, application: str, still_named: Callable[[], set[str]]
+    ) -> None:
+        super().__init__(config, application)
+        self.table = SteppedTable(
+            self._log,
+            str(self.root),
+            application,
+            config.epoch,
+            adds_columns=config.adds_columns,
+        )
+        self._table = self.table
+        self._still_named = still_named
+
+    def carry_out(self, manifest: Manifest, step: Step) -> None:
+        """Add the files of a step, unless they are in the table.
+
+        Raises:
+            BatchFailed: files are gone, or do not fit the table any more.
+            Exception: of delta-rs, at the last try.
+        """
+        self.table.carry_out(
+            step, manifest.ends, manifest.identity, decides=False, examine=self._see
+        )
+
+    def settle(self, staged: StagedFiles) -> None:
+        """A commit has made the job's files visible."""
+        if staged.job is not None:
+            self._files.committed(staged.job)
+
+    def _see(self, files: Sequence[DataFile]) -> None:
+        for file in files:
+            if not (self.root / file.path).exists():
+                raise BatchFailed(
+                    f"{self.root}: {file.path} is gone, which belongs to a batch that other tables "
+                    f"have already. Put it back, or choose a new spark.sink.epoch"
+                )
+
+    def _sweep(self) -> None:
+        if count := self._files.sweep(self._log.live_paths, self._still_named):
+            _log.info("%s: %d jobs that nobody committed were removed", self.root, count)
+
+
+class OutputsSink:
+    """The ``delta`` sink with ``spark.sink.outputs``. All methods may be called from any thread."""
+
+    coalesces = True
+    stages_ahead = False
+    uses_intents = False
+    commits_together = True
+
+    def __init__(
+        self,
+        config: SparkConfig,
+        application: str,
+        *,
+        pause: Callable[[float], object] = time.sleep,
+        new_identity: Callable[[], int] = lambda: secrets.randbits(BITS),
+    ) -> None:
+        """Read the configuration; nothing is touched before ``prepare``.
+
+        Args:
+            config: with ``spark.sink.path`` and ``spark.sink.outputs``.
+            application: name of the KCL application.
+            pause: waits for so many s.
+            new_identity: gives each manifest its own number, 0 <= number < 2**62.
+
+        Raises:
+            SparkConfigError: a property is missing or wrong.
+            SinkRefused: the path is on no file system.
+        """
+        if config.sink_path is None or config.sink_table is not None:
+            raise SparkConfigError(
+                "spark.sink.outputs needs spark.sink.path, the directory above the tables, and no "
+                "spark.sink.table: they are written without a catalog"
+            )
+        self.root = local_root(config.sink_path, "delta")
+        self._config = config
+        self._application = application
+        self._pause = pause
+        self._new_identity = new_identity
+        self._manifests = Manifests(self.root / MANIFESTS)
+        place = self.root / POSITIONS
+        self._positions = SteppedTable(
+            DeltaLog(str(place), place), str(place), application, config.epoch
+        )
+        self._outputs = {name: self._output(name) for name in sorted(config.outputs)}
+
+    def prepare(self, spark: SparkSession) -> None:
+        """Look at the tables, and remove what no commit can use any more.
+
+        Raises:
+            SinkRefused: a table may not be written, or the executors write elsewhere.
+            SinkUnavailable: one can't be read.
+        """
+        if (self.root / "_delta_log").exists():
+            raise SinkRefused(
+                f"spark.sink.path={self.root} is a Delta table: with spark.sink.outputs name the "
+                f"directory above the tables"
+            )
+        try:
+            make_directories(self.root)
+            self._manifests.prepare()
+            if self._positions.look() is None:
+                self._positions.create(_NO_ROWS, ())
+            self._drop_void()
+        except OSError as error:
+            raise SinkRefused(f"spark.sink.path={self.root} can't be written: {error}") from error
+        for output in self._outputs.values():
+            output.prepare(spark)
+
+    def mark(self, shard: ShardKey) -> Position | None:
+        """Where a shard stands in all tables, once what its last batch lacks is added to them.
+
+        Raises:
+            SinkRefused: a table has another mark than the others.
+            SinkUnavailable: a table can't be read.
+            BatchFailed: the files of its last batch can't be added.
+        """
+        why = ""
+        for pause_s in _LOOKS_S:
+            self._pause(pause_s)
+            mark = self._positions.read(shard)
+            if mark is None:
+                raise SinkRefused(f"{self.root / POSITIONS}: the table is gone; {NEW_EPOCH}")
+            if mark.guard is not None and (manifest := self._manifests.get(mark.guard)) is not None:
+                _log.info("%s: its last batch is added to all tables", shard.shard_id)
+                self._finish(manifest)
+            if not (why := self._difference(shard, mark)):
+                return mark.position
+        raise SinkRefused(
+            f"{self.root}: {why}: a table was not written for a while, or set back. Give it another "
+            f"name in spark.sink.outputs, or choose a new spark.sink.epoch"
+        )
+
+    def _difference(self, shard: ShardKey, mark: Mark) -> str:
+        """Which tables have another mark of a shard than that of positions; empty = none.
+
+        A table without any is younger than the shard's batches, in which it had no rows.
+        """
+        others = []
+        for name, output in self._outputs.items():
+            found = output.table.read(shard)
+            if found is not None and found.guard is not None and found != mark:
+                others.append(f"at {position_text(found.position)} in {name}")
+        ours = f"{shard.shard_id} stands at {position_text(mark.position)}"
+        return f"{ours}, but {' and '.join(others)}" if others else ""
+
+    def write(
+        self, frame: Mapping[str, DataFrame] | None, batches: Sequence[ShardBatch]
+    ) -> StagedOutputs:
+        """Write the rows of each output into a directory below its table, one after the other.
+
+        Raises:
+            BatchFailed: rows do not fit their table.
+            OSError: the disk is full. It may be tried again, like what Spark raises.
+        """
+        staged = StagedOutputs()
+        try:
+            for name in sorted(frame or {}):
+                assert frame is not None
+                staged.parts[name] = self._outputs[name].write(frame[name], batches)
+        except BaseException:
+            self.discard(staged)
+            raise
+        return staged
+
+    def commit(self, staged: StagedOutputs, batch: ShardBatch) -> None:
+        """Commit a job of one batch.
+
+        Raises:
+            Fenced: another writer has moved the shard's mark.
+        """
+        if self.commit_all(staged, [batch])[batch.shard] is not CommitOutcome.STANDS:
+            raise Fenced(
+                f"{batch.shard.shard_id}: another writer has moved the shard's mark in {self.root}; "
+                f"this process has lost the shard"
+            )
+
+    def commit_all(
+        self, staged: StagedOutputs, batches: Sequence[ShardBatch]
+    ) -> Mapping[ShardKey, CommitOutcome]:
+        """The manifest, the table that decides, then the others; see ``ports.CommitsTogether``.
+
+        Raises:
+            BatchFailed: it stands and a table lacks it; whoever begins the shards next adds it.
+            Exception: whether it stands is not known.
+        """
+        before, lost = self._positions.behind(batches)
+        if lost is not None:
+            return lost
+        manifest = self._manifest(staged, batches, before)
+        self._manifests.keep(manifest)
+        for part in staged.parts.values():
+            part.may_stand = True
+        first = manifest.steps[0]
+        moved = self._positions.carry_out(first, manifest.ends, manifest.identity, decides=True)
+        if moved:
+            self._manifests.remove(manifest)
+            for part in staged.parts.values():
+                part.may_stand = False
+            return outcomes(batches, moved)
+        try:
+            self._finish(manifest)
+        except Exception as error:
+            raise BatchFailed(
+                f"{self.root}: the batch is in some of its tables and not yet in all; it is added "
+                f"to them when its shards begin again: {describe(error)}"
+            ) from error
+        for name, part in staged.parts.items():
+            self._outputs[name].settle(part)
+        # No daemon thread: delta-rs does not survive the end of the interpreter in mid-call.
+        threading.Thread(target=self._keep_short, name=UPKEEP_THREAD).start()
+        return dict.fromkeys(manifest.ends, CommitOutcome.STANDS)
+
+    def discard(self, staged: StagedOutputs) -> None:
+        """Remove a job that no commit can use any more."""
+        for name, part in staged.parts.items():
+            self._outputs[name].discard(part)
+
+    def _manifest(
+        self,
+        staged: StagedOutputs,
+        batches: Sequence[ShardBatch],
+        before: Mapping[ShardKey, int | None],
+    ) -> Manifest:
+        ends = {batch.shard: batch.to for batch in batches}
+        steps = [Step(POSITIONS, before, ())]
+        for name, output in self._outputs.items():
+            if (guards := output.table.guards(ends)) is not None:
+                files = staged.parts[name].files if name in staged.parts else ()
+                steps.append(Step(name, guards, files))
+        return Manifest(self._new_identity(), ends, steps)
+
+    def _finish(self, manifest: Manifest) -> None:
+        """Add the files of a manifest that stands to all of its tables."""
+        for step in manifest.steps[1:]:
+            output = self._outputs.get(step.table) or self._output(step.table)
+            output.carry_out(manifest, step)
+        self._manifests.remove(manifest)
+
+    def _drop_void(self) -> None:
+        """Remove the manifests that nobody will carry out, or need any more."""
+        for manifest in self._manifests.all():
+            if self._positions.is_over(manifest.steps[0], manifest.identity):
+                self._manifests.remove(manifest)
+
+    def _keep_short(self) -> None:
+        self._positions.keep_short()
+        for output in self._outputs.values():
+            output.table.keep_short()
+
+    def _output(self, name: str) -> Output:
+        config = replace(self._config, sink_path=str(self.root / name))
+        return Output(config, self._application, lambda: self._manifests.named(name))
