@@ -122,7 +122,8 @@ class DeltaSink:
         self._options = {**_NO_SUCCESS_FILE, **options}
         self._is_far = config.remote is not None or not config.master.startswith("local")
         change = self._change(application, config)
-        self._log = DeltaLog(str(self.root), self.root, syncs_files=not change.keeps_files)
+        self._keeps_files = change.keeps_files
+        self._log = DeltaLog(str(self.root), self.root, syncs_files=not self._keeps_files)
         self._table = MarkedTable(
             self._log,
             str(self.root),
@@ -212,7 +213,7 @@ class DeltaSink:
         if CommitOutcome.AGAIN in found:
             staged.may_stand = False
         if CommitOutcome.STANDS in found:
-            if staged.job is not None:
+            if staged.job is not None and self._keeps_files:
                 self._files.committed(staged.job)
             # No daemon thread: delta-rs does not survive the end of the interpreter in mid-call.
             threading.Thread(target=self._table.keep_short, name=UPKEEP_THREAD).start()
