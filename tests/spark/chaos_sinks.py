@@ -178,6 +178,36 @@ class Merged(DeltaLog):
         return seen
 
 
+class TwoOutputs(Files):
+    """Each record is in both tables, with a name of the call that made its rows.
+
+    Whoever calls the function again for the table that lacks a batch leaves another name there.
+    """
+
+    def environment(self) -> Mapping[str, str]:
+        return {"CHAOS_OUTPUTS": "1"}
+
+    def keys(self) -> Counter[Key]:
+        second, first = (_calls(self.path / name) for name in reversed(OUTPUTS))
+        assert not second - first, "a table has rows of a batch that the one before it lacks"
+        seen: Counter[Key] = Counter()
+        for (shard, sequence, sub, _), count in second.items():
+            seen[shard, sequence, sub] += count
+        return seen
+
+
+def _calls(table: Path) -> Counter[tuple[str, int, int, str]]:
+    """How often each record is in a table, with the name of its call."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 (slow to import)
+
+    seen: Counter[tuple[str, int, int, str]] = Counter()
+    for file in table_files(table):
+        for row in pq.ParquetFile(file).read().to_pylist():
+            place = int(row["sequence_number"]), int(row["sub_sequence_number"])
+            seen[row["shard_id"], *place, row["call"]] += 1
+    return seen
+
+
 class Postgres:
     """A table in PostgreSQL."""
 
@@ -211,6 +241,8 @@ class Postgres:
         return Counter((shard, int(sequence), int(sub)) for shard, sequence, sub in rows)
 
 
+#: The tables of a function with several outputs, in the order of their commits.
+OUTPUTS = "first", "second"
 KEY_COLUMNS = "shard_id,sequence_number,sub_sequence_number"
 
 
@@ -234,7 +266,7 @@ def make(name: str, folder: Path) -> Iterator[Sink]:
     """A sink with an empty place to write to.
 
     Args:
-        name: delta, merge, jdbc or foreach.
+        name: delta, outputs, merge, jdbc or foreach.
         folder: for what it writes.
 
     Raises:
@@ -247,7 +279,9 @@ def make(name: str, folder: Path) -> Iterator[Sink]:
     properties = {"spark.sink": name}
     if jars := jars_of(name):
         properties["spark.conf.spark.jars"] = ",".join(str(jar) for jar in jars)
-    if name in {"delta", "merge"}:
+    if name == "outputs":
+        properties |= {"spark.sink": "delta", "spark.sink.outputs": ", ".join(OUTPUTS)}
+    if name in {"delta", "merge", "outputs"}:
         properties["spark.sink.path"] = str(path)
     if name == "merge":
         properties |= {"spark.sink.key": "key"}
@@ -255,4 +289,5 @@ def make(name: str, folder: Path) -> Iterator[Sink]:
         with postgres.running_postgres() as server:
             yield Postgres(server, properties)
     else:
-        yield {"foreach": Foreach, "merge": Merged}.get(name, DeltaLog)(name, path, properties)
+        kinds = {"foreach": Foreach, "merge": Merged, "outputs": TwoOutputs}
+        yield kinds.get(name, DeltaLog)(name, path, properties)

@@ -30,7 +30,7 @@ def aws() -> Iterator[EmbeddedAws]:
 
 @pytest.mark.parametrize(
     ("name", "seed"),
-    [("delta", 1), ("delta", 2), ("merge", 1), ("jdbc", 1), ("foreach", 1)],
+    [("delta", 1), ("delta", 2), ("outputs", 1), ("merge", 1), ("jdbc", 1), ("foreach", 1)],
 )
 def test_every_record_is_in_the_sink_once(
     name: str, seed: int, tmp_path: Path, aws: EmbeddedAws
