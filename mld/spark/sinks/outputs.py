@@ -271,9 +271,12 @@ class OutputsSink:
         first = manifest.steps[0]
         moved = self._positions.carry_out(first, manifest.ends, manifest.identity, decides=True)
         if moved:
-            self._manifests.remove(manifest)
+            # If others have moved all shards, they may have done so behind this very commit, and
+            # then all tables have its files. A shard that did not move proves that it never stood.
+            may_stand = len(moved) == len(batches)
             for part in staged.parts.values():
-                part.may_stand = False
+                part.may_stand = may_stand
+            self._manifests.remove(manifest)
             return outcomes(batches, moved)
         try:
             self._finish(manifest)

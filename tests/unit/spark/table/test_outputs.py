@@ -234,6 +234,25 @@ def test_an_exception_says_nothing_about_a_commit(tmp_path, monkeypatch, stands)
     assert rows(tmp_path) == [expected(s0=6)] * 2
 
 
+def test_files_that_others_have_added_and_built_on_are_not_discarded(tmp_path, monkeypatch):
+    sink = open_outputs(tmp_path)
+    write(sink, batch(shard(), 0, 3))
+    ours = [batch(shard(), 3, 7)]
+    staged = stage(sink, *ours)
+    real = Snapshot.commit
+
+    def commit_and_lose_everything(self, *args):
+        monkeypatch.setattr(Snapshot, "commit", real)
+        real(self, *args)
+        write(open_outputs(tmp_path), batch(shard(), 7, 9))  # by the shard's next owner
+        raise OSError("no answer")
+
+    monkeypatch.setattr(Snapshot, "commit", commit_and_lose_everything)
+    assert commit(sink, staged, *ours) == ["lost"]
+    assert rows(tmp_path) == [expected(s0=9)] * 2
+    assert manifests(tmp_path) == []
+
+
 def test_a_table_that_cannot_be_written_is_caught_up_when_its_shards_begin_again(
     tmp_path, monkeypatch
 ):
