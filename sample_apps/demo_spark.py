@@ -34,7 +34,6 @@ spark.master = local[2]
 spark.jvm.options = -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 spark.batch.maxRecords = 5000
 spark.batch.maxDelay = 1s
-spark.batch.maxInFlight = 1
 """
 
 

@@ -13,7 +13,7 @@ from benchmarks.spark import pipeline, structured
 
 HERE = pathlib.Path(__file__).parent
 SHARDS = 16
-#: One job at a time: two would share the two cores, each with half of the shards.
+#: For a version that may run two jobs at a time, which would share the cores and the shards.
 ONE_JOB = "spark.batch.maxInFlight = 1"
 BATCH = 750
 BATCHES = (250, 500, 1000, 2500, 5000)
@@ -55,6 +55,12 @@ def versions(options):
         yield "the version before", options.before
 
 
+def extra(code):
+    """More properties for a version; ours has one job at a time, and no such key."""
+    has_key = "batch.maxInFlight" in (code / "mld/model/spark_keys.py").read_text("utf-8")
+    return ONE_JOB if has_key else ""
+
+
 def yardstick(folder, count, per_file, files_per_batch):
     """Structured Streaming in a server that is launched as the host launches its own."""
     from mld.spark.config import read_properties  # noqa: PLC0415 (pyspark is slow to import)
@@ -85,7 +91,7 @@ def throughput(aws, folder, options):
     count = 96_000 if options.quick else 384_000
     stream = pipeline.fill(aws, "typed", SHARDS, count)
     rows = [
-        (name, pipeline.run(aws, folder, stream, batch=BATCH, extra=ONE_JOB, code=code))
+        (name, pipeline.run(aws, folder, stream, batch=BATCH, extra=extra(code), code=code))
         for name, code in versions(options)
     ]
     speed, p50, batches = yardstick(folder, count, BATCH, SHARDS)
@@ -120,7 +126,7 @@ def sweep(aws, folder, options):
     stream = pipeline.fill(aws, "sweep", SHARDS, count)
     points = []
     for batch in BATCHES:
-        outcome = pipeline.run(aws, folder, stream, batch=batch, extra=ONE_JOB)
+        outcome = pipeline.run(aws, folder, stream, batch=batch)
         points.append((batch, outcome.records_s, outcome.latency_p50_s))
         yield row(f"batches of {batch}", outcome)
     plot(points)
@@ -131,7 +137,7 @@ def aggregate(aws, folder, options):
     count = 96_000 if options.quick else 240_000
     stream = pipeline.fill(aws, "users", SHARDS, count)
     for batch in (1000, 5000):
-        outcome = pipeline.run(aws, folder, stream, batch=batch, function="per_user", extra=ONE_JOB)
+        outcome = pipeline.run(aws, folder, stream, batch=batch, function="per_user")
         yield row(f"groupBy(user), batches of {batch} a shard", outcome)
 
 
@@ -139,7 +145,7 @@ def memory(aws, folder, options):
     """64 shards, 1 GB heap."""
     stream = pipeline.fill(aws, "wide", 64, 64_000 if options.quick else 640_000)
     for name, code in versions(options):
-        outcome = pipeline.run(aws, folder, stream, extra=ONE_JOB, code=code)
+        outcome = pipeline.run(aws, folder, stream, extra=extra(code), code=code)
         yield row(f"{name}, 64 shards, batches of 1000", outcome)
         print({part: round(mib) for part, mib in outcome.pss_mib.items()}, file=sys.stderr)
 

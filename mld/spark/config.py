@@ -51,9 +51,7 @@ class SparkConfig:
     max_bytes: int
     max_delay_s: float
     coalesce_window_s: float
-    max_in_flight: int
     scope: str
-    stages_ahead: bool
     batch_timeout_s: float
     attempts: int
     sink: str
@@ -164,9 +162,7 @@ def _config(texts: _Texts) -> SparkConfig:
         max_bytes=size_bytes(texts.text("batch.maxBytes")),
         max_delay_s=duration_s(texts.text("batch.maxDelay")),
         coalesce_window_s=duration_s(texts.text("batch.coalesceWindow")),
-        max_in_flight=whole_number(texts.text("batch.maxInFlight")),
         scope=texts.text("batch.scope"),
-        stages_ahead=texts.text("batch.stageAhead") == "true",
         batch_timeout_s=duration_s(texts.text("batch.timeout")),
         attempts=whole_number(texts.text("retry.attempts")),
         sink=texts.text("sink"),

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 #: How the beginning of a shard's history is written where a position is expected.
 START = "start"
-#: The column that tells the batches of one job apart; its values are batch ids.
-BATCH_COLUMN = "_kcl_batch"
 #: Columns of a decoded frame that the function may drop: they order the rows of a key.
 SEQUENCE_COLUMN = "sequence_number"
 SUB_SEQUENCE_COLUMN = "sub_sequence_number"

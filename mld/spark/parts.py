@@ -172,7 +172,7 @@ class SparkService:
         from mld.spark.jobs.engine import Engine  # noqa: PLC0415 - Arrow, Spark: only when needed
         from mld.spark.plans.each_shard import ShardCaller  # noqa: PLC0415
         from mld.spark.plans.one_call import FunctionCaller  # noqa: PLC0415
-        from mld.spark.plans.planner import Planner  # noqa: PLC0415
+        from mld.spark.rows.app_decoder import AppDecoder  # noqa: PLC0415
         from mld.spark.rows.handoff import Inline, LocalFiles  # noqa: PLC0415
         from mld.spark.server.sessions import ConnectSessions  # noqa: PLC0415
         from mld.spark.sinks import make_sink  # noqa: PLC0415
@@ -190,28 +190,12 @@ class SparkService:
         uses_store = self._sink.uses_intents or had_intents
         self._intents = make_intent_store(config, facts.application) if uses_store else None
         handoff = Inline() if scratch is None else LocalFiles(scratch)
-        planner = Planner(pipeline, config, handoff, with_schemas=facts.has_schemas)
-        planner.decoder(self._sessions.get())  # a wrong schema is told before a shard begins
-        caller: FunctionCaller | None = None
-        if self._sink.commits_together:
-            shared = pipeline.function if config.scope == "all" else None
-            kind = ShardCaller if shared is None else FunctionCaller
-            caller = kind(
-                shared or pipeline.process,
-                config,
-                planner,
-                handoff,
-                with_schemas=facts.has_schemas,
-            )
-        self._engine = Engine(
-            self._sessions,
-            self._sink,
-            pipeline,
-            config,
-            planner=planner,
-            caller=caller,
-            letters=letters,
-        )
+        decoder = AppDecoder(pipeline, config, with_schemas=facts.has_schemas)
+        decoder.get(self._sessions.get())  # a wrong schema is told before a shard begins
+        shared = pipeline.function if config.scope == "all" else None
+        kind = ShardCaller if shared is None else FunctionCaller
+        caller = kind(shared or pipeline.process, config, decoder, handoff)
+        self._engine = Engine(self._sessions, self._sink, caller, config, letters=letters)
 
     def _dead_letters(self, application: str) -> KeepsLetters | None:
         """Where records go of which the function fails; None = they fail their batch.

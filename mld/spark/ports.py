@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -35,33 +34,31 @@ class Sessions(Protocol):
         """Let go of the server; at most a few seconds."""
 
 
+class CommitOutcome(StrEnum):
+    """What became of one shard's batch in a commit for several."""
+
+    STANDS = "stands"
+    """It is durable and visible, by this process."""
+    LOST = "lost"
+    """Another writer has moved the shard's mark: this hold of it ends; nothing was committed."""
+    AGAIN = "again"
+    """Nothing was committed: write again, without those that are lost."""
+
+
 class Sink(Protocol):
     """Where rows become durable. One instance a process, called from several threads.
 
-    The order of calls for a job is ``write``, then ``commit`` for each batch that is still wanted,
-    then ``discard``, always. Before the first batch of a shard comes ``mark``. Commits of a shard
-    keep its order; a write may come before the last commit if the sink ``stages_ahead``.
+    The order of calls for a job is ``write``, then ``commit_all`` if all its batches are still
+    wanted, then ``discard``, always. Before the first batch of a shard comes ``mark``.
 
-    ``write`` and ``commit`` run in threads that are given up when their time is over
+    ``write`` and ``commit_all`` run in threads that are given up when their time is over
     (``mld.spark.calls``): such a thread may go on for a while, so neither holds a lock across
     anything that may hang, and both ask ``raise_if_abandoned`` before a step that others would see.
     """
 
     @property
-    def coalesces(self) -> bool:
-        """True if one job may hold batches of several shards (never two of one shard)."""
-
-    @property
-    def stages_ahead(self) -> bool:
-        """True if ``write`` shows nobody anything, so that it needs no earlier batch committed."""
-
-    @property
     def uses_intents(self) -> bool:
         """True if each batch must be numbered durably before it is written."""
-
-    @property
-    def commits_together(self) -> bool:
-        """True if one commit is for all batches of a job; then it is a ``CommitsTogether``."""
 
     def prepare(self, spark: SparkSession) -> None:
         """Look whether the promise can be kept there; called once, before any shard.
@@ -74,52 +71,15 @@ class Sink(Protocol):
         """The last position of the shard that is durable in the sink; None = nothing known."""
 
     def write(self, frame: DataFrame | None, batches: Sequence[ShardBatch]) -> Any:
-        """Run the Spark job.
+        """Run the Spark job; nobody sees anything of it before the commit.
 
         Args:
-            frame: rows of all batches with ``BATCH_COLUMN`` (its value is ``ShardBatch.batch_id``);
-                a sink that ``commits_together`` needs none and drops it; None when the function
-                wrote itself.
-            batches: one, or several of different shards if the sink coalesces.
+            frame: rows of all batches; None when the function wrote itself.
+            batches: at least one, each of another shard.
 
         Returns:
-            what ``commit`` and ``discard`` need.
+            what ``commit_all`` and ``discard`` need.
         """
-
-    def commit(self, staged: Any, batch: ShardBatch) -> None:
-        """Make one batch durable and visible, or prove that it already is.
-
-        It may be given up when its time is over. Then this process neither repeats it nor removes
-        what was staged while it goes on; but the shard's next session, perhaps in this process,
-        asks ``mark`` and writes anew. What keeps the two apart is the sink's own proof that a
-        position is extended once: the mark's row in the database, locked and changed in the
-        transaction that moves the rows; the guards in the log's snapshot that delta commits on. For
-        merge the write is the commit: it fails if another one has added rows since it began.
-
-        Raises:
-            Fenced: another writer has extended the same position.
-        """
-
-    def discard(self, staged: Any) -> None:
-        """Remove what is left of a job; never raises for what is not there.
-
-        Not called while a commit of the job may go on.
-        """
-
-
-class CommitOutcome(StrEnum):
-    """What became of one shard's batch in a commit for several."""
-
-    STANDS = "stands"
-    """It is durable and visible, by this process."""
-    LOST = "lost"
-    """Another writer has moved the shard's mark: this hold of it ends; nothing was committed."""
-    AGAIN = "again"
-    """Nothing was committed: write again, without those that are lost."""
-
-
-class CommitsTogether(Protocol):
-    """A sink with one commit for all batches of a job."""
 
     def commit_all(
         self, staged: Any, batches: Sequence[ShardBatch]
@@ -128,6 +88,11 @@ class CommitsTogether(Protocol):
 
         What was staged has the rows of all of them, so it is of no use once one is not wanted any
         more: then the job is discarded and the others are written again.
+
+        It may be given up when its time is over. Then this process neither repeats it nor removes
+        what was staged while it goes on; but the shards' next sessions, perhaps in this process,
+        ask ``mark`` and write anew. What keeps the two apart is the sink's own proof that a
+        position is extended once: the marks, which the commit compares and moves in one step.
 
         Args:
             staged: what ``write`` returned.
@@ -140,6 +105,12 @@ class CommitsTogether(Protocol):
             Exception: it isn't known whether it stands, and asking failed, too. The batches may be
                 written again: if it stands, that commit finds the marks moved, and the shards'
                 next hold asks ``mark``.
+        """
+
+    def discard(self, staged: Any) -> None:
+        """Remove what is left of a job; never raises for what is not there.
+
+        Not called while the commit of the job may go on.
         """
 
 
@@ -165,17 +136,6 @@ class TakesOver(Protocol):
 
     def take_over(self, shard: ShardKey, intent: WriteIntent) -> Position | None:
         """The shard's mark, found by a batch that may have been written under a number."""
-
-
-@runtime_checkable
-class Serial(Protocol):
-    """A sink whose writes take turns in this process."""
-
-    def turn(self) -> AbstractContextManager[object]:
-        """Entered around ``write``, by a thread that is never given up.
-
-        Waiting for it is not part of anybody's time.
-        """
 
 
 @runtime_checkable

@@ -1,29 +1,38 @@
-"""A planner over the shared server, and batches of JSON records."""
+"""A caller of functions over the shared server, an engine, and batches of JSON records."""
 
+from mld.spark.jobs.engine import Engine
 from mld.spark.model import Position, Row, ShardBatch, ShardKey
 from mld.spark.pipeline import FunctionProcessor, Pipeline
-from mld.spark.plans.planner import Planner
+from mld.spark.plans.each_shard import ShardCaller
+from mld.spark.plans.one_call import FunctionCaller
+from mld.spark.rows.app_decoder import AppDecoder
 from tests.spark.conftest import spark_config
 
 SCHEMA = "id int, amount double, tags array<string>"
 
 
-class EveryShard(dict):
-    """Has a processor for any shard."""
-
-    def __init__(self, make):
-        self.make = make
-
-    def __missing__(self, key):
-        return self.make()
+def pipeline_of(function, schema=SCHEMA, decoder=None):
+    return Pipeline(lambda: FunctionProcessor(function), schema, decoder, None, function)
 
 
-def planner(function=lambda df, ctx: df, schema=SCHEMA, decoder="json", **properties):
-    def make():
-        return FunctionProcessor(function)
+def caller(
+    function=lambda df, ctx: df,
+    kind=FunctionCaller,
+    handoff=None,
+    schema=SCHEMA,
+    decoder="json",
+    **properties,
+):
+    pipeline = pipeline_of(function, schema, decoder)
+    config = spark_config(sink__path="/nowhere", **properties)
+    return kind(function, config, AppDecoder(pipeline, config), handoff)
 
-    pipeline = Pipeline(make, schema, decoder, _open=EveryShard(make))
-    return Planner(pipeline, spark_config(sink__path="/nowhere", **properties))
+
+def engine_of(sessions, sink, pipeline, config):
+    """As a host makes it."""
+    kind = FunctionCaller if config.scope == "all" else ShardCaller
+    decoder = AppDecoder(pipeline, config)
+    return Engine(sessions, sink, kind(pipeline.function, config, decoder), config)
 
 
 def batch(shard, *payloads, first=1):
@@ -33,10 +42,3 @@ def batch(shard, *payloads, first=1):
     )
     to = rows[-1].position if rows else Position(first)
     return ShardBatch(ShardKey("app", "stream", shard), None, to, rows)
-
-
-def some(shard, count=6):
-    """Records with ids that repeat."""
-    return batch(
-        shard, *(b'{"id":%d,"amount":%d.5}' % (n % 3, n) for n in range(count)), first=10**55
-    )

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import functions as F
 
-from mld.spark.model import BATCH_COLUMN, Position, Row, ShardBatch, ShardKey
+from mld.spark.model import Position, Row, ShardBatch, ShardKey
 from mld.spark.ports import CommitOutcome
 from mld.spark.server.launcher import EmbeddedServer
 from mld.spark.server.sessions import ConnectSessions
@@ -69,7 +68,7 @@ def batch(
 
 
 def frame(spark, batches: Iterable[ShardBatch], keep: str = "true", **columns):
-    """What the engine hands over: a row per record, and the batch column.
+    """What the engine hands over: a row per record.
 
     Args:
         spark: the session.
@@ -91,7 +90,6 @@ def frame(spark, batches: Iterable[ShardBatch], keep: str = "true", **columns):
             )
         ).where(keep)
         part = part.withColumns(columns) if columns else part
-        part = part.withColumn(BATCH_COLUMN, F.lit(each.batch_id))
         united = part if united is None else united.unionByName(part)
     return united
 
@@ -105,9 +103,5 @@ def open_sink(spark, application: str = "app", **properties: str):
 def write(spark, sink, *batches: ShardBatch, **more) -> None:
     """Write and commit, as the engine does."""
     staged = sink.write(frame(spark, batches, **more), batches)
-    if sink.commits_together:
-        assert set(sink.commit_all(staged, batches).values()) == {CommitOutcome.STANDS}
-    else:
-        for each in batches:
-            sink.commit(staged, each)
+    assert set(sink.commit_all(staged, batches).values()) == {CommitOutcome.STANDS}
     sink.discard(staged)

@@ -7,9 +7,10 @@ import pytest
 from pyspark.errors import PySparkException
 
 from mld.spark.errors import SparkConfigError
+from mld.spark.model import MicroBatch
 from mld.spark.rows.decode import bad_record_in, make_decoder
 from tests.spark.jars import WHY_NOT, avro_jar
-from tests.spark.job_kit import batch, planner
+from tests.spark.job_kit import batch, caller
 
 pytestmark = pytest.mark.spark
 
@@ -61,8 +62,8 @@ BAD = [
 
 
 def frame(spark, *payloads, fields=FIELDS, **settings):
-    ask = planner(decoder="avro", schema=schema(fields), **settings)
-    return ask.unite(spark, [ask.plan(spark, batch("shard-1", *payloads))])
+    ask = caller(decoder="avro", schema=schema(fields), **settings)
+    return ask.call(spark, MicroBatch((batch("shard-1", *payloads),)))
 
 
 def test_records_become_columns(spark):
@@ -102,17 +103,17 @@ def test_the_policy_null_keeps_a_marked_row(spark):
 
 def test_the_policy_deadletter_keeps_bad_records_elsewhere(spark, tmp_path):
     path = str(tmp_path / "bad")
-    ask = planner(
+    ask = caller(
         decoder="avro",
         schema=schema(FIELDS),
         decoder__onError="deadletter",
         deadletter__path=path,
     )
     batches = [batch("a", GOOD, *BAD), batch("b", GOOD)]
-    ask.keep_bad_rows(spark, batches)
+    ask.keep_bad_rows(spark, MicroBatch(tuple(batches)))
     found = spark.read.parquet(path).collect()
     assert sorted(bytes(row.data) for row in found) == sorted(BAD)
-    good = ask.unite(spark, [ask.plan(spark, each) for each in batches])
+    good = ask.call(spark, MicroBatch(tuple(batches)))
     assert [tuple(row) for row in good.select("id", "word").collect()] == [(1, "one")] * 2
 
 

@@ -7,10 +7,11 @@ import pytest
 from pyspark.errors import PySparkException
 
 from mld.spark.errors import MissingPart, SparkConfigError
+from mld.spark.model import MicroBatch
 from mld.spark.rows.decode import bad_record_in, make_decoder
 from mld.spark.rows.handoff import LocalFiles
 from mld.spark.rows.records import RAW_SCHEMA, table_of
-from tests.spark.job_kit import batch, planner
+from tests.spark.job_kit import batch, caller
 
 pytestmark = pytest.mark.spark
 
@@ -20,14 +21,13 @@ FIT = [GOOD, b'{"id":2}', b'{"id":3,"new":true,"amount":null}', b"{}"]
 
 
 def frame(spark, *payloads, **settings):
-    ask = planner(**settings)
-    return ask.unite(spark, [ask.plan(spark, batch("shard-1", *payloads))])
+    return caller(**settings).call(spark, MicroBatch((batch("shard-1", *payloads),)))
 
 
 def test_raw_records_have_the_raw_columns(spark):
     found = frame(spark, b"\x00\xff", decoder="raw", schema=None)
     row = found.collect()[0]
-    assert [*row.asDict()][:-1] == RAW_SCHEMA.names
+    assert [*row.asDict()] == RAW_SCHEMA.names
     assert bytes(row.data) == b"\x00\xff"
     assert (row.sequence_number, row.sub_sequence_number, row.shard_id) == ("1", 0, "shard-1")
     arrived = row.approximate_arrival_timestamp.astimezone(dt.UTC)
@@ -90,16 +90,16 @@ def test_what_spark_could_read_of_a_bad_record_is_null_too(spark):
 
 def test_the_policy_deadletter_keeps_bad_records_elsewhere_once_per_batch(spark, tmp_path):
     path = str(tmp_path / "bad")
-    ask = planner(decoder__onError="deadletter", deadletter__path=path)
+    ask = caller(decoder__onError="deadletter", deadletter__path=path)
     batches = [batch("a", GOOD, b"junk"), batch("b", GOOD), batch("c", b"more junk")]
     for _ in range(2):  # a retry overwrites
-        ask.keep_bad_rows(spark, batches)
+        ask.keep_bad_rows(spark, MicroBatch(tuple(batches)))
     found = spark.read.parquet(path).collect()
     assert sorted(bytes(row.data) for row in found) == [b"junk", b"more junk"]
     assert sorted({row.batch_id for row in found}) == [batches[0].batch_id, batches[2].batch_id]
     assert not [name for name in found[0].asDict() if name.startswith("_")]
     assert pyarrow.dataset.dataset(path).count_rows() == 2  # it skips folders that begin with _
-    good = ask.unite(spark, [ask.plan(spark, each) for each in batches])
+    good = ask.call(spark, MicroBatch(tuple(batches)))
     assert good.count() == 2
 
 
@@ -136,7 +136,6 @@ def test_odd_names_and_both_ways_to_write_a_schema_are_taken(spark):
         (None, "json", "needs a schema"),
         ("   ", "csv", "needs a schema"),
         ("a nonsense", "json", "is not DDL"),
-        ("_kcl_batch int", "json", "reserved name '_kcl_batch'"),
         ("a int, _Corrupt string", "json", "reserved name '_corrupt'"),
         ("a int, A string", "json", "twice"),
         ("a int", "avro", "is not an Avro record schema"),
@@ -150,7 +149,7 @@ def test_a_schema_that_cannot_be_used_is_refused_before_any_record(spark, schema
 
 def test_dead_letters_need_a_place(spark):
     with pytest.raises(SparkConfigError, match=r"spark\.deadletter\.path is missing"):
-        planner(decoder__onError="deadletter").decoder(spark)
+        caller(decoder__onError="deadletter").call(spark, MicroBatch((batch("a", GOOD),)))
 
 
 AVRO_SCHEMA = '{"type":"record","name":"r","fields":[{"name":"n","type":"int"}]}'

@@ -157,14 +157,14 @@ def test_a_function_that_writes_itself_is_idempotent_by_the_identity_of_its_batc
     sink = open_sink(delta, sink="foreach")
 
     def function(one) -> None:
-        writer = frame(delta, [one]).drop("_kcl_batch").write.format("delta").mode("append")
+        writer = frame(delta, [one]).write.format("delta").mode("append")
         identity = {"txnAppId": one.app_id, "txnVersion": str(one.number)}
         writer.options(**identity).save(str(path))
 
     for one in (batch(shard(), 0, 4, 1), batch(shard(), 0, 4, 1), batch(shard(), 4, 6, 2)):
         function(one)
         staged = sink.write(None, [one])
-        sink.commit(staged, one)
+        sink.commit_all(staged, [one])
         sink.discard(staged)
     assert rows(delta, path) == expected(s0=6)
 

@@ -7,7 +7,7 @@ from mld.spark.errors import BatchFailed
 from mld.spark.model import MicroBatch
 from mld.spark.plans.each_shard import ShardCaller
 from mld.spark.rows.handoff import LocalFiles
-from tests.spark.job_kit import batch, planner
+from tests.spark.job_kit import batch, caller
 
 pytestmark = pytest.mark.spark
 
@@ -20,10 +20,9 @@ WHOLE = MicroBatch(
 
 
 def call(spark, function, handoff=None):
-    ask = planner()
-    caller = ShardCaller(function, ask._config, ask, handoff)
-    frame = caller.call(spark, WHOLE)
-    caller.release(WHOLE)  # the rows that it made are there whatever becomes of what it was given
+    ask = caller(function, ShardCaller, handoff)
+    frame = ask.call(spark, WHOLE)
+    ask.release(WHOLE)  # the rows that it made are there whatever becomes of what it was given
     return frame
 
 
@@ -80,3 +79,14 @@ def test_rows_that_fail_are_told_with_their_shard(spark, caplog):
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
         call(spark, process)
     assert "stream.shard-2@start: its rows can't be computed" in caplog.text
+
+
+def test_a_session_that_the_app_has_made_for_itself_changes_nothing(spark, spark_server):
+    """pyspark gives what it has computed to the session that was made last."""
+    address = f"{spark_server.url}/;token={spark_server.token}"
+    other = type(spark).builder.remote(address).create()
+    try:
+        found = call(spark, lambda df, ctx: df.select("id", "shard_id"))
+        assert found.count() == 6
+    finally:
+        other.client.release_session()

@@ -10,9 +10,8 @@ from pyspark.sql import functions as f
 from mld.spark.errors import BatchFailed
 from mld.spark.failures import is_deterministic
 from mld.spark.model import MicroBatch
-from mld.spark.plans.one_call import FunctionCaller
 from mld.spark.rows.handoff import LocalFiles
-from tests.spark.job_kit import batch, planner
+from tests.spark.job_kit import batch, caller
 
 pytestmark = pytest.mark.spark
 
@@ -25,8 +24,7 @@ WHOLE = MicroBatch(
 
 
 def call(spark, function, handoff=None, **settings):
-    ask = planner(**settings)
-    return FunctionCaller(function, ask._config, ask, handoff).call(spark, WHOLE)
+    return caller(function, handoff=handoff, **settings).call(spark, WHOLE)
 
 
 def test_a_function_may_count_collect_and_name_a_view(spark, tmp_path):

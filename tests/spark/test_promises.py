@@ -8,12 +8,11 @@ import pytest
 from deltalake import DeltaTable
 
 from mld.spark.errors import RecordRefused
-from mld.spark.jobs.engine import Engine
-from mld.spark.pipeline import FunctionProcessor, Pipeline
 from mld.spark.server.sessions import ConnectSessions
 from mld.spark.sinks import make_sink
 from protocol import ShardEnded
 from tests.spark.conftest import spark_config
+from tests.spark.job_kit import engine_of, pipeline_of
 from tests.spark.sink_server import open_sessions
 from tests.unit.spark.shard_kit import Session, record
 
@@ -38,13 +37,13 @@ def make(sessions, function, wrap=lambda sink: sink, schema="user string, n bigi
     sink = make_sink(config, "app")
     sink.prepare(sessions.get())
     sink = wrap(sink)
-    pipeline = Pipeline(lambda: FunctionProcessor(function), schema)
-    return Engine(sessions, sink, pipeline, config), sink, pipeline, config
+    pipeline = pipeline_of(function, schema)
+    return engine_of(sessions, sink, pipeline, config), sink, pipeline, config
 
 
-def deliver_all(parts, count=20, portion=7):
+def deliver_all(parts, count=20, portion=7, shards=SHARDS):
     """Records 1 to ``count`` to each shard, then its end."""
-    served = [Session(*parts, shard_id=shard) for shard in SHARDS]
+    served = [Session(*parts, shard_id=shard) for shard in shards]
     for each in served:
         each.daemon.initialize()
     numbers = range(1, count + 1)
@@ -123,7 +122,7 @@ def losing_functions():
 
 @pytest.mark.parametrize("when", ["before", "plan", "action", "written"])
 def test_a_session_that_expires_loses_and_doubles_nothing(sessions, tmp_path, when):
-    """Invariant 19, with two jobs at a time."""
+    """Invariant 19."""
     parts = make(
         sessions,
         losing_functions().get(when, plain),
@@ -150,11 +149,10 @@ def counted(df, ctx):
 
 
 class Counting:
-    """A sink that coalesces or not, and counts the batches of each job."""
+    """A sink that counts the batches of each job."""
 
-    def __init__(self, sink, coalesces):
+    def __init__(self, sink):
         self._sink = sink
-        self.coalesces = coalesces
         self.sizes = Counter()
 
     def __getattr__(self, name):
@@ -166,22 +164,24 @@ class Counting:
 
 
 @pytest.mark.parametrize("function", [ranked, counted])
-def test_coalesced_and_single_jobs_leave_the_same_rows(sessions, tmp_path, function):
+def test_coalesced_and_single_jobs_leave_the_same_rows(sessions, tmp_path, function, monkeypatch):
     """Invariant 21: the batches are the same, only the company of each is another."""
     found = []
     columns = ("shard_id", "user", "n", *(["place"] if function is ranked else []))
-    for coalesces in (True, False):
-        path = tmp_path / str(coalesces)
-        parts = make(
-            sessions,
-            function,
-            lambda sink, coalesces=coalesces: Counting(sink, coalesces),
-            sink__path=str(path),
-            batch__maxRecords="10",
-            batch__coalesceWindow="1s",
-        )
-        deliver_all(parts, portion=10)
-        assert (set(parts[1].sizes) == {1}) is not coalesces
+    for groups in ([SHARDS], [(shard,) for shard in SHARDS]):
+        path = tmp_path / str(len(groups))
+        for group in groups:
+            parts = make(
+                sessions,
+                function,
+                Counting,
+                sink__path=str(path),
+                batch__maxRecords="10",
+                batch__coalesceWindow="1s",
+                batch__scope="shard",
+            )
+            deliver_all(parts, portion=10, shards=group)
+            assert (set(parts[1].sizes) == {1}) is (len(group) == 1)
         found.append(rows_of(path, *columns))
     assert found[0] == found[1]
     assert found[0]

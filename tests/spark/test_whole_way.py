@@ -4,11 +4,10 @@ import pytest
 from deltalake import DeltaTable
 
 from mld.spark.errors import RecordRefused
-from mld.spark.jobs.engine import Engine
-from mld.spark.pipeline import FunctionProcessor, Pipeline
 from mld.spark.sinks import make_sink
 from protocol import ShardEnded
 from tests.spark.conftest import spark_config
+from tests.spark.job_kit import engine_of, pipeline_of
 from tests.unit.spark.shard_kit import Session, record
 
 pytestmark = pytest.mark.spark
@@ -25,8 +24,8 @@ def output(spark_sessions, tmp_path):
         config = spark_config(sink__path=str(tmp_path / "out"), **settings)
         sink = make_sink(config, "app")
         sink.prepare(spark_sessions.get())
-        pipeline = Pipeline(lambda: FunctionProcessor(function), schema)
-        engine = Engine(spark_sessions, sink, pipeline, config)
+        pipeline = pipeline_of(function, schema)
+        engine = engine_of(spark_sessions, sink, pipeline, config)
         engines.append(engine)
         return engine, sink, pipeline, config
 
@@ -58,21 +57,16 @@ def test_records_go_through_json_into_the_table_and_are_checkpointed(output, tmp
     assert set(found) == {(f"u{i}", float(i), str(i)) for i in (2, 3, 4)}
 
 
-def test_a_bad_record_stops_its_shard_and_no_other(output, tmp_path):
-    parts = output(
-        lambda df, ctx: df.select("user"),
-        decoder="json",
-        schema="user string",
-        batch__coalesceWindow="300ms",
-    )
+def test_a_bad_record_stops_the_shards_of_its_batch_and_no_other(output, tmp_path):
+    parts = output(lambda df, ctx: df.select("user"), decoder="json", schema="user string")
     good, bad = Session(*parts, shard_id="good"), Session(*parts, shard_id="bad")
     for each in (good, bad):
         each.daemon.initialize()
-    good.daemon.deliver(record(1, data=b'{"user":"g"}'))
     bad.daemon.deliver(record(1, data=b'{"user":"b"}'), record(2, data=b"secret junk"))
-    for each in (good, bad):
-        each.daemon.say(ShardEnded())
+    bad.daemon.say(ShardEnded())
     error = bad.ended()
+    good.daemon.deliver(record(1, data=b'{"user":"g"}'))
+    good.daemon.say(ShardEnded())
     assert isinstance(error, RecordRefused)
     assert "the record of bad at 2.0 cannot be decoded" in str(error)
     assert "secret" not in str(error)
@@ -86,7 +80,7 @@ def test_a_bad_record_stops_its_shard_and_no_other(output, tmp_path):
     ("function", "text"),
     [
         (lambda df, ctx: 1 / 0, "ZeroDivisionError"),
-        (lambda df, ctx: df.select("nowhere"), "Spark refuses the plan"),
+        (lambda df, ctx: df.select("nowhere"), "would fail again"),
     ],
 )
 def test_a_wrong_function_stops_the_shard_with_a_clear_error(output, function, text):
@@ -98,8 +92,13 @@ def test_a_wrong_function_stops_the_shard_with_a_clear_error(output, function, t
     assert session.daemon.checkpoints == []
 
 
-def test_an_aggregate_is_of_one_batch_whatever_else_is_in_its_job(output, tmp_path):
-    parts = output(lambda df, ctx: df.groupBy("user").count(), decoder="json", schema="user string")
+def test_an_aggregate_is_of_one_shard_whatever_else_is_in_its_job(output, tmp_path):
+    parts = output(
+        lambda df, ctx: df.groupBy("user").count(),
+        decoder="json",
+        schema="user string",
+        batch__scope="shard",
+    )
     sessions = [Session(*parts, shard_id=f"shard-{n}") for n in range(3)]
     for session in sessions:
         session.daemon.initialize()

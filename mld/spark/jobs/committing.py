@@ -1,9 +1,9 @@
-"""The second half of a job: commits, batch by batch, none of which holds up the others for long.
+"""The second half of a job: its commit, and what is left of it.
 
 A commit that does not come back is given up, and may still happen. So it is not repeated here, its
-shard ends, and what it works on is left alone until its thread has ended: a directory that is half
-removed could still be published. The shard's next start asks the sink how far it got, and
-``Sink.commit`` says what keeps the two apart.
+shards end, and what it works on is left alone until its thread has ended: files that are half
+removed could still be published. The shards' next start asks the sink how far it got, and
+``Sink.commit_all`` says what keeps the two apart.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from mld.spark.calls import GivenUp, Overdue, call_within
 from mld.spark.errors import BatchFailed
 from mld.spark.failures import describe
-from mld.spark.jobs.verdict import as_failure
 from mld.spark.ports import CancelsCommits
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from mld.spark.config import SparkConfig
     from mld.spark.jobs.tickets import Ticket
     from mld.spark.model import ShardKey
-    from mld.spark.ports import CommitOutcome, CommitsTogether, MonotonicClock, Sink
+    from mld.spark.ports import CommitOutcome, MonotonicClock, Sink
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ _CANCELS, _CANCEL_AGAIN_S = 3, 1.0
 
 
 class JobCommitter:
-    """Commits what a job has staged; one instance a ``JobRun``.
+    """Commits what a job has staged; one instance a ``HostRun``.
 
     Args:
         sink: where the rows are.
@@ -57,45 +56,6 @@ class JobCommitter:
         self._going_on: list[Future[Any]] = []
         self._begun: tuple[Sequence[Ticket], threading.Event] | None = None
 
-    def commit(self, staged: Any, ticket: Ticket) -> None:
-        """Commit one batch in what is left of its time, but at least ten seconds.
-
-        Raises:
-            BatchFailed: time is up, and whether it is committed is not known.
-            GivenUp: the shard was lost before it began.
-            Exception: of the sink.
-        """
-        is_over = threading.Event()
-        self._begun = [ticket], is_over
-        try:
-            if not ticket.fence():  # who lost it until now found nothing to cancel
-                raise GivenUp
-            self._commit(staged, ticket)
-        finally:
-            self._begun = None
-            is_over.set()
-
-    def _commit(self, staged: Any, ticket: Ticket) -> None:
-        left_s = ticket.deadline - self._clock.monotonic()
-        seconds = max(left_s, min(LEAST_S, self._timeout_s))
-        try:
-            call_within(
-                seconds,
-                lambda: self._sink.commit(staged, ticket.batch),
-                name=f"{self._name}-commit",
-                interrupt=lambda: self._cancel([ticket]),
-                is_wanted=ticket.fence,
-            )
-        except Overdue as late:
-            if late.has_succeeded:
-                return
-            self._going_on.append(late.call)
-            text = (
-                f"the commit did not end within {seconds:.3g} s (spark.batch.timeout is "
-                f"{self._timeout_s:g} s); whether it happened is found when the shard begins again"
-            )
-            raise as_failure(ticket, text, late) from late
-
     def commit_all(
         self, staged: Any, tickets: Sequence[Ticket]
     ) -> Mapping[ShardKey, CommitOutcome]:
@@ -106,16 +66,17 @@ class JobCommitter:
             GivenUp: a shard was lost before it began.
             Exception: of the sink.
         """
-        sink = cast("CommitsTogether", self._sink)
         left_s = max(ticket.deadline for ticket in tickets) - self._clock.monotonic()
         seconds = max(left_s, min(LEAST_S, self._timeout_s))
         batches = [ticket.batch for ticket in tickets]
         is_over = threading.Event()
         self._begun = tickets, is_over
         try:
+            if not all(ticket.fence() for ticket in tickets):
+                raise GivenUp  # who lost a shard until now found nothing to cancel
             found: Mapping[ShardKey, CommitOutcome] = call_within(
                 seconds,
-                lambda: sink.commit_all(staged, batches),
+                lambda: self._sink.commit_all(staged, batches),
                 name=f"{self._name}-commit",
                 interrupt=lambda: self._cancel(tickets),
                 is_wanted=lambda: all(ticket.fence() for ticket in tickets),
@@ -159,7 +120,7 @@ class JobCommitter:
             is_over.wait(_CANCEL_AGAIN_S)
 
     def discard(self, staged: Any) -> None:
-        """Remove what is left of a job, once none of its commits goes on; raises nothing."""
+        """Remove what is left of a job, once no commit of it goes on; raises nothing."""
         going_on, self._going_on = self._going_on, []
         self._discard_after(staged, going_on)
 

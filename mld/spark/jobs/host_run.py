@@ -50,12 +50,12 @@ _MAX_PAUSE_S = 10.0
 
 
 class HostRun:
-    """One batch of different shards; has the surface of ``JobRun``.
+    """One batch of different shards.
 
     Args:
         tickets: at least one, each of another shard.
         sessions: where a Spark session comes from.
-        sink: where the rows go; it ``commits_together``.
+        sink: where the rows go.
         caller: asks the user's function.
         config: tries and time-out.
         clock: for deadlines and latencies.
@@ -66,11 +66,8 @@ class HostRun:
 
     Attributes:
         tickets: as given.
-        is_written: False: the next batch is not written before this one is over.
         tag: carried by Spark's operations.
     """
-
-    is_written = False
 
     def __init__(  # noqa: PLR0913 - all of one engine
         self,
@@ -178,6 +175,7 @@ class HostRun:
         session = self._calls.session()
 
         def write() -> Any:
+            raise_if_abandoned()  # the session may have taken its time
             frame: Any = self._caller.call(session, whole)
             raise_if_abandoned()
             self._caller.keep_bad_rows(session, whole)

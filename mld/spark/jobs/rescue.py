@@ -16,7 +16,7 @@ from mld.spark.errors import BatchFailed, RecordRefused
 from mld.spark.failures import describe, is_deterministic
 from mld.spark.jobs.halving import TooManyFail, guilty
 from mld.spark.model import DeadLetter, MicroBatch
-from mld.spark.plans.planner import FunctionFailed
+from mld.spark.plans.answers import FunctionFailed
 from mld.spark.rows.decode import bad_record_in
 
 if TYPE_CHECKING:

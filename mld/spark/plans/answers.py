@@ -1,12 +1,19 @@
-"""What a function returned that is no DataFrame of Spark, and how it becomes one. Pure.
+"""What a function returned, and whether the sink can use it. Pure.
 
-Known by the names of their modules: none of these libraries has to be installed.
+What is no DataFrame of Spark is known by the name of its module: none of these libraries has to be
+installed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from mld.spark.errors import BatchFailed
+
+
+class FunctionFailed(BatchFailed):
+    """The user's function raised, or returned something that cannot be used."""
 
 
 class _Kind(NamedTuple):
@@ -58,3 +65,29 @@ def fault_of_outputs(answer: object, names: Sequence[str]) -> str | None:
         if not callable(getattr(frame, "withColumn", None)):
             return f"has, for {name!r}, {not_of_spark(frame)}"
     return None
+
+
+def require_usable(answer: Any, where: str, sink: str) -> None:
+    """See that the sink can use what the function has returned.
+
+    Args:
+        answer: of the function.
+        where: whose answer, for messages.
+        sink: its name.
+
+    Raises:
+        FunctionFailed: it can't.
+    """
+    if answer is None:
+        if sink != "foreach":
+            raise FunctionFailed(
+                f"{where} is None; return a DataFrame for spark.sink={sink}, or set "
+                f"spark.sink=foreach if the function writes itself"
+            )
+    elif not callable(getattr(answer, "withColumn", None)):
+        raise FunctionFailed(f"{where} is {not_of_spark(answer)}")
+    elif sink == "foreach":
+        raise FunctionFailed(
+            f"{where} is a DataFrame, which spark.sink=foreach writes nowhere: write it in the "
+            f"function and return None, or name another sink"
+        )

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from mld.spark.calls import raise_if_abandoned
 from mld.spark.model import MicroBatch
+from mld.spark.plans.answers import FunctionFailed
 from mld.spark.plans.one_call import FunctionCaller
-from mld.spark.plans.planner import FunctionFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +47,11 @@ class ShardCaller(FunctionCaller):
 
 def _computed(part: ShardBatch, answer: DataFrame) -> DataFrame:
     try:
-        return answer.localCheckpoint()
+        kept = answer.localCheckpoint()
+        if kept.sparkSession is answer.sparkSession:
+            return kept
+        # pyspark gives it to the session that was made last, which an app may have done.
+        return answer.sparkSession.createDataFrame(answer.toArrow())
     except Exception:
         _log.error("%s: its rows can't be computed", part.batch_id)
         raise

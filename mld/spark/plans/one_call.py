@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 from mld.spark.calls import raise_if_abandoned
 from mld.spark.failures import is_deterministic, is_server_gone, is_session_lost, raised
 from mld.spark.model import context_of
-from mld.spark.plans.answers import fault_of_outputs
-from mld.spark.plans.planner import FunctionFailed
-from mld.spark.rows.deadletter import write_bad_rows
+from mld.spark.plans.answers import FunctionFailed, fault_of_outputs, require_usable
+from mld.spark.rows.deadletter import named_table, write_bad_rows
 from mld.spark.rows.handoff import HandOff, Inline
-from mld.spark.rows.records import batched_table, table_of
+from mld.spark.rows.records import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from mld.spark.config import SparkConfig
     from mld.spark.model import BatchContext, MicroBatch
-    from mld.spark.plans.planner import Planner
+    from mld.spark.rows.app_decoder import AppDecoder
 
     Answer: TypeAlias = DataFrame | Mapping[str, DataFrame] | None
 
@@ -39,27 +38,22 @@ class FunctionCaller:
 
     Args:
         function: the user's.
-        config: where bad records go.
-        planner: its decoder, and its judgement of answers.
+        config: the sink, and where bad records go.
+        decoder: makes columns of the records.
         handoff: how rows get into Spark; None = inline.
-        with_schemas: the daemon has a schema registry: rows have the columns of a schema.
     """
 
     def __init__(
         self,
         function: Callable[[DataFrame, BatchContext], Answer],
         config: SparkConfig,
-        planner: Planner,
+        decoder: AppDecoder,
         handoff: HandOff | None = None,
-        *,
-        with_schemas: bool = False,
     ) -> None:
         self._function = function
         self._config = config
-        self._decoder = planner.decoder
-        self._check = planner.check
+        self._decoder = decoder
         self._handoff = handoff or Inline()
-        self._with_schemas = with_schemas
 
     def call(self, spark: SparkSession, whole: MicroBatch) -> Answer:
         """The rows that the function makes of a micro-batch; by output if it has several.
@@ -98,7 +92,7 @@ class FunctionCaller:
             raise FunctionFailed(f"the function failed on {whole}: {raised(error)}") from error
         where = f"the function's answer for {whole}"
         if not (names := self._config.outputs):
-            self._check(answer, where)
+            require_usable(answer, where, self._config.sink)
         elif why := fault_of_outputs(answer, names):
             raise FunctionFailed(f"{where} {why}")
         return answer
@@ -106,17 +100,18 @@ class FunctionCaller:
     def source(self, spark: SparkSession, whole: MicroBatch) -> DataFrame:
         """The frame that the function is given: the decoded rows of all shards."""
         tables = {
-            part.batch_id: table_of(part, with_schemas=self._with_schemas) for part in whole.parts
+            part.batch_id: table_of(part, with_schemas=self._decoder.with_schemas)
+            for part in whole.parts
         }
-        return self._decoder(spark).apply(self._handoff.frame(spark, tables))
+        return self._decoder.get(spark).apply(self._handoff.frame(spark, tables))
 
     def keep_bad_rows(self, spark: SparkSession, whole: MicroBatch) -> None:
         """With the policy ``deadletter``: write what cannot be decoded."""
-        decoder = self._decoder(spark)
+        decoder = self._decoder.get(spark)
         if decoder.kind == "raw" or decoder.on_error != "deadletter":
             return
         tables = {
-            part.batch_id: batched_table(part, with_schemas=self._with_schemas)
+            part.batch_id: named_table(part, with_schemas=self._decoder.with_schemas)
             for part in whole.parts
         }
         rows = self._handoff.frame(spark, tables)

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.spark.model import BATCH_COLUMN
+import pyarrow as pa
+
+from mld.spark.rows.records import table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from mld.spark.model import ShardBatch
     from mld.spark.rows.decode import Decoder
 
 #: Names the folders, and is a column of whoever reads them: ``ctx.batch_id``. Readers such as
@@ -29,10 +32,16 @@ def write_bad_rows(decoder: Decoder, rows: DataFrame, path: str) -> None:
 
     Args:
         decoder: says which are bad.
-        rows: raw rows of all batches with ``BATCH_COLUMN``.
+        rows: of ``named_table``, of all shards.
         path: directory that Spark can write to, e.g. ``s3a://…`` or a shared one.
     """
-    bad = decoder.bad_rows(rows, carried=(BATCH_COLUMN,))
-    named = bad.withColumnRenamed(BATCH_COLUMN, BATCH_ID)
-    writer = named.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+    bad = decoder.bad_rows(rows, carried=(BATCH_ID,))
+    writer = bad.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
     writer.partitionBy(BATCH_ID).parquet(path)
+
+
+def named_table(batch: ShardBatch, *, with_schemas: bool = False) -> pa.Table:
+    """The raw rows of a shard's batch, each with the batch's id."""
+    names = pa.repeat(batch.batch_id, len(batch.rows))
+    field = pa.field(BATCH_ID, pa.string(), nullable=False)
+    return table_of(batch, with_schemas=with_schemas).append_column(field, names)

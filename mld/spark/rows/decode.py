@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from mld.spark.errors import MissingPart, SparkConfigError
 from mld.spark.failures import condition, describe, is_server_gone, is_session_lost
-from mld.spark.model import BATCH_COLUMN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +33,7 @@ BAD_RECORD = "kcl-mld: bad record"
 #: Newest release of Spark's Avro; 4.2 takes it too.
 AVRO_COORDINATE = "org.apache.spark:spark-avro_2.13:4.1.1"
 #: Names that no schema may use.
-RESERVED = frozenset({BATCH_COLUMN, CORRUPT_COLUMN})
+RESERVED = frozenset({CORRUPT_COLUMN})
 
 _RAW_NAMES = (
     "data",
@@ -71,12 +70,11 @@ class Decoder:
     names: tuple[str, ...] = ()
     raw_names: tuple[str, ...] = _RAW_NAMES
 
-    def apply(self, frame: DataFrame, *, carried: Sequence[str] = ()) -> DataFrame:
+    def apply(self, frame: DataFrame) -> DataFrame:
         """The frame that the function sees: bad records are dealt with as the policy says.
 
         Args:
             frame: with the raw columns.
-            carried: further columns of it that are kept as they are.
         """
         if self.kind == "raw":
             return frame
@@ -89,7 +87,7 @@ class Decoder:
         raw = [_column(name) for name in self.raw_names if name not in taken]
         decoded = [self._value(name).alias(name) for name in self.names]
         flag = [_column(_BAD).alias(CORRUPT_COLUMN)] if self.on_error == "null" else []
-        return marked.select(*raw, *decoded, *flag, *map(_column, carried))
+        return marked.select(*raw, *decoded, *flag)
 
     def bad_rows(self, frame: DataFrame, *, carried: Sequence[str] = ()) -> DataFrame:
         """The raw rows that cannot be decoded; none for raw."""

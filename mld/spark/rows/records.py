@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from mld.spark.errors import BatchFailed
-from mld.spark.model import BATCH_COLUMN, Position, Row, RowSchema
+from mld.spark.model import Position, Row, RowSchema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +35,6 @@ RAW_SCHEMA = pa.schema(
 )
 #: Further columns where the daemon has a schema registry; null for records without a schema.
 SCHEMA_COLUMNS = ("schema_version_id", "schema_name", "data_format")
-_BATCH_FIELD = pa.field(BATCH_COLUMN, pa.string(), nullable=False)
 
 _US_PER_MS = 1000
 #: How a delivery begins as every daemon writes it.
@@ -133,12 +132,6 @@ def table_of(batch: ShardBatch, *, with_schemas: bool = False) -> pa.Table:
             values = [schema[index] for schema in found]
             table = table.append_column(pa.field(name, pa.string()), pa.array(values, pa.string()))
     return table
-
-
-def batched_table(batch: ShardBatch, *, with_schemas: bool = False) -> pa.Table:
-    """The same, each row with the id of its batch."""
-    names = pa.repeat(batch.batch_id, len(batch.rows))
-    return table_of(batch, with_schemas=with_schemas).append_column(_BATCH_FIELD, names)
 
 
 def _columns(batch: ShardBatch) -> list[pa.Array]:

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mld.spark.calls import raise_if_abandoned
-from mld.spark.errors import BatchFailed, Fenced, SinkRefused, SparkConfigError
-from mld.spark.model import BATCH_COLUMN
+from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
 from mld.spark.ports import CommitOutcome
 from mld.spark.sinks.spark_errors import refuse_none
 from mld.spark.sinks.write_tasks import TASKS_OPTION, write_tasks
@@ -87,10 +86,7 @@ class StagedFiles:
 class DeltaSink:
     """The ``delta`` sink. One instance a process; all methods may be called from any thread."""
 
-    coalesces = True
-    stages_ahead = True
     uses_intents = False
-    commits_together = True
 
     def __init__(self, config: SparkConfig, application: str) -> None:
         """Read the configuration; nothing is touched before ``prepare``.
@@ -175,7 +171,7 @@ class DeltaSink:
         if frame is None:
             refuse_none(batches, self._name)
             return StagedFiles(None, ())
-        rows = frame.drop(BATCH_COLUMN)
+        rows = frame
         layout = self._layout or self._create(rows)
         job = self._files.new_job()
         try:
@@ -191,22 +187,10 @@ class DeltaSink:
             raise
         return StagedFiles(job, files)
 
-    def commit(self, staged: StagedFiles, batch: ShardBatch) -> None:
-        """Commit a job of one batch.
-
-        Raises:
-            Fenced: another writer has moved the shard's mark.
-        """
-        if self.commit_all(staged, [batch])[batch.shard] is not CommitOutcome.STANDS:
-            raise Fenced(
-                f"{batch.shard.shard_id}: another writer has moved the shard's mark in {self.root}; "
-                f"this process has lost the shard"
-            )
-
     def commit_all(
         self, staged: StagedFiles, batches: Sequence[ShardBatch]
     ) -> Mapping[ShardKey, CommitOutcome]:
-        """One commit for all batches of a job; see ``ports.CommitsTogether``."""
+        """One commit for all batches of a job; see ``ports.Sink``."""
         staged.may_stand = True
         outcomes = self._table.commit(staged.files, batches)
         found = set(outcomes.values())

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 class ForeachSink:
     """The ``foreach`` sink: nothing is written here."""
 
-    stages_ahead = False
-    commits_together = True
-
     def __init__(self, config: SparkConfig, application: str) -> None:
         """Look whether batches are to be numbered.
 
@@ -40,14 +37,8 @@ class ForeachSink:
             config: with ``spark.batch.scope`` and ``spark.intent.store``.
             application: name of the KCL application.
         """
-        self._is_shared = config.scope == "all"
-        self._uses_intents = not self._is_shared and config.intent_store != "none"
+        self._uses_intents = config.scope == "shard" and config.intent_store != "none"
         self._application = application
-
-    @property
-    def coalesces(self) -> bool:
-        """True if the function is called once for all shards."""
-        return self._is_shared
 
     @property
     def uses_intents(self) -> bool:
@@ -75,13 +66,10 @@ class ForeachSink:
                 "to write by itself and return None; or name a sink"
             )
 
-    def commit(self, staged: Any, batch: ShardBatch) -> None:
-        """Nothing: the rows are where the function put them."""
-
     def commit_all(
         self, staged: Any, batches: Sequence[ShardBatch]
     ) -> Mapping[ShardKey, CommitOutcome]:
-        """Nothing is left to commit, so all stand."""
+        """Nothing: the rows are where the function put them."""
         del staged
         return {batch.shard: CommitOutcome.STANDS for batch in batches}
 

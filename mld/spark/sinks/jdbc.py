@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from mld.spark.calls import GivenUp, raise_if_abandoned
 from mld.spark.errors import (
     BatchFailed,
-    Fenced,
     MissingPart,
     SinkUnavailable,
     SparkChildError,
@@ -66,10 +65,7 @@ _PATIENCE = {
 class JdbcSink:
     """The ``jdbc`` sink: ``spark.sink.url`` and ``spark.sink.table``."""
 
-    coalesces = True
-    stages_ahead = True
     uses_intents = False
-    commits_together = True
 
     def __init__(
         self,
@@ -149,22 +145,10 @@ class JdbcSink:
             return None
         return self._staging.write(frame, int(self._now_s() + self._timeout_s))
 
-    def commit(self, staged: StagedRows | None, batch: ShardBatch) -> None:
-        """Commit a job of one batch.
-
-        Raises:
-            Fenced: another writer has moved the shard's mark.
-        """
-        if self.commit_all(staged, [batch])[batch.shard] is not CommitOutcome.STANDS:
-            raise Fenced(
-                f"{batch.shard.shard_id}: another writer has moved the shard's mark in "
-                f"{self._tables.marks}; this process has lost the shard"
-            )
-
     def commit_all(
         self, staged: StagedRows | None, batches: Sequence[ShardBatch]
     ) -> Mapping[ShardKey, CommitOutcome]:
-        """Move the rows and all marks in one transaction; see ``ports.CommitsTogether``.
+        """Move the rows and all marks in one transaction; see ``ports.Sink``.
 
         A transaction that nobody waits for any more is rolled back, up to the moment of the
         database's own commit.

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed, MissingPart, SinkUnavailable
-from mld.spark.model import BATCH_COLUMN
 from mld.spark.sinks.database import Database, DatabaseUnavailable, masked, quoted
 from mld.spark.sinks.jdbc_tables import SinkTables, table_columns
 from mld.spark.sinks.packages import POSTGRES_COORDINATE
@@ -106,9 +105,7 @@ class JdbcStaging:
             raise
 
     def _stage(self, frame: DataFrame, stage: str) -> None:
-        rows = frame.drop(BATCH_COLUMN).selectExpr(
-            "*", f"monotonically_increasing_id() AS {ROW_COLUMN}"
-        )
+        rows = frame.selectExpr("*", f"monotonically_increasing_id() AS {ROW_COLUMN}")
         writer = rows.write.format("jdbc").options(**self._options).option("dbtable", stage)
         try:
             writer.save()

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
-from mld.spark.model import BATCH_COLUMN
 from mld.spark.sinks.delta import DeltaSink, Layout
 from mld.spark.sinks.last_of_key import NULL_KEY, TWICE, last_of_key
 from mld.spark.table.changes import Upsert
@@ -56,7 +55,7 @@ class MergeSink(DeltaSink):
         """
         if frame is None:
             return super().write(frame, batches)
-        rows = frame.drop(BATCH_COLUMN)
+        rows = frame
         columns = list(rows.columns)
         key = ", ".join(self._key)
         if missing := [name for name in self._key if name not in columns]:

@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import BatchFailed, Fenced, SinkRefused, SparkConfigError
+from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
 from mld.spark.failures import describe
 from mld.spark.model import position_text
 from mld.spark.ports import CommitOutcome
@@ -119,10 +119,7 @@ class Output(DeltaSink):
 class OutputsSink:
     """The ``delta`` sink with ``spark.sink.outputs``. All methods may be called from any thread."""
 
-    coalesces = True
-    stages_ahead = False
     uses_intents = False
-    commits_together = True
 
     def __init__(
         self,
@@ -240,22 +237,10 @@ class OutputsSink:
             raise
         return staged
 
-    def commit(self, staged: StagedOutputs, batch: ShardBatch) -> None:
-        """Commit a job of one batch.
-
-        Raises:
-            Fenced: another writer has moved the shard's mark.
-        """
-        if self.commit_all(staged, [batch])[batch.shard] is not CommitOutcome.STANDS:
-            raise Fenced(
-                f"{batch.shard.shard_id}: another writer has moved the shard's mark in {self.root}; "
-                f"this process has lost the shard"
-            )
-
     def commit_all(
         self, staged: StagedOutputs, batches: Sequence[ShardBatch]
     ) -> Mapping[ShardKey, CommitOutcome]:
-        """The manifest, the table that decides, then the others; see ``ports.CommitsTogether``.
+        """The manifest, the table that decides, then the others; see ``ports.Sink``.
 
         Raises:
             BatchFailed: it stands and a table lacks it; whoever begins the shards next adds it.

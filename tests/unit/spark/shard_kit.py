@@ -15,8 +15,8 @@ from mld.spark.model import Position
 from mld.spark.pipeline import FunctionProcessor, Pipeline
 from mld.spark.plans.each_shard import ShardCaller
 from mld.spark.plans.one_call import FunctionCaller
-from mld.spark.plans.planner import Planner
 from mld.spark.ports import CommitOutcome
+from mld.spark.rows.app_decoder import AppDecoder
 from mld.spark.shard.session import ShardSession
 from protocol import (
     CheckpointResult,
@@ -167,6 +167,8 @@ class Frame:
     def withColumn(self, *_):  # noqa: N802 - Spark's name
         return self
 
+    sparkSession = None  # noqa: N815 - Spark's name
+
     def localCheckpoint(self):  # noqa: N802 - Spark's name
         return self
 
@@ -203,20 +205,22 @@ class FakeSessions:
 
 
 class MemorySink:
-    """Keeps committed rows; can be told to fail and to wait."""
+    """Keeps what is committed, all batches of a job or none; fenced by marks.
 
-    commits_together = False
+    Can be told to fail and to wait.
+    """
 
-    def __init__(self, *, coalesces=True, uses_intents=False, stages_ahead=True):
-        self.coalesces = coalesces
-        self.stages_ahead = stages_ahead
+    def __init__(self, *, uses_intents=False):
         self.uses_intents = uses_intents
         self.marks = {}
         self.rows = []
         self.jobs = []
+        self.frames = []
         self.committed = []
+        self.commits = []
         self.write_errors = []
         self.commit_errors = []
+        self.poison = {}
         self.discarded = threading.Semaphore(0)
         self.gate = threading.Event()
         self.gate.set()
@@ -228,7 +232,15 @@ class MemorySink:
     def mark(self, shard):
         return self.marks.get(shard.shard_id)
 
+    def run(self, frame):
+        """What Spark does with the rows; those in ``poison`` make it fail."""
+        for row in frame.rows if frame else ():
+            if (error := self.poison.get(row)) is not None:
+                raise error
+
     def write(self, frame, batches):
+        self.frames.append(frame)
+        self.run(frame)
         self.writing.set()
         assert self.gate.wait(WAIT_S)
         self.jobs.append([batch.shard.shard_id for batch in batches])
@@ -236,63 +248,11 @@ class MemorySink:
             raise error
         return list(batches)
 
-    def commit(self, staged, batch):
-        if self.commit_errors and (error := self.commit_errors.pop(0)) is not None:
-            raise error
-        assert batch in staged
-        self.committed.append(batch)
-        self.rows.extend((batch.shard.shard_id, *row.position) for row in batch.rows)
-        self.marks[batch.shard.shard_id] = batch.to
-
-    def discard(self, staged):
-        self.discarded.release()
-
-
-class FakePlanner(Planner):
-    """Plans without Spark: a frame is a list of rows."""
-
-    @property
-    def merges(self):
-        return self._merges
-
-    def source(self, spark, batch):
-        return Frame([row.position for row in batch.rows]), object() if self._merges else None
-
-    def unite(self, spark, planned):
-        answers = [each.frame.rows for each in planned if each.frame is not None]
-        return Frame([row for rows in answers for row in rows]) if answers else None
-
-    def keep_bad_rows(self, spark, batches):
-        pass
-
-
-class TogetherSink(MemorySink):
-    """One commit for all batches of a job, or none; fenced by marks."""
-
-    commits_together = True
-
-    def __init__(self):
-        super().__init__(stages_ahead=False)
-        self.frames = []
-        self.commits = []
-        self.poison = {}
-
-    def run(self, frame):
-        """What Spark does with the rows; those in ``poison`` make it fail."""
-        for row in frame.rows:
-            if (error := self.poison.get(row)) is not None:
-                raise error
-
-    def write(self, frame, batches):
-        self.frames.append(frame)
-        self.run(frame)
-        return super().write(frame, batches)
-
     def commit_all(self, staged, batches):
         if self.commit_errors and (error := self.commit_errors.pop(0)) is not None:
             raise error
         assert list(staged) == list(batches)
-        lost = {each.shard for each in batches if self.marks.get(each.shard.shard_id) != each.after}
+        lost = {each.shard for each in batches if self._is_moved(each)}
         if lost:
             return {
                 each.shard: CommitOutcome.LOST if each.shard in lost else CommitOutcome.AGAIN
@@ -304,6 +264,12 @@ class TogetherSink(MemorySink):
             self.marks[each.shard.shard_id] = each.to
         self.commits.append(sorted(each.shard.shard_id for each in batches))
         return dict.fromkeys([each.shard for each in batches], CommitOutcome.STANDS)
+
+    def _is_moved(self, batch):
+        return not self.uses_intents and self.marks.get(batch.shard.shard_id) != batch.after
+
+    def discard(self, staged):
+        self.discarded.release()
 
 
 class MemoryLetters:
@@ -374,24 +340,15 @@ class Bench:
         self.config = settings(**named, **properties)
         self.pipeline = pipeline or pipeline_of(function)
         self.gate = ShardGate()
-        self.planner = FakePlanner(self.pipeline, self.config)
-        caller = None
-        if self.sink.commits_together:
-            if self.config.scope == "all":
-                caller = FakeCaller(function, self.config, self.planner)
-            else:
-                caller = FakeShardCaller(self.pipeline.process, self.config, self.planner)
-            caller.sink = self.sink
+        decoder = AppDecoder(self.pipeline, self.config)
+        if pipeline is None and self.config.scope == "all":
+            caller = FakeCaller(function, self.config, decoder)
+        else:
+            caller = FakeShardCaller(self.pipeline.process, self.config, decoder)
+        caller.sink = self.sink
         self.letters = MemoryLetters() if self.config.sets_aside else None
         self.engine = Engine(
-            self.sessions,
-            self.sink,
-            self.pipeline,
-            self.config,
-            planner=self.planner,
-            caller=caller,
-            letters=self.letters,
-            pause_s=0.001,
+            self.sessions, self.sink, caller, self.config, letters=self.letters, pause_s=0.001
         )
 
     def session(self, **more):

@@ -111,9 +111,6 @@ class Frame:
         self._error = error
         self._options: dict[str, str] = {}
 
-    def drop(self, _: str):
-        return self
-
     def selectExpr(self, *expressions: str):  # noqa: N802 - Spark's name
         assert expressions == ("*", f"monotonically_increasing_id() AS {ROW_COLUMN}")
         return self

@@ -60,7 +60,7 @@ CASES = {
 def test_it_ends_the_shard_with_a_clear_error_and_without_a_checkpoint(name, monkeypatch):
     monkeypatch.setattr(calling, "call_within", partial(call_within, grace_s=0.01))
     function, errors, more, text = CASES[name]
-    sink = MemorySink(coalesces=more.get("sink") != "foreach")
+    sink = MemorySink()
     properties = {key: value for key, value in more.items() if key != "sink"}
     b = Bench(function, sink, name=more.get("sink"), retry__attempts="2", **properties)
     sink.write_errors = [errors] * 2 if isinstance(errors, Exception) else errors

@@ -3,16 +3,13 @@
 import ast
 import inspect
 import re
-import threading
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from mld.model.config import Config
-from mld.spark.model import Position, Row, ShardBatch, ShardKey
 from mld.spark.shard.session import ShardSession
-from tests.unit.spark.shard_kit import WAIT_S, Bench, MemorySink
 
 ROOT = Path(__file__).resolve().parents[3]
 README = (ROOT / "tests" / "spark" / "README.md").read_text(encoding="utf-8")
@@ -50,36 +47,3 @@ def test_a_shutdown_flushes_for_less_time_than_the_daemon_gives():
     flush_s = inspect.signature(ShardSession).parameters["shutdown_s"].default
     grace_s = inspect.signature(Config).parameters["shutdown_grace_s"].default
     assert 0 < flush_s < grace_s
-
-
-def test_no_more_jobs_run_than_max_in_flight():
-    """Invariant 22."""
-    sink = MemorySink(coalesces=False)
-    running, most, changed = [], [], threading.Condition()
-    write = sink.write
-
-    def counted(frame, batches):
-        with changed:
-            running.append(batches)
-            most.append(len(running))
-            changed.notify_all()
-        try:
-            return write(frame, batches)
-        finally:
-            with changed:
-                running.remove(batches)
-
-    sink.write = counted
-    sink.gate.clear()
-    bench = Bench(sink=sink, batch__maxInFlight="2")
-    rows = (Row(Position(1), "key", b"x", None),)
-    keys = [ShardKey("app", "stream", f"shard-{number}") for number in range(6)]
-    futures = [
-        bench.engine.submit(ShardBatch(key, None, Position(1), rows), lambda: True) for key in keys
-    ]
-    with changed:
-        assert changed.wait_for(lambda: len(running) == 2, WAIT_S)
-    sink.gate.set()
-    assert [future.exception(WAIT_S) for future in futures] == [None] * 6
-    assert max(most) == 2
-    bench.engine.close()

@@ -6,13 +6,11 @@ from mld.spark.pipeline import Pipeline, SparkRecordProcessor
 from tests.unit.spark.jobs.test_cut_together import await_checkpoint, begin
 from tests.unit.spark.jobs.test_engine import outcome
 from tests.unit.spark.jobs.test_host_run import hand_in
-from tests.unit.spark.shard_kit import EveryShard, Frame, TogetherSink, record
+from tests.unit.spark.shard_kit import EveryShard, Frame, MemorySink, record
 
 
 def each(bench, function=lambda df, ctx: df, **properties):
-    return bench(
-        function, TogetherSink(), batch__scope="shard", batch__maxInFlight="1", **properties
-    )
+    return bench(function, MemorySink(), batch__scope="shard", **properties)
 
 
 def test_the_function_is_called_for_each_shard_with_its_rows_and_one_commit_is_for_all(bench):
@@ -74,10 +72,9 @@ def test_a_processor_of_its_own_is_asked_for_each_shard_whatever_the_scope(bench
 
     made = EveryShard(Counting)
     b = bench(
-        sink=TogetherSink(),
+        sink=MemorySink(),
         pipeline=Pipeline(Counting, _open=made),
         batch__scope="shard",
-        batch__maxInFlight="1",
     )
     assert [outcome(future) for future in hand_in(b, "a", "b")] == [None, None]
     assert sorted(b.sink.frames[-1].rows) == [("a", 1, 0), ("b", 1, 0)]

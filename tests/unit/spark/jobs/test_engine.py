@@ -7,14 +7,10 @@ import weakref
 import pandas as pd
 import pyarrow as pa
 import pytest
-from pyspark.errors import AnalysisException
 
 from mld.spark.calls import Overdue, call_within
 from mld.spark.errors import (
     BatchFailed,
-    Fenced,
-    RecordRefused,
-    SinkUnavailable,
     SparkUnreachable,
 )
 from mld.spark.jobs import engine as engine_module
@@ -46,7 +42,7 @@ def outcome(future):
 
 
 def one_runner(bench, *args, **properties):
-    return bench(*args, batch__maxInFlight="1", **properties)
+    return bench(*args, **properties)
 
 
 def test_batches_of_several_shards_run_in_one_job(bench):
@@ -72,18 +68,6 @@ def test_no_job_holds_two_batches_of_one_shard_and_their_order_is_kept(bench):
     assert [row for row in b.sink.rows if row[0] == "a"] == [("a", 1, 0), ("a", 2, 0)]
 
 
-def test_two_running_jobs_never_share_a_shard(bench):
-    b = bench(batch__maxInFlight="2")
-    hold_runner(b, "a")
-    waiting = b.engine.submit(batch("a", 2, Position(1)), always)
-    other = b.engine.submit(batch("b"), always)
-    with pytest.raises(TimeoutError):
-        waiting.exception(0.05)
-    b.sink.gate.set()
-    assert outcome(waiting) is outcome(other) is None
-    assert ["a", "b"] not in b.sink.jobs
-
-
 def test_the_same_shard_id_of_two_streams_is_two_shards(bench):
     b = one_runner(bench)
     hold_runner(b)
@@ -94,15 +78,6 @@ def test_the_same_shard_id_of_two_streams_is_two_shards(bench):
     assert b.sink.jobs == [["busy"], ["a", "a"]]
 
 
-def test_a_sink_that_does_not_coalesce_gets_one_batch_a_job(bench):
-    b = one_runner(bench, sink=MemorySink(coalesces=False))
-    hold_runner(b)
-    futures = [b.engine.submit(batch(shard), always) for shard in "ab"]
-    b.sink.gate.set()
-    assert [outcome(each) for each in futures] == [None, None]
-    assert b.sink.jobs == [["busy"], ["a"], ["b"]]
-
-
 def test_a_job_is_bounded_by_its_payload(bench, monkeypatch):
     monkeypatch.setattr(engine_module, "MAX_JOB_BYTES", 100)
     b = one_runner(bench)
@@ -111,54 +86,6 @@ def test_a_job_is_bounded_by_its_payload(bench, monkeypatch):
     b.sink.gate.set()
     assert [outcome(each) for each in futures] == [None] * 3
     assert b.sink.jobs == [["busy"], ["a"], ["b"], ["c"]]
-
-
-def test_coalesced_and_single_jobs_give_the_same_rows(bench):
-    """Invariant 21."""
-    found = []
-    for coalesces in (True, False):
-        b = bench(sink=MemorySink(coalesces=coalesces))
-        futures = [b.engine.submit(batch(shard, n), always) for shard in "abcd" for n in (1, 2, 3)]
-        assert [outcome(each) for each in futures] == [None] * 12
-        found.append(sorted(b.sink.rows))
-    assert found[0] == found[1]
-
-
-def test_a_closed_fence_keeps_its_batch_from_the_job_and_from_the_commit(bench):
-    b = one_runner(bench)
-    busy = hold_runner(b)
-    lost = b.engine.submit(batch("lost"), lambda: False)
-    answers = iter([True, True, True, False])
-    late = b.engine.submit(batch("late"), lambda: next(answers))
-    fine = b.engine.submit(batch("fine"), always)
-    b.sink.gate.set()
-    assert "the shard is lost" in str(outcome(lost))
-    assert "the shard is lost" in str(outcome(late))
-    assert outcome(fine) is outcome(busy) is None
-    assert b.sink.jobs == [["busy"], ["late", "fine"]]
-    assert {each.shard.shard_id for each in b.sink.committed} == {"busy", "fine"}
-
-
-def test_nothing_is_written_for_a_shard_that_was_lost_while_its_function_ran(bench):
-    """Invariant 10: for merge the write is the commit."""
-    lost = set()
-
-    def process(df, ctx):
-        if ctx.shard_id == "slow":
-            lost.add("slow")
-        return df
-
-    b = one_runner(bench, process)
-    hold_runner(b)
-    slow = b.engine.submit(batch("slow"), lambda: "slow" not in lost)
-    fine = b.engine.submit(batch("fine"), always)
-    b.sink.gate.set()
-    assert "the shard is lost" in str(outcome(slow))
-    assert outcome(fine) is None
-    lost.discard("slow")
-    alone = b.engine.submit(batch("slow"), lambda: "slow" not in lost)
-    assert "the shard is lost" in str(outcome(alone))
-    assert b.sink.jobs == [["busy"], ["fine"]]
 
 
 def test_no_function_is_called_for_a_shard_that_was_lost_while_its_job_waited(bench):
@@ -179,16 +106,6 @@ def test_no_function_is_called_for_a_shard_that_was_lost_while_its_job_waited(be
     assert b.sink.jobs == [["fine"]]
 
 
-def test_a_fenced_commit_fails_only_its_batch(bench):
-    b = one_runner(bench, sink=MemorySink(stages_ahead=False))
-    hold_runner(b)
-    b.sink.commit_errors = [None, Fenced("another writer"), None]
-    one, two = (b.engine.submit(batch(shard), always) for shard in "ab")
-    b.sink.gate.set()
-    assert isinstance(outcome(one), Fenced)
-    assert outcome(two) is None
-
-
 def test_a_failed_commit_is_repeated_with_its_write(bench):
     b = bench()
     b.sink.commit_errors = [OSError("the database restarts")]
@@ -196,59 +113,11 @@ def test_a_failed_commit_is_repeated_with_its_write(bench):
     assert b.sink.jobs == [["a"], ["a"]]
 
 
-def test_commits_that_fail_together_are_repeated_together_after_one_pause(bench):
-    """A database that is away for some seconds: no pause and no job for each shard."""
-    b = one_runner(bench, sink=MemorySink(stages_ahead=False))  # commits in the order of the jobs
-    pauses = []
-    b.engine._closed.wait = pauses.append
-    hold_runner(b)
-    futures = [b.engine.submit(batch(shard), always) for shard in "abcd"]
-    away = SinkUnavailable("the database is away")
-    b.sink.commit_errors = [None, away, OSError("reset"), None, away]
-    b.sink.gate.set()
-    assert [outcome(each) for each in futures] == [None] * 4
-    assert b.sink.jobs == [["busy"], ["a", "b", "c", "d"], ["a", "b", "d"]]
-    assert len(pauses) == 1
-
-
-def test_of_commits_that_fail_together_each_tells_its_own_reason(bench):
-    b = one_runner(bench, sink=MemorySink(stages_ahead=False), retry__attempts="1")
-    hold_runner(b)
-    futures = [b.engine.submit(batch(shard), always) for shard in "abc"]
-    b.sink.commit_errors = [None, OSError("one"), Fenced("two"), OSError("three")]
-    b.sink.gate.set()
-    texts = [str(outcome(each)) for each in futures]
-    assert [text.rpartition(" ")[2] for text in texts] == ["one", "two", "three"]
-
-
-def test_a_failure_of_a_united_job_is_narrowed_to_the_guilty_shard(bench):
-    b = one_runner(bench)
-    hold_runner(b)
-    refused = RuntimeError("kcl-mld: bad record <b at 7.0>")
-    b.sink.write_errors = [None, RuntimeError("something in it"), None, refused, None]
-    futures = [b.engine.submit(batch(shard), always) for shard in "abc"]
-    b.sink.gate.set()
-    assert [type(outcome(each)) for each in futures] == [type(None), RecordRefused, type(None)]
-    assert "the record of b at 7.0 cannot be decoded" in str(outcome(futures[1]))
-    assert b.sink.jobs[1:] == [["a", "b", "c"], ["a"], ["b"], ["c"]]
-
-
-def test_a_lost_session_is_renewed_and_the_whole_job_repeated(bench):
-    b = one_runner(bench)
-    hold_runner(b)
-    b.sink.write_errors = [None, RuntimeError("[INVALID_HANDLE.SESSION_CLOSED] gone")]
-    futures = [b.engine.submit(batch(shard), always) for shard in "ab"]
-    b.sink.gate.set()
-    assert [outcome(each) for each in futures] == [None, None]
-    assert b.sessions.renewed == 1
-    assert b.sink.jobs[1:] == [["a", "b"], ["a", "b"]]
-
-
 def test_attempts_are_bounded(bench):
     b = bench(retry__attempts="3")
     b.sink.write_errors = [OSError(f"fault {n}") for n in range(9)]
     error = outcome(b.engine.submit(batch(), always))
-    assert "gave up after 3 attempts: fault 2" in str(error)
+    assert "gave up, all tries have failed: fault 2" in str(error)
     assert len(b.sink.jobs) == 3
 
 
@@ -259,7 +128,9 @@ def test_a_server_that_is_away_is_asked_again_and_then_given_up(bench):
         raise SparkUnreachable("nobody answers")
 
     b.sessions.get = refuse
-    assert "gave up after 2 attempts" in str(outcome(b.engine.submit(batch(), always)))
+    assert "gave up, all tries have failed: nobody answers" in str(
+        outcome(b.engine.submit(batch(), always))
+    )
 
 
 def test_a_failure_the_sink_is_sure_of_is_not_repeated(bench):
@@ -267,22 +138,6 @@ def test_a_failure_the_sink_is_sure_of_is_not_repeated(bench):
     b.sink.write_errors = [BatchFailed("the disk is full")]
     assert "the disk is full" in str(outcome(b.engine.submit(batch(), always)))
     assert len(b.sink.jobs) == 1
-
-
-def test_a_function_that_raises_fails_its_shard_at_once_and_names_the_batch(bench):
-    def process(df, ctx):
-        if ctx.shard_id == "bad":
-            raise ValueError("no such thing")
-        return df
-
-    b = one_runner(bench, process)
-    futures = [b.engine.submit(batch(shard), always) for shard in ("busy", "bad", "good")]
-    b.sink.gate.set()
-    text = str(outcome(futures[1]))
-    assert "bad: the function failed on batch stream.bad@start (1 records)" in text
-    assert "ValueError: no such thing" in text
-    assert outcome(futures[2]) is None
-    assert ["bad"] not in b.sink.jobs
 
 
 def foreign(module, name):
@@ -322,41 +177,13 @@ def foreign(module, name):
     ],
 )
 def test_an_answer_that_the_sink_cannot_use_is_refused(bench, answer, sink, text):
-    b = bench(lambda df, ctx: answer, MemorySink(coalesces=False), name=sink)
+    b = bench(lambda df, ctx: answer, MemorySink(), name=sink)
     assert text in str(outcome(b.engine.submit(batch(), always)))
 
 
 def test_a_function_that_wrote_itself_gives_the_sink_no_frame(bench):
-    b = bench(lambda df, ctx: None, MemorySink(coalesces=False), name="foreach")
+    b = bench(lambda df, ctx: None, MemorySink(), name="foreach")
     assert outcome(b.engine.submit(batch(), always)) is None
-
-
-def test_a_function_that_never_returns_fails_its_shard_and_the_others_go_on(bench):
-    hanging = threading.Event()
-    interrupted = []
-
-    def process(df, ctx):
-        if ctx.shard_id == "stuck":
-            hanging.wait(WAIT_S)
-        return df
-
-    b = one_runner(bench, process, batch__timeout="1s")
-    b.sessions.interrupt = interrupted.append
-    futures = [b.engine.submit(batch(shard), always) for shard in ("stuck", "fine")]
-    text = str(outcome(futures[0]))
-    hanging.set()
-    assert "stuck: the function did not return for batch stream.stuck@start within" in text
-    assert outcome(futures[1]) is None
-    assert interrupted
-
-
-def test_a_job_that_takes_too_long_is_interrupted_and_fails(bench):
-    b = bench(batch__timeout="1s")
-    b.sink.gate.clear()
-    b.sessions.interrupt = lambda tag: b.sink.gate.set()
-    error = outcome(b.engine.submit(batch(), always))
-    assert "did not end within spark.batch.timeout" in str(error)
-    assert b.sink.committed == []
 
 
 def test_abandoned_batches_are_forgotten_and_others_stay(bench):
@@ -376,7 +203,7 @@ def test_a_hold_that_is_abandoned_late_leaves_the_next_hold_of_the_shard_alone(b
     hold_runner(b)
     old, new = object(), object()
     gone = b.engine.submit(batch("a"), always, old)
-    kept = b.engine.submit(batch("a", 2, Position(1)), always, new)
+    kept = b.engine.submit(batch("a", 2), always, new)
     b.engine.abandon(ShardKey("app", "stream", "a"), old)
     b.engine.abandon(ShardKey("app", "stream", "a"), old)
     assert "given up before it was written" in str(outcome(gone))
@@ -393,37 +220,6 @@ def test_a_job_of_the_next_hold_is_not_interrupted_by_the_one_before(bench):
     assert b.sessions.interrupted == []
     b.sink.gate.set()
     assert outcome(running) is None
-
-
-def test_a_job_whose_shards_are_all_lost_is_interrupted_by_the_last(bench):
-    """Invariant 10."""
-    b = one_runner(bench)
-    first, second = threading.Event(), threading.Event()
-    gates = iter([first, second])
-    writing = [threading.Event(), threading.Event()]
-    begun = iter(writing)
-
-    def gate(timeout):
-        next(begun).set()
-        return next(gates).wait(timeout)
-
-    b.sink.gate.wait = gate
-    lost = set()
-    busy = b.engine.submit(batch("busy"), always)
-    assert writing[0].wait(WAIT_S)
-    futures = [
-        b.engine.submit(batch(shard), lambda shard=shard: shard not in lost) for shard in "ab"
-    ]
-    first.set()
-    assert writing[1].wait(WAIT_S)
-    for shard in "ab":
-        lost.add(shard)
-        b.engine.abandon(ShardKey("app", "stream", shard))
-        assert len(b.sessions.interrupted) == len(lost) - 1
-    second.set()
-    assert all("the shard is lost" in str(outcome(each)) for each in futures)
-    assert outcome(busy) is None
-    assert [each.shard.shard_id for each in b.sink.committed] == ["busy"]
 
 
 def test_a_closed_engine_answers_everybody(bench):
@@ -480,58 +276,6 @@ def test_a_batch_whose_shard_is_lost_during_a_failure_is_not_tried_again(bench):
     b.sink.write_errors = [OSError("interrupted")]
     assert "the shard is lost" in str(outcome(b.engine.submit(batch(), lambda: next(answers))))
     assert len(b.sink.jobs) == 1
-
-
-def refuse_job(b, *errors):
-    """Two shards in one job, which fails as told; how they ended."""
-    hold_runner(b)
-    b.sink.write_errors = [None, *errors]
-    futures = [b.engine.submit(batch(shard), always) for shard in "ab"]
-    b.sink.gate.set()
-    return [outcome(each) for each in futures]
-
-
-def test_a_merged_plan_that_spark_refuses_is_tried_again_as_a_union(bench):
-    b = one_runner(bench)
-    assert refuse_job(b, AnalysisException("MISSING_GROUP_BY")) == [None, None]
-    assert b.sink.jobs[1:] == [["a", "b"], ["a", "b"]]
-    assert not b.planner.merges
-
-
-def test_a_plan_that_spark_refuses_as_a_union_too_does_not_end_the_merging(bench):
-    b = one_runner(bench)
-    typo = [AnalysisException("no such column")] * 3
-    fine, guilty = refuse_job(b, *typo[:2], None, typo[2])
-    assert fine is None
-    assert "b: batch stream.b@start: Spark refuses the plan" in str(guilty)
-    assert b.sink.jobs[1:] == [["a", "b"], ["a", "b"], ["a"], ["b"]]
-    assert b.planner.merges
-
-
-def test_a_union_without_the_batch_that_was_lost_meanwhile_is_no_evidence(bench):
-    b = one_runner(bench)
-    hold_runner(b)
-    answers = iter([True, True, True, False])
-    b.sink.write_errors = [None, AnalysisException("no such column")]
-    kept = b.engine.submit(batch("a"), always)
-    lost = b.engine.submit(batch("b"), lambda: next(answers))
-    b.sink.gate.set()
-    assert outcome(kept) is None
-    assert "the shard is lost" in str(outcome(lost))
-    assert b.planner.merges
-
-
-def test_a_refusal_where_nothing_was_merged_is_narrowed_at_once(bench):
-    b = one_runner(bench)
-    b.planner.stop_merging()
-    assert refuse_job(b, AnalysisException("no such column")) == [None, None]
-    assert b.sink.jobs[1:] == [["a", "b"], ["a"], ["b"]]
-
-
-def test_a_plan_that_spark_refuses_ends_its_batch_at_once(bench):
-    b = bench()
-    b.sink.write_errors = [AnalysisException("no such column")]
-    assert "Spark refuses the plan" in str(outcome(b.engine.submit(batch(), always)))
 
 
 def test_leftovers_that_cannot_be_removed_harm_nobody(bench):

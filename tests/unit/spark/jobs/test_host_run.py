@@ -11,7 +11,7 @@ from mld.spark.jobs import committing
 from mld.spark.model import Position, ShardKey
 from tests.unit.spark.jobs.test_cut_together import await_checkpoint, begin
 from tests.unit.spark.jobs.test_engine import always, batch, outcome
-from tests.unit.spark.shard_kit import WAIT_S, Frame, TogetherSink, record
+from tests.unit.spark.shard_kit import WAIT_S, Frame, MemorySink, record
 
 
 class Away(PySparkException):
@@ -31,7 +31,7 @@ def hand_in(b, *names, fences=()):
 
 
 def once(bench, function=lambda df, ctx: df, **properties):
-    return bench(function, TogetherSink(), batch__maxInFlight="1", **properties)
+    return bench(function, MemorySink(), **properties)
 
 
 def test_the_function_is_called_once_for_all_shards_and_one_commit_is_for_all(bench):
@@ -240,7 +240,7 @@ def test_a_commit_that_hangs_ends_its_shards_and_is_left_alone(bench):
     assert b.sink.discarded.acquire(timeout=WAIT_S)
 
 
-class Locked(TogetherSink):
+class Locked(MemorySink):
     """Its first commit of several shards waits in a database until it is cancelled, twice."""
 
     def __init__(self):
@@ -261,7 +261,7 @@ class Locked(TogetherSink):
 
 
 def test_a_commit_whose_time_is_up_is_cancelled_and_not_repeated(bench):
-    b = bench(sink=Locked(), batch__timeout="1s", batch__maxInFlight="1")
+    b = bench(sink=Locked(), batch__timeout="1s")
     errors = [outcome(each) for each in hand_in(b, "a", "b")]
     assert all("the commit did not end within 1 s" in str(error) for error in errors)
     assert b.sink.cancelled == [["a", "b"]] * 2
@@ -272,7 +272,7 @@ def test_a_commit_with_a_shard_that_is_lost_is_cancelled_and_the_others_are_writ
     bench, monkeypatch
 ):
     monkeypatch.setattr(committing, "_CANCEL_AGAIN_S", 0.01)
-    b = bench(sink=Locked(), batch__timeout="600s", batch__maxInFlight="1")
+    b = bench(sink=Locked(), batch__timeout="600s")
     lost = set()
     one, two = hand_in(b, "a", "b", fences=[("a", lambda: "a" not in lost)])
     assert b.sink.waits.wait(WAIT_S)
@@ -335,7 +335,7 @@ def test_one_batch_is_written_at_a_time_so_names_in_the_session_are_the_function
         running.remove(ctx.batch_id)
         return Frame(df.rows)
 
-    b = bench(process, TogetherSink())
+    b = bench(process, MemorySink())
     futures = [
         b.engine.submit(batch(name, n, Position(n - 1) if n > 1 else None), always)
         for n in (1, 2)

@@ -27,7 +27,7 @@ def bench(monkeypatch):
         monkeypatch.setattr(module, "call_within", quick)
 
     def make(*args, **properties):
-        properties = {"batch__maxInFlight": "1", "batch__timeout": "1s", **properties}
+        properties = {"batch__timeout": "1s", **properties}
         made.append(Bench(*args, **properties))
         return made[-1]
 
@@ -39,7 +39,7 @@ def bench(monkeypatch):
 
 
 class HangingSink(MemorySink):
-    """The commit of one shard hangs until it is let go."""
+    """A commit with one shard hangs until it is let go."""
 
     def __init__(self, shard_id="stuck"):
         super().__init__()
@@ -48,11 +48,11 @@ class HangingSink(MemorySink):
         self.removed = threading.Semaphore(0)
         self.of_removed = []
 
-    def commit(self, staged, batch):
-        if batch.shard.shard_id == self.shard_id and not self.free.is_set():
+    def commit_all(self, staged, batches):
+        if self.shard_id in {each.shard.shard_id for each in batches} and not self.free.is_set():
             self.free.wait(WAIT_S)
             raise_if_abandoned()
-        super().commit(staged, batch)
+        return super().commit_all(staged, batches)
 
     def discard(self, staged):
         self.of_removed.extend(each.shard.shard_id for each in staged)
@@ -74,16 +74,6 @@ def together(b, *shards):
     b.sink.gate.set()
     assert outcome(first) is None
     return futures
-
-
-def test_a_commit_that_hangs_fails_its_shard_alone_and_the_runner_goes_on(bench):
-    b = bench(sink=HangingSink())
-    stuck, fine = together(b, "stuck", "fine")
-    assert "stuck: batch stream.stuck@start: the commit did not end within" in str(outcome(stuck))
-    assert outcome(fine) is None
-    assert outcome(b.engine.submit(batch("later"), always)) is None
-    assert b.sink.jobs == [["busy"], ["stuck", "fine"], ["later"]]
-    b.sink.free.set()
 
 
 def test_what_is_staged_is_left_alone_as_long_as_a_commit_goes_on(bench):
@@ -108,52 +98,15 @@ def test_a_commit_that_was_given_up_does_not_take_its_next_step(bench):
 
 def test_a_commit_that_ends_by_being_interrupted_is_what_it_came_to(bench):
     class Late(CancelledSink):
-        def commit(self, staged, batch):
+        def commit_all(self, staged, batches):
             assert self.free.wait(WAIT_S)
-            MemorySink.commit(self, staged, batch)
+            return MemorySink.commit_all(self, staged, batches)
 
     b = bench(sink=Late())
     assert outcome(b.engine.submit(batch("stuck"), always)) is None
     b = bench(sink=CancelledSink())
     assert "the commit did not end" in str(outcome(b.engine.submit(batch("stuck"), always)))
     assert b.sink.removed.acquire(timeout=WAIT_S)
-
-
-class LockingSink(CancelledSink):
-    """Its commit holds a lock in a database until it is cancelled at the second try."""
-
-    def __init__(self):
-        super().__init__()
-        self.begun = threading.Event()
-        self.cancelled = []
-
-    def commit(self, staged, batch):
-        self.begun.set()
-        assert self.free.wait(WAIT_S)
-        raise_if_abandoned()
-        raise AssertionError
-
-    def cancel(self, batches):
-        self.cancelled.extend(each.shard.shard_id for each in batches)
-        if len(self.cancelled) == 2:
-            self.free.set()
-
-
-def test_the_commit_of_a_shard_that_is_lost_is_cancelled_long_before_its_own_time_is_up(
-    bench, monkeypatch
-):
-    monkeypatch.setattr(committing, "_CANCEL_AGAIN_S", 0.01)
-    b = bench(sink=LockingSink(), batch__timeout="600s")
-    lost = set()
-    future = b.engine.submit(batch("stuck"), lambda: "stuck" not in lost)
-    assert b.sink.begun.wait(WAIT_S)
-    b.engine.abandon(ShardKey("app", "stream", "other"))
-    b.engine.abandon(ShardKey("app", "stream", "stuck"))
-    assert b.sink.cancelled == []  # not lost yet
-    lost.add("stuck")
-    b.engine.abandon(ShardKey("app", "stream", "stuck"))
-    assert "the shard is lost" in str(outcome(future))
-    assert b.sink.cancelled == ["stuck", "stuck"]
 
 
 def test_a_sink_that_cancels_nothing_is_not_asked_to(bench):
@@ -171,7 +124,7 @@ def test_a_shard_that_is_lost_right_before_its_commit_is_not_committed():
     sink = MemorySink()
     committer = committing.JobCommitter(sink, settings(), HandClock(), "job")
     with pytest.raises(GivenUp):
-        committer.commit([], Ticket(batch("a"), lambda: False, Future(), 0.0))
+        committer.commit_all([], [Ticket(batch("a"), lambda: False, Future(), 0.0)])
     assert sink.committed == []
 
 
@@ -185,7 +138,7 @@ def test_a_commit_gets_what_is_left_of_its_time_and_ten_seconds_at_least(
     committer = committing.JobCommitter(MemorySink(), settings(), clock, "job")
     ticket = Ticket(batch("a"), always, Future(), 0.0)
     ticket.deadline = clock.now + left_s
-    committer.commit([], ticket)
+    committer.commit_all([], [ticket])
     assert given == [given_s]
 
 
@@ -197,7 +150,7 @@ def test_a_server_that_gives_no_session_is_told_and_the_runner_goes_on(bench, mo
     get = b.sessions.get
     b.sessions.get = lambda: answers.wait(WAIT_S) and get()
     error = outcome(b.engine.submit(batch("a"), always))
-    assert "gave up after 2 attempts: the Spark server gives no session" in str(error)
+    assert "gave up, all tries have failed: the Spark server gives no session" in str(error)
     answers.set()
     monkeypatch.setattr(calling, "SESSION_S", WAIT_S)
     assert outcome(b.engine.submit(batch("b"), always)) is None
@@ -224,82 +177,8 @@ def test_leftovers_whose_removal_hangs_hold_up_nobody(bench, monkeypatch):
     hanging.set()
 
 
-def test_each_function_has_its_own_time(bench):
-    """Two slow functions, each within its time, in one job."""
-    pause = threading.Event()
-
-    def process(df, ctx):
-        if ctx.shard_id.startswith("slow"):
-            pause.wait(0.7)
-        return df
-
-    b = bench(process)
-    futures = together(b, "slow1", "slow2", "fine")
-    assert [outcome(each) for each in futures] == [None] * 3
-    assert b.sink.jobs == [["busy"], ["slow1", "slow2", "fine"]]
-
-
-def test_a_function_that_never_returns_is_the_only_one_to_blame(bench):
-    hanging = threading.Event()
-
-    def process(df, ctx):
-        if ctx.shard_id == "stuck":
-            hanging.wait(WAIT_S)
-        return df
-
-    b = bench(process)
-    fine, stuck, other = together(b, "fine", "stuck", "other")
-    assert "stuck: the function did not return" in str(outcome(stuck))
-    assert outcome(fine) is outcome(other) is None
-    hanging.set()
-
-
 #: Rows for a merge that is not run.
 FRAME = SimpleNamespace(drop=lambda _: SimpleNamespace(columns=["k"]))
-
-
-class SerialSink(MemorySink):
-    """Writes take turns; the write of one shard does not come back."""
-
-    def __init__(self):
-        super().__init__()
-        self._lock = threading.Lock()
-        self.free = threading.Event()
-
-    def turn(self):
-        return self._lock
-
-    def write(self, frame, batches):
-        if batches[0].shard.shard_id == "stuck":
-            self.writing.set()
-            self.free.wait(WAIT_S)
-        return super().write(frame, batches)
-
-
-def test_a_write_that_was_given_up_holds_no_turn_and_what_it_left_is_removed(bench):
-    b = bench(sink=SerialSink(), batch__maxInFlight="2")
-    stuck = b.engine.submit(batch("stuck"), always)
-    assert b.sink.writing.wait(WAIT_S)
-    waiting = b.engine.submit(batch("fine"), always)
-    assert "did not end within spark.batch.timeout" in str(outcome(stuck))
-    assert outcome(waiting) is None
-    removed = threading.Event()
-    b.sink.discard = lambda staged: removed.set()
-    b.sink.free.set()
-    assert removed.wait(WAIT_S)
-    assert [each.shard.shard_id for each in b.sink.committed] == ["fine"]
-
-
-def test_a_batch_that_was_lost_while_it_waited_for_its_turn_is_not_written(bench):
-    b = bench(sink=SerialSink(), batch__maxInFlight="2")
-    stuck = b.engine.submit(batch("stuck"), always)
-    assert b.sink.writing.wait(WAIT_S)
-    answers = iter([True, True, False])
-    lost = b.engine.submit(batch("lost"), lambda: next(answers))
-    assert "the shard is lost" in str(outcome(lost))
-    assert isinstance(outcome(stuck), BatchFailed)
-    assert ["lost"] not in b.sink.jobs
-    b.sink.free.set()
 
 
 def test_a_write_that_gives_itself_up_for_nobody_is_not_repeated_for_ever(bench):
@@ -309,7 +188,7 @@ def test_a_write_that_gives_itself_up_for_nobody_is_not_repeated_for_ever(bench)
             raise GivenUp("odd")
 
     b = bench(sink=Odd(), retry__attempts="2")
-    assert "gave up after 2 attempts: " in str(outcome(b.engine.submit(batch("a"), always)))
+    assert "gave up, all tries have failed: " in str(outcome(b.engine.submit(batch("a"), always)))
     assert b.sink.jobs == [["a"], ["a"]]
 
 

@@ -5,8 +5,8 @@ import pytest
 from pyspark.sql.types import StructType
 
 from mld.spark.model import Position, Row, ShardBatch, ShardKey
+from mld.spark.rows.deadletter import named_table
 from mld.spark.rows.handoff import Inline, LocalFiles
-from mld.spark.rows.records import batched_table
 
 
 class Spark:
@@ -39,7 +39,7 @@ def tables(*shards, count=3):
     batches = [
         ShardBatch(ShardKey("app", "s", each), None, Position(count), rows) for each in shards
     ]
-    return {each.batch_id: batched_table(each) for each in batches}
+    return {each.batch_id: named_table(each) for each in batches}
 
 
 def test_inline_is_one_table_of_all_batches():

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from mld.spark.errors import BatchFailed
-from mld.spark.model import BATCH_COLUMN, Position, Row, ShardBatch, ShardKey
+from mld.spark.model import Position, Row, ShardBatch, ShardKey
+from mld.spark.rows.deadletter import BATCH_ID, named_table
 from mld.spark.rows.records import (
     RAW_SCHEMA,
     SCHEMA_COLUMNS,
-    batched_table,
     read_delivery,
     rows_of,
     table_of,
@@ -84,9 +84,9 @@ def test_rows_become_the_raw_columns():
 
 def test_a_table_says_whose_each_row_is():
     one, none = batch(*rows_of(RECORDS)), batch()
-    assert batched_table(one)[BATCH_COLUMN].to_pylist() == [one.batch_id] * 3
-    assert batched_table(none).num_rows == table_of(none).num_rows == 0
-    assert batched_table(none).schema == batched_table(one).schema
+    assert named_table(one)[BATCH_ID].to_pylist() == [one.batch_id] * 3
+    assert named_table(none).num_rows == table_of(none).num_rows == 0
+    assert named_table(none).schema == named_table(one).schema
 
 
 VERSION = "b7b4a7f0-9c96-4e4a-a687-fb5de9ef0c63"
@@ -101,7 +101,7 @@ def test_a_daemon_with_a_schema_registry_gives_columns_of_the_schema():
     assert table.column_names == [*RAW_SCHEMA.names, *SCHEMA_COLUMNS]
     shown = [tuple(row[name] for name in SCHEMA_COLUMNS) for row in table.to_pylist()]
     assert shown == [(VERSION, "orders", "AVRO"), (None, None, None)]
-    several = batched_table(batch(*rows), with_schemas=True)
-    assert several.column_names == [*table.column_names, BATCH_COLUMN]
-    assert batched_table(batch(), with_schemas=True).schema == several.schema
+    several = named_table(batch(*rows), with_schemas=True)
+    assert several.column_names == [*table.column_names, BATCH_ID]
+    assert named_table(batch(), with_schemas=True).schema == several.schema
     assert table_of(batch(*rows)).schema == RAW_SCHEMA

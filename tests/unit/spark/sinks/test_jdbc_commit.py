@@ -13,7 +13,6 @@ import pytest
 from mld.spark.calls import GivenUp, Overdue, call_within
 from mld.spark.errors import (
     BatchFailed,
-    Fenced,
     MissingPart,
     SinkRefused,
     SinkUnavailable,
@@ -143,13 +142,6 @@ def test_a_mark_that_somebody_removed_is_not_taken_for_a_beginning(sink, caplog)
     execute("DELETE FROM kcl_mld_marks")
     assert write(sink, batch(shard(), 3, 5)) == [LOST]
     assert "the mark in the database is missing" in caplog.text
-
-
-def test_a_single_batch_that_was_overtaken_is_fenced(sink):
-    staged = sink.write(Frame(batch(shard(), None, 4)), [batch(shard(), None, 4)])
-    sink.commit(staged, batch(shard(), None, 4))
-    with pytest.raises(Fenced, match="another writer has moved the shard's mark"):
-        sink.commit(staged, batch(shard(), None, 9))
 
 
 def test_the_second_of_two_first_writers_breaks_the_key_and_looks_again(sink, monkeypatch):

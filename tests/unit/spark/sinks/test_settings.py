@@ -126,7 +126,6 @@ def test_foreach_numbers_its_batches_with_a_call_a_shard_unless_there_is_no_stor
 ):
     sink = ForeachSink(config_of(sink="foreach", batch__scope=scope, intent__store=store), "app")
     assert sink.uses_intents is uses
-    assert sink.coalesces is (scope == "all")
 
 
 def test_foreach_leaves_everything_to_the_function():
@@ -135,7 +134,6 @@ def test_foreach_leaves_everything_to_the_function():
     sink.prepare(None)
     assert sink.mark(shard()) is None
     staged = sink.write(None, both)
-    sink.commit(staged, both[0])
     outcomes = sink.commit_all(staged, both)
     assert outcomes == {each.shard: CommitOutcome.STANDS for each in both}
     sink.discard(staged)

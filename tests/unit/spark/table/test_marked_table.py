@@ -20,7 +20,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 
 from mld.spark.config import read_properties
-from mld.spark.errors import BatchFailed, Fenced, SinkRefused, SparkConfigError
+from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
 from mld.spark.model import WriteIntent
 from mld.spark.sinks import make_sink
 from mld.spark.sinks.delta import StagedFiles
@@ -169,14 +169,6 @@ def test_a_users_delete_or_alter_in_between_is_no_conflict_for_long(tmp_path, mo
     monkeypatch.setattr(Snapshot, "commit", racing)
     assert write(sink, batch(shard(), 4, 6)) == ["stands"]
     assert sorted(n for _, n in rows_in(tmp_path)) == [2, 3, 4, 5, 6]
-
-
-def test_a_commit_of_one_batch_that_lost_is_fenced(tmp_path):
-    sink, other = open_sink(tmp_path), open_sink(tmp_path)
-    write(sink, batch(shard(), 0, 2))
-    staged = other.write(frame(batch(shard(), 0, 3)), [batch(shard(), 0, 3)])
-    with pytest.raises(Fenced, match="another writer"):
-        other.commit(staged, batch(shard(), 0, 3))
 
 
 def test_a_job_whose_rows_were_all_filtered_moves_the_marks(tmp_path):
