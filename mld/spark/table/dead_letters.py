@@ -147,14 +147,16 @@ class DeadLetters:
             raise_if_abandoned()
             may_stand = True
             found = self._table.commit(files, [_moved(each, marks, letters) for each in shards])
-            may_stand = all(each is CommitOutcome.STANDS for each in found.values())
+            # If all are lost, others may have built on this very commit: its files stay.
+            may_stand = CommitOutcome.AGAIN not in found.values()
         finally:
             if not may_stand:
                 self._files.remove(job)
-        if may_stand:
-            self._files.committed(job)
-            self._table.keep_short()
-        return may_stand
+        if CommitOutcome.STANDS not in found.values():
+            return False
+        self._files.committed(job)
+        self._table.keep_short()
+        return True
 
     def _write(self, job: Path, letters: Sequence[DeadLetter]) -> list[DataFile]:
         job.mkdir()

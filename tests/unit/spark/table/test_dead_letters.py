@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from mld.spark.errors import SinkRefused, SinkUnavailable
 from mld.spark.model import DeadLetter, Row
 from mld.spark.table.dead_letters import DeadLetters
+from mld.spark.table.delta_log import Snapshot
 from tests.unit.spark.table_kit import BASE, at, shard
 
 
@@ -141,3 +142,17 @@ def test_a_table_of_other_columns_is_refused(tmp_path):
     write(open_sink(tmp_path), batch(shard(), 0, 2))
     with pytest.raises(SinkRefused, match="a table of other columns"):
         table_at(tmp_path)
+
+
+def test_letters_that_others_have_built_on_are_not_discarded(tmp_path, monkeypatch):
+    letters, real = table_at(tmp_path), Snapshot.commit
+
+    def commit_and_lose_the_answer(self, *args):
+        monkeypatch.setattr(Snapshot, "commit", real)
+        real(self, *args)
+        table_at(tmp_path).keep([letter(5)])  # by the shard's next owner
+        raise OSError("no answer")
+
+    monkeypatch.setattr(Snapshot, "commit", commit_and_lose_the_answer)
+    letters.keep([letter(3)])
+    assert found(tmp_path) == Counter({("0", 3): 1, ("0", 5): 1})
