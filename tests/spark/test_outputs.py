@@ -15,7 +15,8 @@ from mld.spark.parts import SparkService
 from mld.spark.pipeline import FunctionProcessor, Pipeline
 from mld.spark.table.marked_table import MarkedTable
 from tests.spark.conftest import spark_config
-from tests.spark.job_kit import EveryShard, batch
+from tests.spark.job_kit import batch
+from tests.unit.spark.shard_kit import EveryShard
 
 pytestmark = pytest.mark.spark
 
