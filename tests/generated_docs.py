@@ -147,7 +147,7 @@ def sections():
         ("docs/simulate.md", "simulate-ours"): simulation("ours"),
         ("docs/simulate.md", "simulate-options"): simulate_options(),
         ("docs/simulate.md", "simulate-profiles"): simulate_profiles(),
-        ("docs/spark/guide.md", "spark-exits"): spark_exits(),
+        ("docs/spark/reference.md", "spark-exits"): spark_exits(),
         ("docs/spark/keys.md", "spark-keys"): spark_keys(),
     }
 

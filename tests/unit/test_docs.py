@@ -49,7 +49,7 @@ def test_every_key_of_the_spark_pipeline_is_a_row_of_its_table():
 
 
 def test_every_error_of_a_spark_child_is_a_row_with_its_exit_code():
-    table = section((ROOT / "docs/spark/guide.md").read_text("utf-8"), "spark-exits")
+    table = section((ROOT / "docs/spark/reference.md").read_text("utf-8"), "spark-exits")
     rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", table, re.MULTILINE)
     codes = {name: int(code) for code, name in rows}
     assert codes["SparkConfigError"] == errors.SparkConfigError.exit_code
@@ -105,7 +105,7 @@ def test_what_the_pages_import_can_be_imported():
 
 def test_the_guide_names_everything_that_a_function_is_told():
     told = {field.name for field in dataclasses.fields(BatchContext)}
-    assert told <= set(page("docs/spark/guide.md").inline_code)
+    assert told <= set(page("docs/spark/reference.md").inline_code)
 
 
 def test_every_difference_that_the_conformance_kit_names_is_a_row_of_the_table():
