@@ -244,6 +244,8 @@ class _Look:
             worker = seats.seat(lease, unless)
             if worker is not None:
                 self._assign(lease, worker)
+                if unless is not None and unless in self.participants:
+                    self._fixed.add(lease.lease_key)  # levelling shall not give it back
             elif unless is not None and unless in self.participants:
                 # It may still come back to its owner, and nobody else can take it.
                 self._fleet.give(lease, self._fleet.workers[unless])

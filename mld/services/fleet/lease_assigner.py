@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mld.decide.assignment.leaving import plan_leaving
@@ -147,7 +147,9 @@ class LeaseAssigner:
         """A look at the table while following: remember its counters."""
         if self._watched is None or scan.started_at > self._watched.started_at:
             self._watched = scan
-            self._memory = observe(self._memory, self._view(scan, ()), self._limits)
+            seen = observe(self._memory, self._view(scan, ()), self._limits)
+            # Who was in doubt when this worker led before has reported since, and may be silent now.
+            self._memory = replace(seen, doubts={})
 
     async def run(self, leadership: Leadership) -> None:
         """Assign whenever this worker leads, until cancelled."""

@@ -186,6 +186,18 @@ def test_a_lease_that_its_living_owner_does_not_renew_goes_to_another():
     assert (at_and_move[1].to, at_and_move[1].reason) == ("a", MoveReason.EXPIRED)
 
 
+def test_an_expired_lease_does_not_come_back_to_its_owner_to_make_numbers_level():
+    """It once did, so nobody read it for another failover time."""
+    fleet = AssignedFleet(rows(b=3, a=3), ["a", "b"])
+    renew = fleet._renew
+    fleet._renew = lambda worker, lease: worker == "b" or renew(worker, lease)
+    fleet.run(11)
+    # It has reported since it was found silent, so it takes part.
+    fleet.memory = replace(fleet.memory.unbalanced(), balanced_at=None, doubts={"b": 0})
+    moves = [move for move in fleet.look().moves if move.reason is MoveReason.EXPIRED]
+    assert [move.to for move in moves] == ["a"] * 3
+
+
 def test_a_lease_stays_with_an_owner_that_does_not_renew_it_if_there_is_nobody_else():
     fleet = AssignedFleet(rows(a=2), ["a"])
     fleet._renew = lambda worker, lease: None

@@ -139,6 +139,23 @@ def test_a_follower_writes_nothing_but_remembers_what_its_own_scans_show():
     with_leader(test)
 
 
+def test_a_worker_that_was_in_doubt_in_an_earlier_lead_is_in_doubt_again_when_it_is_silent():
+    """It has reported since, and was taken for alive: leases that it did not renew came back to it."""
+
+    async def test(world, leader):
+        world.put(lease(0, lease_owner="you"))
+        async with leader.running():
+            await asyncio.sleep(11)
+            assert leader.owner(A) == ("me", None)  # expired, and "you" is in doubt
+            assert set(leader.assigner._memory.doubts) == {"you"}
+            leader.lead.is_mine = False
+            await leader.store.scan()
+            await asyncio.sleep(3)
+            assert leader.assigner._memory.doubts == {}
+
+    with_leader(test, "me", "you")
+
+
 def test_a_lease_whose_counter_stands_still_moves_as_soon_as_it_may():
     async def test(world, leader):
         world.put(lease(0, lease_owner="dead"))

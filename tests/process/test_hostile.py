@@ -1,0 +1,218 @@
+"""Fleets of 3.x under hostile conditions, in real processes: no record is lost, none out of order.
+
+The simulation goes through thousands of such lives; here the heaviest are lived once, with real
+processes, clocks, signals and requests.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from tests.process.daemon import CHECKPOINT, GOOD, STATUS, shard_id, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from protocol.conform.daemon_run import Script
+    from tests.process.daemon import Application, Running
+
+pytestmark = pytest.mark.process
+
+FAILOVER_S = 2.0
+#: Of a fleet that notices within seconds what takes half a minute by default.
+QUICK = {
+    "failoverTimeMillis": str(int(FAILOVER_S * 1000)),
+    "workerMetricsReporterFreqInMillis": "1000",
+}
+SHARDS = 4
+
+
+class Seen(NamedTuple):
+    """One record at one child."""
+
+    at_s: float
+    shard: str
+    number: int
+    data: str
+
+
+def seen_by(runs: Mapping[str, Running]) -> list[Seen]:
+    """What all children got, in the order of time."""
+    found = []
+    for run in runs.values():
+        for child in run.children():
+            shard = ""
+            for entry in child:
+                if entry.direction != "in":
+                    continue
+                message = json.loads(entry.what)
+                shard = message.get("shardId", shard)
+                found += [
+                    Seen(
+                        entry.at_s,
+                        shard,
+                        int(record["sequenceNumber"]),
+                        base64.b64decode(record["data"]).decode(),
+                    )
+                    for record in message.get("records", ())
+                ]
+    return sorted(found)
+
+
+def counts(runs: Mapping[str, Running], put: list[str]) -> dict[str, int]:
+    """Records that nobody got, and such that were first seen after a later one of their shard."""
+    seen = seen_by(runs)
+    last: dict[str, int] = {}
+    known: set[int] = set()
+    late = 0
+    for one in seen:
+        if one.number in known:
+            continue
+        known.add(one.number)
+        late += one.number < last.get(one.shard, 0)
+        last[one.shard] = max(one.number, last.get(one.shard, 0))
+    return {"lost": len(set(put) - {one.data for one in seen}), "out of order": late}
+
+
+FINE = {"lost": 0, "out of order": 0}
+
+
+def halves(app: Application) -> bool:
+    return sorted(app.owners().values(), key=str) == ["w1", "w1", "w2", "w2"]
+
+
+def fleet_of_two(app: Application, script: Script | None = None) -> dict[str, Running]:
+    """Two workers, each with its half."""
+    runs = {name: app.start(script, worker=name) for name in ("w1", "w2")}
+    wait_until(lambda: halves(app), "halves each")
+    return runs
+
+
+def leader_of(app: Application) -> str:
+    """Worker id of the owner of the lock."""
+    return str(app.everything()["Leader"]["ownerName"])
+
+
+def all_read(runs: Mapping[str, Running], put: list[str]) -> None:
+    wait_until(lambda: counts(runs, put)["lost"] == 0, "all records were read")
+
+
+def losses(runs: Mapping[str, Running]) -> int:
+    """How often children were told that their lease was lost."""
+    return sum(run.actions().count("leaseLost") for run in runs.values())
+
+
+def end(runs: Mapping[str, Running]) -> None:
+    for run in runs.values():
+        run.signal(signal.SIGTERM)
+    for run in runs.values():
+        assert run.ends() == 0, run.output
+
+
+def test_a_leader_that_stood_still_for_longer_than_the_failover_time_finds_another_one(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(shards=SHARDS, **QUICK)
+    put = app.put(100)
+    runs = fleet_of_two(app)
+    all_read(runs, put)
+    frozen = leader_of(app)
+    (other,) = set(runs) - {frozen}
+    runs[frozen].signal(signal.SIGSTOP)
+    try:
+        put += app.put(100)
+        wait_until(lambda: set(app.owners().values()) == {other}, "the other one has all")
+        assert leader_of(app) == other
+        put += app.put(100)
+        all_read(runs, put)
+    finally:
+        runs[frozen].signal(signal.SIGCONT)
+    wait_until(lambda: halves(app), "halves each, again")
+    put += app.put(100)
+    all_read(runs, put)
+    assert leader_of(app) == other
+    assert counts(runs, put) == FINE
+    end(runs)
+
+
+def test_a_table_that_throttles_every_request_for_longer_than_the_failover_time_loses_nothing(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(shards=SHARDS, **QUICK)
+    put = app.put(100)
+    runs = fleet_of_two(app)
+    all_read(runs, put)
+    code = "ProvisionedThroughputExceededException"
+    app.aws.control(faults=[{"service": "dynamodb", "contains": f'"{app.name}"', "code": code}])
+    put += app.put(100)
+    time.sleep(2 * FAILOVER_S)
+    app.aws.control(faults=[])
+    put += app.put(100)
+    all_read(runs, put)
+    wait_until(lambda: halves(app), "halves each, again")
+    assert counts(runs, put) == FINE
+    end(runs)
+
+
+def test_a_leader_that_is_killed_while_it_hands_leases_over_leaves_none_unread(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(shards=SHARDS, **QUICK)
+    put = app.put(100)
+    slow = {**GOOD, "shutdownRequested": [[["sleep", 30], CHECKPOINT, STATUS]]}
+    runs = {"w1": app.start(slow, worker="w1")}
+    all_read(runs, put)
+    runs["w2"] = app.start(worker="w2")
+
+    def under_way() -> list[str]:
+        return [key for key, item in app.items().items() if item.get("checkpointOwner") == "w1"]
+
+    moving = wait_until(under_way, "hand-offs are under way")
+    put += app.put(100)
+    runs["w1"].kill()
+    assert set(moving) <= {shard_id(number) for number in range(SHARDS)}
+    wait_until(lambda: set(app.owners().values()) == {"w2"}, "the other one has all")
+    all_read(runs, put)
+    assert under_way() == []
+    assert leader_of(app) == "w2"
+    assert counts(runs, put) == FINE
+    del runs["w1"]
+    end(runs)
+
+
+def test_workers_whose_metrics_are_deleted_or_of_another_time_keep_their_leases(
+    new_app: Callable[..., Application],
+) -> None:
+    """An operator deletes an item, and a worker's clock is a day ahead, then one behind."""
+    app = new_app(shards=SHARDS, **QUICK)
+    put = app.put(100)
+    runs = fleet_of_two(app)
+    lost = losses(runs)
+    day_s = 24 * 3600
+    for meddle in (
+        lambda name: app.dynamodb.delete_item(TableName=app.name, Key={"leaseKey": {"S": name}}),
+        lambda name: app.change(name, lut=int(time.time()) + day_s),
+        lambda name: app.change(name, lut=int(time.time()) - day_s),
+    ):
+        for name in runs:
+            meddle(name)
+        put += app.put(50)
+        now = time.time()
+        wait_until(
+            lambda: all(
+                abs(app.everything().get(name, {}).get("lut", 0) - now) < day_s / 2  # noqa: B023
+                for name in runs
+            ),
+            "both have reported again",
+        )
+    all_read(runs, put)
+    assert halves(app)
+    assert losses(runs) == lost, "".join(run.output for run in runs.values())
+    assert counts(runs, put) == FINE
+    end(runs)
