@@ -40,7 +40,7 @@ def process(df, ctx):
         time.sleep(300)
         return number
 
-    return df.select(F.udf(slow, "long")("id").alias("id"), "shard_id")
+    return df.select(F.udf(slow, "long")("id").alias("id"), "pad", "shard_id")
 
 run(process, schema="id bigint, pad string", decoder="json")
 """
