@@ -136,20 +136,19 @@ class TableJudge:
             now != was
             and not changed
             and self._court.actor not in {actual, *self._court.foreigners}
-            and not self._fits_again(key, actual)
+            and not self._fits_again(key)
         ):
             self._court.convict("S2", f"{self._court.actor} renewed {key}, which is {actual}'s")
 
-    def _fits_again(self, key: str, owner: str | None) -> bool:
+    def _fits_again(self, key: str) -> bool:
         """Whether a Java worker of version 2.x writes to another's row and cannot know it.
 
-        An operator deletes the row that it holds, another worker of 2.x makes and takes it anew, and
-        the counter of the new row comes to what the first remembers: its condition names nothing
-        else. A worker of ours names the owner, too, so it is neither of the two.
+        An operator deletes the row that it holds, another worker makes and takes it anew, and the
+        counter of the new row comes to what the first remembers: its condition names nothing else,
+        whoever the new owner is. A worker of ours names the owner, too, so it never writes so.
         """
         actor = self._court.actor
-        both_2x = {actor, owner} <= self._court.by_counter
-        return both_2x and actor in self._court.log(key).dropped_from
+        return actor in self._court.by_counter and actor in self._court.log(key).dropped_from
 
     def _check_owner(self, key: str, before: Item, after: Item) -> None:
         old, new = worker_of(before), worker_of(after)
@@ -213,7 +212,7 @@ class TableJudge:
                 "S2", f"the checkpoint of {key} moved back from {was} to {position}"
             )
         owner = worker_of(before)
-        if self._court.actor != owner and not self._fits_again(key, owner):
+        if self._court.actor != owner and not self._fits_again(key):
             self._court.convict("S2", f"{self._court.actor} checkpointed {key}, which is {owner}'s")
         truth = self._court.stream.find(key)
         if truth is None:
