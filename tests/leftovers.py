@@ -90,8 +90,8 @@ class Snapshot:
                 name, _FRESH
             )
             logger.setLevel(level)
-            pytests = [each for each in logger.handlers if _is_of_pytest(each)]
-            logger.handlers[:], logger.filters[:] = [*pytests, *handlers], filters
+            others = [each for each in logger.handlers if not _counts(each)]
+            logger.handlers[:], logger.filters[:] = [*others, *handlers], filters
 
 
 def _loggers() -> dict[str, logging.Logger]:
@@ -104,12 +104,19 @@ def _loggers() -> dict[str, logging.Logger]:
 
 
 def _state(logger: logging.Logger) -> tuple[Any, ...]:
-    handlers = tuple(each for each in logger.handlers if not _is_of_pytest(each))
+    handlers = tuple(each for each in logger.handlers if _counts(each))
     return (logger.level, logger.propagate, logger.disabled, handlers, tuple(logger.filters))
 
 
+def _counts(handler: logging.Handler) -> bool:
+    """False for pytest's own, which come and go in each phase, and for those that do nothing.
+
+    A library adds one that does nothing when it is imported, perhaps by a test.
+    """
+    return not isinstance(handler, logging.NullHandler) and not _is_of_pytest(handler)
+
+
 def _is_of_pytest(handler: logging.Handler) -> bool:
-    """Pytest adds and removes its own in each phase of a test."""
     return type(handler).__module__ == "_pytest.logging"
 
 

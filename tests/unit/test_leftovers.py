@@ -57,6 +57,15 @@ def test_each_kind_of_change_is_told_and_put_back(change, said):
     assert before.differences(Snapshot.take()) == []
 
 
+def test_a_library_that_is_imported_by_a_test_leaves_nothing():
+    logger = logging.getLogger("botocore.of.a.test")
+    before = Snapshot.take()
+    logger.addHandler(logging.NullHandler())
+    assert before.differences(Snapshot.take()) == []
+    before.restore()
+    assert len(logger.handlers) == 1
+
+
 def run_alone(folder):
     """The tests of ``test_two.py``, in their order, in a process with the plugin."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.leftovers", "-p", "no:randomly"]
