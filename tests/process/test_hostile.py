@@ -88,10 +88,19 @@ def halves(app: Application) -> bool:
 
 
 def fleet_of_two(app: Application, script: Script | None = None) -> dict[str, Running]:
-    """Two workers, each with its half."""
+    """Two workers, each with its half, and no more children than that."""
     runs = {name: app.start(script, worker=name) for name in ("w1", "w2")}
     wait_until(lambda: halves(app), "halves each")
+    wait_until(
+        lambda: all(served(run) == SHARDS // 2 for run in runs.values()), "children for the halves"
+    )
     return runs
+
+
+def served(run: Running) -> int:
+    """Children that have begun and were not told that their lease is lost."""
+    actions = run.actions()
+    return actions.count("initialize") - actions.count("leaseLost")
 
 
 def leader_of(app: Application) -> str:

@@ -638,9 +638,9 @@ def test_tls_is_verified_as_botocore_does(
 def test_through_a_proxy_each_request_is_sent_by_botocore(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HTTP_PROXY", server.url)
-    monkeypatch.setenv("NO_PROXY", "")
-    monkeypatch.setenv("no_proxy", "")
+    for name, text in (("http_proxy", server.url), ("no_proxy", "")):
+        monkeypatch.setenv(name, text)  # both may be set, and the small one counts
+        monkeypatch.setenv(name.upper(), text)
     behind = Server()
     behind.url = "http://dynamodb.eu-west-1.test"
     calls = Calls(behind)
