@@ -40,12 +40,10 @@ class Position(NamedTuple):
         Raises:
             ValueError: it is not two decimal numbers with a dot between.
         """
-        sequence, dot, sub = text.partition(".")
-        if not dot or not (sequence.isascii() and sequence.isdigit()):
+        numbers = text.split(".")
+        if len(numbers) != 2 or not all(each.isascii() and each.isdigit() for each in numbers):
             raise ValueError(f"not a position: {text!r}")
-        if not (sub.isascii() and sub.isdigit()):
-            raise ValueError(f"not a position: {text!r}")
-        return cls(int(sequence), int(sub))
+        return cls(*map(int, numbers))
 
     @classmethod
     def of_checkpoint(cls, sequence: str | None, sub: int | None) -> Position | None:
