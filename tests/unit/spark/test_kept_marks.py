@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 
 import pytest
@@ -88,31 +89,31 @@ def test_a_frame_without_the_place_of_its_records_is_refused():
 @given(st.lists(st.tuples(st.integers(1, 6), st.booleans(), st.booleans()), max_size=12))
 def test_whatever_is_killed_and_however_it_is_cut_each_record_is_there_once(rounds):
     """As the guide shows it, in a real transaction; only the frame is a list."""
-    database = sqlite3.connect(":memory:")
-    database.execute("CREATE TABLE rows (n INTEGER)")
-    database.execute("CREATE TABLE marks (shard TEXT PRIMARY KEY, position TEXT)")
-    checkpoint, zombie = 0, None
-    for size, is_written, is_checkpointed in rounds:
-        cut = (checkpoint, checkpoint + size)
-        for after, to in filter(None, (zombie, cut)):
-            ctx = context(("s", "1", after or None, to))
-            stored = dict(database.execute("SELECT * FROM marks"))
-            known = {text for _, text in covered(ctx, stored)}
-            with database:
-                numbers = range(after + 1, to + 1)
-                new = [n for n in numbers if not known or stored_text(Position(n)) > max(known)]
-                if not is_written:
-                    continue  # killed before its transaction ended
-                database.executemany("INSERT INTO rows VALUES (?)", [(n,) for n in new])
-                database.executemany(
-                    "INSERT INTO marks VALUES (?, ?) ON CONFLICT (shard) DO UPDATE "
-                    "SET position = max(position, excluded.position)",
-                    [(mark.shard, mark.to) for mark in ctx.marks()],
-                )
-            if is_checkpointed:
-                checkpoint = max(checkpoint, to)
-        # An old owner that does not know yet comes with its batch once more.
-        zombie = cut if cut[0] >= checkpoint else None
-    found = [n for (n,) in database.execute("SELECT n FROM rows ORDER BY n")]
-    assert found == list(range(1, len(found) + 1))
-    assert len(found) >= checkpoint
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        database.execute("CREATE TABLE rows (n INTEGER)")
+        database.execute("CREATE TABLE marks (shard TEXT PRIMARY KEY, position TEXT)")
+        checkpoint, zombie = 0, None
+        for size, is_written, is_checkpointed in rounds:
+            cut = (checkpoint, checkpoint + size)
+            for after, to in filter(None, (zombie, cut)):
+                ctx = context(("s", "1", after or None, to))
+                stored = dict(database.execute("SELECT * FROM marks"))
+                known = {text for _, text in covered(ctx, stored)}
+                with database:
+                    numbers = range(after + 1, to + 1)
+                    new = [n for n in numbers if not known or stored_text(Position(n)) > max(known)]
+                    if not is_written:
+                        continue  # killed before its transaction ended
+                    database.executemany("INSERT INTO rows VALUES (?)", [(n,) for n in new])
+                    database.executemany(
+                        "INSERT INTO marks VALUES (?, ?) ON CONFLICT (shard) DO UPDATE "
+                        "SET position = max(position, excluded.position)",
+                        [(mark.shard, mark.to) for mark in ctx.marks()],
+                    )
+                if is_checkpointed:
+                    checkpoint = max(checkpoint, to)
+            # An old owner that does not know yet comes with its batch once more.
+            zombie = cut if cut[0] >= checkpoint else None
+        found = [n for (n,) in database.execute("SELECT n FROM rows ORDER BY n")]
+        assert found == list(range(1, len(found) + 1))
+        assert len(found) >= checkpoint
