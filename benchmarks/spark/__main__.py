@@ -57,7 +57,8 @@ def versions(options):
 
 def extra(code):
     """More properties for a version; ours has one job at a time, and no such key."""
-    has_key = "batch.maxInFlight" in (code / "mld/model/spark_keys.py").read_text("utf-8")
+    files = (code / "mld").rglob("*keys.py")
+    has_key = any("batch.maxInFlight" in each.read_text("utf-8") for each in files)
     return ONE_JOB if has_key else ""
 
 
