@@ -1,17 +1,13 @@
 """The whole proof in one command: every test, then the coverage that the project promises.
 
-``python tests/run.py [pytest arguments]``; without arguments everything runs on all cores, in two
-parts:
-
-1. Under coverage: what shows each line at work. The bounds: 95 % of branches and lines overall,
-   100 % of ``protocol`` and of the pure modules. Tests of this part that add no line run without the
-   tracer, see ``tests/tracing.py``.
-2. Without, because tracing makes it three times as slow and it adds no line: simulated fleets,
-   fleets and clusters of Spark children, and what ``KCL_MLD_PEER`` asks for of other workers.
+``python tests/run.py [pytest arguments]``; without arguments everything runs on all cores, under
+coverage. The bounds: 95 % of branches and lines overall, 100 % of ``protocol`` and of the pure modules.
+Tests that add no line run without the tracer, see ``tests/tracing.py``: simulated fleets, fleets and
+clusters of Spark children, what ``KCL_MLD_PEER`` asks for of other workers, and more.
 
 ``-p tests.cpu_report`` says after any run of pytest which tests, files and fixtures cost most.
 
-Both in random order. The seed is in pytest's header; ``python tests/run.py -p no:xdist
+The order is random. The seed is in pytest's header; ``python tests/run.py -p no:xdist
 --randomly-seed=SEED [paths]`` repeats an order.
 """
 
@@ -21,14 +17,6 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-UNTRACED = (
-    "tests/peer",
-    "tests/sim",
-    "tests/sim_spark",
-    "tests/spark/test_chaos.py",
-    "tests/spark/test_cluster.py",
-    "tests/spark/test_end_to_end.py",
-)
 PURE = "protocol/*,mld/model/*,mld/decide/*,mld/spark/shard/batcher.py,mld/spark/model.py,mld/spark/shard/resume.py,mld/spark/table/manifest.py,mld/spark/table/marks.py,mld/spark/table/rules.py"
 OVERALL_PERCENT = 95
 
@@ -46,16 +34,12 @@ def main():
     run("coverage", "erase")
     run("tests.spark.small_server")  # fails without Java: then Spark's tests say so themselves
     # What shares a server is a group: one server for all of them, and not one a worker.
-    # Servers start and leases expire: tests wait, too, so one more than cores.
-    spread = ("-n", str((os.cpu_count() or 2) + 1), "--dist=loadgroup", "--durations=40")
+    # Servers start and leases expire: tests wait, too, so two more than cores.
+    spread = ("-n", str((os.cpu_count() or 2) + 2), "--dist=loadgroup", "--durations=40")
     env = os.environ | {"PYTHONHASHSEED": "random"}
     # Else each of some thousand processes would compile all modules again.
     env.pop("PYTHONDONTWRITEBYTECODE", None)
-    rest = ("tests", *(f"--ignore={path}" for path in UNTRACED))
-    codes = [
-        run("coverage", "run", "-m", "pytest", *spread, *rest, env=env),
-        run("pytest", *spread, *UNTRACED, env=env),
-    ]
+    codes = [run("coverage", "run", "-m", "pytest", *spread, "tests", env=env)]
     run("coverage", "combine", "--quiet")
     for broken in ROOT.glob(".coverage.*"):  # of a process that was killed while it wrote
         broken.unlink()

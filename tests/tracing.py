@@ -21,10 +21,12 @@ import protocol
 _CONFIG = "COVERAGE_PROCESS_CONFIG"
 _TESTS = Path(__file__).parent
 #: Files and folders of tests that run no line which others do not run, too: many examples, long
-#: lives, daemons and children in trouble. Single tests of other files have the mark ``untraced``.
+#: lives, simulated fleets, daemons and children in trouble. Single tests of other files have the
+#: mark ``untraced``.
 #: What a daemon does is shown by test_daemon_life, test_daemon_signals and test_migrating_tables;
 #: the kit by test_conform.
 UNTRACED = (
+    "peer",
     "process/test_client_libraries.py",
     "process/test_daemon_additions.py",
     "process/test_daemon_children.py",
@@ -44,6 +46,11 @@ UNTRACED = (
     "process/test_shim_choice.py",
     "process/test_wheel.py",
     "property",
+    "sim",
+    "sim_spark",
+    "spark/test_chaos.py",
+    "spark/test_cluster.py",
+    "spark/test_end_to_end.py",
     "unit/decide/test_taking_exhaustive.py",
     "unit/local/kinesis/test_properties.py",
     "unit/services/consuming/test_stuck_children.py",

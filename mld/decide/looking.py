@@ -8,6 +8,8 @@ from __future__ import annotations
 LONGEST_PAUSE_S = 2.5
 #: Shortest pause after one that was asked for.
 LEAST_PAUSE_S = 0.2
+#: Workers that are started together have told of themselves within so many seconds.
+STARTING_S = 3.0
 #: Looks that fail in a row until the leader lets another worker lead
 #: (LeaseAssignmentManager.DEFAULT_FAILURE_COUNT_TO_SWITCH_LEADER, 3.5.1).
 FAILED_LOOKS = 3
@@ -32,3 +34,19 @@ def look_pause_s(quiet_s: float | None, failover_s: float) -> float:
 def failed_pause_s(failover_s: float) -> float:
     """Seconds until the next look after one that failed: three of them outlast a short trouble."""
     return failover_s / 2
+
+
+def asked_pause_s(since_start_s: float, since_look_s: float | None) -> float:
+    """Seconds until a look that was asked for, so that many calls in a row make one.
+
+    A leader that has followed before looks at once. One that has just started leaves the others
+    that start with it a moment to tell of themselves: without it, it gives all leases to itself,
+    and hands most of them over two seconds later.
+
+    Args:
+        since_start_s: since this worker began to follow or to lead.
+        since_look_s: since its last look; None = there was none.
+    """
+    if since_look_s is None:
+        return LEAST_PAUSE_S if since_start_s < STARTING_S else 0.0
+    return max(0.0, LEAST_PAUSE_S - since_look_s)

@@ -2,7 +2,8 @@
 
 A worker stamps its metrics with its wall clock, and Java's leader compares that with its own: a
 clock that is wrong by a minute costs a worker all leases, and a leader with such a clock sees nobody
-but itself. So a leader that sees the stamps move goes by when it saw that.
+but itself. So a leader that sees the stamps move goes by when it saw that; what it has seen once only
+is no younger than that look, whatever the stamp says.
 
 Source of the rule for what was seen once only: LeaseAssignmentManager (KCL 3.5.1).
 """
@@ -56,14 +57,15 @@ class WorkerSightings:
         return WorkerSightings(stamps)
 
     def dated(self, one: WorkerMetrics, now: float, wall_s: float) -> WorkerMetrics:
-        """The metrics with a time of the clock of who looks, where a stamp was seen to move.
+        """The metrics with a time of the clock of who looks, where their own can't be right.
 
         Args:
             one: as stored, of a worker that was :meth:`seen`.
             now: reading of the monotonic clock.
-            wall_s: epoch seconds.
+            wall_s: epoch seconds, of a clock that does not jump between two looks.
         """
         stamp = self.stamps[one.worker_id]
-        if not stamp.has_moved:
-            return one
-        return replace(one, updated_at_s=int(wall_s - (now - stamp.since)))
+        seen_at_s = int(wall_s - (now - stamp.since))
+        if stamp.has_moved or one.updated_at_s > seen_at_s:
+            return replace(one, updated_at_s=seen_at_s)
+        return one

@@ -1,7 +1,8 @@
-"""moto's DynamoDB, CloudWatch and STS in a thread of this process, with our faults in front."""
+"""moto's DynamoDB, CloudWatch, STS and S3 in a thread of this process, with our faults in front."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
@@ -51,6 +52,10 @@ class _FaultyApp:
     def __init__(self, plan: FaultPlan) -> None:
         self._plan = plan
         self._moto = DomainDispatcherApplication(create_backend_app)
+        # moto puts a new row with its key alone and fills it afterwards, and compares a condition
+        # before it writes: threads in between see half of a row, or both meet one condition.
+        # Its S3 does the same with an object that must be new.
+        self._one_at_a_time = threading.Lock()
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
@@ -58,13 +63,13 @@ class _FaultyApp:
         service, operation = _named(environ, body)
         rule = self._plan.pick(service, operation, body)
         if rule is None:
-            return self._forward(environ, start_response)
+            return self._forward(service, environ, start_response)
         if rule.delay_s > 0:
             time.sleep(rule.delay_s)
         if not rule.spoils:
-            return self._forward(environ, start_response)
+            return self._forward(service, environ, start_response)
         if rule.when == "after":
-            list(self._forward(environ, lambda *_args: None))
+            list(self._forward(service, environ, lambda *_args: None))
         if rule.drop:
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             raise ConnectionAbortedError
@@ -83,8 +88,12 @@ class _FaultyApp:
             }
         )
 
-    def _forward(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        answer: Iterable[bytes] = self._moto(environ, start_response)
+    def _forward(
+        self, service: str, environ: Environ, start_response: StartResponse
+    ) -> Iterable[bytes]:
+        is_alone = service == "dynamodb" or "HTTP_IF_NONE_MATCH" in environ
+        with self._one_at_a_time if is_alone else contextlib.nullcontext():
+            answer: Iterable[bytes] = self._moto(environ, start_response)
         return answer
 
 
@@ -98,8 +107,16 @@ def _named(environ: Environ, body: bytes) -> tuple[str, str]:
     path = environ.get("PATH_INFO", "")
     if "/operation/" in path:
         return service, path.rpartition("/")[2]
+    if service == "s3":
+        return service, _of_object(environ)
     action = _ACTION.search(body)
     return service, action[1].decode() if action else "unknown"
+
+
+def _of_object(environ: Environ) -> str:
+    """The operation on an object of S3, as far as the method tells it."""
+    method = environ.get("REQUEST_METHOD", "GET").capitalize()
+    return f"{method}Object"
 
 
 def _error(rule: FaultRule, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:

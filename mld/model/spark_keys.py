@@ -115,7 +115,7 @@ KEYS: tuple[SparkKey, ...] = (
         "jdbc",
         "foreach",
     ),
-    _text("sink.path", None, "directory of the Delta table (delta, merge)"),
+    _text("sink.path", None, "directory or s3://bucket/prefix of the Delta table (delta, merge)"),
     _text(
         "sink.outputs",
         None,

@@ -11,6 +11,7 @@ import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
+from mld.model.s3_place import is_s3, s3_place
 from mld.model.spark_keys import BY_NAME, DELTA_SINKS, OF_DELTA, OUTPUTS
 
 if TYPE_CHECKING:
@@ -99,9 +100,19 @@ def _misplaced(text: Mapping[str, str]) -> Iterator[PlaceFault]:
         yield PlaceFault(OUTPUTS, why, "take the line out, or write Delta tables")
     for key in (_SINK_PATH, _LETTERS):
         is_ours = sink in DELTA_SINKS or key == _LETTERS
-        if is_ours and text[key] and local_path(text[key]) is None:
-            why = f"{text[key]} is no directory, and its log is written by this machine"
-            yield PlaceFault(key, why, "name a directory that Spark's executors share with it")
+        if is_ours and is_s3(text[key]):
+            yield from _s3(key, text[key])
+        elif is_ours and text[key] and local_path(text[key]) is None:
+            why = f"{text[key]} is neither a directory nor in S3"
+            advice = "name s3://bucket/prefix, or a directory that Spark's executors share with us"
+            yield PlaceFault(key, why, advice)
+
+
+def _s3(key: str, text: str) -> Iterator[PlaceFault]:
+    try:
+        s3_place(text)
+    except ValueError as error:
+        yield PlaceFault(key, f"{text}: {error}", "write it like s3://bucket/prefix")
 
 
 def _schema(text: Mapping[str, str]) -> Iterator[PlaceFault]:

@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mld.model.s3_place import is_s3
 from mld.model.spark_keys import (
     BY_NAME,
     DELTA_SINKS,
@@ -82,6 +83,12 @@ class SparkConfig:
     def is_embedded(self) -> bool:
         """True if we launch the server ourselves."""
         return self.remote is None
+
+    @property
+    def uses_s3(self) -> bool:
+        """True if something is written to S3."""
+        paths = (self.sink_path, self.letters_path, self.deadletter_path)
+        return any(path is not None and is_s3(path) for path in paths)
 
 
 def read_properties(properties: Mapping[str, str]) -> SparkConfig:

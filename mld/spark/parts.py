@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from mld.spark.errors import MissingPart, SparkConfigError, SparkUnreachable
+from mld.spark.app_loading import require_pyspark
+from mld.spark.errors import SparkConfigError, SparkUnreachable
 from mld.spark.facts import ShardGate
 from mld.spark.places import require_places
 from mld.spark.server.settings import is_local_master
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from mld.spark.config import SparkConfig
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mld.spark.pipeline import Pipeline
     from mld.spark.ports import KeepsLetters
     from mld.spark.shard.pipes import ShardInput, ShardOutput
+    from mld.spark.table.s3_access import Reach
 
 
 #: URL and token of a server.
@@ -124,19 +125,33 @@ class SparkParts:
     def launch(self, config: SparkConfig, directory: Path) -> Server | None:
         """Start the JVM unless ``spark.remote`` names a server; what is wrong already is told before."""
         require_places(config)
-        if importlib.util.find_spec("pyspark") is None:
-            raise MissingPart("pyspark is missing: pip install 'kcl-mld[spark]'")
+        require_pyspark()
+        buckets = self._buckets(config)
         if not config.is_embedded:
             return None
         from mld.spark.server.launcher import EmbeddedServer  # noqa: PLC0415
         from mld.spark.sinks.packages import sinks_conf  # noqa: PLC0415
 
         conf = {**config.conf, **sinks_conf(config)}
+        if buckets:
+            from mld.spark.server.s3 import s3_conf  # noqa: PLC0415
+
+            scratch = directory / "parts" if is_local_master(config.master) else None
+            for bucket, reach in buckets.items():
+                conf |= s3_conf(bucket, reach, config.conf, scratch)
         application = os.environ.get("KCL_APPLICATION_NAME") or "kcl-mld"
         with_jars = replace(config, conf=conf)
         if is_local_master(config.master):
             self._scratch = directory / "rows"
         return EmbeddedServer.launch(with_jars, directory, os.environ, app_name=application)
+
+    def _buckets(self, config: SparkConfig) -> Mapping[str, Reach]:
+        """How the buckets of S3 are reached that the file names; what is wrong there is told once."""
+        if not config.uses_s3:
+            return {}
+        from mld.spark.table.s3_look import require_buckets  # noqa: PLC0415 - with boto3
+
+        return require_buckets(config)
 
     def open(
         self, config: SparkConfig, facts: Facts, pipeline: Pipeline, address: Callable[[], Address]

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 USAGE = "usage: kcl-mld-spark [--properties FILE] app.py [args…]"
 #: The second line of the help: what is no child.
-MORE = "       kcl-mld-spark history | optimize | vacuum [--help] TABLE"
+MORE = "       kcl-mld-spark history | optimize | vacuum | new-epoch [--help] TABLE"
 #: Words that look after a table; an app of that name is called ``./history``.
-UPKEEP = ("history", "optimize", "vacuum")
+UPKEEP = ("history", "optimize", "vacuum", "new-epoch")
 #: Our module that serves the shards; tests put theirs in its place.
 HOST_MODULE = "mld.spark.host"
 #: What the environments of one worker's children differ in.

@@ -545,9 +545,14 @@ def add_index(dynamodb: Target, table: str) -> None:
         ],
     )
     for _ in range(100):
-        shown = dynamodb.call("DescribeTable", TableName=table)["Table"]
-        if shown["GlobalSecondaryIndexes"][0]["IndexStatus"] == "ACTIVE":
-            break
+        try:
+            shown = dynamodb.call("DescribeTable", TableName=table)["Table"]
+        except Refused as error:  # DynamoDB Local, now and then, while it makes an index
+            if error.code != "InternalFailure":
+                raise
+        else:
+            if shown["GlobalSecondaryIndexes"][0]["IndexStatus"] == "ACTIVE":
+                break
         dynamodb.advance(0.1)
 
 

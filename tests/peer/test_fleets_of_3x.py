@@ -238,3 +238,33 @@ def test_a_fleet_of_2x_flips_to_3x_and_is_rolled_back(new_fleet, java_3_1_3):
     assert verdict.faults == []
     assert verdict.edges == 4
     assert verdict.by_worker.keys() == {"theirs-1", "ours-1", "ours-2", "theirs-2"}
+
+
+@pytest.mark.peer
+def test_a_java_2x_worker_takes_nothing_from_a_table_of_3_5(new_fleet):
+    """Somebody starts one by mistake: it can't read the lock as a lease, tries 20 times and ends."""
+    try:
+        fetched.multilang("2.5.4")
+    except fetched.Unavailable as error:
+        pytest.skip(f"Java MultiLangDaemon 2.5.4: {error}")
+    fleet = new_fleet({"orders": 4}, NATIVE)
+    first = fleet.ours("ours-1")
+    fleet.until_it_holds(first, 4)
+    second = fleet.ours("ours-2")
+    fleet.until_it_holds(second, 2)
+    theirs = fleet.multilang("theirs-1", "2.5.4")
+    owners = set()
+
+    def has_ended() -> bool:
+        owners.update(row.get("leaseOwner", {}).get("S") for row in fleet.rows().values())
+        return theirs.exit_code(0) is not None
+
+    fleet.until(has_ended, "theirs-1 has ended")
+    assert owners == {first.name, second.name}
+    assert "leaseCounter is marked non-null but is null" in theirs.output
+    assert "Unable to initialize after 20 attempts" in theirs.output
+    fleet.until_all_is_read()
+    verdict = fleet.verdict()
+    assert rows.faults(fleet.rows(), many=False) == []
+    assert verdict.faults == []
+    assert (verdict.doubled, verdict.by_worker.keys()) == (0, {first.name, second.name})

@@ -9,7 +9,9 @@ from __future__ import annotations
 import base64
 import json
 import signal
+import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -115,6 +117,33 @@ def all_read(runs: Mapping[str, Running], put: list[str]) -> None:
 def losses(runs: Mapping[str, Running]) -> int:
     """How often children were told that their lease was lost."""
     return sum(run.actions().count("leaseLost") for run in runs.values())
+
+
+class Clocks:
+    """Wall clocks of workers: each off by so many seconds, which may change while they run."""
+
+    PROGRAM = Path(__file__).resolve().parents[1] / "data" / "other_clock.py"
+
+    def __init__(self, app: Application, **offsets_s: float) -> None:
+        self.files = {name: app.folder / f"clock-{name}" for name in offsets_s}
+        self.jump(**offsets_s)
+
+    def jump(self, **offsets_s: float) -> None:
+        """These workers' clocks are set."""
+        for name, seconds in offsets_s.items():
+            new = self.files[name].with_suffix(".new")
+            new.write_text(str(seconds))
+            new.replace(self.files[name])
+
+    def start(self, app: Application, name: str, **properties: str) -> Running:
+        launcher = (sys.executable, str(self.PROGRAM), str(self.files[name]))
+        return app.start(worker=name, launcher=launcher, **properties)
+
+
+def doubled(runs: Mapping[str, Running]) -> int:
+    """Records that came to children more than once."""
+    numbers = [(one.shard, one.number) for one in seen_by(runs)]
+    return len(numbers) - len(set(numbers))
 
 
 def end(runs: Mapping[str, Running]) -> None:
@@ -224,4 +253,54 @@ def test_workers_whose_metrics_are_deleted_or_of_another_time_keep_their_leases(
     assert halves(app)
     assert losses(runs) == lost, "".join(run.output for run in runs.values())
     assert counts(runs, put) == FINE
+    end(runs)
+
+
+DAY_S = 24 * 3600.0
+
+
+@pytest.mark.parametrize("generation", ["2.x", "3.x"])
+def test_workers_with_other_clocks_share_and_replace_one_another(
+    new_app: Callable[..., Application], generation: str
+) -> None:
+    """Days apart, then set anew while they work, the leader's too: nobody loses a lease by it."""
+    promise = {"clientVersionConfig": "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1"}
+    # What is told here is of clocks, not of a busy machine whose table answers late.
+    failover_s = 5.0
+    properties = QUICK | {"failoverTimeMillis": "5000"} | (promise if generation == "2.x" else {})
+    app = new_app(shards=SHARDS, **properties)
+    put = app.put(100)
+    clocks = Clocks(app, w1=-3 * DAY_S, w2=600)
+    runs = {name: clocks.start(app, name) for name in ("w1", "w2")}
+    wait_until(lambda: halves(app), "halves each")
+    wait_until(
+        lambda: all(served(run) == SHARDS // 2 for run in runs.values()), "children for the halves"
+    )
+    all_read(runs, put)
+    lost, owners = losses(runs), app.owners()
+    leader = leader_of(app) if generation == "3.x" else "w1"
+    for offsets in ({"w1": 2 * DAY_S, "w2": -DAY_S}, {"w1": 0, "w2": 900}):
+        clocks.jump(**offsets)
+        put += app.put(50)
+        time.sleep(failover_s)
+        all_read(runs, put)
+        assert app.owners() == owners
+    assert losses(runs) == lost, "".join(run.output for run in runs.values())
+    assert doubled(runs) == 0
+    if generation == "3.x":
+        assert leader_of(app) == leader
+    runs[leader].kill()
+    put += app.put(100)
+    (rest,) = set(runs) - {leader}
+    wait_until(lambda: set(app.owners().values()) == {rest}, "the other one has all")
+    all_read(runs, put)
+    if generation == "3.x":
+        assert leader_of(app) == rest
+    back = clocks.start(app, leader)
+    runs[f"{leader} again"] = back
+    wait_until(lambda: halves(app), "halves each, again")
+    put += app.put(100)
+    all_read(runs, put)
+    assert counts(runs, put) == FINE
+    del runs[leader]
     end(runs)

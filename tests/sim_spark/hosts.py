@@ -12,12 +12,12 @@ from mld.spark.errors import BatchFailed, Fenced, SparkChildError
 from mld.spark.jobs.moments import CutMoments
 from mld.spark.ports import CommitOutcome
 from mld.spark.shard.batcher import FlushReason, Limits
-from mld.spark.shard.resume import resume_marked
+from mld.spark.shard.resume import resume_at_mark
 from mld.spark.shard.work import ShardWork
 from tests.sim_spark.delta_log import GivenUp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from concurrent.futures import Future
 
     from mld.spark.model import ShardBatch, ShardKey
@@ -63,10 +63,21 @@ class PlayedEngine:
         self._moments.leave(shard, hold)
 
     def run(self) -> Iterator[None]:
+        ahead: list[Ticket] = []
         while True:
             yield
-            if job := self._cut_all():
-                yield from self._run(job)
+            if job := ahead or self._cut_all():
+                ahead = yield from self._run_and_cut_ahead(job)
+
+    def _run_and_cut_ahead(self, job: list[Ticket]) -> Generator[None, None, list[Ticket]]:
+        """Run a job; what was cut meanwhile, to be run when it is over, however it ended."""
+        ahead: list[Ticket] = []
+        for _ in self._run(job):
+            yield
+            if not ahead and self._world.chance(0.2):
+                ahead = self._cut_all()
+                self._world.cut_ahead += bool(ahead)
+        return ahead
 
     def _cut_all(self) -> list[Ticket]:
         """The moment of all shards, of which some would have gone on to fill their buffers."""
@@ -148,7 +159,7 @@ class Session:
         world = self._world
         checkpoint = world.leases[self._shard].checkpoint
         yield
-        resume = resume_marked(self._shard, checkpoint, self._host.sink.mark(self._shard))
+        resume = resume_at_mark(self._shard, checkpoint, self._host.sink.mark(self._shard))
         yield
         dice = world.dice
         limits = Limits(dice.randint(1, 12), 10_000, dice.choice([0.5, 3.0, 20.0]), 0.5)

@@ -41,6 +41,7 @@ class Verdict:
         crashes: hosts that were killed.
         written_again: jobs that a lost shard was in.
         cut_along: moments at which several shards were cut.
+        cut_ahead: jobs that were cut while another one ran.
         trace: what happened, a line each.
     """
 
@@ -51,6 +52,7 @@ class Verdict:
     crashes: int
     written_again: int
     cut_along: int
+    cut_ahead: int
     trace: list[str] = field(repr=False, default_factory=list)
 
     def report(self) -> str:
@@ -72,7 +74,8 @@ class World:
         self.store = TABLES[kind](self)
         self.now = 0.0
         self.is_stormy = True
-        self.fenced = self.crashes = self.written_again = self.cut_along = self._incarnations = 0
+        self.fenced = self.crashes = self.written_again = self._incarnations = 0
+        self.cut_along = self.cut_ahead = 0
         self._on_stack: list[Host] = []
         self.violations: list[str] = []
         self.trace: list[str] = []
@@ -170,7 +173,7 @@ class World:
         self._judge()
         records = sum(len(rows) for rows in self.records.values())
         replay = f'python -m tests.sim_spark.run --kind "{self.kind}" --seed {self.seed}'
-        seen = (self.fenced, self.crashes, self.written_again, self.cut_along)
+        seen = (self.fenced, self.crashes, self.written_again, self.cut_along, self.cut_ahead)
         return Verdict(replay, self.violations, records, *seen, self.trace)
 
     def _step(self) -> None:

@@ -1,10 +1,12 @@
 """A fleet with Spark children under kill -9, judged by what lies in the sink.
 
 Two workers share a stream of four shards; while records are put, and a shard is split and two are
-merged, stubs, hosts, JVMs and daemons are killed at drawn moments, and a user works in the table.
-Daemons come back with another ``maxRecords`` and another batch size, so that redelivered records
-are cut anew. At the end every (shard, sequence number, sub-sequence number) that Kinesis gave out
-must be in the sink once.
+merged, stubs, hosts, JVMs and daemons are killed, many of them while a commit goes on; leases are
+taken away in commits; commits are slow, or raise although they stand; and a user works in the
+table, and restores it. Daemons come back with another ``maxRecords`` and another batch size, so
+that redelivered records are cut anew. At the end every (shard, sequence number, sub-sequence
+number) that Kinesis gave out must be in the sink once, as two readers count it. What happened is
+counted, and what never happened in a run of several seeds fails it.
 
 ``python -m tests.spark.chaos --sink delta --seeds 3 --first-seed 7``
 """
@@ -15,16 +17,19 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.fakes.aggregate import aggregate
+from tests.spark import chaos_faults
 from tests.spark.small_server import SMALL_SERVER
 
 if TYPE_CHECKING:
@@ -42,6 +47,23 @@ ROUND_S = 1.0
 KILLS = 8
 #: How likely a user works in the output in a round.
 DISTURB = 0.4
+#: How likely a kill waits for a commit, and for how long, in s.
+IN_COMMIT, COMMIT_S = 0.7, 3.0
+#: How long until the fleet says that a table was restored, in s.
+TOLD_S = 60.0
+#: Seeds from which on whatever never happened fails the run.
+ENOUGH = 6
+#: What a run of several seeds has to have seen, besides a kill of each kind.
+WANTED = (
+    "commits",
+    "lost answers",
+    "refused commits",
+    "kills in a commit",
+    "lease moves",
+    "leases taken in a commit",
+    "splits",
+    "merges",
+)
 VICTIMS = ("stub", "stub", "stub", "host", "jvm", "daemon", "daemon")
 #: The fleet must have settled after the last kill within this.
 SETTLE_S = 300.0
@@ -99,6 +121,8 @@ class Verdict:
     foreign: int
     kills: Counter[str]
     disturbances: Counter[str]
+    happened: Counter[str]
+    readers_differ: bool
     starts: int
     left_over: dict[int, str]
     unfinished: dict[str, Any]
@@ -108,17 +132,18 @@ class Verdict:
     def is_clean(self) -> bool:
         """True if the promise was kept."""
         bad = self.lost or self.doubled or self.foreign or self.left_over or self.unfinished
-        return not bad and self.put > 0
+        return not bad and not self.readers_differ and self.put > 0
 
     def __str__(self) -> str:
-        kills, others = (
+        kills, others, happened = (
             ", ".join(f"{kind} {count}" for kind, count in sorted(each.items())) or "none"
-            for each in (self.kills, self.disturbances)
+            for each in (self.kills, self.disturbances, self.happened)
         )
         return (
             f"seed {self.seed}: put {self.put}, rows {self.rows}, lost {self.lost}, doubled "
             f"{self.doubled}, foreign {self.foreign}; kills: {kills}; "
-            f"the user's own: {others}; {self.starts} daemon starts, "
+            f"the user's own: {others}; seen: {happened}; {self.starts} daemon starts, "
+            f"the second reader {'DIFFERS' if self.readers_differ else 'agrees'}, "
             f"{self.seconds:.0f} s; left over {self.left_over}; unfinished {self.unfinished}"
         )
 
@@ -138,6 +163,11 @@ class Chaos:
         self.put: Counter[Key] = Counter()
         self.kills: Counter[str] = Counter()
         self.disturbances: Counter[str] = Counter()
+        self.happened: Counter[str] = Counter()
+        self.blows: list[tuple[str, float]] = []
+        self.owners: dict[str, str] = {}
+        self.events = folder / "events"
+        self.epoch = 0
         self.workers = [Worker(name, folder / name) for name in ("wa", "wb")]
 
     # -- fleet ---------------------------------------------------------------------------------
@@ -164,6 +194,7 @@ class Chaos:
             "spark.batch.maxDelay": self.rng.choice(("500ms", "1s", "2s")),
             **SMALL_SERVER,
             "spark.host.linger": "5s",
+            "spark.sink.epoch": str(self.epoch),
             **self.sink.properties(),
         }
 
@@ -174,6 +205,7 @@ class Chaos:
         file = worker.folder / f"app-{worker.starts}.properties"
         file.write_text("".join(f"{k} = {v}\n" for k, v in self.properties(worker).items()))
         env = self.aws.environment_for_child() | {MARKER: self.name} | self.sink.environment()
+        env |= {chaos_faults.EVENTS: str(self.events), "CHAOS_SINK": self.sink.name}
         with (worker.folder / "log").open("ab") as log:
             worker.process = subprocess.Popen(
                 [sys.executable, "-m", "mld", "--properties", str(file)],
@@ -201,9 +233,59 @@ class Chaos:
         if not kinds:
             return
         kind = self.rng.choice(kinds)
+        pid = self.rng.choice(alive[kind])
+        if self.rng.random() < IN_COMMIT:
+            self.wait_for_commit()
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self.rng.choice(alive[kind]), signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
             self.kills[kind] += 1
+            self.blows.append(("kills in a commit", time.monotonic()))
+
+    def wait_for_commit(self) -> None:
+        """Until a living host is in a commit, or patience ends."""
+        living = set(processes(self.name))
+        deadline = time.monotonic() + COMMIT_S
+        while time.monotonic() < deadline:
+            if chaos_faults.Commits(chaos_faults.events(self.events)).go_on(living):
+                return
+            time.sleep(0.01)
+
+    def leases(self) -> list[Any]:
+        """Rows of the lease table that are of shards."""
+        try:
+            items = self.dynamodb.scan(TableName=self.name, ConsistentRead=True)["Items"]
+        except self.dynamodb.exceptions.ResourceNotFoundException:
+            return []
+        return [item for item in items if "checkpoint" in item]
+
+    def watch_owners(self) -> None:
+        """Count the leases that are at another worker than before."""
+        for item in self.leases():
+            key, owner = item["leaseKey"]["S"], item.get("leaseOwner", {}).get("S", "")[:2]
+            if owner and self.owners.get(key, owner) != owner:
+                self.happened["lease moves"] += 1
+            self.owners[key] = owner or self.owners.get(key, "")
+
+    def take_lease(self) -> None:
+        """Somebody takes a lease while a commit goes on, and is never heard of again."""
+        self.wait_for_commit()
+        owned = [item for item in self.leases() if "leaseOwner" in item]
+        if not owned:
+            return
+        item = self.rng.choice(owned)
+        with contextlib.suppress(self.dynamodb.exceptions.ConditionalCheckFailedException):
+            self.dynamodb.update_item(
+                TableName=self.name,
+                Key={"leaseKey": item["leaseKey"]},
+                UpdateExpression="SET leaseOwner = :thief ADD leaseCounter :one",
+                ConditionExpression="leaseOwner = :owner",
+                ExpressionAttributeValues={
+                    ":thief": {"S": "thief"},
+                    ":one": {"N": "1"},
+                    ":owner": item["leaseOwner"],
+                },
+            )
+            self.blows.append(("leases taken in a commit", time.monotonic()))
 
     # -- stream --------------------------------------------------------------------------------
 
@@ -248,6 +330,7 @@ class Chaos:
             StreamName=self.name, ShardToSplit=shard["ShardId"], NewStartingHashKey=str(middle)
         )
         self.wait_active()
+        self.happened["splits"] += 1
 
     def merge(self) -> None:
         """The last two open shards."""
@@ -258,6 +341,7 @@ class Chaos:
             AdjacentShardToMerge=right["ShardId"],
         )
         self.wait_active()
+        self.happened["merges"] += 1
 
     # -- the run -------------------------------------------------------------------------------
 
@@ -277,6 +361,7 @@ class Chaos:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         seen = self.sink.keys()
+        self._count_events()
         return Verdict(
             self.seed,
             put=len(self.put),
@@ -286,6 +371,8 @@ class Chaos:
             foreign=len(seen.keys() - self.put.keys()),
             kills=self.kills,
             disturbances=self.disturbances,
+            happened=self.happened,
+            readers_differ=self.sink.second_count() != sum(seen.values()),
             starts=sum(worker.starts for worker in self.workers),
             left_over=left_over,
             unfinished=self._unfinished(),
@@ -295,21 +382,74 @@ class Chaos:
     def _storm(self) -> None:
         kills = KILLS * self.rounds // ROUNDS
         kill_rounds = sorted(self.rng.sample(range(2, self.rounds), kills))
+        take_rounds = self.rng.sample(range(3, self.rounds), max(1, self.rounds // 10))
+        # Some restores are early, some late; one run in three has none.
+        restore_round = self.rng.choice((self.rounds // 2, 3 * self.rounds // 4, None))
         for number in range(self.rounds):
             if number == 2:
                 self._wait_for_rows()
             self.tend()
             self.put_round(number)
+            self.watch_owners()
             if number == self.rounds // 3:
                 self.split()
             if number == 2 * self.rounds // 3:
                 self.merge()
             if number in kill_rounds:
                 self.kill_one()
+            if number in take_rounds:
+                self.take_lease()
+            if number == restore_round:
+                self.restore()
             may_disturb = number > 2 and self.rng.random() < DISTURB
             if may_disturb and (what := self.sink.disturb(self.rng)):
                 self.disturbances[what] += 1
             time.sleep(ROUND_S)
+
+    def restore(self) -> None:
+        """A user restores the table in mid-run, and does what the docs say about it."""
+        told = self._refusals()
+        if (path := self.sink.restore(self.rng)) is None:
+            return
+        self.happened["restores"] += 1
+        deadline = time.monotonic() + TOLD_S
+        while self._refusals() == told and time.monotonic() < deadline:
+            self.tend()
+            time.sleep(0.2)
+        self.happened["restores told"] += self._refusals() > told
+        self._stop()
+        for pid in processes(self.name):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.epoch += 1
+        if (answer := self._new_epoch(path)).returncode:
+            # A worker has committed on what was restored: the answer says to which version to go.
+            again = re.search(r"RESTORE the table to version (\d+)", answer.stderr)
+            assert again is not None, answer.stderr
+            self.sink.restore_to(int(again[1]))
+            self.happened["restored once more"] += 1
+            answer = self._new_epoch(path)
+            assert answer.returncode == 0, answer.stderr
+        self.dynamodb.delete_table(TableName=self.name)
+        self.owners.clear()
+
+    def _refusals(self) -> int:
+        """How often workers have said that the table was restored."""
+        logs = [worker.folder / "log" for worker in self.workers]
+        return sum(log.read_text(errors="replace").count("was restored") for log in logs)
+
+    def _new_epoch(self, table: Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "mld.spark.stub", "new-epoch", str(table), str(self.epoch)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    def _count_events(self) -> None:
+        found = chaos_faults.events(self.events)
+        commits = chaos_faults.Commits(found)
+        forks = sum(what == "fork" for what, _, _ in found)
+        assert not forks, f"{forks} forks of hosts that had imported deltalake"
+        names = {"begin": "commits", "lost": "lost answers", "refused": "refused commits"}
+        self.happened.update(names[what] for what, _, _ in found if what in names)
+        self.happened.update(what for what, when in self.blows if commits.at(when))
 
     def _wait_for_rows(self) -> None:
         """A fleet that is still starting has little to lose."""
@@ -332,14 +472,10 @@ class Chaos:
         last: dict[str, tuple[int, int]] = {}
         for shard, sequence, sub in self.put:
             last[shard] = max(last.get(shard, (0, 0)), (sequence, sub))
-        try:
-            items = self.dynamodb.scan(TableName=self.name, ConsistentRead=True)["Items"]
-        except self.dynamodb.exceptions.ResourceNotFoundException:
+        if not (items := self.leases()):
             return {"table": "missing"}
         at = {}
         for item in items:
-            if "checkpoint" not in item:
-                continue  # of the fleet, not of a shard
             at[item["leaseKey"]["S"]] = (
                 item["checkpoint"]["S"],
                 int(item.get("checkpointSubSequenceNumber", {"N": "0"})["N"]),
@@ -361,6 +497,7 @@ class Chaos:
             if worker.process is not None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     worker.codes.append(worker.process.wait(40))
+                    worker.process = None
 
     def _left_over(self) -> dict[int, str]:
         """What lives on 8 s after the end of the fleet (the hosts linger for 5)."""
@@ -399,14 +536,28 @@ def main(arguments: list[str]) -> int:
             if (why := why_not(name)) is not None:
                 print(f"{name}: skipped: {why}", flush=True)
                 continue
+            total: Counter[str] = Counter()
             for seed in range(options.first_seed, options.first_seed + options.seeds):
                 folder = Path(options.keep or scratch) / f"{name}-{seed}"
-                with make(name, folder) as sink:
-                    verdict = Chaos(aws, sink, seed, folder, rounds=options.rounds).run()
-                print(name, verdict, flush=True)
-                if not verdict.is_clean:
+                is_clean = False
+                try:
+                    with make(name, folder, aws) as sink:
+                        verdict = Chaos(aws, sink, seed, folder, rounds=options.rounds).run()
+                except Exception:  # noqa: BLE001 - the next seeds are run all the same
+                    print(f"{name} seed {seed}: the run itself failed", flush=True)
+                    traceback.print_exc()
+                else:
+                    print(name, verdict, flush=True)
+                    is_clean = verdict.is_clean
+                    total += verdict.kills + verdict.disturbances + verdict.happened
+                if not is_clean:
                     guilty += 1
                     print(f"replay: python -m tests.spark.chaos --sink {name} --first-seed {seed}")
+            never = [what for what in (*WANTED, *sorted(set(VICTIMS))) if not total[what]]
+            print(f"{name}: in all {dict(sorted(total.items()))}", flush=True)
+            if never and options.seeds >= ENOUGH:
+                guilty += 1
+                print(f"{name}: never happened: {', '.join(never)}", flush=True)
     return 1 if guilty else 0
 
 

@@ -5,6 +5,7 @@ import sqlite3
 from contextlib import closing
 from uuid import uuid4
 
+import chaos_faults
 from pyspark.sql import functions as F
 
 from mld.spark import run
@@ -41,6 +42,11 @@ def twice(df, ctx):
 
 def write_myself(df, ctx):
     """For foreach: rows and marks of all shards in one transaction of a database."""
+    commit = chaos_faults.with_faults(write_all) if chaos_faults.EVENTS in os.environ else write_all
+    commit(df, ctx)
+
+
+def write_all(df, ctx):
     with closing(sqlite3.connect(os.environ["CHAOS_FOREACH"], timeout=60)) as database, database:
         database.execute("BEGIN IMMEDIATE")
         stored = dict(database.execute("SELECT shard, position FROM marks"))
@@ -61,6 +67,7 @@ def chosen():
     return write_myself if "CHAOS_FOREACH" in os.environ else process
 
 
+chaos_faults.install(os.environ.get("CHAOS_SINK", "delta"))
 run(
     chosen(),
     schema="id bigint, pad string",

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import json
+import shutil
 import sqlite3
+import subprocess
+import sysconfig
+import uuid
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
 
 from tests.spark import postgres, table_user
-from tests.spark.jars import WHY_NOT, postgres_jar
+from tests.spark.jars import WHY_NOT, postgres_jar, s3_jars
 from tests.spark.table_files import table_files
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 Key = tuple[str, int, int]
 
@@ -37,14 +43,23 @@ class Sink(Protocol):
     def disturb(self, rng: random.Random) -> str | None:
         """Do in the output what a user may do; its name, or None if nothing was done."""
 
+    def restore(self, rng: random.Random) -> Path | None:
+        """Take the table back to a drawn version; where it is, or None if that cannot be done."""
+
+    def restore_to(self, version: int) -> None:
+        """Take it back to a version."""
+
     def count(self) -> int:
         """Rows now."""
+
+    def second_count(self) -> int:
+        """Rows of records, as a reader counts them that has nothing in common with ``keys``."""
 
     def keys(self) -> Counter[Key]:
         """How often each record is in it."""
 
 
-def parquet_keys(files: list[Path]) -> Counter[Key]:
+def parquet_keys(files: Sequence[Path | io.BytesIO]) -> Counter[Key]:
     """Of Parquet files with the rows of the chaos program."""
     import pyarrow.parquet as pq  # noqa: PLC0415 (slow to import)
 
@@ -59,22 +74,45 @@ def parquet_keys(files: list[Path]) -> Counter[Key]:
     return seen
 
 
-class Files:
-    """Parquet files of which the committed ones are told by a rule."""
+class Steady:
+    """What no user works in."""
 
     cut = (60, 900)
-
-    def __init__(self, name: str, path: Path, properties: Mapping[str, str]) -> None:
-        self.name, self.path, self._properties = name, path, properties
-
-    def properties(self) -> Mapping[str, str]:
-        return self._properties
 
     def environment(self) -> Mapping[str, str]:
         return {}
 
     def disturb(self, rng: random.Random) -> str | None:
         return None
+
+    def restore(self, rng: random.Random) -> Path | None:
+        return None
+
+    def restore_to(self, version: int) -> None:
+        raise NotImplementedError
+
+
+def delta_count(path: Path, where: str) -> int:
+    """Rows of a Delta table that fulfil a condition, as DuckDB counts them."""
+    import duckdb  # noqa: PLC0415 (slow to import)
+
+    place = Path(sysconfig.get_paths()["purelib"], "duckdb_ext", "extensions")
+    (extension,) = place.glob(f"v{duckdb.__version__}/*/delta.duckdb_extension")
+    with duckdb.connect() as connection:
+        connection.load_extension(str(extension))
+        query = f"select count(*) from delta_scan('{path}') where {where}"
+        ((count,),) = connection.sql(query).fetchall()
+    return int(count)
+
+
+class Files(Steady):
+    """Parquet files of which the committed ones are told by a rule."""
+
+    def __init__(self, name: str, path: Path, properties: Mapping[str, str]) -> None:
+        self.name, self.path, self._properties = name, path, properties
+
+    def properties(self) -> Mapping[str, str]:
+        return self._properties
 
     def files(self) -> list[Path]:
         raise NotImplementedError
@@ -90,10 +128,8 @@ class Files:
         return Counter()
 
 
-class Foreach:
+class Foreach(Steady):
     """A database that the program itself writes rows and marks to."""
-
-    cut = (60, 900)
 
     def __init__(self, name: str, path: Path, properties: Mapping[str, str]) -> None:
         self.name, self._path, self._properties = name, path / "rows.db", properties
@@ -109,11 +145,16 @@ class Foreach:
     def environment(self) -> Mapping[str, str]:
         return {"CHAOS_FOREACH": str(self._path)}
 
-    def disturb(self, rng: random.Random) -> str | None:
-        return None
-
     def count(self) -> int:
         return sum(self.keys().values())
+
+    def second_count(self) -> int:
+        """As SQLite's own program counts."""
+        query = "select count(*) from chaos_rows"
+        if (program := shutil.which("sqlite3")) is None:
+            return self.count()
+        found = subprocess.run([program, self._path, query], capture_output=True, check=True)
+        return int(found.stdout)
 
     def keys(self) -> Counter[Key]:
         with closing(sqlite3.connect(self._path, timeout=60)) as database:
@@ -126,6 +167,15 @@ class DeltaLog(Files):
 
     def disturb(self, rng: random.Random) -> str | None:
         return table_user.disturb(self.path, rng)
+
+    def restore(self, rng: random.Random) -> Path | None:
+        return self.path if table_user.restore(self.path, rng) else None
+
+    def restore_to(self, version: int) -> None:
+        table_user.restore_to(self.path, version)
+
+    def second_count(self) -> int:
+        return delta_count(self.path, f"shard_id <> '{table_user.USER}'")
 
     def files(self) -> list[Path]:
         return table_files(self.path)
@@ -146,6 +196,56 @@ def _of_workers(keys: Counter[Key]) -> Counter[Key]:
     return Counter({key: count for key, count in keys.items() if key[0] != table_user.USER})
 
 
+class InS3(Files):
+    """A Delta table in S3, read by its log's entries; ``deltalake`` has to see the same rows.
+
+    Args:
+        aws: where the bucket is; the fleet's own.
+    """
+
+    def __init__(self, name: str, path: Path, properties: Mapping[str, str], aws: Any) -> None:
+        super().__init__(name, path, properties)
+        self._aws, self._bucket = aws, f"chaos-{uuid.uuid4().hex}"
+        self._s3 = aws.client("s3")
+        self._s3.create_bucket(Bucket=self._bucket)
+
+    def properties(self) -> Mapping[str, str]:
+        return {**self._properties, "spark.sink.path": f"s3://{self._bucket}/table"}
+
+    def keys(self) -> Counter[Key]:
+        live: dict[str, None] = {}
+        for entry in self._listed("table/_delta_log/"):
+            if entry.endswith(".json"):
+                for line in self._content(entry).getvalue().decode().splitlines():
+                    action = json.loads(line)
+                    if "add" in action:
+                        live[action["add"]["path"]] = None
+        return parquet_keys([self._content(f"table/{unquote(path)}") for path in live])
+
+    def second_count(self) -> int:
+        from deltalake import DeltaTable  # noqa: PLC0415 (slow to import)
+
+        options = {
+            "aws_endpoint": self._aws.moto_url,
+            "aws_region": self._aws.region,
+            "aws_allow_http": "true",
+            "aws_access_key_id": "embedded",
+            "aws_secret_access_key": "embedded",
+        }
+        table = DeltaTable(f"s3://{self._bucket}/table", storage_options=options)
+        return int(table.to_pyarrow_table(columns=["shard_id"]).num_rows)
+
+    def _listed(self, prefix: str) -> list[str]:
+        pages = self._s3.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=prefix
+        )
+        return [each["Key"] for page in pages for each in page.get("Contents", ())]
+
+    def _content(self, key: str) -> io.BytesIO:
+        answer = self._s3.get_object(Bucket=self._bucket, Key=key)
+        return io.BytesIO(answer["Body"].read())
+
+
 class Merged(DeltaLog):
     """Rows of records, and of buckets that each merge replaces in files that it writes anew.
 
@@ -154,6 +254,11 @@ class Merged(DeltaLog):
 
     def environment(self) -> Mapping[str, str]:
         return {"CHAOS_MERGE": "1"}
+
+    def second_count(self) -> int:
+        return delta_count(
+            self.path, f"shard_id <> '{table_user.USER}' and not starts_with(key, 'last of/')"
+        )
 
     def keys(self) -> Counter[Key]:
         import pyarrow.parquet as pq  # noqa: PLC0415 (slow to import)
@@ -187,6 +292,11 @@ class TwoOutputs(Files):
     def environment(self) -> Mapping[str, str]:
         return {"CHAOS_OUTPUTS": "1"}
 
+    def second_count(self) -> int:
+        first, second = (delta_count(self.path / name, "true") for name in OUTPUTS)
+        assert first == second, "DuckDB finds another number of rows in one table than in the other"
+        return second
+
     def keys(self) -> Counter[Key]:
         second, first = (_calls(self.path / name) for name in reversed(OUTPUTS))
         assert not second - first, "a table has rows of a batch that the one before it lacks"
@@ -208,11 +318,10 @@ def _calls(table: Path) -> Counter[tuple[str, int, int, str]]:
     return seen
 
 
-class Postgres:
+class Postgres(Steady):
     """A table in PostgreSQL."""
 
     name = "jdbc"
-    cut = (60, 900)
 
     def __init__(self, server: postgres.Postgres, properties: Mapping[str, str]) -> None:
         self._server = server
@@ -225,14 +334,12 @@ class Postgres:
     def properties(self) -> Mapping[str, str]:
         return self._properties
 
-    def environment(self) -> Mapping[str, str]:
-        return {}
-
-    def disturb(self, rng: random.Random) -> str | None:
-        return None
-
     def count(self) -> int:
         return sum(self.keys().values())
+
+    def second_count(self) -> int:
+        """As PostgreSQL's own program writes the table out."""
+        return len(self._server.copied_out("chaos_rows"))
 
     def keys(self) -> Counter[Key]:
         if not self._server.query("select 1 from pg_tables where tablename = 'chaos_rows'"):
@@ -251,6 +358,8 @@ def jars_of(name: str) -> list[Path] | None:
     if name == "jdbc":
         jar = postgres_jar()
         return None if jar is None else [jar]
+    if name == "s3":
+        return s3_jars()
     return []
 
 
@@ -262,12 +371,13 @@ def why_not(name: str) -> str | None:
 
 
 @contextlib.contextmanager
-def make(name: str, folder: Path) -> Iterator[Sink]:
+def make(name: str, folder: Path, aws: Any) -> Iterator[Sink]:
     """A sink with an empty place to write to.
 
     Args:
-        name: delta, outputs, merge, jdbc or foreach.
+        name: delta, s3 (which is delta), outputs, merge, jdbc or foreach.
         folder: for what it writes.
+        aws: of the fleet.
 
     Raises:
         RuntimeError: it cannot be tried here; see :func:`why_not`.
@@ -285,7 +395,9 @@ def make(name: str, folder: Path) -> Iterator[Sink]:
         properties["spark.sink.path"] = str(path)
     if name == "merge":
         properties |= {"spark.sink.key": "key"}
-    if name == "jdbc":
+    if name == "s3":
+        yield InS3(name, path, {**properties, "spark.sink": "delta"}, aws)
+    elif name == "jdbc":
         with postgres.running_postgres() as server:
             yield Postgres(server, properties)
     else:

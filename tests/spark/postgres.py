@@ -45,6 +45,21 @@ class Postgres:
         with self.connect() as connection:
             connection.execute(sql)
 
+    def copied_out(self, table: str) -> list[str]:
+        """Rows of a table, as pg_dump writes them."""
+        options = ["-h", "127.0.0.1", "-p", str(self.port), "-U", "kcl", "--data-only", "-t", table]
+        found = subprocess.run(
+            [self.binaries / "pg_dump", *options, "postgres"],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            env={"PGPASSWORD": self.password},
+        )
+        lines = found.stdout.splitlines()
+        begin = next(n for n, line in enumerate(lines) if line.startswith("COPY "))
+        return lines[begin + 1 : lines.index("\\.", begin)]
+
     def control(self, *arguments: str) -> None:
         command = [*self.run_as, str(self.binaries / "pg_ctl"), "-D", str(self.directory / "data")]
         subprocess.run(

@@ -29,7 +29,7 @@ def disturb(path: Path, rng: random.Random) -> str | None:
     from deltalake import DeltaTable  # noqa: PLC0415 (slow to import)
     from deltalake.exceptions import DeltaError, TableNotFoundError  # noqa: PLC0415
 
-    what = rng.choice((delete, update, alter, optimize))
+    what = rng.choice((delete, update, alter, optimize, clean))
     try:
         what(DeltaTable(path), rng)
     except TableNotFoundError:
@@ -62,6 +62,43 @@ def alter(table: DeltaTable, rng: random.Random) -> None:
     """The table's metadata changes under a commit."""
     days = rng.randrange(7, 60)
     table.alter.set_table_properties({"delta.logRetentionDuration": f"interval {days} days"})
+
+
+def clean(table: DeltaTable, rng: random.Random) -> None:
+    """A log checkpoint is written, and the entries before it go, however young they are."""
+    table.create_checkpoint()
+    table.alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
+    table.update_incremental()
+    table.cleanup_metadata()
+
+
+def restore(path: Path, rng: random.Random) -> bool:
+    """The table goes back to one of the versions of which the log still has all; False if none."""
+    from deltalake import DeltaTable  # noqa: PLC0415 (slow to import)
+
+    now = DeltaTable(path).version()
+    versions = []
+    for version in range(max(0, now - 8), now):
+        try:
+            DeltaTable(path, version=version)
+        except Exception:  # noqa: BLE001 - it was cleaned
+            continue
+        versions.append(version)
+    for _ in range(5):  # a worker's commit may come between
+        try:
+            if versions:
+                restore_to(path, rng.choice(versions))
+                return True
+        except Exception as error:  # noqa: BLE001 - whatever a user's tool may raise
+            _log.info("the user's restore failed: %s", error)
+    return False
+
+
+def restore_to(path: Path, version: int) -> None:
+    """Take the table back to a version."""
+    from deltalake import DeltaTable  # noqa: PLC0415 (slow to import)
+
+    DeltaTable(path).restore(version)
 
 
 def optimize(table: DeltaTable, rng: random.Random) -> None:

@@ -14,7 +14,8 @@ from mld.spark.config import read_properties
 from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.model import Position, Row, ShardBatch
 from mld.spark.ports import CommitOutcome
-from mld.spark.sinks import delta as delta_sink, make_sink
+from mld.spark.sinks import make_sink
+from mld.spark.table.store import Directory
 from tests.spark.sink_server import BASE, batch, frame, open_sink, shard, write
 
 pytestmark = pytest.mark.spark
@@ -199,7 +200,7 @@ def test_a_shared_directory_passes_the_probe_of_a_far_server(spark, tmp_path):
 
 def test_a_directory_that_executors_do_not_see_is_refused(spark, tmp_path, monkeypatch):
     elsewhere = tmp_path / "elsewhere"
-    monkeypatch.setattr(delta_sink, "spark_url", lambda path: f"file://{elsewhere}{path}")
+    monkeypatch.setattr(Directory, "spark_url", lambda _, job: f"file://{elsewhere}{job}")
     with pytest.raises(SinkRefused, match="don't share that directory"):
         far_sink(tmp_path).prepare(spark)
 

@@ -9,7 +9,7 @@ botocore's.
 
 A template is dropped after every answer that is not a success, and is never older than a minute:
 whatever botocore would decide anew (an endpoint by account id, a feature in the user agent) it
-decides soon. Each request is signed by botocore.
+decides soon. How requests are signed is told in ``repeated_signature``.
 """
 
 from __future__ import annotations

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
+from botocore.auth import SIGV4_TIMESTAMP, SigV4Auth
 from botocore.awsrequest import AWSRequest
+
+from mld.adapters.aws.repeated_signature import RepeatedSignature
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from botocore.awsrequest import AWSPreparedRequest
+    from botocore.credentials import ReadOnlyCredentials
 
 _JSON = "application/x-amz-json-"
 #: Headers that a template may have. With any other one there is none: it could be about one body.
@@ -39,7 +44,9 @@ class RequestTemplate:
         self.url = url
         self.fixed = dict(fixed)
         self._signer = (signer, signing_name, region)
-        lines = {"Host": _host(url), "Accept-Encoding": "identity"} | self.fixed
+        self._repeated: RepeatedSignature | None = None
+        self._host = _host(url)
+        lines = {"Host": self._host, "Accept-Encoding": "identity"} | self.fixed
         self._head = "POST / HTTP/1.1\r\n" + _lines(lines)
 
     @classmethod
@@ -73,17 +80,33 @@ class RequestTemplate:
         return cls(request.url, fixed, signer, signing_name, region)
 
     def changing_headers(self, body: bytes, request_id: str) -> dict[str, str]:
-        """The headers of one request beside the fixed ones, signed by botocore.
+        """The headers of one request beside the fixed ones.
+
+        They are those that botocore makes when it signs; after the first of some credentials and
+        day they come from what was kept of that one.
 
         Raises:
             NoCredentialsError: there are none any more.
         """
         signer, signing_name, region = self._signer
+        # Asked for each time: they are renewed when they are about to expire.
+        auth = signer.get_auth_instance(signing_name, region, "v4")
+        stamp = time.strftime(SIGV4_TIMESTAMP, time.gmtime(time.time()))
+        repeated = self._repeated
+        if repeated is not None and repeated.is_good_for(auth.credentials, stamp):
+            signed = repeated.headers(stamp, body)
+        else:
+            signed = self._signed_by_botocore(auth, body)
+        return signed | {"amz-sdk-invocation-id": request_id, "Content-Length": str(len(body))}
+
+    def _signed_by_botocore(self, auth: Any, body: bytes) -> dict[str, str]:
+        credentials: ReadOnlyCredentials | None = auth.credentials
         request = AWSRequest("POST", self.url, self.fixed, body)
-        signer.get_auth_instance(signing_name, region, "v4").add_auth(request)
+        auth.add_auth(request)
         signed = {name: _text(value) for name, value in request.headers.items()}
-        changing = {name: value for name, value in signed.items() if name not in self.fixed}
-        return changing | {"amz-sdk-invocation-id": request_id, "Content-Length": str(len(body))}
+        if credentials is not None and type(auth) is SigV4Auth:
+            self._repeated = RepeatedSignature.like(signed, body, self._host, credentials)
+        return {name: value for name, value in signed.items() if name not in self.fixed}
 
     def text(self, changing: Mapping[str, str], body: bytes) -> bytes:
         """The request as it goes over the wire."""

@@ -153,6 +153,12 @@ def fleet_items(items: CoordinatorStateStore, clock: Clock, conditions: Conditio
         conditions: for ``/readyz``.
     """
     seen = WorkerSightings()
+    # A wall clock that is set anew must not make what was noted before young or old.
+    ahead_s = clock.wall() - clock.monotonic()
+
+    def now_s() -> float:
+        return clock.monotonic() + ahead_s
+
     stored: dict[str, WorkerMetrics] = {}
     unreadable: set[tuple[str, str]] = set()
 
@@ -164,7 +170,7 @@ def fleet_items(items: CoordinatorStateStore, clock: Clock, conditions: Conditio
             log.warning(text, worker, why)
         unreadable.clear()
         unreadable.update(broken)
-        now, wall_s = clock.monotonic(), clock.wall()
+        now, wall_s = clock.monotonic(), now_s()
         seen = seen.seen(stored.values(), now)
         return tuple(seen.dated(stored[worker], now, wall_s) for worker in sorted(stored))
 
@@ -173,7 +179,7 @@ def fleet_items(items: CoordinatorStateStore, clock: Clock, conditions: Conditio
         for place in items.layout.metrics_reads:
             await items.delete_metrics(place, found)
 
-    return FleetItems(read, delete, conditions)
+    return FleetItems(read, delete, now_s, conditions)
 
 
 async def _stored(

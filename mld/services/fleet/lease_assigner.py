@@ -17,7 +17,7 @@ from mld.decide.assignment.leaving import plan_leaving
 from mld.decide.assignment.memory import FleetMemory, observe
 from mld.decide.assignment.planning import MoveKind, MoveReason, plan_assignment
 from mld.decide.assignment.view import FleetView
-from mld.decide.looking import FAILED_LOOKS, LEAST_PAUSE_S, failed_pause_s, look_pause_s
+from mld.decide.looking import FAILED_LOOKS, asked_pause_s, failed_pause_s, look_pause_s
 from mld.decide.readiness import Reason
 from mld.errors import AwsError, LeaseLost
 from mld.ports.metrics import Level, Unit
@@ -59,11 +59,13 @@ class FleetItems:
     Attributes:
         read: all of them, given what a scan of the lease table has just shown.
         delete: one that is out of date, unless it was written meanwhile.
+        now_s: epoch seconds of the clock by which they are dated.
         conditions: for ``/readyz``.
     """
 
     read: Callable[[TableScan], Awaitable[tuple[WorkerMetrics, ...]]]
     delete: Callable[[WorkerMetrics], Awaitable[None]]
+    now_s: Callable[[], float]
     conditions: Conditions = field(default_factory=Conditions)
 
 
@@ -134,7 +136,7 @@ class LeaseAssigner:
         self._memory = FleetMemory()
         self._watched: TableScan | None = None
         self._woken = Wakeup()
-        self._looked_at = float("-inf")
+        self._looked_at: float | None = None
         self._conditions = items.conditions
         self._why = ""
         self._gave_up_at = 0.0
@@ -159,7 +161,7 @@ class LeaseAssigner:
             self._conditions.clear(Reason.ASSIGNING_FAILS)
 
     async def _run(self, leadership: Leadership) -> None:
-        failures = 0
+        failures, begun_at = 0, self._clock.monotonic()
         while True:
             pause_s = look_pause_s(None, self._limits.failover_s)
             if not await leadership.is_leader():
@@ -179,9 +181,9 @@ class LeaseAssigner:
                     await self._give_up(leadership, failures)
                     failures = 0
             if await self._woken.wait(pause_s):
-                # Many calls in a row make one look; the first of a new leader waits for nothing.
-                waited_s = self._clock.monotonic() - self._looked_at
-                await asyncio.sleep(max(0.0, LEAST_PAUSE_S - waited_s))
+                now, looked_at = self._clock.monotonic(), self._looked_at
+                since_look_s = None if looked_at is None else now - looked_at
+                await asyncio.sleep(asked_pause_s(now - begun_at, since_look_s))
                 await self._woken.wait(0)
 
     async def _give_up(self, leadership: Leadership, failures: int) -> None:
@@ -286,7 +288,7 @@ class LeaseAssigner:
             metrics=metrics,
             leader=self._worker_id,
             now=scan.finished_at,
-            epoch_s=self._clock.wall(),
+            epoch_s=self._items.now_s(),
         )
 
     async def _write(self, move: Move) -> Lease | None:

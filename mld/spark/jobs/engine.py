@@ -4,6 +4,9 @@ A job's fixed price dominates small batches, so all shards are cut together when
 (``mld.spark.jobs.moments``): two at a time would only divide the company, and a function may name
 things in the session. Where each batch has a number of its own, batches queue, and whatever is
 ready is run together, at most one batch per shard.
+
+Once the shards hold as much as the job that runs, the next one is cut and its rows are made ready
+meanwhile. Its function is called when that job is over.
 """
 
 from __future__ import annotations
@@ -33,6 +36,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 #: Payload of one job, in bytes: a job of 64 full batches would not fit into a heap of 1 GB.
 MAX_JOB_BYTES = 64 * 1024 * 1024
+#: Payload from which on a job is made ready while another one runs, in bytes: to make less ready
+#: takes some milliseconds.
+LEAST_AHEAD_BYTES = 1024 * 1024
+#: One runs, the next one is made ready.
+_MOST_JOBS = 2
 
 
 class Engine:
@@ -69,8 +77,8 @@ class Engine:
         self._sessions = sessions
         self._changed = threading.Condition()
         self._queue: list[Ticket] = []
-        self._running: HostRun | None = None
-        self._runner: threading.Thread | None = None
+        self._runs: list[HostRun] = []
+        self._runners: list[threading.Thread] = []
         self._closed = threading.Event()
         progress = Progress(self._clock)
         rescue = None
@@ -87,6 +95,7 @@ class Engine:
             stop=self._closed,
             pause_s=pause_s,
             rescue=rescue,
+            after=self._runs[-1].is_over if self._runs else None,
         )
 
     def submit(
@@ -139,11 +148,12 @@ class Engine:
             self._moments.leave(shard, hold)
             gone = [ticket for ticket in self._queue if ticket.is_of(shard, hold)]
             self._queue = [ticket for ticket in self._queue if ticket not in gone]
-            run = self._running
-            is_to_end = run is not None and run.ends_with(shard, hold)
+            runs = [(run, run.ends_with(shard, hold)) for run in self._runs]
         for ticket in gone:
             ticket.fail(BatchFailed(f"{shard.shard_id}: given up before it was written"))
-        if run is not None:
+        for run, is_to_end in runs:
+            if run.drop(shard, hold):
+                continue
             run.cancel_commit(shard, hold)
             if is_to_end:
                 self._sessions.interrupt(run.tag)
@@ -153,9 +163,9 @@ class Engine:
         with self._changed:
             self._closed.set()
             self._fail_if_closed()
-            run = self._running
+            runs = list(self._runs)
             self._changed.notify_all()
-        if run is not None:
+        for run in runs:
             self._sessions.interrupt(run.tag)
 
     def _enqueue(self, ticket: Ticket) -> None:
@@ -165,9 +175,11 @@ class Engine:
         self._queue.append(ticket)
 
     def _start_runner(self) -> None:
-        if not self._closed.is_set() and self._runner is None:
-            self._runner = threading.Thread(target=self._serve, name="spark-jobs", daemon=True)
-            self._runner.start()
+        if not self._closed.is_set() and not self._runners:
+            for _ in range(_MOST_JOBS if self.cuts_together else 1):
+                runner = threading.Thread(target=self._serve, name="spark-jobs", daemon=True)
+                self._runners.append(runner)
+                runner.start()
 
     def _fail_if_closed(self) -> None:
         """Whoever waits for a batch is told, and whoever waits for a cut."""
@@ -187,7 +199,7 @@ class Engine:
 
     def _last_open(self, shard: ShardKey) -> Ticket | None:
         """The shard's last batch here that is not over; None = there is none."""
-        running = () if self._running is None else self._running.tickets
+        running = [ticket for run in reversed(self._runs) for ticket in run.tickets]
         for ticket in (*reversed(self._queue), *running):
             if ticket.shard == shard and not ticket.future.done():
                 return ticket
@@ -210,13 +222,18 @@ class Engine:
                 ticket.fail(BatchFailed(f"{ticket.shard_id}: {error!r}"))
         finally:
             with self._changed:
-                self._running = None
+                self._runs.remove(run)
+                self._changed.notify_all()
+            run.is_over.set()
         return True
 
     def _next(self) -> HostRun | None:
         """Wait for the next job; None at the end."""
         with self._changed:
             while not self._closed.is_set():
+                if not self._may_begin():
+                    self._changed.wait()
+                    continue
                 until_cut = self._until_cut()
                 if until_cut is not None and until_cut <= 0:
                     self._cut_all()
@@ -230,9 +247,19 @@ class Engine:
                     continue
                 run = self._new_run(ready)
                 self._queue = [ticket for ticket in self._queue if ticket not in ready]
-                self._running = run
+                self._runs.append(run)
                 return run
         return None
+
+    def _may_begin(self) -> bool:
+        """True if nothing runs, or a job may be made ready that is as large as what runs.
+
+        A smaller one would only divide what comes during the job that runs.
+        """
+        if not self._runs:
+            return True
+        worth = max(LEAST_AHEAD_BYTES, self._runs[-1].payload_bytes)
+        return len(self._runs) < _MOST_JOBS and self._moments.offered_bytes >= worth
 
     def _until_cut(self) -> float | None:
         """How long until all are cut, in s; None while nobody asks or batches wait."""

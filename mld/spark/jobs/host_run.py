@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import itertools
 import logging
-from concurrent.futures import wait
+import threading
 from typing import TYPE_CHECKING, Any
 
-from mld.spark.calls import GivenUp, Overdue, raise_if_abandoned
+from mld.spark.calls import GivenUp, Overdue, call_within, raise_if_abandoned
 from mld.spark.errors import (
     BatchFailed,
     Fenced,
@@ -31,7 +31,6 @@ from mld.spark.ports import CommitOutcome
 from mld.spark.rows.decode import bad_record_in
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from mld.spark.jobs.rescue import Rescue
     from mld.spark.jobs.tickets import Ticket
     from mld.spark.model import DeadLetter, ShardKey
-    from mld.spark.plans.one_call import FunctionCaller
+    from mld.spark.plans.one_call import FunctionCaller, Packed
     from mld.spark.ports import MonotonicClock, Sessions, Sink
 
 _log = logging.getLogger(__name__)
@@ -63,10 +62,12 @@ class HostRun:
         stop: set when the process ends.
         pause_s: before the second try, in s; doubles.
         rescue: sets records aside of which a row-wise function fails; None = they fail the batch.
+        after: set when the job before is over; None = there is none.
 
     Attributes:
         tickets: as given.
         tag: carried by Spark's operations.
+        is_over: set by who runs it, once it has ended.
     """
 
     def __init__(  # noqa: PLR0913 - all of one engine
@@ -82,6 +83,7 @@ class HostRun:
         stop: threading.Event,
         pause_s: float,
         rescue: Rescue | None = None,
+        after: threading.Event | None = None,
     ) -> None:
         self.tickets = tuple(tickets)
         self.tag = f"kcl-mld-batch-{next(_numbers)}"
@@ -97,6 +99,15 @@ class HostRun:
         self._pause_s = pause_s
         self._rescue = rescue
         self._letters: list[DeadLetter] = []
+        self._after = after
+        self.is_over = threading.Event()
+        self._lock = threading.Lock()
+        self._has_begun = False
+
+    @property
+    def payload_bytes(self) -> int:
+        """Of all its records."""
+        return sum(each.payload_bytes for each in self.tickets)
 
     def ends_with(self, shard: ShardKey, hold: object) -> bool:
         """True if that hold has a part in it that is not over: without it nothing is committed."""
@@ -106,9 +117,45 @@ class HostRun:
         """Hasten the end of a commit with rows of a shard that is lost; returns at once."""
         self._committer.cancel_if(lambda ticket: ticket.is_of(shard, hold) and not ticket.fence())
 
+    def drop(self, shard: ShardKey, hold: object) -> bool:
+        """Answer for a shard that is lost while this waits for its turn; False if it has begun."""
+        with self._lock:
+            if self._has_begun:
+                return False
+        for ticket in self.tickets:
+            if ticket.is_of(shard, hold):
+                ticket.is_wanted()
+        return True
+
     def run(self) -> None:
-        """Answer every ticket; raises nothing."""
-        wait([each.before for each in self.tickets if each.before is not None])
+        """Answer every ticket, once the job before is over; raises nothing."""
+        whole = MicroBatch(tuple(each.batch for each in self.tickets))
+        packed = None
+        try:
+            if self._after is not None:
+                packed = self._pack(whole)
+                self._after.wait()
+            with self._lock:
+                self._has_begun = True
+            self._run(packed)
+        finally:
+            self._caller.release(whole)
+
+    def _pack(self, whole: MicroBatch) -> Packed | None:
+        """Make the rows ready, while the job before is at Spark."""
+        try:
+            packed: Packed | None = call_within(
+                self._timeout_s,
+                lambda: self._caller.pack(whole),
+                name=f"{self.tag}-pack",
+                late=lambda _: self._caller.release(whole),
+            )
+        except Exception as error:  # noqa: BLE001 - the try meets it again, and judges it
+            _log.info("%s: its rows can't be made ready ahead: %s", whole, describe(error))
+            return None
+        return packed
+
+    def _run(self, packed: Packed | None) -> None:
         tried = 0
         while group := [each for each in self.tickets if each.is_wanted()]:
             whole = MicroBatch(tuple(each.batch for each in group))
@@ -116,7 +163,8 @@ class HostRun:
                 self._fail(group, whole, BatchFailed("this process is ending"))
                 return
             try:
-                self._try(group, whole)
+                ready, packed = packed, None  # let go of with the try
+                self._try(group, whole, ready)
             except Exception as error:  # noqa: BLE001 - judged, and told to all whom it concerns
                 if not all(each.is_wanted() for each in group):
                     _log.info("%s: a shard was lost before the commit; the others go on", whole)
@@ -161,7 +209,7 @@ class HostRun:
             ticket.batch = without(ticket.batch, found)
         return None
 
-    def _try(self, group: Sequence[Ticket], whole: MicroBatch) -> None:
+    def _try(self, group: Sequence[Ticket], whole: MicroBatch, packed: Packed | None) -> None:
         """Call, write and commit once.
 
         Raises:
@@ -176,7 +224,7 @@ class HostRun:
 
         def write() -> Any:
             raise_if_abandoned()  # the session may have taken its time
-            frame: Any = self._caller.call(session, whole)
+            frame: Any = self._caller.call(session, whole, packed)
             raise_if_abandoned()
             self._caller.keep_bad_rows(session, whole)
             return self._sink.write(frame, whole.parts)

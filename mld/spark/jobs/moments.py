@@ -101,6 +101,11 @@ class CutMoments(Generic[S]):
         return [(each, most, since) for each, most in chosen]
 
     @property
+    def offered_bytes(self) -> int:
+        """Payload that all sources would give together, in bytes."""
+        return sum(offer.most_bytes for each in self._sources if (offer := each.offer()))
+
+    @property
     def is_due(self) -> bool:
         """True if a batch of any source is due."""
         return bool(self._due)

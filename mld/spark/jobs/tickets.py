@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from concurrent.futures import InvalidStateError
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -66,13 +68,8 @@ class Ticket:
 
     def fail(self, error: BaseException) -> None:
         """Answer with a failure, unless it is answered."""
-        if not self.future.done():
+        with contextlib.suppress(InvalidStateError):  # by another thread, or long ago
             self.future.set_exception(error)
-
-    @property
-    def may_commit(self) -> bool:
-        """True once the shard's batch before this one is over, however it ended."""
-        return self.before is None or self.before.done()
 
     def is_wanted(self) -> bool:
         """True while it may be written; a ticket behind its fence is answered here."""

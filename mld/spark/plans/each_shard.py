@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.model import ShardBatch
-    from mld.spark.plans.one_call import Answer
+    from mld.spark.plans.one_call import Answer, Packed
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,14 @@ _log = logging.getLogger(__name__)
 class ShardCaller(FunctionCaller):
     """Calls the user's function for each shard. Safe to use from any thread."""
 
-    def _asked(self, spark: SparkSession, whole: MicroBatch) -> Answer:
+    def pack(self, whole: MicroBatch) -> None:
+        """Each shard's rows are a frame of their own, made when it is asked."""
+        del whole
+
+    def _asked(
+        self, spark: SparkSession, whole: MicroBatch, packed: Packed | None = None
+    ) -> Answer:
+        del packed
         found: dict[str, list[tuple[ShardBatch, DataFrame]]] = {}
         for part in whole.parts:
             raise_if_abandoned()

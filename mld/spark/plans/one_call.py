@@ -7,7 +7,9 @@ passes) is Spark's own business, because no other function runs in the session m
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mld.spark.calls import raise_if_abandoned
@@ -27,10 +29,29 @@ if TYPE_CHECKING:
     from mld.spark.config import SparkConfig
     from mld.spark.model import BatchContext, MicroBatch
     from mld.spark.rows.app_decoder import AppDecoder
+    from mld.spark.rows.handoff import Parcel
 
     Answer: TypeAlias = DataFrame | Mapping[str, DataFrame] | None
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Rows of a batch that are ready for Spark.
+
+    Attributes:
+        whole: the batch.
+        parcel: its rows.
+    """
+
+    whole: MicroBatch
+    parcel: Parcel
+
+    def is_of(self, whole: MicroBatch) -> bool:
+        """True for exactly these batches: others have lost a shard, or records."""
+        ours, theirs = self.whole.parts, whole.parts
+        return len(ours) == len(theirs) and all(map(operator.is_, ours, theirs))
 
 
 class FunctionCaller:
@@ -55,15 +76,28 @@ class FunctionCaller:
         self._decoder = decoder
         self._handoff = handoff or Inline()
 
-    def call(self, spark: SparkSession, whole: MicroBatch) -> Answer:
+    def pack(self, whole: MicroBatch) -> Packed | None:
+        """Make a batch's rows ready before its turn: neither function nor Spark is asked.
+
+        Returns:
+            for ``call``, until the batch is released; None where it is no use.
+        """
+        return Packed(whole, self._parcel(whole))
+
+    def call(self, spark: SparkSession, whole: MicroBatch, packed: Packed | None = None) -> Answer:
         """The rows that the function makes of a micro-batch; by output if it has several.
+
+        Args:
+            spark: the session.
+            whole: the batch.
+            packed: rows that were made ready; not used if they are not exactly the batch's.
 
         Raises:
             FunctionFailed: the function raised, or returned something else.
             Exception: of Spark, in an action of the function's; another try may pass.
         """
         try:
-            return self._asked(spark, whole)
+            return self._asked(spark, whole, packed)
         except FunctionFailed as failure:
             if (error := failure.__cause__) is not None:
                 _log.error("%s: the function failed", whole.batch_id, exc_info=error)
@@ -80,8 +114,10 @@ class FunctionCaller:
         for each in frames_of(frame):
             each.write.format("noop").mode("overwrite").save()
 
-    def _asked(self, spark: SparkSession, whole: MicroBatch) -> Answer:
-        frame = self.source(spark, whole)
+    def _asked(
+        self, spark: SparkSession, whole: MicroBatch, packed: Packed | None = None
+    ) -> Answer:
+        frame = self.source(spark, whole, packed)
         try:
             answer = self._function(frame, context_of(spark, whole))
         except (Exception, SystemExit) as error:
@@ -97,13 +133,13 @@ class FunctionCaller:
             raise FunctionFailed(f"{where} {why}")
         return answer
 
-    def source(self, spark: SparkSession, whole: MicroBatch) -> DataFrame:
+    def source(
+        self, spark: SparkSession, whole: MicroBatch, packed: Packed | None = None
+    ) -> DataFrame:
         """The frame that the function is given: the decoded rows of all shards."""
-        tables = {
-            part.batch_id: table_of(part, with_schemas=self._decoder.with_schemas)
-            for part in whole.parts
-        }
-        return self._decoder.get(spark).apply(self._handoff.frame(spark, tables))
+        is_ready = packed is not None and packed.is_of(whole)
+        parcel = packed.parcel if packed is not None and is_ready else self._parcel(whole)
+        return self._decoder.get(spark).apply(self._handoff.frame(spark, parcel))
 
     def keep_bad_rows(self, spark: SparkSession, whole: MicroBatch) -> None:
         """With the policy ``deadletter``: write what cannot be decoded."""
@@ -114,12 +150,20 @@ class FunctionCaller:
             part.batch_id: named_table(part, with_schemas=self._decoder.with_schemas)
             for part in whole.parts
         }
-        rows = self._handoff.frame(spark, tables)
+        rows = self._handoff.frame(spark, self._handoff.pack(tables))
         write_bad_rows(decoder, rows, self._config.deadletter_path or "")
 
     def release(self, whole: MicroBatch) -> None:
         """An attempt is over, however it ended: its frames are not used any more."""
         self._handoff.release([part.batch_id for part in whole.parts])
+
+    def _parcel(self, whole: MicroBatch) -> Parcel:
+        return self._handoff.pack(
+            {
+                part.batch_id: table_of(part, with_schemas=self._decoder.with_schemas)
+                for part in whole.parts
+            }
+        )
 
 
 def frames_of(answer: Answer) -> list[DataFrame]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -26,17 +27,33 @@ if TYPE_CHECKING:
 LEAST_BYTES = 256 * 1024
 
 
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Rows on their way.
+
+    Attributes:
+        schema: of the rows.
+        table: the rows; None if a file has them.
+        file: with the rows; None = they go inline.
+    """
+
+    schema: pa.Schema
+    table: pa.Table | None = None
+    file: Path | None = None
+
+
 class HandOff(Protocol):
     """A way of the rows; safe to use from any thread."""
 
-    def frame(self, spark: SparkSession, tables: Mapping[str, pa.Table]) -> DataFrame:
-        """The rows as a frame that can be used until one of the batches is released.
+    def pack(self, tables: Mapping[str, pa.Table]) -> Parcel:
+        """Make the rows ready; Spark is not asked, so it may happen while a job runs.
 
         Args:
-            spark: the session.
-            tables: by batch id; at least one, all of the same schema (raw, or raw and the batch
-                column).
+            tables: by batch id; at least one, all of the same schema.
         """
+
+    def frame(self, spark: SparkSession, parcel: Parcel) -> DataFrame:
+        """The rows as a frame that can be used until one of the batches is released."""
 
     def release(self, batch_ids: Iterable[str]) -> None:
         """An attempt at these batches is over; their frames are not used any more."""
@@ -45,10 +62,14 @@ class HandOff(Protocol):
 class Inline:
     """In the plan; works with every server."""
 
-    def frame(self, spark: SparkSession, tables: Mapping[str, pa.Table]) -> DataFrame:
-        """A local relation; the schema is given because an empty table has none Spark finds."""
+    def pack(self, tables: Mapping[str, pa.Table]) -> Parcel:
+        """One table."""
         table = pa.concat_tables(tables.values()).combine_chunks()
-        return spark.createDataFrame(table, _schema_of(table))
+        return Parcel(table.schema, table)
+
+    def frame(self, spark: SparkSession, parcel: Parcel) -> DataFrame:
+        """A local relation; the schema is given because an empty table has none Spark finds."""
+        return spark.createDataFrame(parcel.table, _schema_of(parcel.schema))
 
     def release(self, batch_ids: Iterable[str]) -> None:
         """Nothing is kept."""
@@ -74,10 +95,10 @@ class LocalFiles:
         self._lock = threading.Lock()
         self._files: dict[str, list[Path]] = {}
 
-    def frame(self, spark: SparkSession, tables: Mapping[str, pa.Table]) -> DataFrame:
-        """A scan of one file; the plan holds nothing but its name."""
+    def pack(self, tables: Mapping[str, pa.Table]) -> Parcel:
+        """One file, unless the rows are few."""
         if sum(table.nbytes for table in tables.values()) < self._least_bytes:
-            return self._inline.frame(spark, tables)
+            return self._inline.pack(tables)
         file = self._directory / f"rows-{next(self._numbers)}.parquet"
         schema = next(iter(tables.values())).schema
         with self._lock:
@@ -86,7 +107,13 @@ class LocalFiles:
         with pq.ParquetWriter(file, schema, compression="none") as writer:
             for table in tables.values():
                 writer.write_table(table)
-        return spark.read.schema(_schema_of(table)).parquet(file.as_uri())
+        return Parcel(schema, file=file)
+
+    def frame(self, spark: SparkSession, parcel: Parcel) -> DataFrame:
+        """A scan of the file; the plan holds nothing but its name."""
+        if parcel.file is None:
+            return self._inline.frame(spark, parcel)
+        return spark.read.schema(_schema_of(parcel.schema)).parquet(parcel.file.as_uri())
 
     def release(self, batch_ids: Iterable[str]) -> None:
         """Remove the files of these batches."""
@@ -96,7 +123,7 @@ class LocalFiles:
             file.unlink(missing_ok=True)
 
 
-def _schema_of(table: pa.Table) -> StructType:
+def _schema_of(schema: pa.Schema) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - takes half a second
 
-    return from_arrow_schema(table.schema)
+    return from_arrow_schema(schema)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from mld.model import spark_remote
 from mld.spark.errors import SparkConfigError, SparkUnreachable
 from mld.spark.failures import describe, is_server_gone, is_session_lost, status_name
+from mld.spark.server.retries import retry_shortly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,6 +44,7 @@ _log = logging.getLogger(__name__)
 _LOGGERS_OF_DATA = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _PROBE_TIMEOUT_S = 3.0
 _CLOSE_TIMEOUT_S = 3.0
+_RETRIES = 4
 
 
 def remote_token(config: SparkConfig, environ: Mapping[str, str]) -> str | None:
@@ -137,7 +139,9 @@ class ConnectSessions:
             PySparkLogger.getLogger(name).disabled = True
         session = SparkSession.builder.remote(self._url).create()
         try:
-            _retry_shortly(session)
+            client = _client(session)
+            retry_shortly(client, _RETRIES)
+            atexit.unregister(getattr(client, "_on_exit", _nothing))
             # The first call of a session is the one that a wrong token fails.
             session.conf.get("spark.sql.session.timeZone")
             for key, text in self._conf.items():
@@ -214,18 +218,6 @@ def _client(session: SparkSession) -> Any:
     return session.client
 
 
-def _retry_shortly(session: SparkSession, retries: int = 4) -> None:
-    """Four retries end after about 3 s: 0.05 + 0.2 + 0.8 + 2 and some jitter."""
-    from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - as above
-
-    policy = DefaultPolicy(max_retries=retries, max_backoff=2000)
-    if hasattr(policy, "max_server_retry_delay"):  # since 4.1; up to ten minutes by default
-        policy.max_server_retry_delay = 2000
-    client = _client(session)
-    client.set_retry_policies([policy])
-    atexit.unregister(getattr(client, "_on_exit", _nothing))
-
-
 def _nothing() -> None:
     """Stands for an exit handler that this version of pyspark does not have."""
 
@@ -238,14 +230,21 @@ def _end(session: SparkSession, *, release: bool) -> None:
         release: tell the server too; False if it no longer knows the session.
     """
     with contextlib.suppress(Exception):
-        _retry_shortly(session, retries=1)
+        retry_shortly(_client(session), 1)
         if not release:
             session.release_session_on_close = False  # type: ignore[attr-defined]
     if not _within_seconds(session.stop, "closing the session with Spark"):
         # Or the calls that hang would hold up the end of the interpreter, which joins threads.
-        with contextlib.suppress(Exception):
-            _client(session)._channel.close()  # noqa: SLF001 - no public way without waiting
-            _client(session)._closed = True  # noqa: SLF001 - so that nobody takes it for active
+        hang_up(_client(session))
+
+
+def hang_up(client: Any) -> None:
+    """Close a client's channel without the ten seconds that its ``close`` may wait."""
+    with contextlib.suppress(Exception):
+        client._channel.close()  # noqa: SLF001 - no public way without waiting
+        client._closed = True  # noqa: SLF001 - so that nobody takes it for active
+    if not client.is_closed:
+        _log.warning("this version of pyspark can't be hung up: this process may end seconds later")
 
 
 def _within_seconds(call: Callable[[], object], what: str) -> bool:

@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING
 from mld.spark.errors import BatchFailed, SparkConfigError
 from mld.spark.model import Position, WriteIntent, parse_position
 from mld.spark.shard.resume import (
-    MARKED_SINKS,
     is_pending,
     resume_at_mark,
     resume_intent,
-    resume_marked,
     resume_renumbered,
-    resume_unmarked,
 )
 from protocol import intent_in
 
@@ -69,14 +66,10 @@ def find_beginning(
             if old is not None and is_pending(shard, checkpoint, old):
                 mark = take_over(shard, old)
         return resume_at_mark(shard, checkpoint, mark)
-    if config.outputs:
-        return resume_at_mark(shard, checkpoint, sink.mark(shard))
     if config.sink == "foreach":
         old = intents.load(shard) if intents else _parsed(shard, given)
         return resume_renumbered(shard, checkpoint, old)
-    if config.sink in MARKED_SINKS:
-        return resume_marked(shard, checkpoint, sink.mark(shard))
-    return resume_unmarked(checkpoint)
+    return resume_at_mark(shard, checkpoint, sink.mark(shard))
 
 
 def _leased(

@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from mld.spark.model import Position, ShardKey, WriteIntent
 
 
-#: Values of ``spark.sink`` whose sink keeps the position that each shard has reached.
-MARKED_SINKS = frozenset({"jdbc"})
-
-
 @dataclass(frozen=True, slots=True)
 class Resume:
     """How a shard begins.
@@ -59,35 +55,14 @@ def app_id_prefix(shard: ShardKey) -> str:
     return f"kcl/{shard.application}/{shard.stream}/{shard.shard_id}/{shard.epoch}/"
 
 
-def resume_marked(shard: ShardKey, checkpoint: Position | None, mark: Position | None) -> Resume:
-    """Begin at a sink that keeps its own position.
-
-    Args:
-        shard: whose.
-        checkpoint: stored position; None for the sentinels.
-        mark: the sink's position of the shard; None = this output has nothing of it, so that its
-            history begins here even if the checkpoint does not (a new path or epoch).
-    """
-    if mark is None:
-        return Resume(None, checkpoint)
-    if checkpoint is None or checkpoint <= mark:
-        return Resume(mark, mark)
-    warning = (
-        f"{shard.shard_id}: the checkpoint {checkpoint} lies beyond {mark}, the end of what this "
-        f"output has. The records between were processed by somebody else or written elsewhere; "
-        f"they are not in this output"
-    )
-    return Resume(mark, checkpoint, warnings=(warning,))
-
-
 def resume_at_mark(shard: ShardKey, checkpoint: Position | None, mark: Position | None) -> Resume:
-    """Begin at a table that proves that no mark of this epoch was dropped.
+    """Begin at a sink that keeps its own position of each shard.
 
     Args:
         shard: whose.
         checkpoint: stored position; None for the sentinels.
-        mark: the table's position of the shard; None = its history begins here, behind the
-            checkpoint.
+        mark: the sink's position of the shard; None = its history begins here, behind the
+            checkpoint (a new path or epoch).
 
     Raises:
         BatchFailed: the checkpoint lies beyond the mark: records between would be missing.
@@ -97,7 +72,7 @@ def resume_at_mark(shard: ShardKey, checkpoint: Position | None, mark: Position 
     if checkpoint is not None and checkpoint > mark:
         raise BatchFailed(
             f"{shard.shard_id}: the checkpoint {checkpoint} lies beyond {mark}, the end of what the "
-            f"table has: the records between were processed by somebody else or written elsewhere. "
+            f"sink has: the records between were processed by somebody else or written elsewhere. "
             f"Set the checkpoint back to {mark}, or choose a new spark.sink.epoch to go on behind "
             f"the checkpoint without them"
         )
@@ -109,11 +84,6 @@ def is_pending(shard: ShardKey, checkpoint: Position | None, intent: WriteIntent
     if intent is None or not intent.app_id.startswith(app_id_prefix(shard)):
         return False
     return checkpoint is None or intent.to > checkpoint
-
-
-def resume_unmarked(checkpoint: Position | None) -> Resume:
-    """Begin at a sink that knows neither positions nor numbers: behind the checkpoint."""
-    return Resume(checkpoint, checkpoint, is_replay=True)
 
 
 def resume_renumbered(
@@ -131,7 +101,7 @@ def resume_renumbered(
             know it.
     """
     if intent is None or not intent.app_id.startswith(app_id_prefix(shard)):
-        return resume_unmarked(checkpoint)
+        return Resume(checkpoint, checkpoint, is_replay=True)
     if is_pending(shard, checkpoint, intent):
         raise BatchFailed(
             f"{shard.shard_id}: batch {intent.number} ({position_text(intent.after)}, {intent.to}] "

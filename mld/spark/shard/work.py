@@ -152,7 +152,7 @@ class ShardWork:
             self._ask(now, reason)
             return False
         room = 1 if self._keep_intent is not None else _MOST_AT_ONCE
-        if not self._is_open or len(self._in_flight) >= room:
+        if not self.is_wanted() or len(self._in_flight) >= room:
             return False
         if self._keep_intent is not None and self.due_checkpoint is not None:
             return False  # the intent of a batch is replaced only after its checkpoint
@@ -203,17 +203,24 @@ class ShardWork:
     def collect(self) -> bool:
         """Take what is over, in order; True if something was.
 
+        A failure is left for the next look if something is durable before it: that is checkpointed
+        first.
+
         Raises:
             SparkChildError: a batch failed. From then on nothing is committed or checkpointed.
         """
         took = False
         while self._in_flight and self._in_flight[0][1].done():
+            batch, future = self._in_flight[0]
+            error = future.exception()
+            if error is not None and took and self._is_open:
+                break
             with self._lock:
-                batch, future = self._in_flight.popleft()
+                self._in_flight.popleft()
             took = True
             if not self._is_open:
                 continue
-            if (error := future.exception()) is not None:
+            if error is not None:
                 self.close()
                 raise error
             self._durable = batch.to

@@ -11,10 +11,12 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import re
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mld.model.s3_place import is_s3
 from mld.spark.calls import raise_if_abandoned
 from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
 from mld.spark.ports import CommitOutcome
@@ -22,14 +24,13 @@ from mld.spark.sinks.spark_errors import refuse_none
 from mld.spark.sinks.write_tasks import TASKS_OPTION, write_tasks
 from mld.spark.table.changes import Append
 from mld.spark.table.delta_log import DeltaLog
-from mld.spark.table.disk import local_root, make_directories, spark_url
-from mld.spark.table.job_files import JobFiles
 from mld.spark.table.marked_table import MarkedTable
 from mld.spark.table.rules import as_nullable, fields_in, refused_type
+from mld.spark.table.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from pathlib import PurePath
     from typing import Any
 
     from pyspark.sql import DataFrame, SparkSession
@@ -52,6 +53,9 @@ _PARTITION_BY, _MERGE_SCHEMA = "partitionBy", "mergeSchema"
 _NO_ROOM_TEXT = "No space left on device"
 #: INT96, Spark's default, is nanoseconds to others, and Spark's own Delta reader refuses it.
 _TIMESTAMPS = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+_ALGORITHM = "mapreduce.fileoutputcommitter.algorithm.version"
+#: Masters without a number of tries.
+_ONE_TRY = re.compile(r"local(\[[0-9*]+\])?")
 _NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
 
@@ -78,7 +82,7 @@ class StagedFiles:
         may_stand: True once a commit may have made them visible.
     """
 
-    job: Path | None
+    job: PurePath | None
     files: Sequence[DataFile]
     may_stand: bool = False
 
@@ -97,7 +101,7 @@ class DeltaSink:
 
         Raises:
             SparkConfigError: a property is missing or wrong.
-            SinkRefused: the path is on no file system.
+            SinkRefused: the path is neither on a file system nor in S3.
         """
         if config.sink_path is None or config.sink_table is not None:
             raise SparkConfigError(
@@ -105,7 +109,7 @@ class DeltaSink:
                 f"no spark.sink.table: the table is written without a catalog"
             )
         self._name = config.sink
-        self.root = local_root(config.sink_path, config.sink)
+        self.store = open_store(config.sink_path, config.sink)
         options = dict(config.sink_options)
         # As Delta's own writer names them, and as older files do.
         words = options.pop(_PARTITION_BY, "").split(",")
@@ -115,20 +119,20 @@ class DeltaSink:
         adds_columns = config.adds_columns or merges
         self._tasks = write_tasks(config)
         options.pop(TASKS_OPTION, None)
-        self._options = {**_NO_SUCCESS_FILE, **options}
+        self._options = {**_NO_SUCCESS_FILE, **_committer(config), **options}
         self._is_far = config.remote is not None or not config.master.startswith("local")
         change = self._change(application, config)
         self._keeps_files = change.keeps_files
-        self._log = DeltaLog(str(self.root), self.root, syncs_files=not self._keeps_files)
+        self._log = DeltaLog(self.store, syncs_files=not self._keeps_files)
         self._table = MarkedTable(
             self._log,
-            str(self.root),
+            self.store.name,
             application,
             config.epoch,
             adds_columns=adds_columns,
             change=change,
         )
-        self._files = JobFiles(self.root)
+        self._files = self.store.jobs()
         self._layout: Layout | None = None
         self._tuned: SparkSession | None = None
 
@@ -140,7 +144,7 @@ class DeltaSink:
             SinkUnavailable: it can't be read.
         """
         try:
-            make_directories(self.root)
+            self.store.make()
             table = self._table.look()
             if table is None:
                 self._refuse_other_files()
@@ -149,7 +153,9 @@ class DeltaSink:
             self._files.open()
             self._sweep()
         except OSError as error:
-            raise SinkRefused(f"spark.sink.path={self.root} can't be written: {error}") from error
+            raise SinkRefused(
+                f"spark.sink.path={self.store.name} can't be written: {error}"
+            ) from error
         if self._is_far:
             self._probe_shared(spark)
 
@@ -182,7 +188,7 @@ class DeltaSink:
         except BaseException as error:
             self._files.remove(job)
             if _NO_ROOM_TEXT in str(error):
-                text = f"{self.root}: the disk is full; nothing was committed"
+                text = f"{self.store.name}: the disk is full; nothing was committed"
                 raise OSError(errno.ENOSPC, text) from error
             raise
         return StagedFiles(job, files)
@@ -213,7 +219,7 @@ class DeltaSink:
         del application, config
         return Append()
 
-    def _run(self, rows: DataFrame, layout: Layout, job: Path) -> None:
+    def _run(self, rows: DataFrame, layout: Layout, job: PurePath) -> None:
         session = rows.sparkSession
         if session is not self._tuned:
             session.conf.set(*_TIMESTAMPS)
@@ -228,18 +234,18 @@ class DeltaSink:
         writer = rows.write.options(**self._options)
         if layout.partitions:
             writer = writer.partitionBy(*layout.partitions)
-        writer.parquet(spark_url(job))
+        writer.parquet(self.store.spark_url(job))
 
     def _create(self, rows: DataFrame) -> Layout:
         """Create the table with the rows' columns, unless somebody else has done so meanwhile."""
         if (table := self._table.look()) is None:
             fields = [as_nullable(field) for field in fields_in(rows.schema.json())]
             if why := refused_type(fields):
-                raise BatchFailed(f"{self.root}: {why}")
+                raise BatchFailed(f"{self.store.name}: {why}")
             names = [field["name"] for field in fields]
             if missing := [each for each in self._partitions if each not in names]:
                 raise BatchFailed(
-                    f"{self.root}: spark.sink.partitionBy names {', '.join(missing)}, but the function's rows "
+                    f"{self.store.name}: spark.sink.partitionBy names {', '.join(missing)}, but the function's rows "
                     f"have {', '.join(names)}"
                 )
             schema = json.dumps({"type": "struct", "fields": fields})
@@ -249,35 +255,35 @@ class DeltaSink:
     def _lay_out(self, table: Snapshot) -> Layout:
         if self._partitions and list(self._partitions) != table.partitions:
             raise SinkRefused(
-                f"{self.root} is partitioned by {', '.join(table.partitions) or 'nothing'}, but "
+                f"{self.store.name} is partitioned by {', '.join(table.partitions) or 'nothing'}, but "
                 f"spark.sink.partitionBy names {', '.join(self._partitions)}: leave it out, or name another "
                 f"directory"
             )
         types: dict[str, Any] = {field["name"]: field["type"] for field in table.fields}
         if binary := [name for name in table.partitions if types[name] == "binary"]:
-            raise SinkRefused(f"{self.root}: the partition column {binary[0]} is binary")
+            raise SinkRefused(f"{self.store.name}: the partition column {binary[0]} is binary")
         timestamps = {name for name in table.partitions if types[name] == "timestamp"}
         self._layout = Layout(tuple(table.partitions), frozenset(timestamps))
         return self._layout
 
     def _sweep(self) -> None:
         if count := self._files.sweep(self._log.live_paths):
-            _log.info("%s: %d jobs that nobody committed were removed", self.root, count)
+            _log.info("%s: %d jobs that nobody committed were removed", self.store.name, count)
 
     def _refuse_other_files(self) -> None:
-        if (self.root / _CHAIN).exists():
+        if self.store.has(_CHAIN):
             raise SinkRefused(
-                f"{self.root} holds the output of spark.sink=parquet of an earlier release: name "
+                f"{self.store.name} holds the output of spark.sink=parquet of an earlier release: name "
                 f"another directory for the Delta table, which begins behind the checkpoints"
             )
-        if (self.root / OUTPUTS_MARK).exists():
+        if self.store.has(OUTPUTS_MARK):
             raise SinkRefused(
-                f"{self.root} is the directory above the tables of several outputs: name them in "
+                f"{self.store.name} is the place above the tables of several outputs: name them in "
                 f"spark.sink.outputs, or name another directory"
             )
-        if next(self.root.glob("*.parquet"), None):
+        if self.store.has_files(".parquet"):
             raise SinkRefused(
-                f"{self.root} has files, but is no Delta table: name another directory"
+                f"{self.store.name} has files, but is no Delta table: name another directory"
             )
 
     def _probe_shared(self, spark: SparkSession) -> None:
@@ -288,14 +294,23 @@ class DeltaSink:
         """
         job = self._files.new_job()
         try:
-            spark.range(1).coalesce(1).write.parquet(spark_url(job))
+            spark.range(1).coalesce(1).write.parquet(self.store.spark_url(job))
             if not self._files.found(job, ()):
                 raise FileNotFoundError(job)  # noqa: TRY301 - one way out for all that can be wrong
         except Exception as error:
             raise SinkRefused(
-                f"{self.root}: Spark's executors and this host don't share that directory with the "
+                f"{self.store.name}: Spark's executors and this host don't share that directory with the "
                 f"right to change each other's files ({type(error).__name__}). Mount it on all of "
                 f"them"
             ) from error
         finally:
             self._files.remove(job)
+
+
+def _committer(config: SparkConfig) -> dict[str, str]:
+    """How files come from their tasks to the job. In S3 a rename is a copy, so one is better than two.
+
+    That is right where no task is tried twice: another try may leave out a file of the first.
+    """
+    is_one_try = config.is_embedded and _ONE_TRY.fullmatch(config.master)
+    return {_ALGORITHM: "2"} if is_one_try and is_s3(config.sink_path or "") else {}

@@ -39,7 +39,7 @@ class MergeSink(DeltaSink):
 
         Raises:
             SparkConfigError: a property is missing or wrong.
-            SinkRefused: the path is on no file system.
+            SinkRefused: the path is neither on a file system nor in S3.
         """
         if not config.sink_key:
             raise SparkConfigError("spark.sink=merge needs spark.sink.key: the columns of the key")
@@ -60,7 +60,7 @@ class MergeSink(DeltaSink):
         key = ", ".join(self._key)
         if missing := [name for name in self._key if name not in columns]:
             raise BatchFailed(
-                f"{self.root}: the function's rows lack {', '.join(missing)} of spark.sink.key; "
+                f"{self.store.name}: the function's rows lack {', '.join(missing)} of spark.sink.key; "
                 f"they have {', '.join(columns)}"
             )
         try:
@@ -68,12 +68,12 @@ class MergeSink(DeltaSink):
         except Exception as error:
             if NULL_KEY in str(error):
                 raise BatchFailed(
-                    f"{self.root}: a row has a null in the key ({key}); filter such rows in the "
+                    f"{self.store.name}: a row has a null in the key ({key}); filter such rows in the "
                     f"function"
                 ) from error
             if TWICE in str(error):
                 raise BatchFailed(
-                    f"{self.root}: a key ({key}) occurs twice; keep the columns sequence_number "
+                    f"{self.store.name}: a key ({key}) occurs twice; keep the columns sequence_number "
                     f"and sub_sequence_number in the output so that the last one wins, or reduce "
                     f"the rows to one a key in the function"
                 ) from error
@@ -86,20 +86,20 @@ class MergeSink(DeltaSink):
 
     def _change(self, application: str, config: SparkConfig) -> Change:
         updates = config.sink_mode == "update"
-        return Upsert(self.root, application, config.epoch, config.sink_key, updates=updates)
+        return Upsert(self.store, application, config.epoch, config.sink_key, updates=updates)
 
     def _lay_out(self, table: Snapshot) -> Layout:
         """Rows are staged flat, whatever directories the table has."""
         super()._lay_out(table)
         if table.configuration.get("delta.appendOnly", "false").lower() == "true":
             raise SinkRefused(
-                f"{self.root}: the table may only be appended to (delta.appendOnly), so "
+                f"{self.store.name}: the table may only be appended to (delta.appendOnly), so "
                 f"spark.sink=merge can't replace rows in it"
             )
         names = [field["name"] for field in table.fields]
         if missing := [name for name in self._key if name not in names]:
             raise SinkRefused(
-                f"{self.root}: the table has no column {', '.join(missing)} of spark.sink.key; it "
+                f"{self.store.name}: the table has no column {', '.join(missing)} of spark.sink.key; it "
                 f"has {', '.join(names)}"
             )
         self._layout = Layout((), frozenset())

@@ -22,12 +22,13 @@ from mld.spark.model import position_text
 from mld.spark.ports import CommitOutcome
 from mld.spark.sinks.delta import OUTPUTS_MARK, UPKEEP_THREAD, DeltaSink, StagedFiles
 from mld.spark.table.delta_log import DeltaLog
-from mld.spark.table.disk import local_root, make_directories
 from mld.spark.table.epoch import NEW_EPOCH
 from mld.spark.table.manifest import Manifest, Step
 from mld.spark.table.manifests import Manifests
-from mld.spark.table.marks import BITS
-from mld.spark.table.stepped_table import SteppedTable, outcomes
+from mld.spark.table.marked_table import outcomes
+from mld.spark.table.marks import BITS, Judgement
+from mld.spark.table.stepped_table import SteppedTable
+from mld.spark.table.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -79,7 +80,7 @@ class Output(DeltaSink):
         super().__init__(config, application)
         self.table = SteppedTable(
             self._log,
-            str(self.root),
+            self.store.name,
             application,
             config.epoch,
             adds_columns=config.adds_columns,
@@ -105,15 +106,15 @@ class Output(DeltaSink):
 
     def _see(self, files: Sequence[DataFile]) -> None:
         for file in files:
-            if not (self.root / file.path).exists():
+            if not self.store.has(file.path):
                 raise BatchFailed(
-                    f"{self.root}: {file.path} is gone, which belongs to a batch that other tables "
+                    f"{self.store.name}: {file.path} is gone, which belongs to a batch that other tables "
                     f"have already. Put it back, or choose a new spark.sink.epoch"
                 )
 
     def _sweep(self) -> None:
         if count := self._files.sweep(self._log.live_paths, self._still_named):
-            _log.info("%s: %d jobs that nobody committed were removed", self.root, count)
+            _log.info("%s: %d jobs that nobody committed were removed", self.store.name, count)
 
 
 class OutputsSink:
@@ -139,23 +140,21 @@ class OutputsSink:
 
         Raises:
             SparkConfigError: a property is missing or wrong.
-            SinkRefused: the path is on no file system.
+            SinkRefused: the path is neither on a file system nor in S3.
         """
         if config.sink_path is None or config.sink_table is not None:
             raise SparkConfigError(
                 "spark.sink.outputs needs spark.sink.path, the directory above the tables, and no "
                 "spark.sink.table: they are written without a catalog"
             )
-        self.root = local_root(config.sink_path, "delta")
+        self.store = open_store(config.sink_path)
         self._config = config
         self._application = application
         self._pause = pause
         self._new_identity = new_identity
-        self._manifests = Manifests(self.root / MANIFESTS)
-        place = self.root / POSITIONS
-        self._positions = SteppedTable(
-            DeltaLog(str(place), place), str(place), application, config.epoch
-        )
+        self._manifests = Manifests(self.store.below(MANIFESTS))
+        place = self.store.below(POSITIONS)
+        self._positions = SteppedTable(DeltaLog(place), place.name, application, config.epoch)
         self._outputs = {name: self._output(name) for name in sorted(config.outputs)}
 
     def prepare(self, spark: SparkSession) -> None:
@@ -165,19 +164,21 @@ class OutputsSink:
             SinkRefused: a table may not be written, or the executors write elsewhere.
             SinkUnavailable: one can't be read.
         """
-        if (self.root / "_delta_log").exists():
+        if self.store.has("_delta_log"):
             raise SinkRefused(
-                f"spark.sink.path={self.root} is a Delta table: with spark.sink.outputs name the "
+                f"spark.sink.path={self.store.name} is a Delta table: with spark.sink.outputs name the "
                 f"directory above the tables"
             )
         try:
-            make_directories(self.root)
+            self.store.make()
             self._manifests.prepare()
             if self._positions.look() is None:
                 self._positions.create(_NO_ROWS, ())
             self._drop_void()
         except OSError as error:
-            raise SinkRefused(f"spark.sink.path={self.root} can't be written: {error}") from error
+            raise SinkRefused(
+                f"spark.sink.path={self.store.name} can't be written: {error}"
+            ) from error
         for output in self._outputs.values():
             output.prepare(spark)
 
@@ -194,14 +195,16 @@ class OutputsSink:
             self._pause(pause_s)
             mark = self._positions.read(shard)
             if mark is None:
-                raise SinkRefused(f"{self.root / POSITIONS}: the table is gone; {NEW_EPOCH}")
-            if mark.guard is not None and (manifest := self._manifests.get(mark.guard)) is not None:
+                raise SinkRefused(f"{self.store.name}/{POSITIONS}: the table is gone; {NEW_EPOCH}")
+            if mark.guard is None:
+                self._refuse_older(shard)
+            elif (manifest := self._manifests.get(mark.guard)) is not None:
                 _log.info("%s: its last batch is added to all tables", shard.shard_id)
                 self._finish(manifest)
             if not (why := self._difference(shard, mark)):
                 return mark.position
         raise SinkRefused(
-            f"{self.root}: {why}: a table was not written for a while, or set back. Give it another "
+            f"{self.store.name}: {why}: a table was not written for a while, or set back. Give it another "
             f"name in spark.sink.outputs, or choose a new spark.sink.epoch"
         )
 
@@ -267,7 +270,7 @@ class OutputsSink:
             self._finish(manifest)
         except Exception as error:
             raise BatchFailed(
-                f"{self.root}: the batch is in some of its tables and not yet in all; it is added "
+                f"{self.store.name}: the batch is in some of its tables and not yet in all; it is added "
                 f"to them when its shards begin again: {describe(error)}"
             ) from error
         for name, part in staged.parts.items():
@@ -305,8 +308,33 @@ class OutputsSink:
     def _drop_void(self) -> None:
         """Remove the manifests that nobody will carry out, or need any more."""
         for manifest in self._manifests.all():
-            if self._positions.is_over(manifest.steps[0], manifest.identity):
+            if self._verdict(manifest) is Judgement.LOST:
                 self._manifests.remove(manifest)
+
+    def _verdict(self, manifest: Manifest) -> Judgement:
+        return self._positions.verdict(manifest.steps[0], manifest.identity)
+
+    def _refuse_older(self, shard: ShardKey) -> None:
+        """See that no older epoch has left a batch of the shard in some of the tables only.
+
+        It is not checkpointed, so its records come again under the new epoch.
+
+        Raises:
+            SinkRefused: it has; the message says what to do.
+        """
+        for manifest in self._manifests.all():
+            for other in manifest.ends:
+                if (
+                    replace(other, epoch=shard.epoch) == shard
+                    and self._verdict(manifest) is Judgement.STANDS
+                ):
+                    raise SinkRefused(
+                        f"{self.store.name}: epoch {other.epoch} has left a batch of {shard.shard_id} in "
+                        f"some tables and not yet in all. Start once more with spark.sink.epoch="
+                        f"{other.epoch} and stop the workers in order, or remove "
+                        f"{self._manifests.path(manifest.identity)}: then its records are written "
+                        f"again, and the tables that have them get them twice"
+                    )
 
     def _keep_short(self) -> None:
         self._positions.keep_short()
@@ -314,5 +342,5 @@ class OutputsSink:
             output.table.keep_short()
 
     def _output(self, name: str) -> Output:
-        config = replace(self._config, sink_path=str(self.root / name))
+        config = replace(self._config, sink_path=self.store.below(name).name)
         return Output(config, self._application, lambda: self._manifests.named(name))

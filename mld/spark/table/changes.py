@@ -8,18 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
-import pyarrow.dataset as ds
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from mld.spark.model import SEQUENCE_COLUMN, SUB_SEQUENCE_COLUMN
 from mld.spark.table.rules import misfit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from mld.spark.table.delta_log import Snapshot
     from mld.spark.table.job_file import DataFile
+    from mld.spark.table.store import Store
 
 _SHARD = "shard_id"
 
@@ -71,7 +72,7 @@ class Upsert:
     about predicates.
 
     Args:
-        root: of the table.
+        store: of the table.
         application: name of the KCL application.
         epoch: of its output.
         key: columns, one at least.
@@ -81,9 +82,9 @@ class Upsert:
     keeps_files = False
 
     def __init__(
-        self, root: Path, application: str, epoch: str, key: Sequence[str], *, updates: bool
+        self, store: Store, application: str, epoch: str, key: Sequence[str], *, updates: bool
     ) -> None:
-        self._root = root
+        self._store = store
         self._id = "/".join(
             ("kcl-mld", *(quote(name, safe="") for name in (application, epoch)), "merge")
         )
@@ -102,8 +103,7 @@ class Upsert:
         if not files:
             table.commit((), numbers)
             return
-        paths = [str(self._root / file.path) for file in files]
-        rows = ds.dataset(paths, format="parquet").scanner(use_threads=False).to_reader()
+        rows = self._read(files)
         columns = rows.schema.names
         table.merge(
             rows,
@@ -113,6 +113,19 @@ class Upsert:
             updates=self._updates,
             transactions=numbers,
         )
+
+    def _read(self, files: Sequence[DataFile]) -> pa.RecordBatchReader:
+        """One file after the other; they have one schema."""
+        first = pq.ParquetFile(self._store.source(files[0].path))
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield from first.iter_batches(use_threads=False)
+            for file in files[1:]:
+                yield from pq.ParquetFile(self._store.source(file.path)).iter_batches(
+                    use_threads=False
+                )
+
+        return pa.RecordBatchReader.from_batches(first.schema_arrow, batches())
 
 
 def quoted(name: str) -> str:

@@ -20,13 +20,13 @@ from mld.spark.errors import SinkRefused, SinkUnavailable
 from mld.spark.model import Position, ShardBatch
 from mld.spark.ports import CommitOutcome
 from mld.spark.table.delta_log import DeltaLog
-from mld.spark.table.disk import local_root, make_directories
-from mld.spark.table.job_files import SPARK_SCHEMA, JobFiles
+from mld.spark.table.footers import SPARK_SCHEMA
 from mld.spark.table.marked_table import MarkedTable
+from mld.spark.table.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
+    from pathlib import PurePath
 
     from mld.spark.model import DeadLetter, ShardKey
     from mld.spark.table.job_file import DataFile
@@ -69,14 +69,14 @@ class DeadLetters:
         epoch: of the output.
 
     Raises:
-        SinkRefused: the path is on no file system.
+        SinkRefused: the path is neither on a file system nor in S3.
     """
 
     def __init__(self, path: str, application: str, epoch: str) -> None:
-        self._root = local_root(path, "delta", KEY)
-        self._log = DeltaLog(str(self._root), self._root)
-        self._table = MarkedTable(self._log, str(self._root), application, epoch)
-        self._files = JobFiles(self._root)
+        self._store = open_store(path, "delta", KEY)
+        self._log = DeltaLog(self._store)
+        self._table = MarkedTable(self._log, self._store.name, application, epoch)
+        self._files = self._store.jobs()
 
     def prepare(self) -> None:
         """Make the table unless it is there, and sweep what dead processes left.
@@ -85,17 +85,17 @@ class DeadLetters:
             SinkRefused: it may not be written, or is another one.
         """
         try:
-            make_directories(self._root)
+            self._store.make()
             table = self._table.look() or self._table.create(_SCHEMA, [])
             columns = {field["name"]: field["type"] for field in table.fields}
             if table.partitions or any(columns.get(name) != _TYPES[name][0] for name in _TYPES):
                 raise SinkRefused(
-                    f"{KEY}={self._root} is a table of other columns: name another directory"
+                    f"{KEY}={self._store.name} is a table of other columns: name another directory"
                 )
             self._files.open()
             self._files.sweep(self._log.live_paths)
         except OSError as error:
-            raise SinkRefused(f"{KEY}={self._root} can't be written: {error}") from error
+            raise SinkRefused(f"{KEY}={self._store.name} can't be written: {error}") from error
 
     def keep(self, letters: Sequence[DeadLetter]) -> None:
         """Commit the letters that are not there; see ``ports.KeepsLetters``.
@@ -109,7 +109,7 @@ class DeadLetters:
             new = self._new(letters, marks)
             if not new or self._commit(new, marks):
                 return
-        raise SinkUnavailable(f"{self._root}: other workers write the same records")
+        raise SinkUnavailable(f"{self._store.name}: other workers write the same records")
 
     def _new(
         self, letters: Sequence[DeadLetter], marks: dict[ShardKey, Position | None]
@@ -127,7 +127,7 @@ class DeadLetters:
         found: set[tuple[Any, ...]] = set()
         for path in self._log.live_paths():
             rows = pq.read_table(
-                self._root / path,
+                self._store.source(path),
                 columns=[*_KEY, "epoch"],
                 filters=[("sequence_number", "in", names)],
                 partitioning=None,
@@ -158,10 +158,9 @@ class DeadLetters:
         self._table.keep_short()
         return True
 
-    def _write(self, job: Path, letters: Sequence[DeadLetter]) -> list[DataFile]:
-        job.mkdir()
+    def _write(self, job: PurePath, letters: Sequence[DeadLetter]) -> list[DataFile]:
         rows = [_row(letter) for letter in letters]
-        pq.write_table(pa.Table.from_pylist(rows, _ARROW), job / "part-0.parquet")
+        self._files.write(job, pa.Table.from_pylist(rows, _ARROW))
         return self._files.found(job, ())
 
 

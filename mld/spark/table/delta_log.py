@@ -14,11 +14,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import threading
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from mld.spark.errors import MissingPart, SinkUnavailable
+from mld.spark.errors import MissingPart, SinkUnavailable, SparkChildError
 from mld.spark.table.rules import fields_in
 
 try:
@@ -36,12 +37,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mld.spark.table.job_file import DataFile
+    from mld.spark.table.store import Store
 
 _LOG = "_delta_log"
 #: Commits between two log checkpoints of this process.
 CHECKPOINT_EVERY = 100
 #: How many of the latest entries a process syncs when it starts: older ones have been there for long.
 _SYNC_BACK = 1000
+_COLOR = re.compile(r"\x1b\[[0-9;]*m|↳")
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -170,23 +173,14 @@ class DeltaLog:
     """A table's log. Safe to use from any thread: each commit has a snapshot of its own.
 
     Args:
-        uri: directory or URL of the table.
-        root: the directory if it is on a file system; None = an object store.
-        options: for the store, as delta-rs names them.
+        store: where it lies.
         syncs_files: True = the files of new entries are synced as well, since delta-rs wrote them.
     """
 
-    def __init__(
-        self,
-        uri: str,
-        root: Path | None,
-        options: Mapping[str, str] | None = None,
-        *,
-        syncs_files: bool = False,
-    ) -> None:
-        self._uri = uri
-        self._root = root
-        self._options = dict(options or {})
+    def __init__(self, store: Store, *, syncs_files: bool = False) -> None:
+        self._store = store
+        self._uri = store.name
+        self._root = store.directory
         self._syncs_files = syncs_files
         self._lock = threading.Lock()
         self._idle: list[tuple[DeltaTable, object]] = []
@@ -230,7 +224,7 @@ class DeltaLog:
             mode="error",
             partition_by=list(partitions),
             configuration=dict(configuration),
-            storage_options=self._options or None,
+            storage_options=self._options(),
             commit_properties=_with(transactions),
             post_commithook_properties=_NO_HOOKS,
             raise_if_key_not_exists=False,
@@ -287,21 +281,23 @@ class DeltaLog:
 
     def _opened(self) -> DeltaTable | None:
         try:
-            return DeltaTable(self._uri, storage_options=self._options or None)
+            return DeltaTable(self._uri, storage_options=self._options())
         except TableNotFoundError:
             return None
+        except SparkChildError:
+            raise
         except Exception as error:
-            raise SinkUnavailable(f"{self._uri} can't be opened: {error}") from error
+            raise SinkUnavailable(f"{self._uri} can't be opened: {in_a_line(error)}") from error
+
+    def _options(self) -> dict[str, str] | None:
+        return dict(self._store.options()) or None
 
     def _entry(self, version: int) -> object | None:
         """What tells a log's entry from one of the same name in another table."""
-        if self._root is None:
-            return None
         try:
-            found = os.stat(self._root / _LOG / f"{version:020}.json")
+            return self._store.stamp(f"{_LOG}/{version:020}.json")
         except OSError:
             return None
-        return found.st_dev, found.st_ino, found.st_mtime_ns
 
     def _sync_entries(self, version: int) -> None:
         """What is seen is durable: whoever wrote it may have been killed before its disk answered."""
@@ -333,6 +329,11 @@ class DeltaLog:
                 changed.update(each for each in path.parents if each.is_relative_to(self._root))
         for directory in changed:
             _sync(directory)
+
+
+def in_a_line(error: BaseException) -> str:
+    """What delta-rs says, which may be a tree over several lines, in colors."""
+    return " ".join(_COLOR.sub("", str(error)).split())
 
 
 def _with(transactions: Mapping[str, int]) -> CommitProperties:

@@ -30,8 +30,8 @@ def local_root(text: str, sink: str = "delta", key: str = "spark.sink.path") -> 
         text = "/" + rest.lstrip("/")
     elif colon and "/" not in scheme and rest.startswith("/"):
         raise SinkRefused(
-            f"{key}={text}: the {sink} sink writes to a file system that this host and "
-            f"Spark's executors share, which {scheme}:// is not. Name a directory"
+            f"{key}={text}: the {sink} sink writes to S3, or to a file system that this host and "
+            f"Spark's executors share, and {scheme}:// is neither. Name a directory or s3://bucket/prefix"
         )
     if found := sorted(_PATTERN & set(text)):
         raise SinkRefused(

@@ -7,7 +7,9 @@ transaction, which it keeps but a retention time drops. What remains of the two 
 from __future__ import annotations
 
 import json
+from types import MappingProxyType
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from mld.spark.errors import SinkRefused
 from mld.spark.table.marks import (
@@ -22,12 +24,32 @@ from mld.spark.table.marks import (
 from mld.spark.table.rules import refused_table, refused_type
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mld.spark.table.delta_log import Snapshot
 
 #: Commits between two witnesses of what was looked through for a RESTORE.
 WITNESS_EVERY = 100
 #: What an operator can do about marks that can't be trusted any more.
 NEW_EPOCH = "choose a new spark.sink.epoch, which goes on behind the checkpoints"
+_RESTORED = (
+    "rows are gone whose marks are still there. Stop all workers; kcl-mld-spark new-epoch TABLE WORD "
+    f"goes on behind the rows that are there. Or {NEW_EPOCH}, without the rows that are gone"
+)
+
+
+_NONE: Mapping[str, int] = MappingProxyType({})
+
+
+def epochs_of(application: str, configuration: Mapping[str, str]) -> list[str]:
+    """The epochs of an application that a table knows, in the order in which they began."""
+    prefix = epoch_property(application, "")
+    begun = {
+        int(json.loads(text)["version"]): unquote(name.removeprefix(prefix))
+        for name, text in configuration.items()
+        if name.startswith(prefix)
+    }
+    return [begun[version] for version in sorted(begun)]
 
 
 class TableEpoch:
@@ -63,10 +85,19 @@ class TableEpoch:
         """Properties and transactions with which a new table begins."""
         return {self._property: json.dumps({"version": 0})}, {self._begin: 1}
 
-    def begin(self, table: Snapshot) -> None:
-        """Record the beginning in a table that is there; it may stand although this raises."""
+    def is_known(self, table: Snapshot) -> bool:
+        """True if it has begun once, whatever was done to the table since."""
+        return self.state(table) is not EpochState.NEW
+
+    def begin(self, table: Snapshot, marks: Mapping[str, int] = _NONE) -> None:
+        """Record the beginning in a table that is there; it may stand although this raises.
+
+        Args:
+            table: as it is now.
+            marks: with which its shards begin; numbers by application id.
+        """
         beginning = json.dumps({"version": table.version, "table": table.table_id})
-        table.set_property(self._property, beginning, {self._begin: 1})
+        table.set_property(self._property, beginning, {self._begin: 1, **marks})
 
     def is_witness_due(self, table: Snapshot) -> bool:
         """True if many commits would have to be looked through again by the next process."""
@@ -109,13 +140,7 @@ class TableEpoch:
             )
         text = table.configuration.get(self._witness_property)
         if state is EpochState.SET_BACK or is_set_back(text, table.number_of(self._witness)):
-            return (
-                "it was restored or replaced: rows are gone whose marks are still there; "
-                f"{NEW_EPOCH}"
-            )
+            return f"it was restored or replaced: {_RESTORED}"
         if state is EpochState.BEGUN and table.restored_after(self._looked_through(table)):
-            return (
-                "it was restored to an earlier version: rows are gone whose marks are still there; "
-                f"{NEW_EPOCH}"
-            )
+            return f"it was restored to an earlier version: {_RESTORED}"
         return ""

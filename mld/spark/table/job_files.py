@@ -16,29 +16,27 @@ import itertools
 import os
 import shutil
 import uuid
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from mld.spark.errors import BatchFailed
 from mld.spark.table.disk import sync_directory, sync_file
-from mld.spark.table.job_file import DataFile
-from mld.spark.table.rules import fields_in
+from mld.spark.table.footers import data_file, is_data, jobs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator
+    from pathlib import PurePath
+
+    import pyarrow as pa
+
+    from mld.spark.table.job_file import DataFile
 
 #: How the names of directories of processes begin.
 OWNER_PREFIX = "kcl-mld-"
 _LOCK = "owner.lock"
+_LOCK_DRAFT = "owner.draft"
 _PENDING = "pending-"
-#: In the footers of files; what a commit compares with the table.
-SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
-_NULL = "__HIVE_DEFAULT_PARTITION__"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Longer than any job with its tries, in s; as long as a vacuum leaves alone what it does not know.
 _OLD_S = 7 * 86_400.0
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
@@ -60,9 +58,11 @@ class JobFiles:
     def open(self) -> None:
         """Create the directory and hold its lock until the process ends."""
         self._directory.mkdir(parents=True)
-        self._lock = os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        draft = self._directory / _LOCK_DRAFT
+        self._lock = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with contextlib.suppress(OSError):  # a file system without locks, see ``sweep``
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        draft.rename(self._directory / _LOCK)  # a lock that nobody holds yet would look dead
 
     def close(self) -> None:
         """Let go of the lock."""
@@ -76,14 +76,14 @@ class JobFiles:
         (self._directory / f"{_PENDING}{number}").touch()
         return self._directory / f"job-{number}"
 
-    def committed(self, job: Path) -> None:
+    def committed(self, job: PurePath) -> None:
         """The log names what is in the job's directory, so it stays."""
-        _pending(job).unlink(missing_ok=True)
+        _pending(Path(job)).unlink(missing_ok=True)
 
-    def remove(self, job: Path) -> None:
+    def remove(self, job: PurePath) -> None:
         """No commit can use the job any more."""
         shutil.rmtree(job, ignore_errors=True)
-        _pending(job).unlink(missing_ok=True)
+        _pending(Path(job)).unlink(missing_ok=True)
 
     def sweep(
         self,
@@ -111,8 +111,8 @@ class JobFiles:
             left += (each for each in found if is_dead or _is_old(each, now_s))
             if is_dead:
                 dead.append(directory)
-        kept = _jobs(wanted()) if left else set()
-        named = _jobs(live()) if left else set()
+        kept = jobs_of(wanted()) if left else set()
+        named = jobs_of(live()) if left else set()
         count = 0
         for pending in left:
             job = _job(pending)
@@ -129,7 +129,12 @@ class JobFiles:
                 directory.rmdir()
         return count
 
-    def found(self, job: Path, timestamps: Collection[str]) -> list[DataFile]:
+    def write(self, job: PurePath, rows: pa.Table) -> None:
+        """Make a job's only file here, without Spark."""
+        Path(job).mkdir()
+        pq.write_table(rows, Path(job) / "part-0.parquet")
+
+    def found(self, job: PurePath, timestamps: Collection[str]) -> list[DataFile]:
         """What Spark wrote into a job's directory, durably, with what the footers say.
 
         Args:
@@ -140,7 +145,7 @@ class JobFiles:
             BatchFailed: a file is not what this process told Spark to write.
         """
         files = []
-        for directory, path in _walk(job):
+        for directory, path in _walk(Path(job)):
             if (file := self._read(path, timestamps)) is None:
                 path.unlink()
             else:
@@ -159,50 +164,10 @@ class JobFiles:
                 return
 
     def _read(self, path: Path, timestamps: Collection[str]) -> DataFile | None:
-        footer = pq.read_metadata(path)
-        if footer.num_rows == 0:
-            return None
-        schema = (footer.metadata or {}).get(SPARK_SCHEMA)
-        if schema is None:
-            raise BatchFailed(f"{path} has no schema of Spark in its footer; nothing is committed")
-        for index in range(footer.num_columns):
-            if footer.schema.column(index).physical_type == "INT96":
-                raise BatchFailed(
-                    f"{path}: the column {footer.schema.column(index).path} is an INT96 timestamp, "
-                    f"which few readers take: leave spark.sql.parquet.outputTimestampType alone"
-                )
-        relative = path.relative_to(self._root)
         about = path.stat()
-        return DataFile(
-            path=str(relative),
-            size=about.st_size,
-            modified_ms=about.st_mtime_ns // 1_000_000,
-            rows=footer.num_rows,
-            partition_values=partition_values(relative.parent.parts[2:], timestamps),
-            fields=fields_in(schema.decode()),
-            nulls=_nullable_columns(footer),
-        )
-
-
-def partition_values(parts: Sequence[str], timestamps: Collection[str]) -> dict[str, str | None]:
-    """The values in the names of directories, as a Delta log has them.
-
-    Args:
-        parts: like ``day=2026-01-01``, as Spark escapes them.
-        timestamps: columns whose values are microseconds since 1970.
-    """
-    found: dict[str, str | None] = {}
-    for part in parts:
-        name, _, text = part.partition("=")
-        column, value = unquote(name), unquote(text)
-        if value == _NULL:
-            found[column] = None
-        elif column in timestamps:
-            moment = _EPOCH + timedelta(microseconds=int(value))
-            found[column] = moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ").zfill(27)
-        else:
-            found[column] = value
-    return found
+        relative = str(path.relative_to(self._root))
+        modified_ms = about.st_mtime_ns // 1_000_000
+        return data_file(pq.read_metadata(path), relative, about.st_size, modified_ms, timestamps)
 
 
 def _walk(job: Path) -> Iterator[tuple[Path, Path]]:
@@ -210,26 +175,8 @@ def _walk(job: Path) -> Iterator[tuple[Path, Path]]:
     for name, names, files in os.walk(job):
         names[:] = sorted(set(names) - {"_temporary"})
         for file in sorted(files):
-            if not file.startswith(("_", ".")):
+            if is_data(file):
                 yield Path(name), Path(name) / file
-
-
-def _nullable_columns(footer: Any) -> list[str]:
-    """Top columns of which the statistics do not prove that they have no nulls."""
-    found: dict[str, None] = {}
-    for group in range(footer.num_row_groups):
-        for index in range(footer.num_columns):
-            column = footer.row_group(group).column(index)
-            name = column.path_in_schema.split(".")[0]
-            statistics = column.statistics
-            if statistics is None or not statistics.has_null_count or statistics.null_count:
-                found[name] = None
-    return list(found)
-
-
-def _jobs(paths: Collection[str]) -> set[str]:
-    """The jobs that files are of."""
-    return {"/".join(path.split("/")[:2]) for path in paths}
 
 
 def _job(pending: Path) -> Path:

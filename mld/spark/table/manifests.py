@@ -1,4 +1,4 @@
-"""Manifests on the disk, in a directory that all workers' hosts see.
+"""Manifests, in a place that all workers' hosts see.
 
 A manifest's name is its identity, so the guard of a shard in the table of positions names the one
 that moved it last. It is there, durably, before that commit, and goes when all tables have it.
@@ -6,34 +6,32 @@ that moved it last. It is there, durably, before that commit, and goes when all 
 
 from __future__ import annotations
 
-import contextlib
-import os
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import SinkRefused, SinkUnavailable
-from mld.spark.table.disk import make_directories, sync_directory, sync_file
 from mld.spark.table.manifest import Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-_SUFFIX, _DRAFT = ".json", ".draft"
+    from mld.spark.table.store import Store
+
+_SUFFIX = ".json"
 
 
 class Manifests:
     """The open manifests of several tables. Safe to use from any thread.
 
     Args:
-        directory: where they are.
+        store: where they are.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, store: Store) -> None:
+        self._store = store
 
     def prepare(self) -> None:
-        """Make the directory."""
-        make_directories(self._directory)
+        """Make the place."""
+        self._store.make()
 
     def keep(self, manifest: Manifest) -> None:
         """Make a manifest durable.
@@ -41,19 +39,7 @@ class Manifests:
         Raises:
             OSError: it may be there or not; nothing was committed.
         """
-        path = self._path(manifest.identity)
-        draft = path.with_suffix(_DRAFT)
-        try:
-            with draft.open("w", encoding="utf-8") as file:
-                file.write(manifest.encode())
-                file.flush()
-                sync_file(file.fileno())
-            draft.rename(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                draft.unlink()
-            raise
-        sync_directory(self._directory)
+        self._store.put(_name(manifest.identity), manifest.encode())
 
     def get(self, identity: int) -> Manifest | None:
         """An open manifest; None if there is none, so that all tables have what it named.
@@ -62,7 +48,7 @@ class Manifests:
             SinkRefused: the file is broken.
             SinkUnavailable: it can't be read.
         """
-        return self._read(self._path(identity))
+        return self._read(_name(identity))
 
     def all(self) -> Iterator[Manifest]:
         """Every open manifest, of whatever shard.
@@ -71,13 +57,13 @@ class Manifests:
             SinkRefused: a file is broken.
             SinkUnavailable: one can't be read.
         """
-        for path in sorted(self._directory.glob(f"*{_SUFFIX}")):
-            if (found := self._read(path)) is not None:
+        for name in self._store.names(_SUFFIX):
+            if (found := self._read(name)) is not None:
                 yield found
 
     def remove(self, manifest: Manifest) -> None:
         """All tables have it, or none ever will; quiet if it is gone."""
-        self._path(manifest.identity).unlink(missing_ok=True)
+        self._store.drop(_name(manifest.identity))
 
     def named(self, table: str) -> set[str]:
         """Paths of the files that somebody may still add to a table, from its directory on."""
@@ -89,23 +75,22 @@ class Manifests:
             for file in step.files
         }
 
-    def _path(self, identity: int) -> Path:
-        return self._directory / f"{identity:016x}{_SUFFIX}"
+    def path(self, identity: int) -> str:
+        """Where a manifest is, or would be."""
+        return f"{self._store.name}/{_name(identity)}"
 
-    def _read(self, path: Path) -> Manifest | None:
+    def _read(self, name: str) -> Manifest | None:
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
+            text = self._store.get(name)
+            return None if text is None else Manifest.decode(text)
         except OSError as error:
-            raise SinkUnavailable(f"{path} can't be read: {error}") from error
-        try:
-            with open(descriptor, encoding="utf-8") as file:
-                return Manifest.decode(file.read())
-        except OSError as error:
-            raise SinkUnavailable(f"{path} can't be read: {error}") from error
+            raise SinkUnavailable(f"{self._store.name}/{name} can't be read: {error}") from error
         except ValueError as error:
             raise SinkRefused(
-                f"{path} says which files belong to a batch, and can't be read: {error}. Use the "
+                f"{self._store.name}/{name} says which files belong to a batch, and can't be read: {error}. Use the "
                 f"release that wrote it, or choose a new spark.sink.epoch"
             ) from error
+
+
+def _name(identity: int) -> str:
+    return f"{identity:016x}{_SUFFIX}"

@@ -32,7 +32,7 @@ from mld.spark.table.marks import (
 from mld.spark.table.rules import new_columns, refused_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from mld.spark.model import Position, ShardBatch, ShardKey, WriteIntent
     from mld.spark.table.changes import Change
@@ -213,7 +213,7 @@ class MarkedTable:
                 if before is None:
                     before, lost = self._before(table, batches)
                     if lost:
-                        return _outcomes(batches, lost)
+                        return outcomes(batches, lost)
                 if (found := self._judged(table, before, identity, batches)) is not None:
                     return found
                 if pause_s is None:
@@ -241,7 +241,7 @@ class MarkedTable:
         if verdict is Judgement.REPEAT:
             return None
         self._forget(moved)
-        return _outcomes(batches, moved)
+        return outcomes(batches, moved)
 
     def _tried(
         self, table: Snapshot, files: Sequence[DataFile], numbers: Mapping[str, int]
@@ -335,9 +335,10 @@ class MarkedTable:
                 self._known.pop(shard, None)
 
 
-def _outcomes(
-    batches: Sequence[ShardBatch], lost: frozenset[ShardKey]
+def outcomes(
+    batches: Sequence[ShardBatch], lost: Collection[ShardKey]
 ) -> Mapping[ShardKey, CommitOutcome]:
+    """Of a commit that some shards have lost."""
     return {
         batch.shard: CommitOutcome.LOST if batch.shard in lost else CommitOutcome.AGAIN
         for batch in batches

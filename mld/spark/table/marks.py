@@ -15,7 +15,7 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from mld.spark.model import Position, ShardKey
 
@@ -59,6 +59,15 @@ def _prefix(shard: ShardKey) -> str:
 def guard_id(shard: ShardKey) -> str:
     """The application id of a shard's guard."""
     return app_id(shard, _GUARD)
+
+
+def shard_of(application_id: str) -> ShardKey | None:
+    """Whose guard an application id is; None = it is something else."""
+    match application_id.split("/"):
+        case ["kcl-mld", application, epoch, stream, shard_id, what] if what == _GUARD:
+            names = (application, stream, shard_id, epoch)
+            return ShardKey(*(unquote(name) for name in names))
+    return None
 
 
 def transactions(shard: ShardKey, position: Position, guard: int) -> dict[str, int]:

@@ -10,16 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed, SinkRefused
-from mld.spark.ports import CommitOutcome
 from mld.spark.table.epoch import NEW_EPOCH
 from mld.spark.table.manifest import Move, next_move
-from mld.spark.table.marked_table import PAUSES_S, MarkedTable
+from mld.spark.table.marked_table import PAUSES_S, MarkedTable, outcomes
 from mld.spark.table.marks import Judgement, Mark, guard_id, judge, transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mld.spark.model import Position, ShardBatch, ShardKey
+    from mld.spark.ports import CommitOutcome
     from mld.spark.table.job_file import DataFile
     from mld.spark.table.manifest import Step
 
@@ -125,13 +125,16 @@ class SteppedTable(MarkedTable):
             self._pause(pause_s)
         raise last or BatchFailed(f"{self._name}: commits leave no trace in the table")
 
-    def is_over(self, step: Step, identity: int) -> bool:
-        """True if the first step of a manifest is void, or all its shards have gone on since."""
+    def verdict(self, step: Step, identity: int) -> Judgement:
+        """What the guards say of the first step of a manifest: it stands, may still, or never will.
+
+        ``LOST`` also if all its shards have gone on since it stood.
+        """
         with self._log.snapshot() as table:
             if table is None:
-                return False
+                return Judgement.REPEAT
             now = {shard: table.number_of(guard_id(shard)) for shard in step.before}
-        return judge(step.before, identity, now)[0] is Judgement.LOST
+        return judge(step.before, identity, now)[0]
 
     def _learn(
         self, now: Mapping[ShardKey, int | None], ends: Mapping[ShardKey, Position], identity: int
@@ -142,14 +145,3 @@ class SteppedTable(MarkedTable):
                     self._known[shard] = Mark(ends[shard], identity)
                 else:
                     self._known.pop(shard, None)
-
-
-def outcomes(
-    batches: Sequence[ShardBatch], lost: Iterable[ShardKey]
-) -> dict[ShardKey, CommitOutcome]:
-    """Of a commit that some shards have lost."""
-    gone = frozenset(lost)
-    return {
-        batch.shard: CommitOutcome.LOST if batch.shard in gone else CommitOutcome.AGAIN
-        for batch in batches
-    }

@@ -1,4 +1,4 @@
-"""``kcl-mld-spark history | optimize | vacuum TABLE``: looking after a Delta table while workers run.
+"""``kcl-mld-spark history | optimize | vacuum | new-epoch TABLE``: looking after a Delta table while workers run.
 
 Compaction is no conflict for the commits of workers, nor are theirs for it. Vacuum takes what
 the log says was removed, and old files that it never named, but none in the directories of jobs: so
@@ -14,11 +14,14 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlparse
+from urllib.parse import unquote
 
 from mld.spark.errors import MissingPart, SinkRefused, SparkChildError
-from mld.spark.table.disk import local_root, sync_directory
+from mld.spark.table.delta_log import in_a_line
+from mld.spark.table.disk import sync_directory
 from mld.spark.table.job_files import OWNER_PREFIX
+from mld.spark.table.new_epoch import new_epoch
+from mld.spark.table.store import open_store
 
 try:
     from deltalake import DeltaTable, PostCommitHookProperties
@@ -29,6 +32,8 @@ except ImportError as missing:  # pragma: no cover - the tests have it
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
+
+    from mld.spark.table.store import Store
 
 #: Below this, readers of an older version lose its files under their hands, in hours.
 LEAST_RETENTION_H = 24
@@ -49,19 +54,22 @@ def main(argv: Sequence[str]) -> int:
     """
     options = _parse(argv)
     try:
-        table = _open(options.table)
+        store = open_store(options.table, key="TABLE")
+        table = _open(store)
         match options.command:
             case "history":
                 lines = history(table, options.limit)
             case "optimize":
-                lines = [optimize(table, options.target_mib)]
+                lines = [optimize(table, store, options.target_mib)]
+            case "new-epoch":
+                lines = new_epoch(store, options.word, options.application, options.version)
             case _:
-                lines = [vacuum(table, options.retention_hours, is_trial=options.dry_run)]
+                lines = [vacuum(table, store, options.retention_hours, is_trial=options.dry_run)]
     except SparkChildError as error:
         sys.stderr.write(f"kcl-mld-spark {options.command}: {error}\n")
         return error.exit_code
     except (DeltaError, OSError) as error:
-        sys.stderr.write(f"kcl-mld-spark {options.command}: {options.table}: {error}\n")
+        sys.stderr.write(f"kcl-mld-spark {options.command}: {options.table}: {in_a_line(error)}\n")
         return 70
     sys.stdout.writelines(f"{line}\n" for line in lines)
     return 0
@@ -79,11 +87,12 @@ def history(table: DeltaTable, limit: int) -> list[str]:
     return lines
 
 
-def optimize(table: DeltaTable, target_mib: int | None) -> str:
+def optimize(table: DeltaTable, store: Store, target_mib: int | None) -> str:
     """Merge small files; what was done.
 
     Args:
         table: at its newest version.
+        store: where it lies.
         target_mib: how large files become, in MiB; None = as the table or Delta says.
     """
     found: dict[str, Any] = table.optimize.compact(
@@ -94,15 +103,17 @@ def optimize(table: DeltaTable, target_mib: int | None) -> str:
     if not removed:
         return "nothing to merge"
     table.update_incremental()
-    _sync(table)
+    if store.directory is not None:
+        _sync(table, store.directory)
     return f"{removed} files were merged into {added}"
 
 
-def vacuum(table: DeltaTable, retention_hours: int | None, *, is_trial: bool) -> str:
+def vacuum(table: DeltaTable, store: Store, retention_hours: int | None, *, is_trial: bool) -> str:
     """Remove files that have not been part of the table for long; what was done.
 
     Args:
         table: at its newest version.
+        store: where it lies.
         retention_hours: how long; None = as the table says, a week by default.
         is_trial: True = only count them.
     """
@@ -113,15 +124,16 @@ def vacuum(table: DeltaTable, retention_hours: int | None, *, is_trial: bool) ->
         full=False,
         post_commithook_properties=_NO_HOOKS,
     )
-    unnamed = _unnamed(table, retention_hours)
+    unnamed = _unnamed(table, store, retention_hours)
     if not is_trial:
         for path in unnamed:
-            path.unlink(missing_ok=True)
-        _drop_empty_jobs(_root(table))
+            store.drop(path)
+        if store.directory is not None:
+            _drop_empty_jobs(store.directory)
     return f"{len(paths) + len(unnamed)} files {'would be' if is_trial else 'were'} removed"
 
 
-def _unnamed(table: DeltaTable, retention_hours: int | None) -> list[Path]:
+def _unnamed(table: DeltaTable, store: Store, retention_hours: int | None) -> list[str]:
     """Old data files outside of our jobs that the log never named: of merges that were refused."""
     found = table.vacuum(
         retention_hours=None if retention_hours is None else max(retention_hours, _UNNAMED_H),
@@ -129,26 +141,19 @@ def _unnamed(table: DeltaTable, retention_hours: int | None) -> list[Path]:
         enforce_retention_duration=False,
         full=True,
     )
-    root = _root(table)
-    paths = [root / each for each in found if not each.startswith(OWNER_PREFIX)]
-    return [path for path in paths if path.suffix == ".parquet" and path.exists()]
+    paths = [each for each in found if not each.startswith(OWNER_PREFIX)]
+    return [path for path in paths if path.endswith(".parquet") and store.has(path)]
 
 
-def _open(text: str) -> DeltaTable:
-    root = local_root(text, "delta")
+def _open(store: Store) -> DeltaTable:
     try:
-        return DeltaTable(root)
+        return DeltaTable(store.name, storage_options=dict(store.options()) or None)
     except TableNotFoundError as error:
-        raise SinkRefused(f"{root} is no Delta table") from error
+        raise SinkRefused(f"{store.name} is no Delta table") from error
 
 
-def _root(table: DeltaTable) -> Path:
-    return Path(unquote(urlparse(table.table_uri).path))
-
-
-def _sync(table: DeltaTable) -> None:
+def _sync(table: DeltaTable, root: Path) -> None:
     """Bring the table's newest files and its log to the disk, which delta-rs leaves to chance."""
-    root = _root(table)
     changed = {root, root / "_delta_log"}
     files = [root / unquote(name) for name in table.get_add_actions()["path"].to_pylist()]
     entries = sorted((root / "_delta_log").glob("*.json"))[-1:]
@@ -189,8 +194,20 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         help=f"a week unless the table says otherwise; at least {LEAST_RETENTION_H}",
     )
     swept.add_argument("--dry-run", action="store_true", help="only count them")
-    for each in (shown, merged, swept):
-        each.add_argument("table", metavar="TABLE", help="its directory")
+    begun = commands.add_parser(
+        "new-epoch",
+        help="after a RESTORE, with all workers stopped: marks for the rows that are left",
+    )
+    begun.add_argument("--application", metavar="NAME", help="if the table has several")
+    begun.add_argument(
+        "--version",
+        type=_at_least(0),
+        metavar="V",
+        help="whose rows it has, unless the log says so",
+    )
+    for each in (shown, merged, swept, begun):
+        each.add_argument("table", metavar="TABLE", help="its directory, or s3://bucket/prefix")
+    begun.add_argument("word", metavar="WORD", help="the new spark.sink.epoch")
     return parser.parse_args(argv)
 
 

@@ -28,3 +28,14 @@ def test_who_is_gone_is_forgotten():
     assert set(seen.stamps) == {"a"}
     again = seen.seen([at(2), at(5, "b")], 2.0)
     assert again.dated(at(5, "b"), 3.0, 100.0) == at(5, "b")
+    assert not again.stamps["b"].has_moved
+
+
+def test_a_stamp_of_the_future_is_as_old_as_the_look_that_saw_it_first():
+    """A dead worker whose clock was ahead: it is no younger, and its successor is newer at once."""
+    ahead = at(1900)
+    seen = WorkerSightings().seen([ahead], 0.0)
+    assert seen.dated(ahead, 0.0, 1000.0) == at(1000)
+    assert seen.dated(ahead, 60.0, 1060.0) == at(1000)
+    seen = seen.seen([at(1975)], 70.0)
+    assert seen.dated(at(1975), 75.0, 1075.0) == at(1070)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import http.client
 import importlib.util
 import json
 import os
 import socket
+import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -233,3 +236,49 @@ def test_the_environment_leads_a_client_here_and_nowhere_else(
     assert session.create_client("kinesis").list_streams()
     assert session.create_client("dynamodb").list_tables()
     assert session.create_client("sts").get_caller_identity()
+
+
+def test_each_request_to_a_table_is_one_step(aws: EmbeddedAws) -> None:
+    """No scan sees half of a new row, and of two writes on one condition one is refused."""
+    dynamodb, reader = client(aws, "dynamodb"), client(aws, "dynamodb")
+    dynamodb.create_table(
+        TableName="steps",
+        KeySchema=[{"AttributeName": "k", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "k", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    written: list[str] = []
+    halves: list[str] = []
+    is_over = threading.Event()
+
+    def write() -> None:
+        for number in range(20):
+            with contextlib.suppress(ClientError):
+                dynamodb.update_item(
+                    TableName="steps",
+                    Key={"k": {"S": str(number)}},
+                    UpdateExpression="SET a = :one",
+                    ConditionExpression="attribute_not_exists(a)",
+                    ExpressionAttributeValues={":one": {"S": "1"}},
+                )
+                written.append(str(number))
+
+    def look() -> None:
+        while not is_over.is_set():
+            items = reader.scan(TableName="steps")["Items"]
+            halves.extend(item["k"]["S"] for item in items if "a" not in item)
+
+    looking = threading.Thread(target=look)
+    writing = [threading.Thread(target=write) for _ in range(3)]
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in (looking, *writing):
+            thread.start()
+        for thread in writing:
+            thread.join()
+        is_over.set()
+        looking.join()
+    finally:
+        sys.setswitchinterval(interval_s)
+    assert (sorted(written, key=int), halves) == ([str(n) for n in range(20)], [])

@@ -95,16 +95,20 @@ def test_what_can_be_used_is_not_told_of(more):
             "spark.function.deadletter.path /closed/x can't be made: /closed is not ours",
         ),
         (
-            {"function__deadletter__path": "s3a://bucket/bad"},
-            "spark.function.deadletter.path s3a://bucket/bad is no directory, and its log is",
+            {"function__deadletter__path": "gs://bucket/bad"},
+            "spark.function.deadletter.path gs://bucket/bad is neither a directory nor in S3",
         ),
         (
-            {"sink": "delta", "sink__path": "s3a://bucket/t"},
-            "spark.sink.path s3a://bucket/t is no directory, and its log is written by this mach",
+            {"sink": "delta", "sink__path": "s3a://bucket"},
+            "spark.sink.path s3a://bucket: it names the bucket alone, and a prefix in it is needed",
         ),
         (
-            {"sink": "merge", "sink__path": "s3a://bucket/t"},
-            "spark.sink.path s3a://bucket/t is no directory, and its log is written by this mach",
+            {"sink": "merge", "sink__path": "s3://Bucket/t"},
+            "spark.sink.path s3://Bucket/t: 'Bucket' is no name of a bucket: write it like s3://",
+        ),
+        (
+            {"sink": "merge", "sink__path": "s3://bucket/a b/*"},
+            "spark.sink.path s3://bucket/a b/*: the prefix 'a b/*' has other characters than",
         ),
         (
             {"sink": "delta", "sink__table": "rows"},

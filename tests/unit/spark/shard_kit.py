@@ -291,10 +291,28 @@ class _FakeCalls:
 
     sink = None
 
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.packed = []
+        self.pack_errors = []
+        self.released = []
+
+    def pack(self, whole):
+        self.packed.append(
+            sorted((each.shard.shard_id, each.after, each.to) for each in whole.parts)
+        )
+        if self.pack_errors and (error := self.pack_errors.pop(0)) is not None:
+            raise error
+        return super().pack(whole)
+
+    def release(self, whole):
+        super().release(whole)
+        self.released.append(sorted(each.shard.shard_id for each in whole.parts))
+
     def probe(self, spark, whole):
         self.sink.run(self._asked(spark, whole))
 
-    def source(self, spark, whole):
+    def source(self, spark, whole, packed=None):
         return Frame(
             [(part.shard.shard_id, *row.position) for part in whole.parts for row in part.rows]
         )
@@ -346,6 +364,7 @@ class Bench:
         else:
             caller = FakeShardCaller(self.pipeline.process, self.config, decoder)
         caller.sink = self.sink
+        self.caller = caller
         self.letters = MemoryLetters() if self.config.sets_aside else None
         self.engine = Engine(
             self.sessions, self.sink, caller, self.config, letters=self.letters, pause_s=0.001

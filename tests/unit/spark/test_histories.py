@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 from mld.spark.errors import Fenced
 from mld.spark.model import Position, Row, ShardKey, WriteIntent
 from mld.spark.shard.batcher import FlushReason, Limits, ShardBuffer
-from mld.spark.shard.resume import resume_intent, resume_marked
+from mld.spark.shard.resume import resume_at_mark, resume_intent
 
 SHARD = ShardKey("app", "stream", "shard-1")
 
@@ -157,7 +157,7 @@ class _Process:
             nonce = f"n{number}"
             self.resume = resume_intent(SHARD, world.checkpoint, text, world.intent, nonce)
         else:
-            self.resume = resume_marked(SHARD, world.checkpoint, world.sink.mark)
+            self.resume = resume_at_mark(SHARD, world.checkpoint, world.sink.mark)
         self.buffer = ShardBuffer(
             Limits(life.most, 10**9, 1.0),
             after=self.resume.after,

@@ -5,6 +5,7 @@ import asyncio
 from mld.model.worker_metrics import WorkerMetrics, metrics_to_item
 from mld.services.conditions import Conditions
 from mld.services.fleet.fleet_wiring import fleet_items
+from tests.fakes.clock import FakeClock
 from tests.fakes.fleet_items import METRICS, create_metrics_table, legacy, migration
 from tests.fakes.lease_world import World
 from tests.sim.loop import run
@@ -24,6 +25,22 @@ def test_a_worker_with_a_wrong_clock_is_seen_to_live_and_can_be_deleted():
         (found,) = await read.read(await store.scan())
         await read.delete(found)
         assert await read.read(await store.scan()) == ()
+
+    run(main())
+
+
+def test_a_clock_that_is_set_anew_makes_no_metrics_young_or_old():
+    async def main():
+        world, clock, ages = World(), FakeClock(), []
+        world.create_table()
+        items, store = fleet_items(world.fleet_items("me"), clock, Conditions()), world.store()
+        for stamp, jump_s in ((100, 0), (130, -86_400), (130, 172_800)):
+            world.put_item(metrics_to_item(WorkerMetrics("other", stamp), "leaseKey"))
+            (found,) = await items.read(await store.scan())
+            clock.advance(10)
+            clock.epoch += jump_s
+            ages.append(items.now_s() - found.updated_at_s)
+        assert ages[1:] == [10, 20]
 
     run(main())
 

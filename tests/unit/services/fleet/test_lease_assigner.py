@@ -40,7 +40,7 @@ class Leader:
         self.assigner = LeaseAssigner(
             self.store,
             self.renewer,
-            FleetItems(self.read, self.delete, self.conditions),
+            FleetItems(self.read, self.delete, world.clock.wall, self.conditions),
             AssignmentLimits(),
             "me",
             Runtime(
@@ -110,10 +110,27 @@ def test_a_new_leader_looks_at_once():
         leader.lead.is_mine = False
         world.put(lease(0))
         async with leader.running():
+            await asyncio.sleep(5)  # it has followed
             leader.lead.is_mine = True
             leader.assigner.wake()
             await asyncio.sleep(0.1)  # two calls of the table
             assert leader.owner(A) == ("me", None)
+
+    with_leader(test)
+
+
+def test_a_leader_that_has_just_started_waits_a_moment_for_those_that_start_with_it():
+    async def test(world, leader):
+        leader.lead.is_mine = False
+        for number in range(2):
+            world.put(lease(number))
+        async with leader.running():
+            leader.lead.is_mine = True
+            leader.assigner.wake()
+            await asyncio.sleep(0.1)
+            leader.workers.append("other")
+            await asyncio.sleep(0.2)
+            assert {leader.owner(key) for key in (A, B)} == {("me", None), ("other", None)}
 
     with_leader(test)
 

@@ -122,3 +122,8 @@ def test_the_share_is_the_greatest_that_fits(sizes, cap):
     share = fair_share(sizes, cap)
     assert sum(min(size, share) for size in sizes) <= cap
     assert share == cap or sum(min(size, share + 1) for size in sizes) > cap
+
+
+def test_what_all_would_give_is_told_together():
+    assert moments_of(Buffer("a"), Buffer("b", size=7), Buffer("c", size=None)).offered_bytes == 17
+    assert moments_of().offered_bytes == 0

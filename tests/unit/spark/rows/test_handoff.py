@@ -42,22 +42,26 @@ def tables(*shards, count=3):
     return {each.batch_id: named_table(each) for each in batches}
 
 
+def hand_over(way, spark, given):
+    return way.frame(spark, way.pack(given))
+
+
 def test_inline_is_one_table_of_all_batches():
     spark = Spark()
-    assert Inline().frame(spark, tables("a", "b")) == "inline"
+    assert hand_over(Inline(), spark, tables("a", "b")) == "inline"
     assert spark.inline[0].num_rows == 6
 
 
 def test_few_bytes_go_inline_beside_a_local_server_too(tmp_path):
     spark = Spark()
-    assert LocalFiles(tmp_path / "rows").frame(spark, tables("a")) == "inline"
+    assert hand_over(LocalFiles(tmp_path / "rows"), spark, tables("a")) == "inline"
     assert list((tmp_path / "rows").iterdir()) == []
 
 
 def test_a_file_has_a_row_group_a_batch_and_only_we_can_read_it(tmp_path):
     spark = Spark()
     given = tables("a", "b")
-    assert LocalFiles(tmp_path / "rows", least_bytes=1).frame(spark, given) == "scan"
+    assert hand_over(LocalFiles(tmp_path / "rows", least_bytes=1), spark, given) == "scan"
     (file,) = spark.scanned
     found = pq.ParquetFile(file)
     assert found.metadata.num_row_groups == 2
@@ -68,8 +72,8 @@ def test_a_file_has_a_row_group_a_batch_and_only_we_can_read_it(tmp_path):
 def test_files_go_when_one_of_their_batches_is_released(tmp_path):
     spark = Spark()
     files = LocalFiles(tmp_path / "rows", least_bytes=1)
-    files.frame(spark, first := tables("a", "b"))
-    files.frame(spark, tables("c"))
+    hand_over(files, spark, first := tables("a", "b"))
+    hand_over(files, spark, tables("c"))
     files.release(first)
     files.release(first)
     assert [str(each) for each in (tmp_path / "rows").iterdir()] == spark.scanned[1:]
@@ -86,5 +90,6 @@ def test_what_an_earlier_process_left_is_removed(tmp_path):
 @pytest.mark.parametrize("rows", [0, 1])
 def test_a_batch_without_rows_is_handed_over_as_well(tmp_path, rows):
     spark = Spark()
-    assert LocalFiles(tmp_path / "rows").frame(spark, tables("a", count=rows)) == "inline"
+    files = LocalFiles(tmp_path / "rows")
+    assert hand_over(files, spark, tables("a", count=rows)) == "inline"
     assert spark.inline[0].num_rows == rows

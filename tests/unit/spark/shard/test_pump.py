@@ -161,3 +161,15 @@ def test_what_a_move_raised_is_kept():
         scene.take()
     assert scene.pump.failure is caught.value
     assert scene.storage.stored == []
+
+
+def test_what_is_durable_is_checkpointed_before_the_failure_of_the_next_batch_is_told():
+    """Both ended between two looks; who writes by himself would get the first one again."""
+    scene = Scene()
+    scene.take(1, 2)
+    scene.finish(0)
+    scene.engine.futures[1].set_exception(BatchFailed("no"))
+    with pytest.raises(BatchFailed, match=r"^no$"):
+        scene.take()
+    assert scene.storage.stored == [Position(1)]
+    assert len(scene.engine.futures) == 2

@@ -10,8 +10,7 @@ from mld.spark.shard.resume import (
     is_pending,
     resume_at_mark,
     resume_intent,
-    resume_marked,
-    resume_unmarked,
+    resume_renumbered,
     void_warning,
 )
 
@@ -34,25 +33,11 @@ def begin(checkpoint, stored, text="10.0"):
     return resume_intent(SHARD, checkpoint, text, stored, "n1")
 
 
-def test_a_marked_sink_that_knows_nothing_begins_its_history_even_behind_a_checkpoint():
-    assert resume_marked(SHARD, None, None) == Resume(None, None)
-    assert resume_marked(SHARD, at(5), None) == Resume(None, at(5))
-
-
-@pytest.mark.parametrize("checkpoint", [None, at(3), at(9)])
-def test_the_mark_of_the_sink_is_the_truth(checkpoint):
-    assert resume_marked(SHARD, checkpoint, at(9)) == Resume(at(9), at(9))
-
-
-def test_a_checkpoint_beyond_the_mark_is_warned_of_and_the_chain_goes_on_at_the_mark():
-    found = resume_marked(SHARD, at(12), at(9))
-    assert (found.after, found.drop_through) == (at(9), at(12))
-    assert "shard-1: the checkpoint 12.0 lies beyond 9.0" in found.warnings[0]
-
-
 @pytest.mark.parametrize("checkpoint", [None, at(4, 2)])
 def test_a_sink_without_mark_and_number_may_be_given_its_first_batch_again(checkpoint):
-    assert resume_unmarked(checkpoint) == Resume(checkpoint, checkpoint, is_replay=True)
+    assert resume_renumbered(SHARD, checkpoint, None) == Resume(
+        checkpoint, checkpoint, is_replay=True
+    )
 
 
 def test_counting_begins_with_1_under_an_id_with_a_nonce():

@@ -76,6 +76,18 @@ def test_a_restart_drops_what_the_sink_has_and_checkpoints_it(bench):
     assert s.end() is None
 
 
+def test_a_mark_that_lies_behind_the_checkpoint_ends_the_shard(bench):
+    """Restored from a backup, say: what lies between would never be written."""
+    b = bench()
+    b.sink.marks["shardId-0"] = Position(5)
+    s = b.session()
+    s.daemon.say(Initialize("shardId-0", "8", 0, {}))
+    error = s.ended()
+    assert isinstance(error, BatchFailed)
+    assert "the checkpoint 8.0 lies beyond 5.0" in str(error)
+    assert "Set the checkpoint back to 5.0" in str(error)
+
+
 def test_checkpoints_never_go_back(bench):
     b = bench(batch__maxRecords="1")
     s = b.session()

@@ -130,7 +130,7 @@ def test_what_a_commit_that_failed_has_staged_is_swept(tmp_path, monkeypatch):
     assert found(tmp_path) == Counter({("0", 3): 1})
 
 
-@pytest.mark.parametrize("place", ["s3a://bucket/letters", "/proc/letters"])
+@pytest.mark.parametrize("place", ["gs://bucket/letters", "/proc/letters"])
 def test_a_place_that_cannot_be_written_is_told_by_its_key(place):
     with pytest.raises(SinkRefused, match=r"spark\.function\.deadletter\.path="):
         table_at(place)

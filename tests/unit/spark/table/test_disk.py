@@ -6,9 +6,9 @@ from mld.spark.errors import SinkRefused
 from mld.spark.table.disk import local_root
 
 
-@pytest.mark.parametrize("path", ["s3://bucket/x", "hdfs://nn/x", "s3a:/x", "abfss://c@a/x"])
-def test_object_stores_are_refused(path):
-    with pytest.raises(SinkRefused, match=r"which .*:// is not\. Name a directory"):
+@pytest.mark.parametrize("path", ["gs://bucket/x", "hdfs://nn/x", "s3a:/x", "abfss://c@a/x"])
+def test_other_stores_are_refused(path):
+    with pytest.raises(SinkRefused, match=r"and .*:// is neither\. Name a directory or s3://"):
         local_root(path)
 
 

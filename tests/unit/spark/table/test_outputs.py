@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
+from mld.spark.calls import GivenUp
 from mld.spark.config import read_properties
 from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
 from mld.spark.sinks import make_sink
@@ -439,3 +441,73 @@ def test_kill_9_between_two_commits_loses_and_doubles_nothing(tmp_path):
     assert count >= 10
     assert rows(tmp_path) == [expected(s0=count)] * 2
     assert os.listdir(tmp_path / MANIFESTS) == []
+
+
+def left_open(path, monkeypatch, before):
+    """A crash of epoch 0 in the batch (3, 7] of a shard, right before the commit to a table."""
+    sink = open_outputs(path)
+    write(sink, batch(shard(), 0, 3))
+    one = batch(shard(), 3, 7)
+    staged = stage(sink, one)
+    with monkeypatch.context() as patch:
+        dies_before(patch, path, before)
+        with pytest.raises(Crash):
+            sink.commit_all(staged, [one])
+
+
+def test_a_batch_of_an_older_epoch_that_one_table_lacks_has_to_be_finished_under_it(
+    tmp_path, monkeypatch
+):
+    """Called again for its records, the function would add to a table that has them."""
+    left_open(tmp_path, monkeypatch, "errors")
+    new = open_outputs(tmp_path, sink__epoch="1")
+    (name,) = [each.name for each in manifests(tmp_path)]
+    with pytest.raises(SinkRefused, match=rf"spark\.sink\.epoch=0 .*{name}"):
+        new.mark(shard(epoch="1"))
+    assert new.mark(shard(1, epoch="1")) is None  # another shard
+    assert rows(tmp_path) == [expected(s0=7), expected(s0=3)]
+    assert open_outputs(tmp_path).mark(shard()) == at(7)  # started once more, as the error says
+    assert new.mark(shard(epoch="1")) is None
+    later = replace(batch(shard(epoch="1"), 7, 9), after=None)
+    assert commit(new, stage(new, later), later) == ["stands"]
+    assert rows(tmp_path) == [expected(s0=9)] * 2
+
+
+def test_a_batch_of_an_older_epoch_that_no_table_has_is_no_obstacle(tmp_path, monkeypatch):
+    left_open(tmp_path, monkeypatch, POSITIONS)
+    assert len(manifests(tmp_path)) == 1
+    assert open_outputs(tmp_path, sink__epoch="1").mark(shard(epoch="1")) is None
+
+
+def test_who_does_not_want_a_batch_of_an_older_epoch_removes_its_manifest(tmp_path, monkeypatch):
+    left_open(tmp_path, monkeypatch, "errors")
+    new = open_outputs(tmp_path, sink__epoch="1")
+    manifests(tmp_path)[0].unlink()
+    assert new.mark(shard(epoch="1")) is None
+
+
+def test_a_commit_that_is_given_up_once_it_is_decided_is_not_made_again_for_the_others(
+    tmp_path, monkeypatch
+):
+    """A shard is lost between two tables, and the engine writes the other one's rows once more."""
+    sink = open_outputs(tmp_path)
+    both = [batch(shard(), 0, 3), batch(shard(1), 0, 2)]
+    for each in both:
+        sink.mark(each.shard)
+    staged = stage(sink, *both)
+    asked = []
+
+    def lost_then():
+        asked.append(1)
+        if len(asked) > 1:
+            raise GivenUp
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mld.spark.table.marked_table.raise_if_abandoned", lost_then)
+        with pytest.raises(BatchFailed, match="in some of its tables and not yet in all"):
+            sink.commit_all(staged, both)
+    sink.discard(staged)
+    again = stage(sink, both[0])
+    assert commit(sink, again, both[0]) == ["lost"]
+    assert sink.mark(shard()) == at(3)
+    assert rows(tmp_path) == [expected(s0=3, s1=2)] * 2

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 
 from mld.spark import stub
 from mld.spark.table import upkeep
+from mld.spark.table.store import Directory
 from tests.unit.spark.table_kit import batch, expected, frame, open_sink, rows_in, shard, write
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -50,9 +51,9 @@ def test_files_are_merged_and_removed_beside_a_job_that_is_not_committed_yet(tab
 
     # The week is over.
     held = DeltaTable(path)
-    assert upkeep.vacuum(held, 0, is_trial=True) == "5 files would be removed"
+    assert upkeep.vacuum(held, Directory(path), 0, is_trial=True) == "5 files would be removed"
     assert small < files_below(path)
-    assert upkeep.vacuum(held, 0, is_trial=False) == "5 files were removed"
+    assert upkeep.vacuum(held, Directory(path), 0, is_trial=False) == "5 files were removed"
     assert not small & files_below(path)
     assert [each.name for each in path.glob("kcl-mld-*/job-*")] == [staged.job.name]
 
@@ -110,7 +111,7 @@ def test_what_is_no_table_is_told(tmp_path, capsys):
         2,
         f"kcl-mld-spark vacuum: {tmp_path} is no Delta table\n",
     )
-    code, said = say(capsys, "optimize", "s3://bucket/table")
+    code, said = say(capsys, "optimize", "gs://bucket/table")
     assert code == 2
     assert "Name a directory" in said
 
@@ -138,4 +139,4 @@ def test_the_command_is_that_of_the_child(table):
     argv = [sys.executable, "-m", "mld.spark.stub", "history", str(path)]
     done = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, check=False)
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 6), done.stderr
-    assert set(stub.UPKEEP) == {"history", "optimize", "vacuum"}
+    assert set(stub.UPKEEP) == {"history", "optimize", "vacuum", "new-epoch"}

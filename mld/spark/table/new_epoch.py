@@ -1,0 +1,149 @@
+"""``kcl-mld-spark new-epoch TABLE WORD``: marks for exactly the rows that a RESTORE has left.
+
+A RESTORE takes rows back, but not the marks. The log's entry of the version that was restored still
+has the marks of just those rows, so they are written once more, as those of a new epoch: its shards
+begin behind the rows that are there, and each record is in the table once.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from mld.spark.errors import SinkRefused
+from mld.spark.model import ShardKey
+from mld.spark.sinks.delta import OUTPUTS_MARK
+from mld.spark.table.delta_log import Snapshot
+from mld.spark.table.epoch import TableEpoch, epochs_of
+from mld.spark.table.marks import guard_id, read_mark, shard_of, transactions
+
+if TYPE_CHECKING:
+    from mld.spark.table.store import Store
+
+_LOG = "_delta_log"
+
+
+def new_epoch(store: Store, word: str, application: str | None, version: int | None) -> list[str]:
+    """Begin an epoch that stands where the table's rows do; no worker may run.
+
+    Args:
+        store: of the table.
+        word: the new epoch's.
+        application: name of the KCL application; None = the only one in the table.
+        version: whose rows the table has; None = as its newest RESTORE says.
+
+    Returns:
+        lines that say where each shard stands, and what to do next.
+
+    Raises:
+        SinkRefused: it can't be told which marks belong to the rows; the message says what to do.
+    """
+    if store.above().has(OUTPUTS_MARK):
+        raise SinkRefused(
+            f"{store.name} is one of several outputs, which get the same batches: name a new directory in "
+            f"spark.sink.path, and set the checkpoints back"
+        )
+    table = Snapshot(_opened(store))
+    shards = _shards(store)
+    names = sorted({shard.application for shard in shards})
+    if application is None and len(names) == 1:
+        application = names[0]
+    if application not in names:
+        raise SinkRefused(f"{store.name}: --application names none of: {', '.join(names)}")
+    ours = [shard for shard in shards if shard.application == application]
+    epoch = TableEpoch(store.name, application, word)
+    if epoch.is_known(table) or any(shard.epoch == word for shard in ours):
+        raise SinkRefused(f"{store.name} has had an epoch {word} already: choose another word")
+    restore, target = _restored(store, table)
+    since = _at(store, restore)
+    if moved := [each for each in ours if _guard(since, each) != _guard(table, each)]:
+        raise SinkRefused(
+            f"{store.name}: rows of {moved[0].shard_id} were committed after the RESTORE, in version "
+            f"{restore}. Stop all workers, RESTORE the table to version {restore}, then again"
+        )
+    then = _at(store, target if version is None else version)
+    return _begin(table, then, ours, epoch, word)
+
+
+def _begin(
+    table: Snapshot, then: Snapshot, ours: list[ShardKey], epoch: TableEpoch, word: str
+) -> list[str]:
+    """Write the marks of that version as those of the new epoch, in one step."""
+    numbers: dict[str, int] = {}
+    lines = []
+    begun = epochs_of(ours[0].application, then.configuration)
+    newest = [each for each in begun if any(shard.epoch == each for shard in ours)][-1:]
+    for shard in sorted(each for each in ours if each.epoch in newest):
+        mark = read_mark(shard, then.number_of)
+        if mark.position is not None and mark.guard is not None:
+            renamed = ShardKey(shard.application, shard.stream, shard.shard_id, word)
+            numbers |= transactions(renamed, mark.position, mark.guard)
+            lines.append(f"{shard.stream} {shard.shard_id} stands at {mark.position}")
+    epoch.begin(table, numbers)
+    return [
+        *lines,
+        f"1. Set spark.sink.epoch = {word}.",
+        (
+            "2. Set the checkpoints back to these positions, or before them. Without the lease table "
+            "all shards begin at initialPositionInStream, and what the table has is dropped."
+        ),
+        "3. Start the workers.",
+    ]
+
+
+def _restored(store: Store, table: Snapshot) -> tuple[int, int]:
+    """The version of the newest RESTORE, and the version whose rows the table has since then."""
+    versions: dict[int, int | None] = {}
+    for entry in table.table.history():
+        if entry.get("operation") == "RESTORE":
+            given = entry.get("operationParameters", {}).get("version")
+            versions[int(entry["version"])] = None if given is None else int(given)
+    if not versions:
+        raise SinkRefused(
+            f"{store.name}: its log tells of no RESTORE, so its marks are right, or nobody can tell which "
+            f"are: then name a new directory, and set the checkpoints back"
+        )
+    newest = target = max(versions)
+    while target in versions:  # a RESTORE to a RESTORE
+        if (before := versions[target]) is None:
+            raise SinkRefused(
+                f"{store.name} was restored to a time: RESTORE it to the number of that version, which "
+                f"kcl-mld-spark history shows, then again"
+            )
+        target = before
+    return newest, target
+
+
+def _shards(store: Store) -> list[ShardKey]:
+    """Every shard of which the log has a mark."""
+    found: set[ShardKey | None] = set()
+    log = store.below(_LOG)
+    for name in log.names(""):
+        if name.endswith(".checkpoint.parquet"):
+            column = pq.read_table(log.source(name), columns=["txn"]).column("txn")
+            found.update(shard_of(each["appId"]) for each in column.to_pylist() if each)
+        elif name.endswith(".json"):
+            actions = map(json.loads, (log.get(name) or "").splitlines())
+            found.update(shard_of(each["txn"]["appId"]) for each in actions if "txn" in each)
+    return [shard for shard in found if shard is not None]
+
+
+def _opened(store: Store, version: int | None = None) -> DeltaTable:
+    return DeltaTable(store.name, version=version, storage_options=dict(store.options()) or None)
+
+
+def _at(store: Store, version: int) -> Snapshot:
+    try:
+        return Snapshot(_opened(store, version))
+    except Exception as error:
+        raise SinkRefused(
+            f"{store.name}: the log no longer has version {version}, whose marks belong to the rows: name "
+            f"a new directory in spark.sink.path, and set the checkpoints back"
+        ) from error
+
+
+def _guard(table: Snapshot, shard: ShardKey) -> int | None:
+    return table.number_of(guard_id(shard))

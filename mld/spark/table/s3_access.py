@@ -1,0 +1,306 @@
+"""How a bucket of S3 is reached, and the few requests that are made there.
+
+Region, endpoint and credentials are found as every AWS client finds them (environment, ``~/.aws``,
+web identity, container, instance). No key is ever copied: delta-rs and Hadoop are told the region
+and the endpoint, and have providers of their own, so credentials that expire are renewed by each.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from mld.spark.errors import SinkRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+T = TypeVar("T")
+
+#: Endpoints that every client makes out of the region by itself.
+_USUAL = re.compile(r"https://s3(\.[a-z0-9-]+)?\.amazonaws\.com/?")
+#: Where the marks of jobs are that are not committed.
+PENDING = "kcl-mld-pending"
+_MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
+#: An object with this name is there already.
+TAKEN = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict", "409"})
+_DEFAULT_REGION = "us-east-1"
+
+
+class StoreError(OSError):
+    """S3 did not do what it was asked for.
+
+    Attributes:
+        code: of S3's answer; "" = there was none.
+    """
+
+    def __init__(self, text: str, code: str = "") -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Reach(NamedTuple):
+    """How a bucket is reached.
+
+    Attributes:
+        region: of the bucket.
+        endpoint: URL; None = the usual one of AWS.
+    """
+
+    region: str
+    endpoint: str | None
+
+    def options(self) -> dict[str, str]:
+        """For delta-rs. Its commits are conditional puts, whatever the environment says."""
+        found = {
+            "aws_region": self.region,
+            "aws_conditional_put": "etag",
+            "aws_s3_allow_unsafe_rename": "false",
+            # Else delta-rs looks for keys alone where there is an endpoint.
+            "aws_force_credential_load": "true",
+        }
+        if self.endpoint is not None:
+            found |= {"aws_endpoint": self.endpoint, "aws_virtual_hosted_style_request": "false"}
+            if self.endpoint.startswith("http://"):
+                found["aws_allow_http"] = "true"
+        return found
+
+    def hadoop(self) -> dict[str, str]:
+        """Of ``fs.s3a``, for Spark."""
+        found = {
+            "endpoint.region": self.region,
+            # Refreshes what expires; Hadoop's own default knows neither profiles nor web identity.
+            "aws.credentials.provider": (
+                "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+            ),
+        }
+        if self.endpoint is not None:
+            found |= {"endpoint": self.endpoint, "path.style.access": "true"}
+            if self.endpoint.startswith("http://"):
+                found["connection.ssl.enabled"] = "false"
+        return found
+
+
+class Entry(NamedTuple):
+    """An object in a listing.
+
+    Attributes:
+        key: its name.
+        size: in bytes.
+        modified_ms: since 1970, by S3's clock.
+    """
+
+    key: str
+    size: int
+    modified_ms: int
+
+
+class S3Access:
+    """Requests to one bucket. Nothing is asked before the first use; safe to use from any thread.
+
+    Args:
+        bucket: its name.
+        environ: of this process.
+    """
+
+    def __init__(self, bucket: str, environ: Mapping[str, str] = os.environ) -> None:
+        self.bucket = bucket
+        self._environ = environ
+        self._lock = threading.Lock()
+        self._found: tuple[Any, Reach] | None = None
+
+    @property
+    def reach(self) -> Reach:
+        """How the bucket is reached.
+
+        Raises:
+            SinkRefused: there is no such bucket, or nothing to reach it with.
+            StoreError: it does not answer.
+        """
+        return self._ready()[1]
+
+    def get(self, key: str, last_bytes: int | None = None) -> bytes | None:
+        """An object, or its last bytes; None if it is not there.
+
+        Raises:
+            StoreError: it can't be read.
+        """
+        only = {} if last_bytes is None else {"Range": f"bytes=-{last_bytes}"}
+
+        def read(client: Any) -> bytes:
+            body: bytes = client.get_object(Bucket=self.bucket, Key=key, **only)["Body"].read()
+            return body
+
+        return self._unless_missing(f"read {key}", read)
+
+    def put(self, key: str, content: bytes, *, is_new: bool = False) -> None:
+        """Make an object; it is durable once this returns.
+
+        Args:
+            key: its name.
+            content: of it.
+            is_new: True = it must not be there yet.
+
+        Raises:
+            StoreError: it may be there or not.
+        """
+        only = {"IfNoneMatch": "*"} if is_new else {}
+        self._asked(
+            f"write {key}",
+            lambda client: client.put_object(Bucket=self.bucket, Key=key, Body=content, **only),
+        )
+
+    def delete(self, key: str) -> None:
+        """Remove an object; quiet if it is gone.
+
+        Raises:
+            StoreError: it may be there or not.
+        """
+        self._asked(
+            f"delete {key}", lambda client: client.delete_object(Bucket=self.bucket, Key=key)
+        )
+
+    def stamp(self, key: str) -> object | None:
+        """What tells an object from an earlier one of its name; None if it is not there.
+
+        Raises:
+            StoreError: it can't be read.
+        """
+
+        def look(client: Any) -> object:
+            found = client.head_object(Bucket=self.bucket, Key=key)
+            return found["ETag"], found["LastModified"], found["ContentLength"]
+
+        return self._unless_missing(f"look at {key}", look)
+
+    def list(self, prefix: str, *, is_flat: bool = False) -> Iterator[Entry]:
+        """The objects whose names begin so, in their order.
+
+        Args:
+            prefix: of their names.
+            is_flat: True = only those without a slash behind it.
+
+        Raises:
+            StoreError: they can't be listed.
+        """
+        flat = {"Delimiter": "/"} if is_flat else {}
+        more = flat
+        while True:
+            page = self._page(prefix, more)
+            for each in page.get("Contents", ()):
+                modified_ms = int(each["LastModified"].timestamp() * 1000)
+                yield Entry(each["Key"], each["Size"], modified_ms)
+            if not page.get("IsTruncated"):
+                return
+            more = {**flat, "ContinuationToken": page["NextContinuationToken"]}
+
+    def now_ms(self, prefix: str) -> int:
+        """The time by S3's clock, since 1970.
+
+        Raises:
+            StoreError: it does not answer.
+        """
+        page = self._page(prefix, {}, 1)
+        moment = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])
+        return int(moment.timestamp() * 1000)
+
+    def _page(self, prefix: str, more: Mapping[str, str], count: int = 1000) -> dict[str, Any]:
+        def ask(client: Any) -> Any:
+            return client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, MaxKeys=count, **more)
+
+        page: dict[str, Any] = self._asked(f"list {prefix}", ask)
+        return page
+
+    def _unless_missing(self, what: str, ask: Callable[[Any], T]) -> T | None:
+        try:
+            return self._asked(what, ask)
+        except StoreError as error:
+            if error.code in _MISSING:
+                return None
+            raise
+
+    def _asked(self, what: str, ask: Callable[[Any], T]) -> T:
+        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
+
+        client = self._ready()[0]
+        try:
+            return ask(client)
+        except ClientError as error:
+            answer = error.response.get("Error", {})
+            code = str(answer.get("Code", ""))
+            text = f"s3://{self.bucket}: can't {what}: {code} {answer.get('Message', '')}".rstrip()
+            raise StoreError(text, code) from error
+        except BotoCoreError as error:
+            raise StoreError(f"s3://{self.bucket}: can't {what}: {error}") from error
+
+    def _ready(self) -> tuple[Any, Reach]:
+        with self._lock:
+            if self._found is None:
+                self._found = self._connected()
+            return self._found
+
+    def _connected(self) -> tuple[Any, Reach]:
+        """A client in the bucket's own region, which S3 tells to anybody who asks for the bucket."""
+        from botocore.exceptions import (  # noqa: PLC0415 - slow to import, for S3 alone
+            BotoCoreError,
+            ClientError,
+            NoCredentialsError,
+        )
+
+        name = f"s3://{self.bucket}"
+        try:
+            client = self._client(None)
+            endpoint = (
+                None if _USUAL.fullmatch(client.meta.endpoint_url) else client.meta.endpoint_url
+            )
+            try:
+                answer = client.head_bucket(Bucket=self.bucket)["ResponseMetadata"]
+            except ClientError as error:
+                answer = error.response.get("ResponseMetadata", {})
+            status = int(answer.get("HTTPStatusCode", 0))
+            where = answer.get("HTTPHeaders", {}).get("x-amz-bucket-region")
+            region = where or client.meta.region_name or _DEFAULT_REGION
+            if region != client.meta.region_name:
+                client = self._client(region)
+        except NoCredentialsError as error:
+            raise SinkRefused(
+                f"{name}: no AWS credentials are found: give this process a role, a profile "
+                f"(AWS_PROFILE) or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            ) from error
+        except BotoCoreError as error:
+            raise StoreError(f"{name} can't be reached: {error}") from error
+        at = f" at {endpoint}" if endpoint else ""
+        if status >= 500 or not status:
+            raise StoreError(f"{name} does not answer{at}: HTTP status {status}")
+        if status == 404:
+            raise SinkRefused(
+                f"{name}: there is no such bucket{at}: create it, or correct the name"
+            )
+        if status == 400:
+            raise SinkRefused(
+                f"{name}: the credentials are refused{at}: see whether they have expired, and "
+                f"whether the clock is right"
+            )
+        return client, Reach(region, endpoint)
+
+    def _client(self, region: str | None) -> Any:
+        import botocore.session  # noqa: PLC0415 - as above
+        from botocore.config import Config  # noqa: PLC0415
+
+        session = botocore.session.get_session()
+        known = region or self._environ.get("AWS_REGION") or session.get_config_variable("region")
+        config = Config(
+            connect_timeout=5,
+            read_timeout=30,
+            retries={"mode": "standard", "total_max_attempts": 4},
+            max_pool_connections=16,
+        )
+        client = session.create_client("s3", region_name=known or _DEFAULT_REGION, config=config)
+        if _USUAL.fullmatch(client.meta.endpoint_url):
+            return client
+        # Other stores seldom have a host name for each bucket.
+        config = config.merge(Config(s3={"addressing_style": "path"}))
+        return session.create_client("s3", region_name=known or _DEFAULT_REGION, config=config)

@@ -1,0 +1,266 @@
+"""A table in S3: its small files, its jobs' files, and their footers. See ``table.store``.
+
+A put is there for everybody, durably, once S3 has answered, and so is a listing. So nothing is
+synced. There are no locks either, and nobody can tell who lives: each job that is not committed has
+a small object below ``kcl-mld-pending``, and what one has left is removed a week later.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import PurePath, PurePosixPath
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mld.spark.errors import BatchFailed
+from mld.spark.table.footers import data_file, is_data, jobs_of
+from mld.spark.table.job_files import OWNER_PREFIX
+from mld.spark.table.s3_access import PENDING, S3Access, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from pathlib import Path
+    from typing import Any
+
+    from mld.model.s3_place import S3Place
+    from mld.spark.table.job_file import DataFile
+    from mld.spark.table.s3_access import Entry
+
+_log = logging.getLogger(__name__)
+
+#: Longer than any job with its tries, in ms; as long as a vacuum leaves alone what it does not know.
+_OLD_MS = 7 * 86_400_000
+#: Of a file's end, in bytes; most footers are smaller.
+_TAIL = 64 * 1024
+_MAGIC = b"PAR1"
+_AT_ONCE = 8
+
+
+class Bucket:
+    """A place in S3; see ``Store``.
+
+    Args:
+        place: bucket and prefix.
+        access: to the bucket; None = as this process finds it.
+    """
+
+    directory: Path | None = None
+
+    def __init__(self, place: S3Place, access: S3Access | None = None) -> None:
+        self.place = place
+        self.access = access or S3Access(place.bucket)
+        self.name = str(place)
+
+    def options(self) -> Mapping[str, str]:
+        """As ``Store``."""
+        return self.access.reach.options()
+
+    def below(self, name: str) -> Bucket:
+        """As ``Store``."""
+        return Bucket(self.place.below(name), self.access)
+
+    def above(self) -> Bucket:
+        """As ``Store``."""
+        return Bucket(self.place.above(), self.access)
+
+    def jobs(self) -> StoredJobs:
+        """As ``Store``."""
+        return StoredJobs(self)
+
+    def spark_url(self, job: PurePath) -> str:
+        """As ``Store``: by Hadoop's client for S3."""
+        return f"s3a://{self.place.bucket}/{self.key(str(job))}"
+
+    def make(self) -> None:
+        """As ``Store``: there is nothing to make."""
+
+    def has(self, path: str) -> bool:
+        """As ``Store``."""
+        key = self.key(path)
+        return any(each.key == key or each.key.startswith(f"{key}/") for each in self._first(key))
+
+    def has_files(self, suffix: str) -> bool:
+        """As ``Store``."""
+        return bool(self.names(suffix))
+
+    def stamp(self, path: str) -> object | None:
+        """As ``Store``."""
+        return self.access.stamp(self.key(path))
+
+    def source(self, path: str) -> pa.BufferReader:
+        """As ``Store``: the whole file, in memory.
+
+        Raises:
+            StoreError: it is not there.
+        """
+        if (content := self.access.get(self.key(path))) is None:
+            raise StoreError(f"{self.name}/{path} is gone")
+        return pa.BufferReader(content)
+
+    def put(self, path: str, text: str) -> None:
+        """As ``Store``."""
+        self.access.put(self.key(path), text.encode())
+
+    def get(self, path: str) -> str | None:
+        """As ``Store``."""
+        content = self.access.get(self.key(path))
+        return None if content is None else content.decode()
+
+    def names(self, suffix: str) -> Sequence[str]:
+        """As ``Store``."""
+        begin = self.key("")
+        found = (each.key for each in self.access.list(begin, is_flat=True))
+        return [key.removeprefix(begin) for key in found if key.endswith(suffix)]
+
+    def drop(self, path: str) -> None:
+        """As ``Store``."""
+        self.access.delete(self.key(path))
+
+    def key(self, path: str) -> str:
+        """Of an object, from the table's place on."""
+        return self.place.key(path)
+
+    def path(self, key: str) -> str:
+        """The inverse of :meth:`key`."""
+        return key.removeprefix(self.key(""))
+
+    def _first(self, key: str) -> list[Entry]:
+        """Of the names that begin so, the one itself, and one below it; others may lie between."""
+        found = itertools.islice(self.access.list(key), 1)
+        return [*found, *itertools.islice(self.access.list(f"{key}/"), 1)]
+
+
+class StoredJobs:
+    """A process's jobs in a table in S3; see ``Jobs``.
+
+    Args:
+        store: of the table.
+    """
+
+    def __init__(self, store: Bucket) -> None:
+        self._store = store
+        self._access = store.access
+        self._owner = f"{OWNER_PREFIX}{uuid.uuid4().hex[:16]}"
+        self._numbers = itertools.count(1)
+
+    def open(self) -> None:
+        """As ``Jobs``: names need no making."""
+
+    def new_job(self) -> PurePath:
+        """As ``Jobs``."""
+        job = PurePosixPath(self._owner, f"job-{next(self._numbers)}")
+        self._access.put(self._pending(job), b"")
+        return job
+
+    def write(self, job: PurePath, rows: pa.Table) -> None:
+        """As ``Jobs``."""
+        content = pa.BufferOutputStream()
+        pq.write_table(rows, content)
+        key = self._store.key(f"{job}/part-0.parquet")
+        self._access.put(key, content.getvalue().to_pybytes())
+
+    def found(self, job: PurePath, timestamps: Collection[str]) -> list[DataFile]:
+        """As ``Jobs``.
+
+        Raises:
+            BatchFailed: a file is not what this process told Spark to write.
+            StoreError: S3 does not answer.
+        """
+        entries = [each for each in self._entries(job) if _has_rows(self._below(job, each))]
+        with ThreadPoolExecutor(_AT_ONCE, "footers") as pool:
+            footers = list(pool.map(self._footer, entries))
+        files = []
+        for entry, footer in zip(entries, footers, strict=True):
+            path = self._store.path(entry.key)
+            file = data_file(footer, path, entry.size, entry.modified_ms, timestamps)
+            if file is None:
+                self._access.delete(entry.key)
+            else:
+                files.append(file)
+        return files
+
+    def committed(self, job: PurePath) -> None:
+        """As ``Jobs``. If the mark stays, a later sweep finds that the log names the files."""
+        try:
+            self._access.delete(self._pending(job))
+        except OSError as error:
+            _log.info("%s: the mark of %s stays behind: %s", self._store.name, job, error)
+
+    def remove(self, job: PurePath) -> None:
+        """As ``Jobs``. What stays is removed by a sweep, a week later."""
+        try:
+            self._remove(job)
+        except OSError as error:
+            _log.info("%s: %s stays behind: %s", self._store.name, job, error)
+
+    def sweep(
+        self,
+        live: Callable[[], Collection[str]],
+        wanted: Callable[[], Collection[str]] = frozenset,
+    ) -> int:
+        """As ``Jobs``: those of other processes that were begun a week ago, by S3's clock.
+
+        Raises:
+            StoreError: S3 does not answer.
+        """
+        begin = self._store.key(f"{PENDING}/")
+        then_ms = self._access.now_ms(begin) - _OLD_MS
+        left = [_job(each.key) for each in self._access.list(begin) if each.modified_ms <= then_ms]
+        left = [job for job in left if job.parent.name != self._owner]
+        kept = jobs_of(wanted()) if left else set()
+        named = jobs_of(live()) if left else set()
+        count = 0
+        for job in left:
+            if str(job) in kept:
+                continue
+            if str(job) in named:
+                self._access.delete(self._pending(job))
+            else:
+                self._remove(job)
+                count += 1
+        return count
+
+    def _remove(self, job: PurePath) -> None:
+        for each in self._entries(job):
+            self._access.delete(each.key)
+        self._access.delete(self._pending(job))
+
+    def _entries(self, job: PurePath) -> list[Entry]:
+        return list(self._access.list(self._store.key(f"{job}/")))
+
+    def _below(self, job: PurePath, entry: Entry) -> str:
+        return self._store.path(entry.key).removeprefix(f"{job}/")
+
+    def _pending(self, job: PurePath) -> str:
+        return self._store.key(f"{PENDING}/{job.parent.name}.{job.name}")
+
+    def _footer(self, entry: Entry) -> Any:
+        """A file's footer, from the end of the file."""
+        size = _TAIL
+        while True:
+            end = self._access.get(entry.key, size)
+            if end is None or end[-4:] != _MAGIC:
+                raise BatchFailed(f"s3://{self._store.place.bucket}/{entry.key} is no Parquet file")
+            needed = int.from_bytes(end[-8:-4], "little") + 8
+            if needed <= len(end):
+                return pq.read_metadata(pa.BufferReader(end))
+            if size >= entry.size:
+                raise BatchFailed(f"s3://{self._store.place.bucket}/{entry.key} is cut off")
+            size = needed
+
+
+def _has_rows(path: str) -> bool:
+    """True for a file of a job that is neither hidden nor of a task that did not end."""
+    directory, _, name = path.rpartition("/")
+    return bool(name) and is_data(name) and "_temporary" not in directory.split("/")
+
+
+def _job(key: str) -> PurePath:
+    """Of the key of its mark."""
+    owner, _, job = key.rpartition("/")[2].partition(".")
+    return PurePosixPath(owner, job)

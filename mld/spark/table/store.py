@@ -1,0 +1,231 @@
+"""What a table lies on: a directory, or a place in S3. The one module that tells them apart.
+
+What differs is behind two small surfaces. A ``Store`` has names and small files, ``Jobs`` has the
+files of jobs. On a directory whoever wrote waits for the disk; S3 answers a put once it is durable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from mld.model.s3_place import is_s3, s3_place
+from mld.spark.errors import SinkRefused
+from mld.spark.table.disk import local_root, make_directories, spark_url, sync_directory, sync_file
+from mld.spark.table.job_files import JobFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from pathlib import PurePath
+
+    import pyarrow as pa
+
+    from mld.spark.table.job_file import DataFile
+
+_DRAFT = ".draft"
+
+
+class Jobs(Protocol):
+    """The files that jobs write below a table, before and after a commit names them."""
+
+    def open(self) -> None:
+        """Make a place for this process's jobs."""
+
+    def new_job(self) -> PurePath:
+        """Where a job shall write; not there yet."""
+
+    def write(self, job: PurePath, rows: pa.Table) -> None:
+        """Make a job's only file here, without Spark."""
+
+    def found(self, job: PurePath, timestamps: Collection[str]) -> list[DataFile]:
+        """What is in a job's directory, durably, with what the footers say."""
+
+    def committed(self, job: PurePath) -> None:
+        """The log names what is in the job's directory, so it stays."""
+
+    def remove(self, job: PurePath) -> None:
+        """No commit can use the job any more."""
+
+    def sweep(
+        self,
+        live: Callable[[], Collection[str]],
+        wanted: Callable[[], Collection[str]] = frozenset,
+    ) -> int:
+        """Remove what dead processes left without a commit; how many jobs.
+
+        Args:
+            live: gives the paths of the table's files.
+            wanted: gives the paths of files that somebody may still commit.
+        """
+
+
+class Store(Protocol):
+    """Where a table lies, or what belongs to several. Paths go on from there, with slashes."""
+
+    @property
+    def name(self) -> str:
+        """For messages, and for delta-rs."""
+
+    @property
+    def directory(self) -> Path | None:
+        """Where it is on a file system, on which whoever writes waits for the disk; None = S3."""
+
+    def options(self) -> Mapping[str, str]:
+        """For delta-rs.
+
+        Raises:
+            SinkRefused: the store can't be used.
+            OSError: it can't be reached.
+        """
+
+    def below(self, name: str) -> Store:
+        """A place in it."""
+
+    def above(self) -> Store:
+        """The place it is in."""
+
+    def jobs(self) -> Jobs:
+        """The files of this process's jobs."""
+
+    def spark_url(self, job: PurePath) -> str:
+        """Where Spark finds a job's directory."""
+
+    def make(self) -> None:
+        """Make it unless it is there."""
+
+    def has(self, path: str) -> bool:
+        """True if there is a file, or a directory with some."""
+
+    def has_files(self, suffix: str) -> bool:
+        """True if a file right in it ends so."""
+
+    def stamp(self, path: str) -> object | None:
+        """What tells a file from an earlier one of its name; None if it is not there."""
+
+    def source(self, path: str) -> str | pa.BufferReader:
+        """What pyarrow reads a Parquet file from."""
+
+    def put(self, path: str, text: str) -> None:
+        """Make a small file, durably and in one step."""
+
+    def get(self, path: str) -> str | None:
+        """A small file; None if it is not there."""
+
+    def names(self, suffix: str) -> Sequence[str]:
+        """The names of small files right in it that end so, in their order."""
+
+    def drop(self, path: str) -> None:
+        """Remove a small file; quiet if it is gone."""
+
+
+def open_store(text: str, sink: str = "delta", key: str = "spark.sink.path") -> Store:
+    """The place that a property names; nothing is looked at yet.
+
+    Args:
+        text: a path, or a URL with the scheme ``file``, ``s3`` or ``s3a``.
+        sink: value of ``spark.sink``, for messages.
+        key: the property, for messages.
+
+    Raises:
+        SinkRefused: it is neither on a file system nor in S3.
+    """
+    if not is_s3(text):
+        return Directory(local_root(text, sink, key))
+    from mld.spark.table.s3_store import Bucket  # noqa: PLC0415 - most workers need none
+
+    try:
+        return Bucket(s3_place(text))
+    except ValueError as error:
+        raise SinkRefused(f"{key}={text}: {error}; write it like s3://bucket/prefix") from error
+
+
+class Directory:
+    """A directory that this host and Spark's executors share; see ``Store``.
+
+    Args:
+        root: of the table.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.name = str(root)
+        self.directory: Path | None = root
+
+    def options(self) -> Mapping[str, str]:
+        """As ``Store``: none."""
+        return {}
+
+    def below(self, name: str) -> Directory:
+        """As ``Store``."""
+        return Directory(self._root / name)
+
+    def above(self) -> Directory:
+        """As ``Store``."""
+        return Directory(self._root.parent)
+
+    def jobs(self) -> Jobs:
+        """As ``Store``."""
+        return JobFiles(self._root)
+
+    def spark_url(self, job: PurePath) -> str:
+        """As ``Store``."""
+        return spark_url(Path(job))
+
+    def make(self) -> None:
+        """As ``Store``, durably."""
+        make_directories(self._root)
+
+    def has(self, path: str) -> bool:
+        """As ``Store``; also for an empty directory."""
+        return (self._root / path).exists()
+
+    def has_files(self, suffix: str) -> bool:
+        """As ``Store``."""
+        return any(True for _ in self._root.glob(f"*{suffix}"))
+
+    def stamp(self, path: str) -> object | None:
+        """As ``Store``."""
+        try:
+            found = os.stat(self._root / path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_mtime_ns
+
+    def source(self, path: str) -> str | pa.BufferReader:
+        """As ``Store``."""
+        return str(self._root / path)
+
+    def put(self, path: str, text: str) -> None:
+        """As ``Store``."""
+        place = self._root / path
+        draft = place.with_suffix(_DRAFT)
+        try:
+            with draft.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                sync_file(file.fileno())
+            draft.rename(place)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                draft.unlink()
+            raise
+        sync_directory(place.parent)
+
+    def get(self, path: str) -> str | None:
+        """As ``Store``."""
+        try:
+            descriptor = os.open(self._root / path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        with open(descriptor, encoding="utf-8") as file:
+            return file.read()
+
+    def names(self, suffix: str) -> Sequence[str]:
+        """As ``Store``."""
+        return sorted(path.name for path in self._root.glob(f"*{suffix}"))
+
+    def drop(self, path: str) -> None:
+        """As ``Store``."""
+        (self._root / path).unlink(missing_ok=True)
