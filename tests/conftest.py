@@ -26,7 +26,10 @@ pytest_plugins = ("tests.leftovers", "tests.tracing")
 
 #: Fixtures that are dear, so that a machine has one of each: with ``--dist loadgroup`` one worker
 #: runs all tests that need it.
-SHARED = ("spark_server", "sink_server", "cluster", "wheel")
+SHARED = ("wheel", "spark_server", "sink_server")
+#: Tests of Spark that need none of these start servers and fleets of their own, each of them enough
+#: to keep a machine busy: one at a time.
+SPARK = "servers and fleets of Spark"
 #: Files with tests of half a minute and more. They begin first: at the end of a run one of them
 #: would keep one worker busy and leave the others idle.
 LONG = ("test_chaos.py", "test_cluster.py", "test_conform.py", "test_end_to_end.py")
@@ -34,9 +37,10 @@ LONG = ("test_chaos.py", "test_cluster.py", "test_conform.py", "test_end_to_end.
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks; pytest-randomly has been there
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put long tests first; give the tests that need a shared fixture its name as their group."""
+    """Put long tests first; give tests that cannot run beside each other a group."""
     items.sort(key=lambda item: item.path.name not in LONG)
     for item in items:
         needed = getattr(item, "fixturenames", ())
-        if shared := next((name for name in SHARED if name in needed), None):
-            item.add_marker(pytest.mark.xdist_group(shared))
+        shared = next((name for name in SHARED if name in needed), None)
+        if shared or item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group(shared or SPARK))
