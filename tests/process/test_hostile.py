@@ -266,8 +266,9 @@ def test_workers_with_other_clocks_share_and_replace_one_another(
     """Days apart, then set anew while they work, the leader's too: nobody loses a lease by it."""
     promise = {"clientVersionConfig": "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1"}
     # What is told here is of clocks, not of a busy machine whose table answers late.
-    failover_s = 5.0
-    properties = QUICK | {"failoverTimeMillis": "5000"} | (promise if generation == "2.x" else {})
+    failover_s = 6.0
+    properties = QUICK | {"failoverTimeMillis": "6000"}
+    properties |= promise if generation == "2.x" else {}
     app = new_app(shards=SHARDS, **properties)
     put = app.put(100)
     clocks = Clocks(app, w1=-3 * DAY_S, w2=600)
@@ -277,7 +278,8 @@ def test_workers_with_other_clocks_share_and_replace_one_another(
         lambda: all(served(run) == SHARDS // 2 for run in runs.values()), "children for the halves"
     )
     all_read(runs, put)
-    lost, owners = losses(runs), app.owners()
+    # Until each has its half, leases may be taken from one that reads: 2.x hands nothing over.
+    lost, twice, owners = losses(runs), doubled(runs), app.owners()
     leader = leader_of(app) if generation == "3.x" else "w1"
     for offsets in ({"w1": 2 * DAY_S, "w2": -DAY_S}, {"w1": 0, "w2": 900}):
         clocks.jump(**offsets)
@@ -286,7 +288,7 @@ def test_workers_with_other_clocks_share_and_replace_one_another(
         all_read(runs, put)
         assert app.owners() == owners
     assert losses(runs) == lost, "".join(run.output for run in runs.values())
-    assert doubled(runs) == 0
+    assert doubled(runs) == twice
     if generation == "3.x":
         assert leader_of(app) == leader
     runs[leader].kill()
