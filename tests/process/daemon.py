@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from protocol.conform.daemon_run import Script
 
 #: Long enough for a loaded machine; nothing is ever waited for that long when all is well.
-PATIENCE_S = 40.0
+PATIENCE_S = 120.0
 JOURNALING = Path(__file__).resolve().parents[1] / "data" / "kclpy" / "journal.py"
 STATUS: list[Any] = ["status"]
 #: What ``entityType`` may be of a lease.

@@ -17,7 +17,7 @@ print("noise of the app")
 run(lambda df, ctx: df)
 """
 STUB = "import sys; from mld.spark import stub; stub.main(host_module='tests.spark.fake_host')"
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 KEEP_ALIVE = b'{"action":"leaseLost"}\n'
 
 

@@ -12,7 +12,7 @@ from mld.local.__main__ import main
 from mld.local.embedded import EmbeddedAws
 from tests.leftovers import Snapshot
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 class InThisProcess(EmbeddedAws):

@@ -26,7 +26,7 @@ from tests.unit.local.in_this_process import InThisProcess
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 FIRST = "shardId-000000000000"
 SETTINGS = {
     "subscription_s": 300.0,

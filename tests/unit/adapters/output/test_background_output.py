@@ -25,7 +25,7 @@ from mld.adapters.output.background_output import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Pipe:
