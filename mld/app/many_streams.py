@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from mld.app.ports import Ports
     from mld.model.config import Config
     from mld.model.former_policy import FormerPolicy
-    from mld.model.stream_list import ListedStream, StreamList
+    from mld.model.listed_stream import ListedStream
+    from mld.model.stream_list import StreamList
     from mld.ports.metrics import Metrics
     from mld.services.conditions import Conditions
     from mld.services.leases.lease_coordinator import LeaseCoordinator

@@ -17,9 +17,9 @@ from mld.model.child_command import split_command
 from mld.model.config_keys import CREDENTIAL_KEYS
 from mld.model.credentials import CredentialSource, parse_chain
 from mld.model.findings import Finding, Problem, Severity
+from mld.model.listed_stream import ListedStream
 from mld.model.masking import mask
 from mld.model.spark_places import Look, place_faults
-from mld.model.stream_list import ListedStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from mld.model.stream import Stream, StreamArn, partition_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mld.model.stream_list import ListedStream
+    from mld.model.listed_stream import ListedStream
 
 #: Epochs from here on are milliseconds: in seconds this is the year 5138, in milliseconds 1973.
 _LEAST_MILLIS = 10**11

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from mld.errors import ConfigError
 from mld.model.findings import Problem, Severity
 from mld.model.former_policy import FormerPolicy, FormerStrategy
+from mld.model.listed_stream import parse_streams
 from mld.model.properties import last_of_each, parse
-from mld.model.stream_list import parse_streams
 
 if TYPE_CHECKING:
+    from mld.model.listed_stream import ListedStream
     from mld.model.settings import Settings
-    from mld.model.stream_list import ListedStream
 
 #: The property with the streams whose leases are deleted.
 NAMED = "formerStreamsForLeaseCleanup"

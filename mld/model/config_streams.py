@@ -10,9 +10,10 @@ from mld.model.config_checks import check_stream
 from mld.model.config_former import FORMER_KEYS, former_policy_of
 from mld.model.config_selection import SELECTION_KEYS, selection_of
 from mld.model.findings import Problem, Severity
+from mld.model.listed_stream import ListedStream, parse_streams
 from mld.model.masking import mask
 from mld.model.sequence import InitialPosition, Sentinel
-from mld.model.stream_list import ListedStream, StreamList, parse_streams
+from mld.model.stream_list import StreamList
 
 if TYPE_CHECKING:
     from mld.model.settings import Settings

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mld.model.stream_list import ListedStream
+    from mld.model.listed_stream import ListedStream
 
 
 class FormerStrategy(StrEnum):

@@ -25,9 +25,10 @@ from mld.model.config import (
 from mld.model.config_fleet import FleetConfig, Wish
 from mld.model.credentials import CredentialChain
 from mld.model.former_policy import FormerPolicy, FormerStrategy
+from mld.model.listed_stream import ListedStream
 from mld.model.sequence import InitialPosition, Sentinel
 from mld.model.stream import Stream
-from mld.model.stream_list import ListedStream, StreamList
+from mld.model.stream_list import StreamList
 from mld.model.stream_selection import NamePattern, StreamSelection
 from mld.services.fleet.leader_lock import LeaderLock
 from tests.fakes.dynamodb import FakeDynamoDb

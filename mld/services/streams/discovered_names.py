@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mld.decide.backoff import backoff_s
 from mld.decide.stream_discovery import Found, KnownTags, found, tags_to_ask
 from mld.errors import LimitExceeded, NotFound, Throttled
-from mld.model.stream_list import ListedStream
+from mld.model.listed_stream import ListedStream
 
 if TYPE_CHECKING:
     import random

@@ -16,13 +16,13 @@ from mld.decide.former_streams import LOOK_S, Pending, Sight, look
 from mld.decide.stream_identity import arn_of
 from mld.errors import MalformedData, MldError, NotFound
 from mld.model.former_policy import FormerStrategy
+from mld.model.listed_stream import may_be
 from mld.model.stream import Stream
-from mld.model.stream_list import may_be
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mld.model.stream_list import ListedStream
+    from mld.model.listed_stream import ListedStream
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
     from mld.services.streams.stream_tracker import StreamTracker

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable
 
+    from mld.model.listed_stream import ListedStream
     from mld.model.stream import Stream
-    from mld.model.stream_list import ListedStream
     from mld.ports.aws import Kinesis
 
 #: DescribeStreamSummary is limited to 20 a second and account, which a fleet that starts meets.

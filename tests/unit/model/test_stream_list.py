@@ -7,9 +7,10 @@ from mld.model.config_former import named_in
 from mld.model.config_keys import KEYS
 from mld.model.findings import Severity
 from mld.model.former_policy import FormerPolicy, FormerStrategy
+from mld.model.listed_stream import ListedStream, may_be, parse_streams
 from mld.model.sequence import InitialPosition, Sentinel
 from mld.model.stream import Stream, StreamArn
-from mld.model.stream_list import ListedStream, StreamOption, may_be, parse_option, parse_streams
+from mld.model.stream_list import StreamOption, parse_option
 from tests.unit.model.test_config_build import built, config, errors, warnings
 
 ACCOUNT = "123456789012"

@@ -11,7 +11,7 @@ from mld.decide.stream_discovery import Found
 from mld.errors import Denied, LimitExceeded, NotFound, ServiceError, Throttled
 from mld.local.kinesis import KinesisModel, KinesisSettings
 from mld.local.kinesis.port import FakeKinesis
-from mld.model.stream_list import ListedStream
+from mld.model.listed_stream import ListedStream
 from mld.model.stream_selection import NamePattern, StreamSelection
 from mld.services.streams import discovered_names
 from mld.services.streams.discovered_names import ATTEMPTS, DiscoveredNames

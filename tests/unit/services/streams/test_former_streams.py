@@ -9,8 +9,8 @@ import pytest
 
 from mld.errors import Denied, Throttled, UnknownOutcome
 from mld.model.former_policy import FormerPolicy, FormerStrategy
+from mld.model.listed_stream import ListedStream
 from mld.model.stream import Stream
-from mld.model.stream_list import ListedStream
 from mld.services.streams.former_streams import FormerStreams
 from tests.fakes.clock import LoopClock
 from tests.fakes.lease_world import CountingMetrics
