@@ -356,6 +356,7 @@ class Fleet:
             return
         key = {"AttributeName": "leaseKey", "KeyType": "HASH"}
         self.dynamodb.call("DeleteTable", {"TableName": TABLE})
+        self.judges.table.table_deleted()
         if comes_back:
             self.dynamodb.call(
                 "CreateTable",

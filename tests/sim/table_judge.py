@@ -249,11 +249,8 @@ class TableJudge:
         self._check_loss(key, "deleted")
         shard = self._court.stream.shards.get(key)
         if self._court.actor in self._court.foreigners:
-            # Nobody can know at once; and who has no row does not hold up its children.
-            now = self._court.now()
-            self._court.handovers[key] = Handover(
-                now, worker_of(item), now + self._court.failover_s * 1.01
-            )
+            # And who has no row does not hold up its children.
+            self._took_away(key, item)
             self._court.log(key).dropped_from.add(worker_of(item))
             return
         if shard is None:
@@ -269,6 +266,17 @@ class TableJudge:
                 self._court.convict(
                     "S3", f"{self._court.actor} deleted {key} before {child} had a lease"
                 )
+
+    def table_deleted(self) -> None:
+        """All rows are gone at once, and another table of that name may be there already."""
+        for key, item in self._court.rows.items():
+            self._took_away(key, item)
+
+    def _took_away(self, key: str, item: Item) -> None:
+        """A row is gone by no worker's doing; its owner cannot know at once."""
+        now = self._court.now()
+        deadline_s = now + self._court.failover_s * 1.01
+        self._court.handovers[key] = Handover(now, worker_of(item), deadline_s)
 
     def _is_raided(self, key: str) -> bool:
         """Whether an operator has just deleted a row that a worker may have seen before."""
