@@ -65,8 +65,10 @@ WANTED = (
     "merges",
 )
 VICTIMS = ("stub", "stub", "stub", "host", "jvm", "daemon", "daemon")
-#: The fleet is given up when it stands still for so long. A busy machine may be slow.
-STILL_S = 300.0
+#: The fleet is given up when nothing has moved at so many looks, a second and more apart. A busy
+#: machine may be slow, and one that was paused shows a clock that has jumped.
+STILL_LOOKS = 300
+LOOK_S = 1.0
 
 Key = tuple[str, int, int]
 
@@ -453,23 +455,24 @@ class Chaos:
 
     def _wait_for_rows(self) -> None:
         """A fleet that is still starting has little to lose."""
-        deadline = time.monotonic() + STILL_S
-        while not self.sink.count() and time.monotonic() < deadline:
+        for _ in range(STILL_LOOKS):
             self.tend()
-            time.sleep(0.2)
+            if self.sink.count():
+                return
+            time.sleep(LOOK_S)
 
     def _settle(self) -> None:
         """Until everything is in the sink and checkpointed, or nothing moves any more."""
         before: object = None
-        moved = time.monotonic()
-        while time.monotonic() - moved < STILL_S:
+        looks = 0
+        while looks < STILL_LOOKS:
             self.tend()
-            count, unfinished = self.sink.count(), self._unfinished()
+            now = count, unfinished = self.sink.count(), self._unfinished()
             if count >= len(self.put) and not unfinished:
                 return
-            if (count, unfinished) != before:
-                before, moved = (count, unfinished), time.monotonic()
-            time.sleep(1)
+            looks = looks + 1 if now == before else 0
+            before = now
+            time.sleep(LOOK_S)
 
     def _unfinished(self) -> dict[str, Any]:
         """Leases whose checkpoint is not at the last record of their shard."""
