@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from mld.spark.config import SparkConfig
     from mld.spark.facts import Facts
-    from mld.spark.parts import Address
     from mld.spark.pipeline import Pipeline
+    from mld.spark.ports import Address
 
 _log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 from mld.spark.app_loading import require_pyspark
 from mld.spark.errors import SparkConfigError, SparkUnreachable
@@ -19,13 +19,9 @@ if TYPE_CHECKING:
     from mld.spark.config import SparkConfig
     from mld.spark.facts import Facts
     from mld.spark.pipeline import Pipeline
-    from mld.spark.ports import KeepsLetters
+    from mld.spark.ports import Address, KeepsLetters
     from mld.spark.shard.pipes import ShardInput, ShardOutput
     from mld.spark.table.s3_access import Reach
-
-
-#: URL and token of a server.
-Address: TypeAlias = tuple[str, str | None]
 
 
 class Server(Protocol):

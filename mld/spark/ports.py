@@ -7,7 +7,7 @@ but the launcher knows how a server is started.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.model import DeadLetter, Position, ShardBatch, ShardKey, WriteIntent
+
+#: URL and token of a server.
+Address: TypeAlias = tuple[str, str | None]
 
 
 class Sessions(Protocol):

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from mld.spark.parts import Address, Parts, Server, Service
+    from mld.spark.parts import Parts, Server, Service
+    from mld.spark.ports import Address
 
 _log = logging.getLogger("mld.spark.host")
 
