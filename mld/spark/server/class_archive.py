@@ -5,7 +5,8 @@ class-data sharing keeps them in a file. It is written by a server that has work
 the user's own cache directory, and used from the next start on. Whatever goes wrong with it costs
 nothing but the gain: Java ignores a file that does not fit, and so do we.
 
-Java runs code from that file, so nobody else may be able to write it.
+Java runs code from that file, so nobody else may be able to write it. This is the file of Java 17
+to 24; that of Java 25 is in :mod:`mld.spark.server.aot_cache`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import signal
 import socket
 import stat
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 #: Options of the user's own that deal with it: ours would contradict them.
-_OWN_OPTIONS = ("-Xshare", "-XX:SharedArchiveFile", "-XX:ArchiveClassesAtExit", "-Xlog:cds")
+_OWN_OPTIONS = (
+    *("-Xshare", "-XX:SharedArchiveFile", "-XX:ArchiveClassesAtExit", "-Xlog:cds"),
+    *("-XX:AOT", "-Xlog:aot"),
+)
 #: Without these Java warns of a file that does not fit.
 _QUIET = ("-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 #: Files of other keys that nobody has used for so long are removed, in s.
@@ -43,15 +46,15 @@ _LOOK_S = 0.05
 _ATTACH_DIRECTORY = Path("/tmp")  # noqa: S108 - so does Java
 
 
-@dataclass(frozen=True, slots=True)
 class ClassArchive:
     """The file that belongs to one Java with one Spark.
 
-    Attributes:
+    Args:
         path: where it is, or is going to be.
     """
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     @classmethod
     def of(
@@ -69,20 +72,20 @@ class ClassArchive:
             options: of the user for this Java.
             environ: ``XDG_CACHE_HOME`` and ``HOME`` say where caches are.
         """
-        if any(option.startswith(_OWN_OPTIONS) for option in options):
-            return None
         if not (java.path / "lib" / "server" / "classes.jsa").is_file():
             return None
-        directory = private_cache(environ)
-        if directory is None:
-            return None
-        key = hashlib.sha256()
-        for word in (str(java.path), *_facts(java.path / "release"), platform.machine(), *options):
-            key.update(f"{word}\0".encode())
-        for entry in class_path:
-            for fact in _class_path_facts(entry):
-                key.update(f"{fact}\0".encode())
-        return cls(directory / f"spark-{key.hexdigest()[:24]}.jsa")
+        path = archive_path(java, class_path, options, environ, ".jsa")
+        return None if path is None else cls(path)
+
+    def begin(self, command: Sequence[str]) -> None:
+        """A server starts that may be asked to write the file; from the main thread.
+
+        Args:
+            command: of the server, up to its class path.
+        """
+
+    def close(self) -> None:
+        """That server has ended."""
 
     def options(self) -> list[str]:
         """For the server's command line: to use the file, or to be able to write it."""
@@ -105,7 +108,7 @@ class ClassArchive:
                 if not is_alone or self.path.exists():
                     return False
                 making = self.path.with_suffix(f".{pid}")
-                answer = ask_java(pid, f"VM.cds dynamic_dump {making}")
+                answer = self.make(pid, making)
                 if not making.is_file():
                     _log.info("Java keeps no archive of Spark's classes: %s", answer.strip()[-300:])
                     return False
@@ -117,6 +120,42 @@ class ClassArchive:
             return False
         _log.info("Spark's classes are kept in %s: the next start is faster", self.path)
         return True
+
+    def make(self, pid: int, making: Path) -> str:
+        """Have a file made, if Java does; gives what it says.
+
+        Args:
+            pid: of the server.
+            making: the file.
+
+        Raises:
+            OSError: it can't be asked.
+        """
+        return ask_java(pid, f"VM.cds dynamic_dump {making}")
+
+
+def archive_path(
+    java: JavaHome,
+    class_path: Sequence[str],
+    options: Sequence[str],
+    environ: Mapping[str, str],
+    suffix: str,
+) -> Path | None:
+    """Where the classes of this Java with these jars and options are kept; None = nowhere.
+
+    The arguments are those of :meth:`ClassArchive.of`, and the suffix tells kinds of files apart.
+    """
+    if any(option.startswith(_OWN_OPTIONS) for option in options):
+        return None
+    if (directory := private_cache(environ)) is None:
+        return None
+    key = hashlib.sha256()
+    for word in (str(java.path), *_facts(java.path / "release"), platform.machine(), *options):
+        key.update(f"{word}\0".encode())
+    for entry in class_path:
+        for fact in _class_path_facts(entry):
+            key.update(f"{fact}\0".encode())
+    return directory / f"spark-{key.hexdigest()[:24]}{suffix}"
 
 
 def private_cache(environ: Mapping[str, str]) -> Path | None:

@@ -116,6 +116,8 @@ class EmbeddedServer:
             conf=conf or {},
         )
         process = _start(setup.command, setup.environ)
+        if setup.archive is not None:
+            setup.archive.begin(setup.command_without_program)
         repository = environ.get(REPOSITORY_VARIABLE) or None
         return cls(
             process,
@@ -184,6 +186,8 @@ class EmbeddedServer:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+        if self.archive is not None:
+            self.archive.close()
         self._files.properties.unlink(missing_ok=True)
         self._pump.join(timeout=0.5)
 

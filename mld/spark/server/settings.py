@@ -26,7 +26,7 @@ TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - a name
 #: What the server logs once it accepts calls; the port follows.
 READY_MARK = "Spark Connect server started at: "
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
-_SUBMIT_CLASS = "org.apache.spark.deploy.SparkSubmit"
+SUBMIT_CLASS = "org.apache.spark.deploy.SparkSubmit"
 _LOOPBACK = "127.0.0.1"
 _OPENED_PACKAGES = (
     *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio"),
@@ -124,7 +124,7 @@ def server_command(
         str(program),
         f"-Xmx{config.driver_memory_bytes // 1024}k",
         *module_options(version),
-        *_collector(config.driver_memory_bytes, options),
+        *collector(config),
         "-Dio.netty.tryReflectionSetAccessible=true",
         "-Dio.netty.allocator.type=pooled",
         "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
@@ -133,7 +133,7 @@ def server_command(
         *archive_options,
         *options,
         f"-Dlog4j2.configurationFile={files.log4j.as_uri()}",
-        *("-cp", ":".join(class_path), _SUBMIT_CLASS),
+        *("-cp", ":".join(class_path), SUBMIT_CLASS),
         *("--master", config.master),
         *("--properties-file", str(files.properties)),
         *("--class", SERVER_CLASS),
@@ -153,10 +153,15 @@ def jvm_options(config: SparkConfig) -> list[str]:
         raise SparkConfigError(f"spark.jvm.options: {error}") from error
 
 
-def _collector(heap_bytes: int, options: Sequence[str]) -> list[str]:
-    """Ours, unless the user names one: two are an error for Java."""
-    is_named = any(_COLLECTOR.fullmatch(option) for option in options)
-    return [] if is_named or heap_bytes > _SMALL_HEAP_BYTES else ["-XX:+UseSerialGC"]
+def collector(config: SparkConfig) -> list[str]:
+    """Ours, unless the user names one: two are an error for Java.
+
+    Raises:
+        SparkConfigError: the user's options cannot be split into words.
+    """
+    is_named = any(_COLLECTOR.fullmatch(option) for option in jvm_options(config))
+    is_large = config.driver_memory_bytes > _SMALL_HEAP_BYTES
+    return [] if is_named or is_large else ["-XX:+UseSerialGC"]
 
 
 def module_options(version: int) -> list[str]:

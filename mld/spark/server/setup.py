@@ -16,14 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import MissingPart
+from mld.spark.server.aot_cache import OLDEST_VERSION, AotCache, has_room
 from mld.spark.server.class_archive import ClassArchive
 from mld.spark.server.files import ivy_text, log4j_text, properties_text
 from mld.spark.server.java import find_java
 from mld.spark.server.masters import require_master
 from mld.spark.server.settings import (
     REPOSITORY_VARIABLE,
+    SUBMIT_CLASS,
     TOKEN_VARIABLE,
     ServerFiles,
+    collector,
     is_local_master,
     jvm_options,
     server_command,
@@ -57,6 +60,11 @@ class Setup:
     environ: dict[str, str] = field(repr=False)
     token: str = field(repr=False)
     archive: ClassArchive | None = None
+
+    @property
+    def command_without_program(self) -> list[str]:
+        """The command line up to its class path: Java and its options, nothing to run."""
+        return self.command[: self.command.index(SUBMIT_CLASS)]
 
 
 def prepare(
@@ -100,9 +108,7 @@ def prepare(
     _write_files(files, properties, config.log_level, repository)
     class_path = [str(home / "jars" / "*")]
     class_path += [environ[name] for name in _CONF_DIRECTORIES if environ.get(name)]
-    archive = None
-    if config.has_class_archive:
-        archive = ClassArchive.of(java, class_path, jvm_options(config), environ)
+    archive = _archive(config, java, class_path, environ, directory)
     about_classes = () if archive is None else archive.options()
     program = (java.executable, java.version)
     command = server_command(program, class_path, config, files, about_classes)
@@ -116,6 +122,25 @@ def prepare(
     if is_local_master(config.master):
         ours["SPARK_LOCAL_IP"] = "127.0.0.1"  # where Spark's web pages listen, if enabled
     return Setup(java, command, server_environment(environ, **ours), token, archive)
+
+
+def _archive(
+    config: SparkConfig,
+    java: JavaHome,
+    class_path: Sequence[str],
+    environ: Mapping[str, str],
+    directory: Path,
+) -> ClassArchive | None:
+    """What Java keeps of Spark's classes; None if it keeps nothing, or nobody wants it."""
+    if not config.has_class_archive:
+        return None
+    if java.version < OLDEST_VERSION:
+        return ClassArchive.of(java, class_path, jvm_options(config), environ)
+    options = [*collector(config), *jvm_options(config)]
+    cache = AotCache.beside(java, class_path, options, environ, directory)
+    if cache is not None and not cache.path.is_file() and not has_room(config.driver_memory_bytes):
+        return None  # a list would be for nothing
+    return cache
 
 
 def _spark_home() -> Path:

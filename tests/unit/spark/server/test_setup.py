@@ -15,6 +15,7 @@ from mld.spark.server.java import JavaHome
 from mld.spark.server.setup import prepare
 
 JAVA = JavaHome(Path("/java"), 17, "a test")
+JAVA_25 = JavaHome(Path("/java"), 25, "a test")
 
 
 @pytest.fixture
@@ -128,3 +129,22 @@ def test_the_client_alone_has_no_server(prepared, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(tmp_path / "lib")
     with pytest.raises(MissingPart, match=r"has no server: .* or name an existing server in spark"):
         prepared()
+
+
+def test_java_25_lists_its_classes_where_memory_is_left_and_uses_what_is_kept(
+    prepared, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("mld.spark.server.setup.find_java", lambda *_: JAVA_25)
+    environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    monkeypatch.setattr("mld.spark.server.setup.has_room", lambda more: more == 1024**3)
+    first = prepared(environ=environ)
+    assert f"-XX:DumpLoadedClassList={tmp_path / 'classes.list'}" in first.command
+    alone = first.command_without_program
+    assert alone[-2] == "-cp"
+    assert first.command[: len(alone)] == alone
+    monkeypatch.setattr("mld.spark.server.setup.has_room", lambda _: False)
+    assert prepared(environ=environ).archive is None
+    first.archive.path.touch()
+    used = prepared(environ=environ)
+    assert f"-XX:SharedArchiveFile={used.archive.path}" in used.command
+    assert prepared({"spark.jvm.classArchive": "false"}, environ).archive is None
