@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +12,6 @@ from tests.process.daemon import shard_id, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.process.daemon import Application
 
@@ -159,6 +160,24 @@ def test_a_bad_file_ends_the_daemon_with_2(
     assert run.ends() == 2, run.output
     assert words in run.output
     assert "kcl-mld --help" not in run.output  # usage was right
+
+
+def test_a_path_that_spark_could_not_write_ends_the_daemon_with_2_and_is_told_once(
+    new_app: Callable[..., Application], tmp_path: Path
+) -> None:
+    """And not by each shard's child, after a JVM has started."""
+    (tmp_path / "in the way").touch()
+    app = new_app(shards=4)
+    app.put(4)
+    run = app.start(
+        executable=(str(Path(sys.executable).with_name("kcl-mld-spark")), "app.py"),
+        **{"spark.sink.path": str(tmp_path / "in the way" / "rows")},
+    )
+    assert run.ends() == 2, run.output
+    assert run.output.count("spark.sink.path") == 1, run.output
+    assert "in the way, a file (name a directory that can be made or written)" in run.output
+    assert app.everything() == {}
+    assert run.children() == []
 
 
 def test_a_module_called_protocol_of_the_users_is_named(
