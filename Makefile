@@ -7,7 +7,7 @@ SEEDS ?= 200
 FIRST_SEED ?= 0
 # A chaos run takes a minute and more, so one a sink unless SEEDS is given.
 CHAOS_SEEDS = $(if $(filter file,$(origin SEEDS)),1,$(SEEDS))
-SINKS ?= delta outputs merge jdbc foreach
+SINKS ?= delta outputs merge jdbc foreach s3
 STAMP := $(VENV)/.installed-dev
 
 .PHONY: all test test-pythons check sim chaos-spark bench bench-spark demo conform contract peer \

@@ -440,9 +440,12 @@ class Chaos:
         logs = [worker.folder / "log" for worker in self.workers]
         return sum(log.read_text(errors="replace").count("was restored") for log in logs)
 
-    def _new_epoch(self, table: Path) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "mld.spark.stub", "new-epoch", str(table), str(self.epoch)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    def _new_epoch(self, table: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "mld.spark.stub", "new-epoch", table, str(self.epoch)]
+        env = self.aws.environment_for_child()
+        return subprocess.run(
+            command, env=env, capture_output=True, text=True, timeout=60, check=False
+        )
 
     def _count_events(self) -> None:
         found = chaos_faults.events(self.events)

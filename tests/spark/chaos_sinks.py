@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import json
 import shutil
 import sqlite3
 import subprocess
@@ -23,6 +21,8 @@ from tests.spark.table_files import table_files
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterator, Mapping, Sequence
+
+    from deltalake import DeltaTable
 
 Key = tuple[str, int, int]
 
@@ -43,7 +43,7 @@ class Sink(Protocol):
     def disturb(self, rng: random.Random) -> str | None:
         """Do in the output what a user may do; its name, or None if nothing was done."""
 
-    def restore(self, rng: random.Random) -> Path | None:
+    def restore(self, rng: random.Random) -> str | None:
         """Take the table back to a drawn version; where it is, or None if that cannot be done."""
 
     def restore_to(self, version: int) -> None:
@@ -59,7 +59,7 @@ class Sink(Protocol):
         """How often each record is in it."""
 
 
-def parquet_keys(files: Sequence[Path | io.BytesIO]) -> Counter[Key]:
+def parquet_keys(files: Sequence[Path]) -> Counter[Key]:
     """Of Parquet files with the rows of the chaos program."""
     import pyarrow.parquet as pq  # noqa: PLC0415 (slow to import)
 
@@ -85,7 +85,7 @@ class Steady:
     def disturb(self, rng: random.Random) -> str | None:
         return None
 
-    def restore(self, rng: random.Random) -> Path | None:
+    def restore(self, rng: random.Random) -> str | None:
         return None
 
     def restore_to(self, version: int) -> None:
@@ -166,13 +166,19 @@ class DeltaLog(Files):
     """A Delta table, read through its log; at the end a second reader has to see the same."""
 
     def disturb(self, rng: random.Random) -> str | None:
-        return table_user.disturb(self.path, rng)
+        return table_user.disturb(self.opened, rng)
 
-    def restore(self, rng: random.Random) -> Path | None:
-        return self.path if table_user.restore(self.path, rng) else None
+    def restore(self, rng: random.Random) -> str | None:
+        return str(self.path) if table_user.restore(self.opened, rng) else None
 
     def restore_to(self, version: int) -> None:
-        table_user.restore_to(self.path, version)
+        self.opened().restore(version)
+
+    def opened(self, version: int | None = None) -> DeltaTable:
+        """For the user, not for counting."""
+        from deltalake import DeltaTable  # noqa: PLC0415 (slow to import)
+
+        return DeltaTable(self.path, version=version)
 
     def second_count(self) -> int:
         return delta_count(self.path, f"shard_id <> '{table_user.USER}'")
@@ -196,8 +202,8 @@ def _of_workers(keys: Counter[Key]) -> Counter[Key]:
     return Counter({key: count for key, count in keys.items() if key[0] != table_user.USER})
 
 
-class InS3(Files):
-    """A Delta table in S3, read by its log's entries; ``deltalake`` has to see the same rows.
+class InS3(DeltaLog):
+    """A Delta table in S3. What is there is fetched before it is counted, as that of a directory.
 
     Args:
         aws: where the bucket is; the fleet's own.
@@ -208,21 +214,15 @@ class InS3(Files):
         self._aws, self._bucket = aws, f"chaos-{uuid.uuid4().hex}"
         self._s3 = aws.client("s3")
         self._s3.create_bucket(Bucket=self._bucket)
+        self._url = f"s3://{self._bucket}/table"
 
     def properties(self) -> Mapping[str, str]:
-        return {**self._properties, "spark.sink.path": f"s3://{self._bucket}/table"}
+        return {**self._properties, "spark.sink.path": self._url}
 
-    def keys(self) -> Counter[Key]:
-        live: dict[str, None] = {}
-        for entry in self._listed("table/_delta_log/"):
-            if entry.endswith(".json"):
-                for line in self._content(entry).getvalue().decode().splitlines():
-                    action = json.loads(line)
-                    if "add" in action:
-                        live[action["add"]["path"]] = None
-        return parquet_keys([self._content(f"table/{unquote(path)}") for path in live])
+    def restore(self, rng: random.Random) -> str | None:
+        return self._url if super().restore(rng) else None
 
-    def second_count(self) -> int:
+    def opened(self, version: int | None = None) -> DeltaTable:
         from deltalake import DeltaTable  # noqa: PLC0415 (slow to import)
 
         options = {
@@ -232,18 +232,38 @@ class InS3(Files):
             "aws_access_key_id": "embedded",
             "aws_secret_access_key": "embedded",
         }
-        table = DeltaTable(f"s3://{self._bucket}/table", storage_options=options)
-        return int(table.to_pyarrow_table(columns=["shard_id"]).num_rows)
+        return DeltaTable(self._url, version=version, storage_options=options)
 
-    def _listed(self, prefix: str) -> list[str]:
+    def keys(self) -> Counter[Key]:
+        self._fetch()
+        return super().keys()
+
+    def second_count(self) -> int:
+        """As delta-rs reads the bucket."""
+        shards = self.opened().to_pyarrow_table(columns=["shard_id"]).column("shard_id")
+        return sum(shard != table_user.USER for shard in shards.to_pylist())
+
+    def _fetch(self) -> None:
+        """Objects never change; entries of the log go when a user has it cleaned."""
         pages = self._s3.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket, Prefix=prefix
+            Bucket=self._bucket, Prefix="table/"
         )
-        return [each["Key"] for page in pages for each in page.get("Contents", ())]
-
-    def _content(self, key: str) -> io.BytesIO:
-        answer = self._s3.get_object(Bucket=self._bucket, Key=key)
-        return io.BytesIO(answer["Body"].read())
+        found = [each["Key"] for page in pages for each in page.get("Contents", ())]
+        # Directories have objects, too, and tasks of Spark have files of their own for a while.
+        names = [
+            name
+            for name in found
+            if name.endswith((".json", ".parquet")) and "_temporary" not in name
+        ]
+        there = {self.path / name.removeprefix("table/"): name for name in names}
+        for gone in [one for one in self.path.rglob("*") if one.is_file() and one not in there]:
+            gone.unlink()
+        for path, name in there.items():
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with contextlib.suppress(self._s3.exceptions.NoSuchKey):
+                    answer = self._s3.get_object(Bucket=self._bucket, Key=name)
+                    path.write_bytes(answer["Body"].read())
 
 
 class Merged(DeltaLog):

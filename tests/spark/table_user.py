@@ -1,37 +1,43 @@
-"""A user who works in a Delta table while workers write it."""
+"""A user who works in a Delta table, in a directory or in S3, while workers write it."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import random
-    from pathlib import Path
 
     from deltalake import DeltaTable
+
+
+class Opens(Protocol):
+    """Opens the table."""
+
+    def __call__(self, version: int | None = None) -> DeltaTable:
+        """As of a version, or as it is now."""
+
 
 #: In ``shard_id`` of the rows that the user adds, and deletes again.
 USER = "user"
 _log = logging.getLogger(__name__)
 
 
-def disturb(path: Path, rng: random.Random) -> str | None:
+def disturb(opened: Opens, rng: random.Random) -> str | None:
     """One statement, drawn; what the workers' commits come between fails and is left.
 
     Args:
-        path: of a table with the rows of the chaos program.
+        opened: opens a table with the rows of the chaos program.
         rng: draws.
 
     Returns:
         which; None if there is no table yet, or it failed.
     """
-    from deltalake import DeltaTable  # noqa: PLC0415 (slow to import)
     from deltalake.exceptions import DeltaError, TableNotFoundError  # noqa: PLC0415
 
     what = rng.choice((delete, update, alter, optimize, clean))
     try:
-        what(DeltaTable(path), rng)
+        what(opened(), rng)
     except TableNotFoundError:
         return None
     except DeltaError as error:
@@ -72,33 +78,24 @@ def clean(table: DeltaTable, rng: random.Random) -> None:
     table.cleanup_metadata()
 
 
-def restore(path: Path, rng: random.Random) -> bool:
+def restore(opened: Opens, rng: random.Random) -> bool:
     """The table goes back to one of the versions of which the log still has all; False if none."""
-    from deltalake import DeltaTable  # noqa: PLC0415 (slow to import)
-
-    now = DeltaTable(path).version()
+    now = opened().version()
     versions = []
     for version in range(max(0, now - 8), now):
         try:
-            DeltaTable(path, version=version)
+            opened(version)
         except Exception:  # noqa: BLE001 - it was cleaned
             continue
         versions.append(version)
     for _ in range(5):  # a worker's commit may come between
         try:
             if versions:
-                restore_to(path, rng.choice(versions))
+                opened().restore(rng.choice(versions))
                 return True
         except Exception as error:  # noqa: BLE001 - whatever a user's tool may raise
             _log.info("the user's restore failed: %s", error)
     return False
-
-
-def restore_to(path: Path, version: int) -> None:
-    """Take the table back to a version."""
-    from deltalake import DeltaTable  # noqa: PLC0415 (slow to import)
-
-    DeltaTable(path).restore(version)
 
 
 def optimize(table: DeltaTable, rng: random.Random) -> None:
