@@ -134,7 +134,9 @@ def test_readme_is_short():
     assert len(README.splitlines()) <= LINES_OF_README
 
 
-@pytest.mark.parametrize("name", [*PAGES, "protocol/README.md", "mld/DESIGN.md", "CHANGELOG.md"])
+@pytest.mark.parametrize(
+    "name", [*PAGES, "protocol/README.md", "mld/DESIGN.md", "CHANGELOG.md", "tests/spark/README.md"]
+)
 def test_prose_is_wrapped(name):
     long = [n for n, line in page(name).prose if len(without_targets(line)) > WIDTH]
     assert not long, f"{name}: lines longer than {WIDTH} characters"
