@@ -185,7 +185,7 @@ def keep_classes(aws, folder):
         frame.write.parquet(str(folder / "classes.parquet"))
         sessions.close()
         assert isinstance(server.archive, ClassArchive)
-        assert server.archive.write(server.pid)
+        assert server.archive.write()
     finally:
         server.stop()
 

@@ -1,12 +1,14 @@
 """Spark's classes, read and verified once and mapped into memory by every later server.
 
 A third of the CPU that a server costs until its first job goes into loading classes. Java's
-class-data sharing keeps them in a file. It is written by a server that has worked for a while, into
-the user's own cache directory, and used from the next start on. Whatever goes wrong with it costs
-nothing but the gain: Java ignores a file that does not fit, and so do we.
+class-data sharing keeps them in a file in the user's own cache directory. It is made in two steps:
+a server lists the classes that it loads, which costs it nothing, and works on; after a while a
+second Java, which runs nothing, makes the file of the list. That one is made of a process that was
+started before there was a thread (:mod:`mld.spark.server.later`), runs when nobody else wants the
+processor, and not at all where memory is short. Whatever goes wrong with it costs nothing but the
+gain: Java ignores a file that does not fit, and so do we.
 
-Java runs code from that file, so nobody else may be able to write it. This is the file of Java 17
-to 24; that of Java 25 is in :mod:`mld.spark.server.aot_cache`.
+Java runs code from that file, so nobody else may be able to write it.
 """
 
 from __future__ import annotations
@@ -17,12 +19,13 @@ import hashlib
 import logging
 import os
 import platform
-import signal
-import socket
 import stat
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
+
+from mld.spark.server.later import Later
+from mld.spark.server.memory import free_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,19 +34,21 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+#: The first that links classes for such a file although Spark opens modules.
+_OLDEST_LINKING = 25
 #: Options of the user's own that deal with it: ours would contradict them.
 _OWN_OPTIONS = (
     *("-Xshare", "-XX:SharedArchiveFile", "-XX:ArchiveClassesAtExit", "-Xlog:cds"),
-    *("-XX:AOT", "-Xlog:aot"),
+    *("-XX:DumpLoadedClassList", "-XX:SharedClassListFile", "-XX:AOT", "-Xlog:aot"),
 )
-#: Without these Java warns of a file that does not fit.
-_QUIET = ("-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+#: Without these Java warns of a file that does not fit, and of each class that it leaves out.
+_QUIET = ("-Xshare:auto", "-Xlog:cds*=off")
+_QUIET_LINKING = (*_QUIET, "-Xlog:aot*=off")
+_CREATE_S = 600.0
+#: Who makes a file takes 0.9 GB, in bytes.
+ROOM_BYTES = 3 * 1024**3 // 2
 #: Files of other keys that nobody has used for so long are removed, in s.
 _UNUSED_S = 30 * 86_400.0
-_ATTACH_S, _DUMP_S = 5.0, 120.0
-_LOOK_S = 0.05
-#: Where Java listens for those who may attach to it, whatever its ``java.io.tmpdir`` says.
-_ATTACH_DIRECTORY = Path("/tmp")  # noqa: S108 - so does Java
 
 
 class ClassArchive:
@@ -51,10 +56,17 @@ class ClassArchive:
 
     Args:
         path: where it is, or is going to be.
+        listed: the classes of a server; lies in that server's own directory, and goes with it.
+        links: True if this Java can also link them.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, listed: Path, *, links: bool) -> None:
         self.path = path
+        self._listed = listed
+        self._linking = ("-XX:+AOTClassLinking",) if links else ()
+        self._quiet = _QUIET_LINKING if links else _QUIET
+        self._making: Path | None = None
+        self._maker: Later | None = None
 
     @classmethod
     def of(
@@ -63,57 +75,65 @@ class ClassArchive:
         class_path: Sequence[str],
         options: Sequence[str],
         environ: Mapping[str, str],
-    ) -> ClassArchive | None:
+        directory: Path,
+    ) -> Self | None:
         """The archive for a server; None if there can be none.
 
         Args:
-            java: with an archive of its own classes, which ours builds upon.
+            java: whose it is.
             class_path: of the server; ``…/*`` stands for the jars of a folder.
-            options: of the user for this Java.
+            options: that tell one archive from another: the collector's, the user's.
             environ: ``XDG_CACHE_HOME`` and ``HOME`` say where caches are.
+            directory: the server's own.
         """
-        if not (java.path / "lib" / "server" / "classes.jsa").is_file():
+        path = _archive_path(java, class_path, options, environ)
+        if path is None:
             return None
-        path = archive_path(java, class_path, options, environ, ".jsa")
-        return None if path is None else cls(path)
+        return cls(path, directory / "classes.list", links=java.version >= _OLDEST_LINKING)
+
+    def options(self) -> list[str]:
+        """For the server's command line: to use the file, or to list what shall be in it."""
+        if self.path.is_file():
+            with contextlib.suppress(OSError):
+                os.utime(self.path)
+            return [f"-XX:SharedArchiveFile={self.path}", *self._quiet]
+        return [f"-XX:DumpLoadedClassList={self._listed}", *self._quiet]
 
     def begin(self, command: Sequence[str]) -> None:
-        """A server starts that may be asked to write the file; from the main thread.
+        """Start the process that will make the file, unless there is one; from the main thread.
 
         Args:
             command: of the server, up to its class path.
         """
-
-    def close(self) -> None:
-        """That server has ended."""
-
-    def options(self) -> list[str]:
-        """For the server's command line: to use the file, or to be able to write it."""
         if self.path.is_file():
-            with contextlib.suppress(OSError):
-                os.utime(self.path)
-            return [f"-XX:SharedArchiveFile={self.path}", *_QUIET]
-        return ["-XX:+RecordDynamicDumpInfo", *_QUIET]
+            return
+        self._making = self.path.with_suffix(f".{os.getpid()}")
+        ours = self.options()
+        program, *rest = (word for word in command if word not in ours)
+        self._maker = Later(
+            [
+                *(program, "-Xshare:dump", *self._linking),
+                f"-XX:SharedClassListFile={self._listed}",
+                f"-XX:SharedArchiveFile={self._making}",
+                *("-Xlog:disable", *rest),
+            ]
+        )
 
-    def write(self, pid: int) -> bool:
-        """Have a running server write it down, unless it is there; True if this call did it.
+    def write(self) -> bool:
+        """Make the file of the list as it is now, unless it is there; True if this call did it.
 
-        The server stands still for a few seconds meanwhile. Raises nothing.
-
-        Args:
-            pid: of a server that was started with :meth:`options`.
+        The server is not asked, and works on. Raises nothing.
         """
         try:
             with _alone(self.path.with_suffix(".lock")) as is_alone:
                 if not is_alone or self.path.exists():
                     return False
-                making = self.path.with_suffix(f".{pid}")
-                answer = self.make(pid, making)
-                if not making.is_file():
+                answer = self._make()
+                if self._making is None or not self._making.is_file():
                     _log.info("Java keeps no archive of Spark's classes: %s", answer.strip()[-300:])
                     return False
-                making.chmod(0o600)
-                making.replace(self.path)
+                self._making.chmod(0o600)
+                self._making.replace(self.path)
                 _sweep(self.path.parent)
         except OSError as error:
             _log.info("Spark's classes can't be kept for the next start: %s", error)
@@ -121,30 +141,47 @@ class ClassArchive:
         _log.info("Spark's classes are kept in %s: the next start is faster", self.path)
         return True
 
-    def make(self, pid: int, making: Path) -> str:
-        """Have a file made, if Java does; gives what it says.
+    def close(self) -> None:
+        """End who makes the file, whatever it does, and leave no half of one."""
+        if self._maker is not None:
+            self._maker.stop()
+        if self._making is not None:
+            self._making.unlink(missing_ok=True)
 
-        Args:
-            pid: of the server.
-            making: the file.
+    def _make(self) -> str:
+        """What Java says."""
+        if self._maker is None:
+            return "it was there when the server started"
+        if not has_room():
+            return "too little memory is free"
+        if not self._end_list():
+            return "it lists no classes"
+        return self._maker.run(_CREATE_S)
 
-        Raises:
-            OSError: it can't be asked.
-        """
-        return ask_java(pid, f"VM.cds dynamic_dump {making}")
+    def _end_list(self) -> bool:
+        """Keep whole lines: the server goes on writing, but into a file that has no name any more."""
+        if not self._listed.is_file():
+            return False
+        text = self._listed.read_bytes()
+        self._listed.unlink()
+        self._listed.write_bytes(text[: text.rfind(b"\n") + 1])
+        return True
 
 
-def archive_path(
-    java: JavaHome,
-    class_path: Sequence[str],
-    options: Sequence[str],
-    environ: Mapping[str, str],
-    suffix: str,
-) -> Path | None:
-    """Where the classes of this Java with these jars and options are kept; None = nowhere.
+def has_room(more_bytes: int = 0) -> bool:
+    """Whether an archive may be made here; False where free memory is not known.
 
-    The arguments are those of :meth:`ClassArchive.of`, and the suffix tells kinds of files apart.
+    Args:
+        more_bytes: what else is going to be taken until then.
     """
+    free = free_bytes()
+    return free is not None and free >= ROOM_BYTES + more_bytes
+
+
+def _archive_path(
+    java: JavaHome, class_path: Sequence[str], options: Sequence[str], environ: Mapping[str, str]
+) -> Path | None:
+    """Where the classes of this Java with these jars and options are kept; None = nowhere."""
     if any(option.startswith(_OWN_OPTIONS) for option in options):
         return None
     if (directory := private_cache(environ)) is None:
@@ -155,7 +192,7 @@ def archive_path(
     for entry in class_path:
         for fact in _class_path_facts(entry):
             key.update(f"{fact}\0".encode())
-    return directory / f"spark-{key.hexdigest()[:24]}{suffix}"
+    return directory / f"spark-{key.hexdigest()[:24]}.jsa"
 
 
 def private_cache(environ: Mapping[str, str]) -> Path | None:
@@ -173,33 +210,6 @@ def private_cache(environ: Mapping[str, str]) -> Path | None:
         return None
     is_private = found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return path if is_private and os.access(path, os.W_OK) else None
-
-
-def ask_java(pid: int, command: str) -> str:
-    """Give a diagnostic command to a running Java of ours, as ``jcmd`` does.
-
-    Raises:
-        OSError: it does not listen, or says nothing in time.
-    """
-    door = _ATTACH_DIRECTORY / f".java_pid{pid}"
-    if not door.exists():
-        trigger = _ATTACH_DIRECTORY / f".attach_pid{pid}"
-        trigger.touch(mode=0o600)
-        try:
-            os.kill(pid, signal.SIGQUIT)
-            give_up_at = time.monotonic() + _ATTACH_S
-            while not door.exists() and time.monotonic() < give_up_at:
-                time.sleep(_LOOK_S)
-        finally:
-            trigger.unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(_DUMP_S)
-        connection.connect(str(door))
-        connection.sendall(f"1\0jcmd\0{command}\0\0\0".encode())
-        answer = b""
-        while chunk := connection.recv(65_536):
-            answer += chunk
-    return answer.decode(errors="replace")
 
 
 def _class_path_facts(entry: str) -> Iterator[str]:

@@ -200,7 +200,7 @@ class EmbeddedServer:
         """Once it has worked for a while, so that the classes of a job are among them."""
         assert self.archive is not None
         if not self._is_stopped.wait(KEEP_CLASSES_AFTER_S) and self._process.poll() is None:
-            self.archive.write(self._process.pid)
+            self.archive.write()
 
     def _exit_code_soon(self) -> int | None:
         """A JVM that closed its output is about to be gone."""

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import MissingPart
-from mld.spark.server.aot_cache import OLDEST_VERSION, AotCache, has_room
-from mld.spark.server.class_archive import ClassArchive
+from mld.spark.server.class_archive import ClassArchive, has_room
 from mld.spark.server.files import ivy_text, log4j_text, properties_text
 from mld.spark.server.java import find_java
 from mld.spark.server.masters import require_master
@@ -134,13 +133,11 @@ def _archive(
     """What Java keeps of Spark's classes; None if it keeps nothing, or nobody wants it."""
     if not config.has_class_archive:
         return None
-    if java.version < OLDEST_VERSION:
-        return ClassArchive.of(java, class_path, jvm_options(config), environ)
     options = [*collector(config), *jvm_options(config)]
-    cache = AotCache.beside(java, class_path, options, environ, directory)
-    if cache is not None and not cache.path.is_file() and not has_room(config.driver_memory_bytes):
+    found = ClassArchive.of(java, class_path, options, environ, directory)
+    if found is not None and not found.path.is_file() and not has_room(config.driver_memory_bytes):
         return None  # a list would be for nothing
-    return cache
+    return found
 
 
 def _spark_home() -> Path:
