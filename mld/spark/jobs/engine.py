@@ -36,11 +36,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 #: Payload of one job, in bytes: a job of 64 full batches would not fit into a heap of 1 GB.
 MAX_JOB_BYTES = 64 * 1024 * 1024
-#: Payload of the first job, in bytes. The code that it runs is not compiled yet, and is by the time
-#: that some thousand rows went through it: a large job would only keep all shards waiting for that.
-FIRST_JOB_BYTES = 1024 * 1024
-#: How much more each further one may hold, until it is as much as any.
-_GROWTH = 4
 #: Payload from which on a job is made ready while another one runs, in bytes: to make less ready
 #: takes some milliseconds.
 LEAST_AHEAD_BYTES = 1024 * 1024
@@ -85,7 +80,6 @@ class Engine:
         self._runs: list[HostRun] = []
         self._runners: list[threading.Thread] = []
         self._closed = threading.Event()
-        self._job_bytes = min(FIRST_JOB_BYTES, MAX_JOB_BYTES)
         progress = Progress(self._clock)
         rescue = None
         if letters is not None:
@@ -199,10 +193,9 @@ class Engine:
 
     def _cut_all(self) -> None:
         """What all shards have becomes batches of one job."""
-        for work, most_bytes, since in self._moments.cut(self._job_bytes):
+        for work, most_bytes, since in self._moments.cut(MAX_JOB_BYTES):
             batch, future = work.cut(most_bytes)
             self._enqueue(Ticket(batch, work.is_wanted, future, since, work))
-        self._job_bytes = min(MAX_JOB_BYTES, self._job_bytes * _GROWTH)
 
     def _last_open(self, shard: ShardKey) -> Ticket | None:
         """The shard's last batch here that is not over; None = there is none."""
