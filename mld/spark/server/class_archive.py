@@ -45,7 +45,7 @@ _OWN_OPTIONS = (
 _QUIET = ("-Xshare:auto", "-Xlog:cds*=off")
 _QUIET_LINKING = (*_QUIET, "-Xlog:aot*=off")
 _CREATE_S = 600.0
-#: Who makes a file takes 0.9 GB, in bytes.
+#: Who makes a file takes 0.9 to 1.1 GB, in bytes.
 ROOM_BYTES = 3 * 1024**3 // 2
 #: Files of other keys that nobody has used for so long are removed, in s.
 _UNUSED_S = 30 * 86_400.0
