@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mld.adapters.allocator import return_free_memory
 from mld.adapters.aws import clients
 from mld.adapters.aws.cloudwatch import BotocoreCloudWatch
-from mld.adapters.aws.credentials import Sessions, require_credentials
+from mld.adapters.aws.credentials import AwsSessions, require_credentials
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.aws.regions import resolve_region
@@ -68,7 +68,7 @@ def real_ports(
         CredentialsMissing: a client's chain has no credentials.
     """
     region = resolve_region(config.aws.kinesis_region or config.stream.region)
-    sessions = Sessions(region)
+    sessions = AwsSessions(region)
     with ExitStack() as closing:
 
         def pool(name: str, threads: int) -> CallPool:

@@ -31,7 +31,7 @@ from mld.services.leases.lease_migration import LeaseMigration
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mld.decide.lease_migration import Move
+    from mld.decide.lease_migration import MigrationPlan
     from mld.model.config import Config
 
     Item = Mapping[str, Mapping[str, Any]]
@@ -160,7 +160,9 @@ async def _migrate(
         print_move(table, to, identifier, move, done=apply)
 
 
-def _planned(table: str, items: Iterable[Item], to: RowKind, identifier: str | None) -> Move:
+def _planned(
+    table: str, items: Iterable[Item], to: RowKind, identifier: str | None
+) -> MigrationPlan:
     move = plan_move(items, to, identifier)
     if move.problems:
         why = "; ".join(move.problems)

@@ -8,21 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.decide.lease_migration import Phase
+from mld.decide.lease_migration import MigrationPhase
 from mld.model.masking import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.decide.lease_migration import Move, Step
+    from mld.decide.lease_migration import MigrationPlan, RowWrite
     from mld.model.lease_move import RowKind
 
 #: Progress is told after so many writes.
 _TOLD_EVERY = 500
-_DONE = {Phase.COPY: "copied", Phase.DELETE: "deleted", Phase.VALIDATE: "made valid"}
+_DONE = {
+    MigrationPhase.COPY: "copied",
+    MigrationPhase.DELETE: "deleted",
+    MigrationPhase.VALIDATE: "made valid",
+}
 
 
-def print_move(table: str, to: RowKind, identifier: str | None, move: Move, *, done: bool) -> None:
+def print_move(
+    table: str, to: RowKind, identifier: str | None, move: MigrationPlan, *, done: bool
+) -> None:
     """Print a plan for people.
 
     Args:
@@ -38,7 +44,7 @@ def print_move(table: str, to: RowKind, identifier: str | None, move: Move, *, d
     moved = f"{move.moved} row{'s' * (move.moved != 1)}"
     of = f" of {identifier}" if identifier else ""
     click.echo(f"{table}: {moved}{of} {'moved' if done else 'to move'} to {to} keys\n")
-    width = max(map(len, Phase))
+    width = max(map(len, MigrationPhase))
     for step in move.steps:
         click.echo(f"  {step.phase:<{width}}  {_described(step)}")
     if move.kept:
@@ -47,11 +53,11 @@ def print_move(table: str, to: RowKind, identifier: str | None, move: Move, *, d
         click.echo("\nNothing was written. Stop every worker, then run this with --apply.")
 
 
-def _described(step: Step) -> str:
+def _described(step: RowWrite) -> str:
     text = printable(step.key)
     if step.source is not None:
         text += f"  from {printable(step.source)}"
-    if step.phase is Phase.COPY and step.after is not None:
+    if step.phase is MigrationPhase.COPY and step.after is not None:
         position = step.after.get("checkpoint", {}).get("S", "-")
         sub = step.after.get("checkpointSubSequenceNumber", {}).get("N", "0")
         text += f"  at {printable(position)}" + (f"/{sub}" if sub != "0" else "")
@@ -59,7 +65,7 @@ def _described(step: Step) -> str:
 
 
 def move_as_json(
-    table: str, to: RowKind, identifier: str | None, move: Move, *, done: bool
+    table: str, to: RowKind, identifier: str | None, move: MigrationPlan, *, done: bool
 ) -> dict[str, Any]:
     """A plan for scripts; the arguments are those of :func:`print_move`.
 
@@ -95,12 +101,12 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def print_progress(move: Move) -> Callable[[Step], None]:
+def print_progress(move: MigrationPlan) -> Callable[[RowWrite], None]:
     """Tells, on stderr, how far the writing is: at the end of each phase and now and then."""
     totals = Counter(step.phase for step in move.steps)
-    done: Counter[Phase] = Counter()
+    done: Counter[MigrationPhase] = Counter()
 
-    def tell(step: Step) -> None:
+    def tell(step: RowWrite) -> None:
         done[step.phase] += 1
         count, total = done[step.phase], totals[step.phase]
         if count == total or count % _TOLD_EVERY == 0:

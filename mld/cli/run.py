@@ -52,7 +52,7 @@ def run(options: RunOptions) -> int:
             print(error, file=sys.stderr)
             return error.exit_code
         except Exception:
-            log.exception("An unexpected error ends the worker")
+            log.exception("The worker ends because of an unexpected error")
             return 1
 
 
@@ -142,7 +142,7 @@ async def _work(worker: Worker, options: RunOptions, received: Sequence[int]) ->
     except MldError as error:
         # The last line says all; the ERROR of a failed child is in the log since it happened.
         level = logging.WARNING if isinstance(error, ChildFailed) else logging.ERROR
-        log.log(level, "Ends with exit code %d: %s", error.exit_code, error)
+        log.log(level, "Exiting with code %d: %s", error.exit_code, error)
         return error.exit_code
     finally:
         if worker.metrics is not None:

@@ -70,11 +70,11 @@ def _stop(worker: Worker, received: list[int], number: signal.Signals) -> None:
         log.info("%s received, stopping", number.name)
         worker.scheduler.stop()
     else:
-        log.info("%s received, the worker stops already", number.name)
+        log.info("%s received, the worker is already stopping", number.name)
 
 
 def _ignore(number: signal.Signals) -> None:
-    log.info("%s received: it has no meaning; SIGQUIT logs the state of the worker", number.name)
+    log.info("%s received and ignored; SIGQUIT logs the state of the worker", number.name)
 
 
 def _dump(worker: Worker) -> None:

@@ -13,7 +13,7 @@ from mld.cli import simulate_plot
 from mld.cli.simulate_report import as_json, as_text
 from mld.errors import ConfigError
 from mld.simulate import bill
-from mld.simulate.fleet import Fleet
+from mld.simulate.fleet import SimulatedFleet
 from mld.simulate.outcome import outcome_of
 from mld.simulate.profile import ProfileName
 from mld.simulate.scenario import (
@@ -217,7 +217,7 @@ def simulate(
     check(scenario)
     if plot is not None:
         simulate_plot.check(plot)
-    fleet = Fleet(scenario, ProfileName(profile), random.Random(seed))
+    fleet = SimulatedFleet(scenario, ProfileName(profile), random.Random(seed))
     _run(fleet)
     outcome = outcome_of(fleet, price_read, price_write)
     if plot is not None:
@@ -228,7 +228,7 @@ def simulate(
     return 0
 
 
-def _run(fleet: Fleet) -> None:
+def _run(fleet: SimulatedFleet) -> None:
     """Let the simulated time pass, with a bar on a terminal."""
     duration_s = fleet.scenario.duration_s
     steps = [duration_s * number / _STEPS for number in range(1, _STEPS + 1)]

@@ -66,7 +66,7 @@ BEHAVIOUR: Final[dict[ClientVersion, Behaviour]] = {
 }
 
 
-class Change(Enum):
+class VersionChange(Enum):
     """Why the item is written, or what somebody else's write means."""
 
     NEW = "a new application starts"
@@ -79,26 +79,26 @@ class Change(Enum):
 
 
 #: state -> change -> next state.
-TRANSITIONS: Final[dict[ClientVersion, dict[Change, ClientVersion]]] = {
+TRANSITIONS: Final[dict[ClientVersion, dict[VersionChange, ClientVersion]]] = {
     _V.CLIENT_VERSION_INIT: {
-        Change.NEW: _V.CLIENT_VERSION_3X,
-        Change.COMPATIBLE: _V.CLIENT_VERSION_UPGRADE_FROM_2X,
-        Change.JAVA_3X: _V.CLIENT_VERSION_3X,
+        VersionChange.NEW: _V.CLIENT_VERSION_3X,
+        VersionChange.COMPATIBLE: _V.CLIENT_VERSION_UPGRADE_FROM_2X,
+        VersionChange.JAVA_3X: _V.CLIENT_VERSION_3X,
     },
     _V.CLIENT_VERSION_UPGRADE_FROM_2X: {
-        Change.READY: _V.CLIENT_VERSION_3X_WITH_ROLLBACK,
-        Change.ROLLED_BACK: _V.CLIENT_VERSION_2X,
+        VersionChange.READY: _V.CLIENT_VERSION_3X_WITH_ROLLBACK,
+        VersionChange.ROLLED_BACK: _V.CLIENT_VERSION_2X,
     },
-    _V.CLIENT_VERSION_2X: {Change.ROLLED_FORWARD: _V.CLIENT_VERSION_UPGRADE_FROM_2X},
+    _V.CLIENT_VERSION_2X: {VersionChange.ROLLED_FORWARD: _V.CLIENT_VERSION_UPGRADE_FROM_2X},
     _V.CLIENT_VERSION_3X_WITH_ROLLBACK: {
-        Change.SETTLED: _V.CLIENT_VERSION_3X,
-        Change.ROLLED_BACK: _V.CLIENT_VERSION_2X,
+        VersionChange.SETTLED: _V.CLIENT_VERSION_3X,
+        VersionChange.ROLLED_BACK: _V.CLIENT_VERSION_2X,
     },
     _V.CLIENT_VERSION_3X: {},
 }
 
 
-def change_at_start(stored: ClientVersion, wish: Wish, *, is_new: bool) -> Change | None:
+def change_at_start(stored: ClientVersion, wish: Wish, *, is_new: bool) -> VersionChange | None:
     """What a worker changes when it starts.
 
     Args:
@@ -111,11 +111,11 @@ def change_at_start(stored: ClientVersion, wish: Wish, *, is_new: bool) -> Chang
     """
     match stored, wish:
         case _V.CLIENT_VERSION_INIT, Wish.UPGRADE:
-            return Change.COMPATIBLE
+            return VersionChange.COMPATIBLE
         case _V.CLIENT_VERSION_INIT, Wish.UNSAID | Wish.STAY_3X if is_new:
-            return Change.NEW
+            return VersionChange.NEW
         case _V.CLIENT_VERSION_3X_WITH_ROLLBACK, Wish.STAY_3X:
-            return Change.SETTLED
+            return VersionChange.SETTLED
         case _:
             return None
 
@@ -173,7 +173,7 @@ def unready(
 
 
 @dataclass(frozen=True, slots=True)
-class Readiness:
+class FlipReadiness:
     """For how long a leader has seen its fleet ready.
 
     Attributes:
@@ -182,11 +182,11 @@ class Readiness:
 
     since: float | None = None
 
-    def seen(self, why_not: str | None, now: float) -> Readiness:
-        """After a look; who does not lead begins anew with ``Readiness()``."""
+    def seen(self, why_not: str | None, now: float) -> FlipReadiness:
+        """After a look; who does not lead begins anew with ``FlipReadiness()``."""
         if why_not is not None:
-            return Readiness()
-        return self if self.since is not None else Readiness(now)
+            return FlipReadiness()
+        return self if self.since is not None else FlipReadiness(now)
 
     def is_long_enough(self, now: float) -> bool:
         """Whether the fleet is to be flipped."""

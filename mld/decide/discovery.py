@@ -44,7 +44,7 @@ WATCH_S = 0.25
 SMALL_TABLE = 500
 
 
-class Found(Enum):
+class Ownership(Enum):
     """What the row of a lease says, of which it was known that it names this worker."""
 
     #: Ours: renew it at once and hold it.
@@ -55,7 +55,7 @@ class Found(Enum):
     OTHERS = auto()
 
 
-def judge_found(row: Lease | None, worker_id: str) -> Found:
+def judge_found(row: Lease | None, worker_id: str) -> Ownership:
     """Decide from a row whether it may be held.
 
     Args:
@@ -65,11 +65,11 @@ def judge_found(row: Lease | None, worker_id: str) -> Found:
     Source: DynamoDBLeaseDiscoverer.discoverNewLeases (3.5.1).
     """
     if row is None or row.lease_owner != worker_id:
-        return Found.OTHERS
+        return Ownership.OTHERS
     if row.checkpoint_owner is None:
-        return Found.OURS
+        return Ownership.OURS
     # A row that names one worker twice is broken: nobody passes it on.
-    return Found.OTHERS if row.checkpoint_owner == worker_id else Found.COMING
+    return Ownership.OTHERS if row.checkpoint_owner == worker_id else Ownership.COMING
 
 
 def look_pause_s(quiet_s: float, failover_s: float, *, by_index: bool = False) -> float:

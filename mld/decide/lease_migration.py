@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Item = Mapping[str, Mapping[str, Any]]
 
 
-class Phase(StrEnum):
+class MigrationPhase(StrEnum):
     """What a step does, in the order of the phases."""
 
     COPY = "copy"
@@ -45,7 +45,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RowWrite:
     """One write: the row ``key`` goes from ``before`` to ``after``.
 
     Attributes:
@@ -56,7 +56,7 @@ class Step:
         source: key of the row that ``after`` is a copy of, else None.
     """
 
-    phase: Phase
+    phase: MigrationPhase
     key: str
     before: Item | None
     after: Item | None
@@ -64,7 +64,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class MigrationPlan:
     """A plan.
 
     Attributes:
@@ -74,13 +74,13 @@ class Move:
         kept: keys of all other rows, which stay as they are; sorted.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[RowWrite, ...]
     problems: tuple[str, ...]
     moved: int
     kept: tuple[str, ...]
 
 
-def plan_move(items: Iterable[Item], to: RowKind, identifier: str | None) -> Move:
+def plan_move(items: Iterable[Item], to: RowKind, identifier: str | None) -> MigrationPlan:
     """Plan from the rows that are there.
 
     Args:
@@ -94,7 +94,7 @@ def plan_move(items: Iterable[Item], to: RowKind, identifier: str | None) -> Mov
     singles = table.rows.get(None, {})
     multis = table.rows.get(identifier, {}) if identifier is not None else {}
     sources, targets = (singles, multis) if to is RowKind.MULTI else (multis, singles)
-    steps: list[Step] = []
+    steps: list[RowWrite] = []
     for shard_id in sorted(sources.keys() | targets.keys()):
         name = RowName(shard_id, identifier if to is RowKind.MULTI else None)
         source, target = sources.get(shard_id), targets.get(shard_id)
@@ -103,12 +103,12 @@ def plan_move(items: Iterable[Item], to: RowKind, identifier: str | None) -> Mov
             problems.append(why)
         else:
             steps += _steps(name.key, source, target)
-    ordered = sorted(steps, key=lambda step: list(Phase).index(step.phase))
+    ordered = sorted(steps, key=lambda step: list(MigrationPhase).index(step.phase))
     touched = {step.key for step in steps} | {step.source for step in steps}
-    return Move(
+    return MigrationPlan(
         steps=() if problems else tuple(ordered),
         problems=tuple(problems),
-        moved=sum(step.phase is Phase.VALIDATE for step in steps),
+        moved=sum(step.phase is MigrationPhase.VALIDATE for step in steps),
         kept=tuple(sorted(table.keys - touched)),
     )
 
@@ -171,20 +171,20 @@ def _described(item: Item) -> str:
     return f"{item_key(item)} (checkpoint {position})"
 
 
-def _steps(key: str, source: Item | None, target: Item | None) -> list[Step]:
+def _steps(key: str, source: Item | None, target: Item | None) -> list[RowWrite]:
     """What is left to do for one shard, in the order of the phases."""
     if source is None:
         if target is None or not is_moving(target):
             return []
-        return [Step(Phase.VALIDATE, key, target, valid(target))]
-    delete = Step(Phase.DELETE, item_key(source), source, None)
+        return [RowWrite(MigrationPhase.VALIDATE, key, target, valid(target))]
+    delete = RowWrite(MigrationPhase.DELETE, item_key(source), source, None)
     if target is not None and not is_moving(target):
         return [delete]  # the copy of a move that was taken back before this row was touched
     after = staged(source, key)
-    validate = Step(Phase.VALIDATE, key, after, valid(after))
+    validate = RowWrite(MigrationPhase.VALIDATE, key, after, valid(after))
     if target is not None and comparable(target) == after:
         return [delete, validate]
-    return [Step(Phase.COPY, key, target, after, item_key(source)), delete, validate]
+    return [RowWrite(MigrationPhase.COPY, key, target, after, item_key(source)), delete, validate]
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,14 +50,14 @@ class MoveVerdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class RowJudgement:
     """A verdict and its reason, in words for the log."""
 
     verdict: RowVerdict
     why: str
 
 
-def judge_row(before: Lease, row: Lease | None) -> Judgement:
+def judge_row(before: Lease, row: Lease | None) -> RowJudgement:
     """Decide from the stored row whether a holder may go on.
 
     A counter that is one ahead with our name on it is a write of our own whose answer was lost:
@@ -76,21 +76,21 @@ def judge_row(before: Lease, row: Lease | None) -> Judgement:
     Source: DynamoDBLeaseRefresher.renewLease (3.5.1), with the fix named above.
     """
     if row is None:
-        return Judgement(RowVerdict.LOST, "its row was deleted")
+        return RowJudgement(RowVerdict.LOST, "its row was deleted")
     ahead = row.lease_counter - before.lease_counter
     owners = (before.lease_owner, before.checkpoint_owner)
     if (row.lease_owner, row.checkpoint_owner) == owners:
         if ahead in (0, 1):
             was = "stored, but not answered" if ahead else "not stored"
-            return Judgement(RowVerdict.AGAIN, f"the last write of this worker was {was}")
-        return Judgement(
+            return RowJudgement(RowVerdict.AGAIN, f"the last write of this worker was {was}")
+        return RowJudgement(
             RowVerdict.LOST,
             f"its leaseCounter is {row.lease_counter}, but this worker last wrote "
             f"{before.lease_counter}; does another process use the same worker id?",
         )
     if ahead == 0 and _is_hand_off(before, row):
-        return Judgement(RowVerdict.AGAIN, f"it is being handed over to {row.lease_owner}")
-    return Judgement(
+        return RowJudgement(RowVerdict.AGAIN, f"it is being handed over to {row.lease_owner}")
+    return RowJudgement(
         RowVerdict.LOST,
         f"worker {owner} has it now" if (owner := row.actual_owner) else "it has no owner any more",
     )

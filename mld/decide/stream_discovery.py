@@ -21,7 +21,7 @@ TAGS_PER_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundStreams:
     """What was found.
 
     Attributes:
@@ -46,26 +46,28 @@ def found(
     chosen: Collection[str],
     now: float,
     selection: StreamSelection,
-) -> Found:
+) -> FoundStreams:
     """Which streams are read from now on.
 
     Args:
-        before: ``Found.seen`` of the look before.
+        before: ``FoundStreams.seen`` of the look before.
         listed: names of all streams of the account.
         chosen: those of them that meet the rule.
         now: monotonic seconds.
         selection: the rule.
     """
     if before and not listed:
-        return Found(before, doubted=True)
+        return FoundStreams(before, doubted=True)
     kept = {name: at for name, at in before.items() if now - at < selection.grace_s}
     seen = kept | dict.fromkeys(chosen, now)
     limit = selection.max_streams
     if not limit or len(seen) <= limit:
-        return Found(seen)
+        return FoundStreams(seen)
     # Those that are read stay; a new one must not push them out.
     ranked = sorted(seen, key=lambda name: (name not in before, name))
-    return Found({name: seen[name] for name in ranked[:limit]}, tuple(sorted(ranked[limit:])))
+    return FoundStreams(
+        {name: seen[name] for name in ranked[:limit]}, tuple(sorted(ranked[limit:]))
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ INIT, DEPLOYED = _S.TABLE_MIGRATION_STATUS_INIT, _S.TABLE_MIGRATION_STATUS_DEPLO
 PENDING, COMPLETE = _S.TABLE_MIGRATION_STATUS_PENDING, _S.TABLE_MIGRATION_STATUS_COMPLETE
 
 
-class Step(Enum):
+class TableStep(Enum):
     """What a leader does."""
 
     BEGIN = "every owner of a lease can move"
@@ -47,11 +47,11 @@ class Step(Enum):
 
 
 #: stored status (None = no item) -> what the leader does -> stored status afterwards.
-TRANSITIONS: Final[dict[TableStatus | None, dict[Step, TableStatus | None]]] = {
-    None: {Step.BEGIN: INIT},
-    INIT: {Step.FORGET: None, Step.DEPLOY: DEPLOYED},
-    DEPLOYED: {Step.MOVE: PENDING},
-    PENDING: {Step.TAKE_BACK: DEPLOYED, Step.COMPLETE: COMPLETE},
+TRANSITIONS: Final[dict[TableStatus | None, dict[TableStep, TableStatus | None]]] = {
+    None: {TableStep.BEGIN: INIT},
+    INIT: {TableStep.FORGET: None, TableStep.DEPLOY: DEPLOYED},
+    DEPLOYED: {TableStep.MOVE: PENDING},
+    PENDING: {TableStep.TAKE_BACK: DEPLOYED, TableStep.COMPLETE: COMPLETE},
     COMPLETE: {},
 }
 
@@ -104,7 +104,7 @@ class MoveFacts:
     bake_s: float
 
 
-def next_step(state: TableMigrationState | None, facts: MoveFacts) -> Step | None:
+def next_step(state: TableMigrationState | None, facts: MoveFacts) -> TableStep | None:
     """What the leader does now; None = nothing.
 
     Args:
@@ -115,12 +115,12 @@ def next_step(state: TableMigrationState | None, facts: MoveFacts) -> Step | Non
     age_s = 0.0 if state is None else facts.now_s - state.now.modified_ms / 1000
     can_move = bool(facts.owners) and all(_supports(owner, facts) for owner in facts.owners)
     due = {
-        Step.BEGIN: can_move,
-        Step.FORGET: not can_move,
-        Step.DEPLOY: age_s > INIT_S,
-        Step.MOVE: facts.migrates and _all_write_to_lease_table(facts),
-        Step.TAKE_BACK: not facts.is_old_empty,
-        Step.COMPLETE: age_s > facts.bake_s,
+        TableStep.BEGIN: can_move,
+        TableStep.FORGET: not can_move,
+        TableStep.DEPLOY: age_s > INIT_S,
+        TableStep.MOVE: facts.migrates and _all_write_to_lease_table(facts),
+        TableStep.TAKE_BACK: not facts.is_old_empty,
+        TableStep.COMPLETE: age_s > facts.bake_s,
     }
     return next((step for step in TRANSITIONS[status] if due[step]), None)
 

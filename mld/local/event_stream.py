@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mld.local.faultplan import FaultRule
-    from mld.local.kinesis.subscriptions import Subscription
+    from mld.local.kinesis.subscriptions import LocalSubscription
 
     Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 async def serve_events(
-    subscription: Subscription,
+    subscription: LocalSubscription,
     rule: FaultRule | None,
     receive: Callable[[], Awaitable[dict[str, Any]]],
     send: Send,
@@ -56,7 +56,7 @@ async def _disconnected(receive: Callable[[], Awaitable[dict[str, Any]]]) -> Non
 
 
 async def _feed(
-    subscription: Subscription, rule: FaultRule | None, send: Send, abort: Callable[[], None]
+    subscription: LocalSubscription, rule: FaultRule | None, send: Send, abort: Callable[[], None]
 ) -> None:
     headers = [
         (b"content-type", event_frames.CONTENT_TYPE),
@@ -89,7 +89,7 @@ async def _feed(
 
 
 async def _next(
-    subscription: Subscription, rule: FaultRule | None, misdeed: str | None
+    subscription: LocalSubscription, rule: FaultRule | None, misdeed: str | None
 ) -> bytes | None:
     if misdeed == "silence":
         await asyncio.Event().wait()  # until the client goes

@@ -24,7 +24,7 @@ _RETRY_S = 0.2
 _MOST_KEY_CHARACTERS = 256
 
 
-class _Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+class _RecordLine(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     partition_key: str
     data: str | None = None
     data_base64: str | None = None
@@ -37,7 +37,7 @@ def read_records(lines: Iterable[bytes], source: str) -> Iterator[tuple[dict[str
     Raises:
         ConfigError: a line is no such object; names file and line.
     """
-    decoder = msgspec.json.Decoder(_Line)
+    decoder = msgspec.json.Decoder(_RecordLine)
     consumed = 0
     for number, line in enumerate(lines, 1):
         consumed += len(line)
@@ -49,7 +49,7 @@ def read_records(lines: Iterable[bytes], source: str) -> Iterator[tuple[dict[str
             raise ConfigError(str(error), where=f"{source}:{number}") from None
 
 
-def _entry(line: _Line) -> dict[str, Any]:
+def _entry(line: _RecordLine) -> dict[str, Any]:
     if (line.data is None) == (line.data_base64 is None):
         raise ValueError("needs either data or dataBase64")
     if not 1 <= len(line.partition_key) <= _MOST_KEY_CHARACTERS:

@@ -19,7 +19,7 @@ from mld.local.event_stream import serve_events
 from mld.local.faultplan import FaultPlan, FaultRule  # noqa: TC001 (msgspec reads the annotations)
 from mld.local.kinesis.faults import KinesisFault
 from mld.local.kinesis.model import KinesisModel, KinesisSettings
-from mld.local.kinesis.subscriptions import Subscription
+from mld.local.kinesis.subscriptions import LocalSubscription
 
 if TYPE_CHECKING:
     import random
@@ -91,7 +91,7 @@ class KinesisApp:
         rule = self.plan.pick("kinesis", operation, body)
         if rule is not None and rule.delay_s > 0:
             await asyncio.sleep(rule.delay_s)
-        answer: tuple[int, bytes] | Subscription = (200, b"")
+        answer: tuple[int, bytes] | LocalSubscription = (200, b"")
         if rule is None or not rule.spoils or rule.when == "after":
             answer = self._answer(operation, content_type, body)
         if rule is not None and rule.spoils:
@@ -100,7 +100,7 @@ class KinesisApp:
                 return
             fault = KinesisFault(rule.code or "", rule.message, rule.http_status)
             answer = fault.http_status, _error_body(fault)
-        if isinstance(answer, Subscription):
+        if isinstance(answer, LocalSubscription):
             abort = scope["extensions"]["abort"]
             self._open.append(abort)
             try:
@@ -117,7 +117,7 @@ class KinesisApp:
 
     def _answer(
         self, operation: str, content_type: bytes, body: bytes
-    ) -> tuple[int, bytes] | Subscription:
+    ) -> tuple[int, bytes] | LocalSubscription:
         try:
             request = self._request(content_type, body)
             if operation == "SubscribeToShard":

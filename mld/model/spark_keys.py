@@ -22,7 +22,7 @@ OF_DELTA = ("spark.sink.partitionBy", "spark.sink.schema")
 OUTPUTS = "spark.sink.outputs"
 
 
-class Kind(StrEnum):
+class SparkKind(StrEnum):
     """How a value is written."""
 
     TEXT = "text"
@@ -46,7 +46,7 @@ class SparkKey:
     """
 
     name: str
-    kind: Kind
+    kind: SparkKind
     default: str | None
     doc: str
     choices: tuple[str, ...] = ()
@@ -54,23 +54,23 @@ class SparkKey:
 
 
 def _text(name: str, default: str | None, doc: str) -> SparkKey:
-    return SparkKey(PREFIX + name, Kind.TEXT, default, doc)
+    return SparkKey(PREFIX + name, SparkKind.TEXT, default, doc)
 
 
 def _word(name: str, default: str, doc: str, *choices: str) -> SparkKey:
-    return SparkKey(PREFIX + name, Kind.WORD, default, doc, choices)
+    return SparkKey(PREFIX + name, SparkKind.WORD, default, doc, choices)
 
 
 def _number(name: str, default: str, doc: str, least: float = 1) -> SparkKey:
-    return SparkKey(PREFIX + name, Kind.INT, default, doc, least=least)
+    return SparkKey(PREFIX + name, SparkKind.INT, default, doc, least=least)
 
 
 def _duration(name: str, default: str, doc: str, least: float = 0) -> SparkKey:
-    return SparkKey(PREFIX + name, Kind.DURATION, default, doc, least=least)
+    return SparkKey(PREFIX + name, SparkKind.DURATION, default, doc, least=least)
 
 
 def _size(name: str, default: str, doc: str, least: float = 1) -> SparkKey:
-    return SparkKey(PREFIX + name, Kind.SIZE, default, doc, least=least)
+    return SparkKey(PREFIX + name, SparkKind.SIZE, default, doc, least=least)
 
 
 KEYS: tuple[SparkKey, ...] = (
@@ -252,11 +252,11 @@ def whole_number(text: str) -> int:
 
 def _number_of(key: SparkKey, text: str) -> float | None:
     match key.kind:
-        case Kind.INT:
+        case SparkKind.INT:
             return whole_number(text)
-        case Kind.SIZE:
+        case SparkKind.SIZE:
             return size_bytes(text)
-        case Kind.DURATION:
+        case SparkKind.DURATION:
             return duration_s(text)
         case _:
             return None
@@ -274,7 +274,7 @@ def check(name: str, text: str) -> str | None:
         return FORMER_KEYS.get(name)
     if (former := FORMER_WORDS.get((name, text.strip()))) is not None:
         return f"{text.strip()} is gone: {former}"
-    if key.kind is Kind.WORD and text.strip() not in key.choices:
+    if key.kind is SparkKind.WORD and text.strip() not in key.choices:
         return f"{text!r} is not one of {', '.join(key.choices)}"
     try:
         if name == REMOTE:

@@ -123,7 +123,7 @@ class PresenceWatch:
                 if self._left_s() <= 0:
                     raise
             except MldError as error:
-                log.debug("Not known whether it is there: %s", error)
+                log.debug("The check for %s failed: %s", self._reason, error)
 
     async def _pause(self) -> None:
         """Until the next look is due."""
@@ -151,7 +151,7 @@ class PresenceWatch:
             return
         except Exception as error:
             # The worker reads on without a watch; it would not if it ended for a defect of one.
-            log.exception("The look whether it is there failed unexpectedly")
+            log.exception("The check for %s failed unexpectedly", self._reason)
             what = f"the look failed: {type(error).__name__}: {error}"
             self._unknown, self._answered_at = MalformedData(what), began_at
             return
@@ -164,7 +164,7 @@ class PresenceWatch:
 
     def _found(self) -> None:
         if self._why is not None:
-            log.warning("It is there again, so the worker goes on. Before: %s", self._why)
+            log.warning("Resolved, so reading goes on. It had been reported that %s", self._why)
             self._why = None
             if self._conditions is not None:
                 self._conditions.clear(self._reason)
@@ -177,7 +177,7 @@ class PresenceWatch:
             self._doubted.wake()
         if self._conditions is None:
             if is_news:
-                log.error("Given up in %.0f s: %s", GIVE_UP_S, why)
+                log.error("Reading of the stream ends in %.0f s: %s", GIVE_UP_S, why)
             return
         self._conditions.report(self._reason, why)
         if is_news or now - self._said_at >= REPEAT_S:

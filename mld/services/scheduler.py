@@ -184,10 +184,10 @@ class Scheduler:
         except asyncio.CancelledError:
             raise
         except MldError as error:
-            log.error("%s ends the worker: %s", name, error)  # noqa: TRY400 - the text says it all
+            log.error("The worker stops (%s): %s", name, error)  # noqa: TRY400 - the text says it all
             self._fail(error)
         except Exception as error:
-            log.exception("%s ends the worker with an unexpected error", name)
+            log.exception("The worker stops: an unexpected error in %s", name)
             self._fail(error)
 
     # -- one consumer per held lease -----------------------------------------------------------
@@ -243,7 +243,7 @@ class Scheduler:
         try:
             consumer = self._parts.new_consumer(held)
         except LeaseLost as error:
-            log.error("Cannot read %s: %s; giving it up", key, error)  # noqa: TRY400
+            log.error("Cannot read %s: %s; dropping its lease", key, error)  # noqa: TRY400
             await self._parts.coordinator.renewer.drop(key, held.token)
             return
         task = group.create_task(self._consume(held, consumer), name=f"shard {key}")

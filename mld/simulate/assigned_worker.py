@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from mld.decide.assignment.planning import MoveKind
 from mld.decide.leader_lock import LockMove, LockSighting, follow, look_pause_s, sight
-from mld.simulate.worker import Hold, Worker
+from mld.simulate.worker import Hold, SimulatedWorker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld.decide.assignment.planning import Move
-    from mld.simulate.fleet import Fleet
+    from mld.decide.assignment.planning import LeaseMove
+    from mld.simulate.fleet import SimulatedFleet
     from mld.simulate.java_assignment import JavaMove
 
 
-class AssignedWorker(Worker):
+class AssignedWorker(SimulatedWorker):
     """What Java's workers and ours have in common; the kinds differ in how they look and plan.
 
     Attributes:
@@ -26,7 +26,7 @@ class AssignedWorker(Worker):
         is_retired: it took its metrics away when it stopped.
     """
 
-    def __init__(self, fleet: Fleet, worker_id: str, group: str) -> None:
+    def __init__(self, fleet: SimulatedFleet, worker_id: str, group: str) -> None:
         """A process that starts now."""
         super().__init__(fleet, worker_id, group)
         self.reports_from = math.inf
@@ -44,7 +44,7 @@ class AssignedWorker(Worker):
         """Find what was assigned to it, now and again."""
         raise NotImplementedError
 
-    def plan(self, now: float) -> Sequence[Move | JavaMove]:
+    def plan(self, now: float) -> Sequence[LeaseMove | JavaMove]:
         """What the leader writes after a look."""
         raise NotImplementedError
 
@@ -117,7 +117,7 @@ class AssignedWorker(Worker):
             for move in self.plan(self.fleet.events.now):
                 self._carry_out(move)
 
-    def _carry_out(self, move: Move | JavaMove) -> None:
+    def _carry_out(self, move: LeaseMove | JavaMove) -> None:
         now, table = self.fleet.events.now, self.fleet.table
         row = table.rows[move.lease.lease_key]
         old, next_beat_at = self.fleet.find(row.actual_owner), row.next_beat_at(now)

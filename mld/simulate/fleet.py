@@ -17,19 +17,19 @@ from mld.simulate.lock import Lock
 from mld.simulate.our_worker import OurWorker
 from mld.simulate.profile import AUDIT_S, ProfileName, make_profile
 from mld.simulate.reading import Reading, Readings
-from mld.simulate.scenario import Change, ChangeKind, spread
-from mld.simulate.table import Row, Table
+from mld.simulate.scenario import ChangeKind, MembershipChange, spread
+from mld.simulate.table import SimulatedRow, Table
 from mld.simulate.taking_worker import TakingWorker
 
 if TYPE_CHECKING:
     import random
 
     from mld.simulate.scenario import Scenario
-    from mld.simulate.worker import Hold, Worker
+    from mld.simulate.worker import Hold, SimulatedWorker
 
 #: Workers that join together start within so many seconds.
 START_SPREAD_S = 5.0
-_KINDS: dict[ProfileName, type[Worker]] = {
+_KINDS: dict[ProfileName, type[SimulatedWorker]] = {
     ProfileName.JAVA2: TakingWorker,
     ProfileName.JAVA3: JavaWorker,
     ProfileName.OURS: OurWorker,
@@ -45,7 +45,7 @@ class Moment:
     Attributes:
         at_s: when.
         event: what happened, in words; empty = nothing, it is time for a line.
-        leases: by group, of live workers; see :meth:`Fleet.leases_by_group`.
+        leases: by group, of live workers; see :meth:`SimulatedFleet.leases_by_group`.
         free: leases of nobody, or of workers that are gone.
         moves: until then.
     """
@@ -66,7 +66,7 @@ class Sample:
     free: int
 
 
-class Fleet:
+class SimulatedFleet:
     """A simulated fleet.
 
     Attributes:
@@ -82,14 +82,14 @@ class Fleet:
         self.profile = make_profile(name, scenario)
         self.rng = rng
         self.events = Events()
-        self.workers: dict[str, Worker] = {}
+        self.workers: dict[str, SimulatedWorker] = {}
         self.groups = list(scenario.groups)
         kib_per_s = scenario.records_per_s * scenario.record_bytes / 1024
         self.shares = {
             f"shardId-{number:012d}": share
             for number, share in enumerate(shares(scenario.load, scenario.shards, rng))
         }
-        rows = {key: Row(key, share * kib_per_s) for key, share in self.shares.items()}
+        rows = {key: SimulatedRow(key, share * kib_per_s) for key, share in self.shares.items()}
         bill = Bill()
         self.table = Table(rows, bill, has_index=self.profile.is_assigned, items=len(rows))
         self.lock = Lock(self.profile.lock, bill)
@@ -100,7 +100,7 @@ class Fleet:
         self._sample_s = max(1.0, scenario.duration_s / 1800)
         self._unread: set[str] = set(rows)
         self._joined: Counter[str] = Counter()
-        self._join(Change(ChangeKind.JOIN, 0.0, scenario.workers), scenario.groups)
+        self._join(MembershipChange(ChangeKind.JOIN, 0.0, scenario.workers), scenario.groups)
         for change in sorted(scenario.changes, key=lambda change: change.at_s):
             self.events.at(change.at_s, partial(self._change, change))
         self._sample()
@@ -126,7 +126,7 @@ class Fleet:
 
     # -- what workers ask -------------------------------------------------------------------------
 
-    def find(self, worker_id: str | None) -> Worker | None:
+    def find(self, worker_id: str | None) -> SimulatedWorker | None:
         """A worker that lives, by its id."""
         worker = None if worker_id is None else self.workers.get(worker_id)
         return worker if worker is not None and worker.is_alive else None
@@ -139,7 +139,7 @@ class Fleet:
             if isinstance(worker, AssignedWorker) and worker.has_metrics
         ]
 
-    def begin_reading(self, key: str, worker: Worker) -> Reading:
+    def begin_reading(self, key: str, worker: SimulatedWorker) -> Reading:
         """A child gets its first record."""
         reading = self.readings.begin(key, worker.id, self.events.now)
         if key in self._unread:
@@ -203,7 +203,7 @@ class Fleet:
 
     # -- what is done to it -----------------------------------------------------------------------
 
-    def _change(self, change: Change) -> None:
+    def _change(self, change: MembershipChange) -> None:
         self.changed_at = self.events.now
         if change.kind is ChangeKind.JOIN:
             groups = tuple(self.groups) if change.group is None else (change.group,)
@@ -222,7 +222,7 @@ class Fleet:
         leases = f"{len(keys)} lease{'s' * (len(keys) != 1)}"
         self.note(f"{who} {'is' if len(victims) == 1 else 'are'} {what}: {leases}")
 
-    def _join(self, change: Change, groups: tuple[str, ...]) -> None:
+    def _join(self, change: MembershipChange, groups: tuple[str, ...]) -> None:
         self.groups += [group for group in groups if group not in self.groups]
         live = Counter(worker.group for worker in self.workers.values() if worker.is_alive)
         self.note(f"{_workers(change.count)} start")
@@ -237,11 +237,11 @@ class Fleet:
         if self.profile.is_assigned:
             self.table.items += 1
 
-    def _victims(self, change: Change) -> list[Worker]:
+    def _victims(self, change: MembershipChange) -> list[SimulatedWorker]:
         live = [worker for worker in self.workers.values() if worker.is_alive]
         if change.is_leader:
             return [worker for worker in live if worker is self._leader()] or live[:1]
-        victims: list[Worker] = []
+        victims: list[SimulatedWorker] = []
         by_group = Counter(worker.group for worker in live)
         for _ in range(change.count):
             group = change.group or max(by_group, key=lambda name: by_group[name])
@@ -250,7 +250,7 @@ class Fleet:
             victims.append(self.rng.choice(there))
         return victims
 
-    def _leader(self) -> Worker | None:
+    def _leader(self) -> SimulatedWorker | None:
         if self.profile.is_assigned:
             return self.lock.owner
         owners = (row.owner for row in self.table.rows.values())

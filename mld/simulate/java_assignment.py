@@ -58,7 +58,7 @@ class LeaderMemory:
 
 
 @dataclass(slots=True)
-class Load:
+class JavaLoad:
     """A worker during a plan: its utilization in percent of the mean, as it will be."""
 
     worker: str
@@ -144,7 +144,7 @@ class _Decider:
         self._target_leases = max(1, len(leases) // max(1, len(workers)))
         self._max_leases = max_leases
         self._rng = rng
-        self._loads = [Load(worker, self._utilization(worker)) for worker in workers]
+        self._loads = [JavaLoad(worker, self._utilization(worker)) for worker in workers]
         values = [load.value for load in self._loads]
         self._mean = sum(values) / len(values) if values else 0.0
         self._queue = JavaQueue(self._room)
@@ -179,7 +179,7 @@ class _Decider:
                     break  # as in Java, the worker that was asked gets nothing more in this run
                 self._assign(lease, load, is_free=False)
 
-    def _sources(self) -> list[Load]:
+    def _sources(self) -> list[JavaLoad]:
         upper, lower = self._mean * (1 + THRESHOLD), self._mean * (1 - THRESHOLD)
         is_uneven = any(
             load.value > upper or load.value < lower or load.value > OPERATING_LIMIT
@@ -205,7 +205,7 @@ class _Decider:
                 taken.append(lease)
         return taken or [min(leases, key=lambda lease: self._kbps[lease.lease_key])]
 
-    def _assign(self, lease: Lease, load: Load, *, is_free: bool) -> None:
+    def _assign(self, lease: Lease, load: JavaLoad, *, is_free: bool) -> None:
         is_stuck = is_free and lease.checkpoint_owner is not None
         if lease.actual_owner == load.worker and not is_stuck:
             self._put_back(load)
@@ -219,7 +219,7 @@ class _Decider:
         self.chosen[lease.lease_key] = (lease, load.worker)
         self._put_back(load)
 
-    def _put_back(self, load: Load) -> None:
+    def _put_back(self, load: JavaLoad) -> None:
         if len(self._leases.get(load.worker, {})) < self._max_leases:
             self._queue.add(load)
 
@@ -233,23 +233,23 @@ class _Decider:
             return math.nan  # 0.0 / 0.0, which Java computes
         return self._total.get(worker, 0.0) / self._target_kbps * 100
 
-    def _room(self, load: Load) -> float:
+    def _room(self, load: JavaLoad) -> float:
         return 1.0 if load.value == 0 else (self._mean - load.value) / load.value
 
 
 class JavaQueue:
     """``java.util.PriorityQueue`` with the largest room first: among equals, its very order."""
 
-    def __init__(self, room: Callable[[Load], float]) -> None:
+    def __init__(self, room: Callable[[JavaLoad], float]) -> None:
         """Be empty.
 
         Args:
             room: of a worker; NaN is the largest, as for ``Double.compare``.
         """
         self._room = room
-        self._heap: list[Load] = []
+        self._heap: list[JavaLoad] = []
 
-    def add(self, load: Load) -> None:
+    def add(self, load: JavaLoad) -> None:
         """Put a worker in; an equal one that was there stays before it."""
         place = len(self._heap)
         self._heap.append(load)
@@ -261,7 +261,7 @@ class JavaQueue:
             place = parent
         self._heap[place] = load
 
-    def poll(self) -> Load | None:
+    def poll(self) -> JavaLoad | None:
         """Take out the worker with the largest room; None when it is empty."""
         if not self._heap:
             return None
@@ -270,7 +270,7 @@ class JavaQueue:
             self._sink(last)
         return first
 
-    def _sink(self, load: Load) -> None:
+    def _sink(self, load: JavaLoad) -> None:
         """Put a worker at the top, then down to where it belongs."""
         place, size = 0, len(self._heap)
         while (child := 2 * place + 1) < size:
@@ -282,7 +282,7 @@ class JavaQueue:
             place = child
         self._heap[place] = load
 
-    def _is_before(self, one: Load, other: Load) -> bool:
+    def _is_before(self, one: JavaLoad, other: JavaLoad) -> bool:
         return _order(self._room(one)) > _order(self._room(other))
 
 

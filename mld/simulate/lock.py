@@ -9,7 +9,7 @@ from mld.model.leader_lock_item import LockItem
 if TYPE_CHECKING:
     from mld.decide.leader_lock import LockTiming
     from mld.simulate.bill import Bill
-    from mld.simulate.worker import Worker
+    from mld.simulate.worker import SimulatedWorker
 
 
 class Lock:
@@ -21,7 +21,7 @@ class Lock:
 
     def __init__(self, timing: LockTiming, bill: Bill) -> None:
         """There is no item."""
-        self.owner: Worker | None = None
+        self.owner: SimulatedWorker | None = None
         self._timing = timing
         self._bill = bill
         self._taken_at = 0.0
@@ -33,7 +33,7 @@ class Lock:
         version = f"{self.owner.id}/{self._taken_at}/{self._heartbeats(now)}"
         return LockItem(self.owner.id, self._timing.duration_s, version)
 
-    def grant(self, worker: Worker, now: float) -> None:
+    def grant(self, worker: SimulatedWorker, now: float) -> None:
         """A worker has written itself into the item."""
         self.count(now)
         self.owner, self._taken_at = worker, now

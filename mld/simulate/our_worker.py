@@ -11,7 +11,7 @@ from mld.decide.assignment.limits import AssignmentLimits
 from mld.decide.assignment.memory import FleetMemory
 from mld.decide.assignment.planning import plan_assignment
 from mld.decide.assignment.view import FleetView
-from mld.decide.discovery import Found, Watched, judge_found, may_ask_index, vanished
+from mld.decide.discovery import Ownership, Watched, judge_found, may_ask_index, vanished
 from mld.decide.taking import NEVER, Sighting
 from mld.model.worker_metrics import WorkerMetrics
 from mld.simulate.assigned_worker import AssignedWorker
@@ -19,8 +19,8 @@ from mld.simulate.assigned_worker import AssignedWorker
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld.decide.assignment.planning import Move
-    from mld.simulate.table import Row
+    from mld.decide.assignment.planning import LeaseMove
+    from mld.simulate.table import SimulatedRow
     from mld.simulate.worker import Hold
 
 #: Looks that a follower remembers; older ones tell nothing of leases that have not expired.
@@ -56,7 +56,7 @@ class OurWorker(AssignedWorker):
         """Whoever scans the leases sees the lock, too."""
         return super().lock_reads() if may_ask_index(len(self.fleet.table.rows)) else 0
 
-    def plan(self, now: float) -> Sequence[Move]:
+    def plan(self, now: float) -> Sequence[LeaseMove]:
         """What the daemon's leader decides."""
         view = FleetView(
             leases=self.fleet.table.scan(now),
@@ -139,12 +139,12 @@ class OurWorker(AssignedWorker):
         for key in keys:
             table.bill.get(consistent=True)
             found = judge_found(table.rows[key].lease(now), self.id)
-            if found is not Found.COMING:
+            if found is not Ownership.COMING:
                 self._coming.discard(key)
             elif key not in self._coming:
                 self._coming.add(key)
                 self._changed_at = now
-            if found is Found.OURS:
+            if found is Ownership.OURS:
                 table.renew(key, now)
                 self.hold(key)
                 self._changed_at = now
@@ -161,7 +161,7 @@ class OurWorker(AssignedWorker):
         self._take_up(sorted(self._coming - self.held.keys()))
 
 
-def remembered(rows: Sequence[Row], scans: Sequence[float]) -> FleetMemory:
+def remembered(rows: Sequence[SimulatedRow], scans: Sequence[float]) -> FleetMemory:
     """What somebody knows of the counters who has looked at the table at some times.
 
     The same as ``decide.assignment.memory.observe`` at each of them, without the work; hand-offs
@@ -176,7 +176,7 @@ def remembered(rows: Sequence[Row], scans: Sequence[float]) -> FleetMemory:
     return FleetMemory(sightings={row.key: _sighting(row, scans) for row in rows})
 
 
-def _sighting(row: Row, scans: Sequence[float]) -> Sighting:
+def _sighting(row: SimulatedRow, scans: Sequence[float]) -> Sighting:
     last = scans[-1]
     if row.written_at >= last:
         return Sighting(-1, last)  # another counter than any that the next look can show

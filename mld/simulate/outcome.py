@@ -10,7 +10,7 @@ from mld.simulate.bill import SECONDS_PER_HOUR
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.simulate.fleet import Fleet, Moment, Sample
+    from mld.simulate.fleet import Moment, Sample, SimulatedFleet
 
 #: A fleet that has kept its final spread for less is not said to be balanced: a leader or taker
 #: looks three times in it.
@@ -55,11 +55,11 @@ class Outcome:
     samples: tuple[Sample, ...]
 
 
-def outcome_of(fleet: Fleet, price_read: float, price_write: float) -> Outcome:
+def outcome_of(fleet: SimulatedFleet, price_read: float, price_write: float) -> Outcome:
     """The figures of a fleet after its last event.
 
     Args:
-        fleet: after :meth:`Fleet.finish`.
+        fleet: after :meth:`SimulatedFleet.finish`.
         price_read: dollars per million read request units.
         price_write: dollars per million write request units.
     """
@@ -87,7 +87,7 @@ def outcome_of(fleet: Fleet, price_read: float, price_write: float) -> Outcome:
     )
 
 
-def time_to_balance_s(fleet: Fleet) -> float | None:
+def time_to_balance_s(fleet: SimulatedFleet) -> float | None:
     """See :class:`Outcome`."""
     samples = [sample for sample in fleet.samples if sample.at_s >= fleet.changed_at]
     final = _spreads(fleet, samples[-1])
@@ -103,7 +103,7 @@ def time_to_balance_s(fleet: Fleet) -> float | None:
     return balanced_at - fleet.changed_at
 
 
-def _spreads(fleet: Fleet, sample: Sample) -> tuple[int, int]:
+def _spreads(fleet: SimulatedFleet, sample: Sample) -> tuple[int, int]:
     by_group: dict[str, int] = {}
     for worker, count in sample.leases.items():
         group = fleet.workers[worker].group

@@ -36,7 +36,7 @@ class Load(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MembershipChange:
     """Workers that start, stop or die together.
 
     Attributes:
@@ -78,7 +78,7 @@ class Scenario:
     shards: int
     failover_s: float = 10.0
     duration_s: float = 1800.0
-    changes: tuple[Change, ...] = ()
+    changes: tuple[MembershipChange, ...] = ()
     load: Load = Load.EVEN
     records_per_s: float = 1000.0
     record_bytes: int = 1000
@@ -112,7 +112,7 @@ def parse_duration(text: str, *, key: str) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
-def parse_change(kind: ChangeKind, text: str, *, key: str) -> Change:
+def parse_change(kind: ChangeKind, text: str, *, key: str) -> MembershipChange:
     """A change as the command line has it: ``20@5m``, ``20:groupB@5m`` or ``leader@8m``.
 
     Args:
@@ -131,12 +131,12 @@ def parse_change(kind: ChangeKind, text: str, *, key: str) -> Change:
     who, group, at = found.groups()
     at_s = parse_duration(at, key=key)
     if who != "leader":
-        return Change(kind, at_s, int(who), group)
+        return MembershipChange(kind, at_s, int(who), group)
     if kind is ChangeKind.JOIN or group is not None:
         raise ConfigError(
             f"{text!r}: the leader can only leave or be killed, as leader@8m", key=key
         )
-    return Change(kind, at_s, 1, is_leader=True)
+    return MembershipChange(kind, at_s, 1, is_leader=True)
 
 
 def check(scenario: Scenario) -> None:
@@ -187,11 +187,11 @@ def spread(live: Counter[str], count: int, groups: tuple[str, ...]) -> list[str]
     return chosen
 
 
-def _groups_of(change: Change, live: Counter[str]) -> tuple[str, ...]:
+def _groups_of(change: MembershipChange, live: Counter[str]) -> tuple[str, ...]:
     return tuple(live) if change.group is None else (change.group,)
 
 
-def _remove(live: Counter[str], change: Change) -> None:
+def _remove(live: Counter[str], change: MembershipChange) -> None:
     """Take workers out of the count; of a change without a group, from the largest ones."""
     for _ in range(change.count):
         group = change.group or max(live, key=lambda name: live[name])

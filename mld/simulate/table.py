@@ -22,7 +22,7 @@ INDEX_UNITS = 2
 
 
 @dataclass(slots=True)
-class Row:
+class SimulatedRow:
     """One lease.
 
     Attributes:
@@ -124,7 +124,7 @@ class Table:
         items: rows of all kinds, for the size of a scan.
     """
 
-    rows: Mapping[str, Row]
+    rows: Mapping[str, SimulatedRow]
     bill: Bill
     has_index: bool
     items: int
@@ -193,7 +193,9 @@ class Table:
         """Keys of the leases that name a worker as owner."""
         return sorted(self._assigned.get(worker, ()))
 
-    def _own(self, row: Row, owner: str | None, checkpoint_owner: str | None, now: float) -> None:
+    def _own(
+        self, row: SimulatedRow, owner: str | None, checkpoint_owner: str | None, now: float
+    ) -> None:
         row.settle(now)
         if row.owner is not None:
             self._assigned[row.owner].discard(row.key)
@@ -207,5 +209,5 @@ class Table:
         self.bill.write()
 
 
-def _has_owners_of(row: Row, lease: Lease) -> bool:
+def _has_owners_of(row: SimulatedRow, lease: Lease) -> bool:
     return (row.owner, row.checkpoint_owner) == (lease.lease_owner, lease.checkpoint_owner)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from mld.decide.taking import Sighting, TakeLimits, look, plan_taking
 from mld.simulate.profile import JAVA_ELECTION_S
-from mld.simulate.worker import Worker
+from mld.simulate.worker import SimulatedWorker
 
 if TYPE_CHECKING:
     from mld.model.lease import Lease
 
 
-class TakingWorker(Worker):
+class TakingWorker(SimulatedWorker):
     """Looks, takes one lease after the other, pauses."""
 
     def start(self) -> None:

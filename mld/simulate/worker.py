@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.simulate.fleet import Fleet
+    from mld.simulate.fleet import SimulatedFleet
     from mld.simulate.reading import Reading
 
 
@@ -30,7 +30,7 @@ class Hold:
     is_handed_over: bool = False
 
 
-class Worker:
+class SimulatedWorker:
     """Holds leases, renews them by rate, reads their shards, and ends in one of two ways.
 
     Attributes:
@@ -41,7 +41,7 @@ class Worker:
         held: by lease key.
     """
 
-    def __init__(self, fleet: Fleet, worker_id: str, group: str) -> None:
+    def __init__(self, fleet: SimulatedFleet, worker_id: str, group: str) -> None:
         """A process that starts now."""
         self.fleet = fleet
         self.id = worker_id

@@ -38,7 +38,7 @@ class GivenUp(Exception):
     """Nobody waits for this call any more, or nobody may: it must not go on to its next step."""
 
 
-class SystemClock:
+class SystemMonotonicClock:
     """The real one; implements ``ports.MonotonicClock``."""
 
     def monotonic(self) -> float:

@@ -26,7 +26,7 @@ _LONGEST_PATH = 103
 _BACKLOG = 4096
 
 
-class Place:
+class HostPlace:
     """Where one host listens.
 
     Attributes:
@@ -44,7 +44,7 @@ class Place:
         self.daemon_pid = daemon_pid
 
 
-def place_of(environ: Mapping[str, str], parent_pid: int, words: Sequence[str]) -> Place:
+def place_of(environ: Mapping[str, str], parent_pid: int, words: Sequence[str]) -> HostPlace:
     """The place of a worker's host; its directory exists afterwards.
 
     Args:
@@ -59,7 +59,7 @@ def place_of(environ: Mapping[str, str], parent_pid: int, words: Sequence[str]) 
     daemon_pid = int(named) if named.isascii() and named.isdigit() else parent_pid
     identity = "\0".join((start_time(daemon_pid), *words)).encode(errors="surrogateescape")
     name = f"{daemon_pid}-{zlib.crc32(identity):08x}{zlib.adler32(identity):08x}"
-    return Place(private_directory(environ, longest=len(f"/{name}.sock")), name, daemon_pid)
+    return HostPlace(private_directory(environ, longest=len(f"/{name}.sock")), name, daemon_pid)
 
 
 def start_time(pid: int) -> str:
@@ -136,7 +136,7 @@ def _is_still(path: str, descriptor: int) -> bool:
 
 
 def attach(
-    place: Place, host_command: Sequence[str], hello: bytes, descriptors: Sequence[int]
+    place: HostPlace, host_command: Sequence[str], hello: bytes, descriptors: Sequence[int]
 ) -> socket.socket:
     """Connect to the worker's host and hand over descriptors; a host is started if none is there.
 
@@ -174,7 +174,7 @@ def _connect(path: str) -> socket.socket | None:
     return connection
 
 
-def _start(place: Place, command: Sequence[str]) -> None:
+def _start(place: HostPlace, command: Sequence[str]) -> None:
     """Bind the socket and start a host on it, away from our session and our stdin and stdout."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(place.socket_path)  # of a host that was killed

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     from mld.local.embedded import EmbeddedAws
-    from mld.local.kinesis.subscriptions import Subscription
+    from mld.local.kinesis.subscriptions import LocalSubscription
 
 START_WALL = 1_700_000_000.0
 
@@ -146,7 +146,7 @@ class InProcessKinesis:
             raise Refused(fault.code) from fault
         return self._events(subscription)
 
-    def _events(self, subscription: Subscription) -> Generator[dict[str, Any]]:
+    def _events(self, subscription: LocalSubscription) -> Generator[dict[str, Any]]:
         while not subscription.is_over:
             try:
                 event = subscription.next_event()

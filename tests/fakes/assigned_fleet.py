@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.assignment.limits import AssignmentLimits
 from mld.decide.assignment.memory import FleetMemory
-from mld.decide.assignment.planning import AssignmentPlan, Move, MoveKind, plan_assignment
+from mld.decide.assignment.planning import AssignmentPlan, LeaseMove, MoveKind, plan_assignment
 from mld.decide.assignment.view import FleetView
 from mld.model.lease import Lease
 from mld.model.sequence import SHARD_END, TRIM_HORIZON
@@ -63,7 +63,7 @@ class AssignedFleet:
         self.drain_s = drain_s
         self.now = 0
         self.memory = FleetMemory()
-        self.moves: list[tuple[int, Move]] = []
+        self.moves: list[tuple[int, LeaseMove]] = []
         self.alive: set[str] = set()
         self.metrics: dict[str, WorkerMetrics] = {}
         self.measure: Callable[[str], float | None] = lambda worker: None
@@ -127,7 +127,7 @@ class AssignedFleet:
         )
         return plan_assignment(view, self.memory, self.limits, self.rng, may_balance=may_balance)
 
-    def write(self, move: Move) -> None:
+    def write(self, move: LeaseMove) -> None:
         """One move, on the conditions of the write that it is."""
         lease = self.leases[move.lease.lease_key]
         assert (lease.lease_owner, lease.checkpoint_owner) == (

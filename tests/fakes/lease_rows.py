@@ -13,7 +13,7 @@ from tests.fakes.lease_world import lease
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mld.decide.lease_migration import Step
+    from mld.decide.lease_migration import RowWrite
 
     Item = Mapping[str, Mapping[str, Any]]
 
@@ -79,7 +79,7 @@ class Rows:
     def __init__(self, items: Iterable[Item]) -> None:
         self.items = {item_key(item): comparable(item) for item in items}
 
-    def carry_out(self, steps: Iterable[Step]) -> None:
+    def carry_out(self, steps: Iterable[RowWrite]) -> None:
         for step in steps:
             before = None if step.before is None else comparable(step.before)
             assert self.items.get(step.key) == before, step

@@ -55,7 +55,7 @@ def test_a_hangup_whose_stop_is_cut_short_ends_with_129(
     run.wait_for_log("SIGHUP received, stopping")
     run.signal(signal.SIGHUP)
     assert run.ends() == 129, run.output
-    assert "SIGHUP received, the worker stops already" in run.output
+    assert "SIGHUP received, the worker is already stopping" in run.output
 
 
 def test_a_worker_under_nohup_ignores_hangups(new_app: Callable[..., Application]) -> None:

@@ -37,6 +37,6 @@ def test_a_stream_that_gets_the_tag_is_read_and_one_that_loses_it_no_longer_gets
     names = {key.split(":")[1] for key in first.items()}
     assert names == {first.name, second.name}
     second.kinesis.remove_tags_from_stream(StreamName=second.name, TagKeys=["read by"])
-    left = "left the list; its leases are read on"
+    left = "left the list; its leases are still read"
     assert run.wait_for(lambda run: left in run.output, TAGS_PATIENCE_S), run.output
     assert run.stop() == 0, run.output

@@ -61,7 +61,7 @@ def make_session(chain: CredentialChain, region: str | None) -> Session:
     return session
 
 
-class Sessions:
+class AwsSessions:
     """One session a chain: clients that share it share keys, an assumed role and 3 MiB each."""
 
     def __init__(self, region: str | None) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.decide.assignment.fleet import Fleet, Worker
+    from mld.decide.assignment.fleet import Fleet, Participant
     from mld.decide.assignment.limits import AssignmentLimits
     from mld.model.lease import Lease
 
@@ -50,7 +50,7 @@ class Seats:
             heapq.heapify(row)
         heapq.heapify(self._benches)
 
-    def seat(self, lease: Lease, unless: str | None) -> Worker | None:
+    def seat(self, lease: Lease, unless: str | None) -> Participant | None:
         """Give a lease to the best worker.
 
         Args:
@@ -81,9 +81,9 @@ class Seats:
             worker = self._fleet.workers[worker_id]
             heapq.heappush(self._rows[worker.group.name], _rank(worker))
 
-    def _best(self, unless: str | None) -> Worker | None:
-        passed: Worker | None = None
-        best: Worker | None = None
+    def _best(self, unless: str | None) -> Participant | None:
+        passed: Participant | None = None
+        best: Participant | None = None
         while best is None:
             tops = [top for row in self._rows.values() if (top := self._top(row)) is not None]
             if not tops:
@@ -98,7 +98,7 @@ class Seats:
             heapq.heappush(self._rows[passed.group.name], _rank(passed))
         return best
 
-    def _top(self, row: list[_Rank]) -> Worker | None:
+    def _top(self, row: list[_Rank]) -> Participant | None:
         """The best of a group; those that can take no more leave."""
         while row:
             worker = self._fleet.workers[row[0][3]]
@@ -108,7 +108,7 @@ class Seats:
             self._full.add(worker.id)
         return None
 
-    def _for_finished(self, unless: str | None) -> Worker | None:
+    def _for_finished(self, unless: str | None) -> Participant | None:
         for bench in heapq.nsmallest(2, self._benches):
             worker = self._fleet.workers[bench[2]]
             if worker.id != unless:
@@ -119,13 +119,13 @@ class Seats:
         return None
 
 
-def _rank(worker: Worker) -> _Rank:
+def _rank(worker: Participant) -> _Rank:
     return (round(worker.load, 9), worker.count, worker.order, worker.id)
 
 
-def _preference(worker: Worker) -> tuple[float, int, float, float]:
+def _preference(worker: Participant) -> tuple[float, int, float, float]:
     return (round(worker.load, 9), worker.count, worker.group.excess, worker.order)
 
 
-def _bench(worker: Worker) -> _Bench:
+def _bench(worker: Participant) -> _Bench:
     return (worker.finished, worker.order, worker.id)

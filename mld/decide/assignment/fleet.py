@@ -47,7 +47,7 @@ class Group:
 
 
 @dataclass(slots=True)
-class Worker:
+class Participant:
     """One participant, with what a plan gives and takes.
 
     Attributes:
@@ -109,7 +109,7 @@ class Fleet:
 
     def __init__(
         self,
-        workers: Iterable[Worker],
+        workers: Iterable[Participant],
         pool: Iterable[Lease],
         throughputs: Mapping[str, float],
         *,
@@ -145,7 +145,7 @@ class Fleet:
         """What an unfinished lease adds to the load of its worker."""
         return self._shares[lease.lease_key]
 
-    def give(self, lease: Lease, worker: Worker) -> None:
+    def give(self, lease: Lease, worker: Participant) -> None:
         """The worker has one lease more."""
         if lease.is_finished:
             worker.finished += 1
@@ -154,14 +154,14 @@ class Fleet:
         worker.group.count += 1
         self._weigh(worker, lease, 1)
 
-    def move(self, lease: Lease, giver: Worker, taker: Worker) -> None:
+    def move(self, lease: Lease, giver: Participant, taker: Participant) -> None:
         """An unfinished lease goes from one to another."""
         del giver.leases[lease.lease_key]
         giver.group.count -= 1
         self._weigh(giver, lease, -1)
         self.give(lease, taker)
 
-    def _weigh(self, worker: Worker, lease: Lease, sign: int) -> None:
+    def _weigh(self, worker: Participant, lease: Lease, sign: int) -> None:
         share = sign * self.share(lease)
         worker.held += share
         worker.kbps += sign * self._kbps[lease.lease_key]
@@ -216,21 +216,21 @@ class Fleet:
             return self._threshold
         return max(NOISE, self._threshold * self.means[name])
 
-    def ratio(self, worker: Worker) -> float:
+    def ratio(self, worker: Participant) -> float:
         """How busy a worker is beside the mean, by the metric that says most."""
         ratios = (
             value / self.means[name] for name, value in worker.metrics.items() if self.means[name]
         )
         return max(ratios, default=worker.held)
 
-    def keeps_limits(self, worker: Worker, share: float) -> bool:
+    def keeps_limits(self, worker: Participant, share: float) -> bool:
         """True for a worker that is not above its operating ranges with so much more."""
         return all(
             value + share * self.means[name] <= worker.limits[name] + SAME
             for name, value in worker.metrics.items()
         )
 
-    def level_room(self, giver: Worker, taker: Worker) -> float:
+    def level_room(self, giver: Participant, taker: Participant) -> float:
         """What the taker may get from the giver without being busier than that was, or the mean.
 
         Returns:

@@ -16,7 +16,7 @@ from mld.decide.assignment.fleet import SAME
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from mld.decide.assignment.fleet import Fleet, Group, Worker
+    from mld.decide.assignment.fleet import Fleet, Group, Participant
     from mld.decide.assignment.limits import AssignmentLimits
     from mld.model.lease import Lease
 
@@ -36,7 +36,7 @@ class Levelling:
         self._fixed = fixed
         self._limits = limits
 
-    def by_worker(self) -> Iterator[tuple[Lease, Worker]]:
+    def by_worker(self) -> Iterator[tuple[Lease, Participant]]:
         """Moves until no worker has two leases more than another that could have one of them."""
         workers = list(self._fleet.workers.values())
         fullest, emptiest = _Queues(workers, is_descending=True), _Queues(workers)
@@ -55,7 +55,7 @@ class Levelling:
                 emptiest.add(changed)
             yield move
 
-    def by_group(self) -> Iterator[tuple[Lease, Worker]]:
+    def by_group(self) -> Iterator[tuple[Lease, Participant]]:
         """Moves until no group has more than one lease too many beside another."""
         stuck: set[tuple[str, str]] = set()
         while True:
@@ -78,7 +78,7 @@ class Levelling:
         ]
         return max(pairs, key=lambda pair: pair[0].excess - pair[1].excess, default=None)
 
-    def _between(self, giving: Group, taking: Group) -> tuple[Lease, Worker] | None:
+    def _between(self, giving: Group, taking: Group) -> tuple[Lease, Participant] | None:
         givers = sorted(self._of(giving), key=_rank, reverse=True)
         takers = sorted(self._of(taking), key=_rank)
         for giver in givers:
@@ -87,10 +87,12 @@ class Levelling:
                 return move
         return None
 
-    def _of(self, group: Group) -> list[Worker]:
+    def _of(self, group: Group) -> list[Participant]:
         return [worker for worker in self._fleet.workers.values() if worker.group is group]
 
-    def _give_one(self, giver: Worker, takers: list[Worker]) -> tuple[Lease, Worker] | None:
+    def _give_one(
+        self, giver: Participant, takers: list[Participant]
+    ) -> tuple[Lease, Participant] | None:
         shares = {
             key: self._fleet.share(lease)
             for key, lease in giver.leases.items()
@@ -120,30 +122,30 @@ class _Queues:
     So a move costs no look at all workers. An entry that tells of a former state is passed over.
     """
 
-    def __init__(self, workers: Iterable[Worker], *, is_descending: bool = False) -> None:
+    def __init__(self, workers: Iterable[Participant], *, is_descending: bool = False) -> None:
         self._sign = -1 if is_descending else 1
         self._choose = max if is_descending else min
         self._queues: dict[str, list[tuple[float, float, float, str]]] = {}
-        self._workers: dict[str, Worker] = {}
+        self._workers: dict[str, Participant] = {}
         for worker in workers:
             self._workers[worker.id] = worker
             self.add(worker)
 
-    def add(self, worker: Worker) -> None:
+    def add(self, worker: Participant) -> None:
         """As it is now; one that was dropped stays away."""
         queue = self._queues.setdefault(worker.group.name, [])
         heapq.heappush(queue, self._entry(worker))
 
-    def drop(self, worker: Worker) -> None:
+    def drop(self, worker: Participant) -> None:
         """It is never the best again."""
         del self._workers[worker.id]
 
-    def best(self) -> Worker | None:
+    def best(self) -> Participant | None:
         """The first of all groups by :func:`_rank`; None when all were dropped."""
         firsts = (self._first(queue) for queue in self._queues.values())
         return self._choose((one for one in firsts if one is not None), key=_rank, default=None)
 
-    def _first(self, queue: list[tuple[float, float, float, str]]) -> Worker | None:
+    def _first(self, queue: list[tuple[float, float, float, str]]) -> Participant | None:
         while queue:
             worker = self._workers.get(queue[0][3])
             if worker is not None and queue[0] == self._entry(worker):
@@ -151,12 +153,12 @@ class _Queues:
             heapq.heappop(queue)
         return None
 
-    def _entry(self, worker: Worker) -> tuple[float, float, float, str]:
+    def _entry(self, worker: Participant) -> tuple[float, float, float, str]:
         """The rank within a group."""
         sign = self._sign
         return (sign * worker.count, sign * worker.load, sign * worker.order, worker.id)
 
 
-def _rank(worker: Worker) -> tuple[int, float, float, float]:
+def _rank(worker: Participant) -> tuple[int, float, float, float]:
     """The greatest is the fullest, of the fullest group; the least the emptiest."""
     return (worker.count, worker.group.excess, worker.load, worker.order)

@@ -24,7 +24,7 @@ THROUGHPUT_HALF_LIFE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class HandOff:
+class LeaseHandOff:
     """A hand-off that the table shows.
 
     Attributes:
@@ -55,7 +55,7 @@ class FleetMemory:
     """
 
     sightings: Mapping[str, Sighting] = field(default_factory=dict)
-    hand_offs: Mapping[str, HandOff] = field(default_factory=dict)
+    hand_offs: Mapping[str, LeaseHandOff] = field(default_factory=dict)
     throughputs: Mapping[str, float] = field(default_factory=dict)
     looked_at: float = 0.0
     doubts: Mapping[str, int] = field(default_factory=dict)
@@ -122,9 +122,9 @@ def _sight(known: Sighting | None, lease: Lease, now: float) -> Sighting:
 
 
 def _hand_off(
-    known: HandOff | None, lease: Lease, view: FleetView, limits: AssignmentLimits
-) -> HandOff:
+    known: LeaseHandOff | None, lease: Lease, view: FleetView, limits: AssignmentLimits
+) -> LeaseHandOff:
     old, new = str(lease.checkpoint_owner), lease.lease_owner
     if known is not None and (known.old, known.new) == (old, new):
         return known
-    return HandOff(old, new, view.now + limits.hand_off_timeout_s + limits.failover_s)
+    return LeaseHandOff(old, new, view.now + limits.hand_off_timeout_s + limits.failover_s)

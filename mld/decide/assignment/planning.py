@@ -12,7 +12,7 @@ from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING
 
 from mld.decide.assignment.filling import Seats
-from mld.decide.assignment.fleet import Fleet, Worker, form_groups
+from mld.decide.assignment.fleet import Fleet, Participant, form_groups
 from mld.decide.assignment.groups import groups_of
 from mld.decide.assignment.levelling import Levelling
 from mld.decide.assignment.memory import observe
@@ -51,7 +51,7 @@ class MoveReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class LeaseMove:
     """One lease gets another owner.
 
     Attributes:
@@ -113,7 +113,7 @@ class AssignmentPlan:
         figures: see :class:`PlanFigures`.
     """
 
-    moves: tuple[Move, ...]
+    moves: tuple[LeaseMove, ...]
     memory: FleetMemory
     stale: tuple[WorkerMetrics, ...]
     figures: PlanFigures
@@ -175,7 +175,7 @@ class _Look:
         # Better a worker that is perhaps dead than none.
         self.participants = self._workers.active or self._workers.doubtful
         self._fleet = Fleet((), (), {}, by_count=limits.by_count)
-        self._moves: dict[str, Move] = {}
+        self._moves: dict[str, LeaseMove] = {}
         self._fixed: set[str] = set()
         self._unassigned = 0
 
@@ -192,7 +192,7 @@ class _Look:
         ]
         pool = [lease for lease, _owner in kept if not lease.is_finished]
         pool += [lease for lease in self._unread_leases() if not lease.is_finished]
-        workers = (Worker(one, formed[groups[one]], rng.random()) for one in self.participants)
+        workers = (Participant(one, formed[groups[one]], rng.random()) for one in self.participants)
         self._fleet = Fleet(
             workers,
             pool,
@@ -313,7 +313,7 @@ class _Look:
             reasons=Counter(move.reason for move in self._moves.values()),
         )
 
-    def _heir(self, lease: Lease) -> Worker | None:
+    def _heir(self, lease: Lease) -> Participant | None:
         """Who was to have a lease whose hand-off did not end."""
         is_in_hand_off = lease.checkpoint_owner not in (None, lease.lease_owner)
         return self._fleet.workers.get(lease.lease_owner or "") if is_in_hand_off else None
@@ -324,11 +324,11 @@ class _Look:
         seen = self._memory.sightings
         return sorted(unread, key=lambda one: (one.is_finished, seen[one.lease_key].seen_at))
 
-    def _assign(self, lease: Lease, worker: Worker) -> None:
+    def _assign(self, lease: Lease, worker: Participant) -> None:
         reason = self._unread[lease.lease_key]
-        self._moves[lease.lease_key] = Move(lease, worker.id, MoveKind.ASSIGN, reason)
+        self._moves[lease.lease_key] = LeaseMove(lease, worker.id, MoveKind.ASSIGN, reason)
 
-    def _move(self, lease: Lease, worker: Worker, reason: MoveReason) -> None:
+    def _move(self, lease: Lease, worker: Participant, reason: MoveReason) -> None:
         """A lease of a live worker goes, or one that nobody reads to somebody else than planned."""
         key = lease.lease_key
         if key in self._unread:
@@ -337,7 +337,7 @@ class _Look:
             del self._moves[key]
         else:
             kind = MoveKind.HAND_OFF if self._limits.is_graceful else MoveKind.ASSIGN
-            self._moves[key] = Move(lease, worker.id, kind, reason)
+            self._moves[key] = LeaseMove(lease, worker.id, kind, reason)
 
 
 def _why_unread(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Collection, Iterator
 
-    from mld.decide.assignment.fleet import Fleet, Worker
+    from mld.decide.assignment.fleet import Fleet, Participant
     from mld.decide.assignment.limits import AssignmentLimits
     from mld.model.lease import Lease
 
@@ -31,7 +31,7 @@ class Surplus:
         share: how much, in shares of the fair load.
     """
 
-    worker: Worker
+    worker: Participant
     share: float
 
 
@@ -63,7 +63,7 @@ class Relief:
         self._row = [self._rank(worker) for worker in fleet.workers.values()]
         heapq.heapify(self._row)
 
-    def moves(self) -> Iterator[tuple[Lease, Worker]]:
+    def moves(self) -> Iterator[tuple[Lease, Participant]]:
         """Those of the metric by which most has to move."""
         surpluses = [self._surpluses(name) for name in (None, *self._fleet.means)]
         most = max(surpluses, key=lambda of: sum(one.share for one in of))
@@ -115,7 +115,7 @@ class Relief:
             return sorted(leases, key=self._fleet.share)[:1]
         return chosen
 
-    def _taker(self, lease: Lease, giver: Worker) -> Worker | None:
+    def _taker(self, lease: Lease, giver: Participant) -> Participant | None:
         """The least busy worker that stays at or below the mean with one lease more."""
         share = self._fleet.share(lease)
         passed = []
@@ -135,5 +135,5 @@ class Relief:
             heapq.heappush(self._row, entry)
         return taker
 
-    def _rank(self, worker: Worker) -> tuple[float, int, float, str]:
+    def _rank(self, worker: Participant) -> tuple[float, int, float, str]:
         return (self._fleet.ratio(worker), worker.count, worker.order, worker.id)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mld.local.kinesis.state import KinesisState
-    from mld.local.kinesis.stream import Stream
+    from mld.local.kinesis.stream import LocalStream
 
 MAX_CONSUMERS = 20
 #: Of all streams of the account together.
@@ -108,7 +108,7 @@ def list_stream_consumers(state: KinesisState, request: Mapping[str, Any]) -> di
     return answer
 
 
-def find_consumer(state: KinesisState, request: Mapping[str, Any]) -> tuple[Stream, Consumer]:
+def find_consumer(state: KinesisState, request: Mapping[str, Any]) -> tuple[LocalStream, Consumer]:
     """The consumer that a request names, by ``ConsumerARN`` or ``StreamARN`` and ``ConsumerName``.
 
     Raises:
@@ -134,13 +134,13 @@ def find_consumer(state: KinesisState, request: Mapping[str, Any]) -> tuple[Stre
     return stream, consumer
 
 
-def _of_arn(state: KinesisState, request: Mapping[str, Any]) -> Stream:
+def _of_arn(state: KinesisState, request: Mapping[str, Any]) -> LocalStream:
     if "StreamARN" not in request:
         raise malformed("StreamARN must not be null.")
     return state.find({"StreamARN": request["StreamARN"]})
 
 
-def _page_start(stream: Stream, token: object, now_ms: int) -> str:
+def _page_start(stream: LocalStream, token: object, now_ms: int) -> str:
     if token is None:
         return ""
     fields = read_token(_KIND, token)

@@ -12,7 +12,7 @@ from mld.local.kinesis.listing import (
     page_size,
     read_page_token,
 )
-from mld.local.kinesis.stream import Stream
+from mld.local.kinesis.stream import LocalStream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +37,9 @@ def create_stream(state: KinesisState, request: Mapping[str, Any]) -> dict[str, 
         raise malformed("ShardCount must be at least 1.")
     if count > _MAX_SHARDS:
         raise over_limit(f"This request would exceed the shard limit of {_MAX_SHARDS}.")
-    stream = Stream(name, state.arn_prefix() + name, state.now_ms(), count, on_demand=on_demand)
+    stream = LocalStream(
+        name, state.arn_prefix() + name, state.now_ms(), count, on_demand=on_demand
+    )
     stream.tags.update(request.get("Tags", {}))
     state.streams[name] = stream
     if state.settings.create_s > 0:
@@ -90,7 +92,7 @@ def describe_stream(state: KinesisState, request: Mapping[str, Any]) -> dict[str
     return {"StreamDescription": description}
 
 
-def _common_description(stream: Stream) -> dict[str, Any]:
+def _common_description(stream: LocalStream) -> dict[str, Any]:
     return {
         "StreamName": stream.name,
         "StreamARN": stream.arn,

@@ -13,7 +13,7 @@ from mld.local.kinesis.faults import over_limit, throttled
 
 
 @dataclass(slots=True)
-class Bucket:
+class TokenBucket:
     """Tokens that come back with time.
 
     Args:
@@ -65,11 +65,11 @@ SUBSCRIBES_PER_S = 1
 PUSHED_BYTES_PER_S = 2 * 1024 * 1024
 
 
-class Limits:
+class ServiceLimits:
     """Buckets of all streams and shards; answers None or raises the service's error."""
 
     def __init__(self) -> None:
-        self._buckets: dict[tuple[str, str, str], Bucket] = {}
+        self._buckets: dict[tuple[str, str, str], TokenBucket] = {}
 
     def forget(self, stream: str) -> None:
         """Start anew for a stream that was deleted."""
@@ -127,9 +127,9 @@ class Limits:
         data.tokens -= size
         return True
 
-    def _bucket(self, what: str, stream: str, shard_id: str, rate: float) -> Bucket:
+    def _bucket(self, what: str, stream: str, shard_id: str, rate: float) -> TokenBucket:
         key = (what, stream, shard_id)
         bucket = self._buckets.get(key)
         if bucket is None:
-            bucket = self._buckets[key] = Bucket(rate)
+            bucket = self._buckets[key] = TokenBucket(rate)
         return bucket

@@ -17,8 +17,8 @@ from mld.local.kinesis.tokens import TOKEN_LIFE_S, make_token, read_token
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.local.kinesis.shard import Shard
-    from mld.local.kinesis.stream import Stream
+    from mld.local.kinesis.shard import LocalShard
+    from mld.local.kinesis.stream import LocalStream
 
 DEFAULT_PAGE = 1000
 MAX_PAGE = 10_000
@@ -26,8 +26,8 @@ _KIND = "shards"
 
 
 def filtered_shards(
-    stream: Stream, shard_filter: Mapping[str, Any] | None, now_ms: int
-) -> list[Shard]:
+    stream: LocalStream, shard_filter: Mapping[str, Any] | None, now_ms: int
+) -> list[LocalShard]:
     """Shards that pass the filter, in order of their ids."""
     shards = list(stream.shards.values())
     if not shard_filter:
@@ -55,7 +55,7 @@ def filtered_shards(
     return shards
 
 
-def _open_at(shards: list[Shard], time_ms: float) -> list[Shard]:
+def _open_at(shards: list[LocalShard], time_ms: float) -> list[LocalShard]:
     return [
         shard
         for shard in shards
@@ -95,7 +95,9 @@ class Page:
     rest: list[str]
 
 
-def page_answer(stream: Stream, shards: list[Shard], size: int, now_ms: int) -> dict[str, Any]:
+def page_answer(
+    stream: LocalStream, shards: list[LocalShard], size: int, now_ms: int
+) -> dict[str, Any]:
     """One page; the token holds what is left, so that a filter means one moment on all pages."""
     answer: dict[str, Any] = {"Shards": [shard.describe() for shard in shards[:size]]}
     if len(shards) > size:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping
 
-    from mld.local.kinesis.stream import Stream
-    from mld.local.kinesis.subscriptions import Subscription
+    from mld.local.kinesis.stream import LocalStream
+    from mld.local.kinesis.subscriptions import LocalSubscription
 
 __all__ = ["OPERATIONS", "KinesisModel", "KinesisSettings"]
 
@@ -110,7 +110,7 @@ class KinesisModel:
         answer = self.call(operation, request)
         return msgspec.json.encode(answer) if answer else b""
 
-    def subscribe(self, request: Mapping[str, Any]) -> Subscription:
+    def subscribe(self, request: Mapping[str, Any]) -> LocalSubscription:
         """Answer SubscribeToShard; its events are asked for.
 
         Raises:
@@ -127,7 +127,7 @@ class KinesisModel:
         """
         consumers.adopt_consumer(self._state, arn)
 
-    def stream(self, name: str) -> Stream:
+    def stream(self, name: str) -> LocalStream:
         """The stream itself, for judges and tests: everything due is done first."""
         return self._state.named(name, active=False)
 

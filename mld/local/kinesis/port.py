@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from mld.local.kinesis.model import KinesisModel
-    from mld.local.kinesis.subscriptions import Subscription as ModelSubscription
+    from mld.local.kinesis.subscriptions import LocalSubscription
     from mld.ports.aws import Subscription
 
     #: Called with service, operation and request; may wait or raise an error of ``mld.errors``.
@@ -157,7 +157,7 @@ class FakeSubscription:
     """
 
     def __init__(
-        self, opened: ModelSubscription, request: Mapping[str, Any], on_event: Hook | None = None
+        self, opened: LocalSubscription, request: Mapping[str, Any], on_event: Hook | None = None
     ) -> None:
         self._opened = opened
         self._request = request

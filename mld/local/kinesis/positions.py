@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from mld.local.kinesis.faults import invalid, malformed
 
 if TYPE_CHECKING:
-    from mld.local.kinesis.shard import Shard
-    from mld.local.kinesis.stream import Stream
+    from mld.local.kinesis.shard import LocalShard
+    from mld.local.kinesis.stream import LocalStream
 
 
 def starting_position(
-    stream: Stream,
-    shard: Shard,
+    stream: LocalStream,
+    shard: LocalShard,
     now_s: float,
     *,
     kind: object,

@@ -17,9 +17,9 @@ from mld.local.kinesis.tokens import TOKEN_LIFE_S, make_token, read_token
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.local.kinesis.shard import Shard
+    from mld.local.kinesis.shard import LocalShard
     from mld.local.kinesis.state import KinesisState
-    from mld.local.kinesis.stream import Stream
+    from mld.local.kinesis.stream import LocalStream
 
 MAX_RECORDS = 10_000
 #: Most bytes of data and partition keys in one answer.
@@ -50,7 +50,7 @@ def get_shard_iterator(state: KinesisState, request: Mapping[str, Any]) -> dict[
     return {"ShardIterator": _iterator(stream, shard, position, now_ms)}
 
 
-def _iterator(stream: Stream, shard: Shard, position: int, now_ms: int) -> str:
+def _iterator(stream: LocalStream, shard: LocalShard, position: int, now_ms: int) -> str:
     return make_token(_KIND, stream.name, stream.created_ms, shard.shard_id, position, now_ms)
 
 
@@ -78,7 +78,9 @@ def get_records_body(state: KinesisState, request: Mapping[str, Any]) -> bytes:
     )
 
 
-def _read_iterator(state: KinesisState, token: object, now_ms: int) -> tuple[Stream, Shard, int]:
+def _read_iterator(
+    state: KinesisState, token: object, now_ms: int
+) -> tuple[LocalStream, LocalShard, int]:
     fields = read_token(_KIND, token)
     if fields is None:
         raise invalid("Invalid ShardIterator.")
@@ -97,7 +99,7 @@ def _read_iterator(state: KinesisState, token: object, now_ms: int) -> tuple[Str
     return stream, shard, int(position)
 
 
-def millis_behind(shard: Shard, position: int, stop: int, now_ms: int) -> int:
+def millis_behind(shard: LocalShard, position: int, stop: int, now_ms: int) -> int:
     """0 exactly when nothing is left to read; else the age of where the answer stopped."""
     if stop >= shard.end:
         return 0
@@ -106,13 +108,13 @@ def millis_behind(shard: Shard, position: int, stop: int, now_ms: int) -> int:
 
 
 def _end_or_next(
-    stream: Stream, shard: Shard, stop: int, now_ms: int, *, holds_back_end: bool
+    stream: LocalStream, shard: LocalShard, stop: int, now_ms: int, *, holds_back_end: bool
 ) -> bytes:
     if shard.is_open or stop < shard.end or holds_back_end:
         return b'"NextShardIterator":"%b"' % _iterator(stream, shard, stop, now_ms).encode()
     return b'"ChildShards":%b' % children_json(stream, shard)
 
 
-def children_json(stream: Stream, shard: Shard) -> bytes:
+def children_json(stream: LocalStream, shard: LocalShard) -> bytes:
     """``ChildShards`` of a closed shard as JSON text."""
     return msgspec.json.encode([stream.shards[child].as_child() for child in shard.children])

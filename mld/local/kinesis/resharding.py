@@ -13,9 +13,9 @@ from mld.local.kinesis.faults import in_use, invalid, malformed, not_found
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from mld.local.kinesis.shard import Shard
+    from mld.local.kinesis.shard import LocalShard
     from mld.local.kinesis.state import KinesisState
-    from mld.local.kinesis.stream import Stream
+    from mld.local.kinesis.stream import LocalStream
 
 
 def split_shard(state: KinesisState, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,14 +66,14 @@ def update_shard_count(state: KinesisState, request: Mapping[str, Any]) -> dict[
     }
 
 
-def _ready_stream(state: KinesisState, request: Mapping[str, Any]) -> Stream:
+def _ready_stream(state: KinesisState, request: Mapping[str, Any]) -> LocalStream:
     stream = state.find(request)
     if stream.status != "ACTIVE":
         raise in_use(f"Stream {stream.name} is {stream.status}, not ACTIVE.")
     return stream
 
 
-def _open_shard(stream: Stream, shard_id: object) -> Shard:
+def _open_shard(stream: LocalStream, shard_id: object) -> LocalShard:
     shard = stream.shard(shard_id)
     if shard is None:
         raise not_found(f"Could not find shard {shard_id} in stream {stream.name}.")
@@ -82,7 +82,7 @@ def _open_shard(stream: Stream, shard_id: object) -> Shard:
     return shard
 
 
-def _change(state: KinesisState, stream: Stream, change: Callable[[int], None]) -> None:
+def _change(state: KinesisState, stream: LocalStream, change: Callable[[int], None]) -> None:
     now_ms = state.now_ms()
     delay_ms = int(state.settings.reshard_s * 1000)
     if delay_ms > 0:

@@ -23,7 +23,7 @@ def shard_id_of(number: int) -> str:
     return f"shardId-{number:012d}"
 
 
-class Shard:
+class LocalShard:
     """A shard, open until :meth:`close`.
 
     Args:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mld.local.kinesis.faults import in_use, invalid, malformed, not_found
-from mld.local.kinesis.limits import Limits
+from mld.local.kinesis.limits import ServiceLimits
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping
 
-    from mld.local.kinesis.stream import Stream
+    from mld.local.kinesis.stream import LocalStream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +66,8 @@ class KinesisState:
         self, clock: Callable[[], float], rng: random.Random, settings: KinesisSettings
     ) -> None:
         self.settings = settings
-        self.streams: dict[str, Stream] = {}
-        self.limits = Limits()
+        self.streams: dict[str, LocalStream] = {}
+        self.limits = ServiceLimits()
         self._clock = clock
         self._rng = rng
 
@@ -88,7 +88,7 @@ class KinesisState:
         """What the ARN of every stream here begins with."""
         return f"arn:aws:kinesis:{self.settings.region}:{self.settings.account_id}:stream/"
 
-    def find(self, request: Mapping[str, Any], *, active: bool = True) -> Stream:
+    def find(self, request: Mapping[str, Any], *, active: bool = True) -> LocalStream:
         """The stream that a request names, with everything due done.
 
         Raises:
@@ -97,7 +97,7 @@ class KinesisState:
         """
         return self.named(self._name_in(request), active=active)
 
-    def named(self, name: str, *, active: bool = True) -> Stream:
+    def named(self, name: str, *, active: bool = True) -> LocalStream:
         """As :meth:`find`, for a stream's name."""
         stream = self.streams.get(name)
         if stream is not None:

@@ -1,7 +1,7 @@
 """A stream: its shards, its state, and changes of shards that take time.
 
 A change (split, merge, creation) is asked for at one time and done at a later one. Nothing runs in
-between: :meth:`Stream.settle` does what has become due, and every operation calls it first.
+between: :meth:`LocalStream.settle` does what has become due, and every operation calls it first.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mld.local.kinesis.shard import MAX_HASH_KEY, Shard, shard_id_of
+from mld.local.kinesis.shard import MAX_HASH_KEY, LocalShard, shard_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mld.local.kinesis.subscriptions import Subscription
+    from mld.local.kinesis.subscriptions import LocalSubscription
 
 #: Retention of a new stream, the service's default.
 DEFAULT_RETENTION_HOURS = 24
@@ -39,7 +39,7 @@ class Consumer:
     created_ms: int
     active_ms: int
     gone_ms: int | None = None
-    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    subscriptions: dict[str, LocalSubscription] = field(default_factory=dict)
 
     def status(self, now_ms: int) -> str:
         """CREATING, ACTIVE or DELETING."""
@@ -48,7 +48,7 @@ class Consumer:
         return "ACTIVE" if now_ms >= self.active_ms else "CREATING"
 
 
-class Stream:
+class LocalStream:
     """A stream with its shards in the order of their numbers.
 
     Args:
@@ -70,10 +70,10 @@ class Stream:
         self.retention_hours = DEFAULT_RETENTION_HOURS
         self.tags: dict[str, str] = {}
         self.consumers: dict[str, Consumer] = {}
-        self.shards: dict[str, Shard] = {}
+        self.shards: dict[str, LocalShard] = {}
         self._next_number = 0
         self._due: list[tuple[int, Callable[[int], None]]] = []
-        self._open: list[Shard] = []
+        self._open: list[LocalShard] = []
         self._open_starts: list[int] = []
         width = (MAX_HASH_KEY + 1) // shard_count
         for index in range(shard_count):
@@ -81,16 +81,16 @@ class Stream:
             self._add_shard(now_ms, (index * width, last), ())
         self._reopen()
 
-    def shard(self, shard_id: object) -> Shard | None:
+    def shard(self, shard_id: object) -> LocalShard | None:
         """The shard of that id, None where there is none (any more)."""
         return self.shards.get(shard_id) if isinstance(shard_id, str) else None
 
     @property
-    def open_shards(self) -> Sequence[Shard]:
+    def open_shards(self) -> Sequence[LocalShard]:
         """Open shards in order of their hash ranges, which cover everything without overlap."""
         return self._open
 
-    def shard_for(self, hash_key: int) -> Shard:
+    def shard_for(self, hash_key: int) -> LocalShard:
         """The open shard whose range holds ``hash_key``."""
         return self._open[bisect_right(self._open_starts, hash_key) - 1]
 
@@ -121,7 +121,7 @@ class Stream:
             if shard.closed_ms is not None and shard.closed_ms < cutoff_ms:
                 del self.shards[shard.shard_id]
 
-    def split(self, parent: Shard, new_start: int, now_ms: int) -> None:
+    def split(self, parent: LocalShard, new_start: int, now_ms: int) -> None:
         """Replace ``parent`` by two children that divide its range before ``new_start``."""
         self._replace(
             (parent,),
@@ -129,7 +129,7 @@ class Stream:
             now_ms,
         )
 
-    def merge(self, parent: Shard, adjacent: Shard, now_ms: int) -> None:
+    def merge(self, parent: LocalShard, adjacent: LocalShard, now_ms: int) -> None:
         """Replace two neighbors by one child."""
         keys = (parent.start_key, parent.end_key, adjacent.start_key, adjacent.end_key)
         self._replace((parent, adjacent), ((min(keys), max(keys)),), now_ms)
@@ -146,7 +146,7 @@ class Stream:
             self.merge(left, right, now_ms)
 
     def _replace(
-        self, parents: tuple[Shard, ...], ranges: tuple[tuple[int, int], ...], now_ms: int
+        self, parents: tuple[LocalShard, ...], ranges: tuple[tuple[int, int], ...], now_ms: int
     ) -> None:
         closed_ms = max(now_ms, *(shard.last_arrival_ms for shard in parents))
         parent_ids = tuple(shard.shard_id for shard in parents)
@@ -167,7 +167,7 @@ class Stream:
     ) -> str:
         number = self._next_number
         self._next_number += 1
-        shard = Shard(
+        shard = LocalShard(
             number,
             now_ms,
             now_ms // 1000 if created_s is None else created_s,

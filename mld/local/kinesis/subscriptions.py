@@ -1,7 +1,7 @@
 """SubscribeToShard: what a subscription sends, and when it ends.
 
 Nothing runs here. Whoever serves a subscription asks it for the next event, and waits
-:attr:`Subscription.pause_s` before the next question. Source: Kinesis API reference,
+:attr:`LocalSubscription.pause_s` before the next question. Source: Kinesis API reference,
 SubscribeToShard and SubscribeToShardEvent.
 """
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mld.local.kinesis.faults import KinesisFault
-    from mld.local.kinesis.shard import Shard
+    from mld.local.kinesis.shard import LocalShard
     from mld.local.kinesis.state import KinesisState
-    from mld.local.kinesis.stream import Consumer, Stream
+    from mld.local.kinesis.stream import Consumer, LocalStream
 
 #: Most bytes of data and partition keys in one event; a longer record comes alone.
 MAX_EVENT_BYTES = 1024 * 1024
 
 
-class Subscription:
+class LocalSubscription:
     """An accepted SubscribeToShard; made by :func:`subscribe`.
 
     Attributes:
@@ -37,7 +37,12 @@ class Subscription:
     """
 
     def __init__(
-        self, state: KinesisState, stream: Stream, consumer: Consumer, shard: Shard, position: int
+        self,
+        state: KinesisState,
+        stream: LocalStream,
+        consumer: Consumer,
+        shard: LocalShard,
+        position: int,
     ) -> None:
         self.is_over = False
         self.pause_s = 0.0
@@ -122,7 +127,7 @@ class Subscription:
         )
 
 
-def subscribe(state: KinesisState, request: Mapping[str, Any]) -> Subscription:
+def subscribe(state: KinesisState, request: Mapping[str, Any]) -> LocalSubscription:
     """SubscribeToShard: accept it, or refuse it as the service does."""
     if not isinstance(request.get("ConsumerARN"), str):
         raise malformed("ConsumerARN must not be null.")
@@ -154,13 +159,13 @@ def subscribe(state: KinesisState, request: Mapping[str, Any]) -> Subscription:
     # One that ran its time is out of the way: with the service's own times it always is.
     if last is not None and not last.ran_its_time and last.age_s < state.settings.takeover_s:
         raise _other_subscription(state, stream, consumer, shard)
-    subscription = Subscription(state, stream, consumer, shard, position)
+    subscription = LocalSubscription(state, stream, consumer, shard, position)
     consumer.subscriptions[shard.shard_id] = subscription
     return subscription
 
 
 def _other_subscription(
-    state: KinesisState, stream: Stream, consumer: Consumer, shard: Shard
+    state: KinesisState, stream: LocalStream, consumer: Consumer, shard: LocalShard
 ) -> KinesisFault:
     account = state.settings.account_id
     return in_use(

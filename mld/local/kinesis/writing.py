@@ -14,9 +14,9 @@ from mld.local.kinesis.shard import MAX_HASH_KEY
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.local.kinesis.shard import Shard
+    from mld.local.kinesis.shard import LocalShard
     from mld.local.kinesis.state import KinesisState
-    from mld.local.kinesis.stream import Stream
+    from mld.local.kinesis.stream import LocalStream
 
 _MAX_RECORDS = 500
 _MAX_REQUEST_BYTES = 10 * 1024 * 1024
@@ -88,7 +88,7 @@ def _checked(record: Mapping[str, Any]) -> tuple[bytes, int]:
     return encoded, length + len(key.encode())
 
 
-def _shard_for(stream: Stream, record: Mapping[str, Any]) -> Shard:
+def _shard_for(stream: LocalStream, record: Mapping[str, Any]) -> LocalShard:
     explicit = record.get("ExplicitHashKey")
     if explicit is None:
         digest = hashlib.md5(record["PartitionKey"].encode(), usedforsecurity=False).digest()
@@ -98,5 +98,5 @@ def _shard_for(stream: Stream, record: Mapping[str, Any]) -> Shard:
     return stream.shard_for(int(explicit))
 
 
-def _rate_text(stream: Stream, shard: Shard) -> str:
+def _rate_text(stream: LocalStream, shard: LocalShard) -> str:
     return f"Rate exceeded for shard {shard.shard_id} in stream {stream.name}."

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from mld.ports.children import Child
     from mld.ports.clock import Clock
     from mld.services.child.child_log import ChildLog
-    from mld.services.consuming.checkpointer import Checkpointer
+    from mld.services.consuming.checkpointer import ShardCheckpointer
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class ChildExchange:
         child: Child,
         connection: DaemonConnection,
         config: ChildConfig,
-        checkpointer: Checkpointer,
+        checkpointer: ShardCheckpointer,
         child_log: ChildLog,
         clock: Clock,
     ) -> None:

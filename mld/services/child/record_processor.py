@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.ports.children import Child, ChildLauncher
     from mld.ports.clock import Clock
-    from mld.services.consuming.checkpointer import Checkpointer
+    from mld.services.consuming.checkpointer import ShardCheckpointer
     from protocol.messages import Scalar
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class RecordProcessor:
         shard_id: str,
         config: ChildConfig,
         launcher: ChildLauncher,
-        checkpointer: Checkpointer,
+        checkpointer: ShardCheckpointer,
         clock: Clock,
         env: Mapping[str, str],
         extras: Mapping[str, Scalar] | None = None,

@@ -41,7 +41,7 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 0.8
 
 
-class Checkpointer:
+class ShardCheckpointer:
     """Positions of one shard under one hold of its lease."""
 
     def __init__(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mld.model.lease import Lease
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.stream import Stream
-    from mld.services.consuming.checkpointer import Checkpointer
+    from mld.services.consuming.checkpointer import ShardCheckpointer
     from mld.services.consuming.consumer_parts import ConsumerParts
     from mld.services.streams.stream_context import StreamContext
 
@@ -27,7 +27,7 @@ class ChildPipeline:
         lease: Lease,
         parts: ConsumerParts,
         stream_context: StreamContext,
-        checkpointer: Checkpointer,
+        checkpointer: ShardCheckpointer,
     ) -> None:
         """Nothing happens before :meth:`start_fetching` and the processor's ``initialize``."""
         self.publisher = stream_context.publishers(lease.shard_id)

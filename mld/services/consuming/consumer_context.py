@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.restart import RestartCount
 from mld.model.sequence import Sentinel
-from mld.services.consuming.checkpointer import Checkpointer
+from mld.services.consuming.checkpointer import ShardCheckpointer
 from mld.services.consuming.consumer_metrics import ConsumerMetrics
 from mld.services.consuming.consumer_shutdown import ConsumerShutdown
 from mld.services.wakeup import Wakeup
@@ -53,7 +53,7 @@ class ConsumerContext:
         clock = parts.runtime.clock
         metrics = self.stream_context.metrics
         self.metrics = ConsumerMetrics(self.shard_id, clock, metrics)
-        self.checkpointer = Checkpointer(
+        self.checkpointer = ShardCheckpointer(
             held,
             parts.renewer,
             clock,

@@ -257,9 +257,7 @@ class ShardConsumer:
 
     async def _leave_early(self) -> TaskOutcome:
         """The shard is given up while its child still waits for something else."""
-        log.info(
-            "%s: its child had not begun and is ended, as the shard is given up", self.shard_id
-        )
+        log.info("%s: the shard is being given up, so its waiting child is ended", self.shard_id)
         await self._context.stop_fetching()
         await self._context.end_child()
         return TaskOutcome.AGAIN

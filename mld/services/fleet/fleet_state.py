@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from mld.decide.client_version import (
     BEHAVIOUR,
     TRANSITIONS,
-    Change,
     Mode,
+    VersionChange,
     change_at_start,
     followed,
 )
@@ -174,7 +174,7 @@ class FleetState:
                 raise
             # A leader assigns: what it says goes on, whatever became of the item.
             if self._complaint != str(error):
-                log.error("Going on as before: %s", error)  # noqa: TRY400 - the text says it all
+                log.error("Continuing as before, although %s", error)  # noqa: TRY400 - the text says it all
             self._complaint = str(error)
             return
         self._complaint = None
@@ -208,7 +208,7 @@ class FleetState:
 
     # -- the version ------------------------------------------------------------------------------
 
-    def _change(self, version: ClientVersion, *, is_new: bool) -> Change | None:
+    def _change(self, version: ClientVersion, *, is_new: bool) -> VersionChange | None:
         change = change_at_start(version, self._config.wish, is_new=is_new)
         if change is None or not self.can_assign:
             return None
@@ -226,7 +226,7 @@ class FleetState:
             raise refuse_unreadable(MIGRATION_KEY, str(error)) from error
         return self._stored
 
-    async def _write(self, stored: MigrationState | None, change: Change) -> bool:
+    async def _write(self, stored: MigrationState | None, change: VersionChange) -> bool:
         now_ms = int(self._clock.wall() * 1000)
         before = stored or StateItem(StateChange(_INIT, self._worker_id, now_ms))
         after = before.changed(TRANSITIONS[before.state][change], self._worker_id, now_ms)
@@ -238,13 +238,13 @@ class FleetState:
         if written:
             self._stored = after
             text = "The generation of the fleet is %s from now on: %s"
-            if change is Change.NEW:
+            if change is VersionChange.NEW:
                 log.info(_BEGUN, after.state.value)
             else:
                 log.warning(text, after.state.value, change.value)
         return written
 
-    async def flip(self, change: Change) -> bool:
+    async def flip(self, change: VersionChange) -> bool:
         """As the leader: change the generation; False when somebody else did so before."""
         stored = await self._read()
         if stored is None or change not in TRANSITIONS[stored.state]:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.client_version import Change, Readiness, unready
+from mld.decide.client_version import FlipReadiness, VersionChange, unready
 from mld.errors import MldError
 
 if TYPE_CHECKING:
@@ -53,18 +53,18 @@ class FlipWatch:
 
     async def run(self) -> None:
         """Look each minute until cancelled."""
-        seen = Readiness()
+        seen = FlipReadiness()
         while True:
             await asyncio.sleep(LOOK_S)
             try:
                 seen = await self._look(seen)
             except MldError as error:
-                log.warning("Could not see whether the fleet is ready for KCL 3.x: %s", error)
-                seen = Readiness()
+                log.warning("Could not check whether the fleet is ready for KCL 3.x: %s", error)
+                seen = FlipReadiness()
 
-    async def _look(self, seen: Readiness) -> Readiness:
+    async def _look(self, seen: FlipReadiness) -> FlipReadiness:
         if not await self._is_leader():
-            return Readiness()
+            return FlipReadiness()
         scan = await self._store.scan()
         metrics = [one for found in await self._items.worker_metrics() for one in found.metrics]
         has_index = await self._store.index_can_be_asked()
@@ -77,6 +77,8 @@ class FlipWatch:
                 log.info("The fleet is not ready for KCL 3.x: %s", why_not)
             self._said = why_not
         seen = seen.seen(why_not, now)
-        if seen.is_long_enough(now) and await self._state.flip(Change.READY):
-            log.warning("Every owner of a lease reported for ten minutes: leases are assigned now")
+        if seen.is_long_enough(now) and await self._state.flip(VersionChange.READY):
+            log.warning(
+                "All lease owners have reported for ten minutes: the leader assigns leases from now on"
+            )
         return seen

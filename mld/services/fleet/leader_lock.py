@@ -144,7 +144,7 @@ class LeaderLock:
         self._happened(LockEvent.GIVEN_UP)
         self._rests_until = self._clock.monotonic() + REST_S
         if before is Phase.LEADS:
-            log.warning("Giving up the lead of the fleet for %.0f s", REST_S)
+            log.warning("This worker gives up leading the fleet for %.0f s", REST_S)
             async with self._turn:
                 await self._delete()
 
@@ -262,13 +262,13 @@ class LeaderLock:
         assert self._held is not None, "a leader has a lock"
         assert self._held_at is not None, "and knows where"
         if self._held_at != self._place():
-            log.info("The leader lock is in table %s now", self._place().table)
+            log.info("The leader lock is now in table %s", self._place().table)
             self._happened(LockEvent.OVERTAKEN)
             await self._delete()
             return 0.0
         if now >= self._valid_until:
             log.warning(
-                "This worker leads the fleet no more: its lock was not renewed in time, or moves"
+                "This worker no longer leads the fleet: its lock was not renewed in time or is moving"
             )
             self._happened(LockEvent.OUTDATED)
             self._held = None
@@ -279,7 +279,7 @@ class LeaderLock:
             self._held = None
             if self._phase is Phase.LEADS:
                 owner = "nobody" if stored is None else f"worker {stored.owner}"
-                log.warning("This worker leads the fleet no more: %s has the lock", owner)
+                log.warning("This worker no longer leads the fleet: %s has the lock", owner)
                 self._happened(LockEvent.OVERTAKEN)
             return 0.0
         self._held = stored
@@ -311,4 +311,4 @@ class LeaderLock:
             # Not asyncio.timeout: before Python 3.11.3 it raises nothing in a task that was cancelled.
             await asyncio.wait_for(self._store.delete(place, held), RELEASE_LIMIT_S)
         except (AwsError, TimeoutError) as error:
-            log.warning("Could not delete the leader lock; it expires by itself: %s", error)
+            log.warning("Could not delete the leader lock; it will expire: %s", error)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mld.decide.assignment.limits import AssignmentLimits
-    from mld.decide.assignment.planning import AssignmentPlan, Move
+    from mld.decide.assignment.planning import AssignmentPlan, LeaseMove
     from mld.model.lease import Lease
     from mld.model.worker_metrics import WorkerMetrics
     from mld.services.fleet.leadership import Leadership
@@ -81,7 +81,7 @@ class AssignmentOutcome:
     """
 
     plan: AssignmentPlan
-    moved: tuple[Move, ...]
+    moved: tuple[LeaseMove, ...]
     raced: int
     failed: int
 
@@ -187,7 +187,9 @@ class LeaseAssigner:
                 await self._woken.wait(0)
 
     async def _give_up(self, leadership: Leadership, failures: int) -> None:
-        text = f"Assigning leases failed {failures} times in a row: another worker shall lead"
+        text = (
+            f"Assigning leases failed {failures} times in a row: leaving the lead to another worker"
+        )
         text += f". The last time: {self._why}"
         log.error("%s", text)
         self._gave_up_at = self._clock.monotonic()
@@ -224,10 +226,10 @@ class LeaseAssigner:
         view = self._view(scan, await self._items.read(scan))
         plan = plan_assignment(view, self._memory, self._limits, self._rng)
         self._memory = plan.memory
-        moved: list[Move] = []
+        moved: list[LeaseMove] = []
         raced = failed = 0
 
-        async def write(move: Move) -> None:
+        async def write(move: LeaseMove) -> None:
             nonlocal raced, failed
             if not await leadership.is_leader():
                 return
@@ -291,13 +293,13 @@ class LeaseAssigner:
             epoch_s=self._items.now_s(),
         )
 
-    async def _write(self, move: Move) -> Lease | None:
+    async def _write(self, move: LeaseMove) -> Lease | None:
         if move.kind is MoveKind.HAND_OFF:
             return await self._store.start_hand_off(move.lease, move.to)
         is_unread = move.reason in _UNREAD
         return await self._store.assign(move.lease, move.to, only_unchanged=is_unread)
 
-    async def _tell(self, move: Move, row: Lease) -> None:
+    async def _tell(self, move: LeaseMove, row: Lease) -> None:
         """This worker need not look to know what it has written itself."""
         if move.to == self._worker_id:
             self._expect(row.lease_key)

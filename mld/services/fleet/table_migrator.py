@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.table_migration import TRANSITIONS, MoveFacts, Step, next_step, waits_for
+from mld.decide.table_migration import TRANSITIONS, MoveFacts, TableStep, next_step, waits_for
 from mld.errors import MldError
 from mld.model.state_history import StateChange, StateItem
 from mld.model.worker_metrics import metrics_in
@@ -71,9 +71,11 @@ class TableMigrator:
             try:
                 await self.look()
             except MldError as error:
-                log.warning("The items of the fleet could not be moved on: %s", error)
+                log.warning(
+                    "The items of the fleet could not be moved into the lease table: %s", error
+                )
 
-    async def look(self) -> Step | None:
+    async def look(self) -> TableStep | None:
         """See what is due, and do it; None = nothing.
 
         Raises:
@@ -89,7 +91,7 @@ class TableMigrator:
         if step is None or not await self._lock.is_leader():
             return None
         if await self._take(step, stored):
-            log.warning("The items of the fleet: %s", step.value)
+            log.warning("Moving the items of the fleet into the lease table: %s", step.value)
             return step
         return None
 
@@ -112,7 +114,7 @@ class TableMigrator:
             bake_s=self._config.bake_s,
         )
 
-    async def _take(self, step: Step, stored: TableMigrationState | None) -> bool:
+    async def _take(self, step: TableStep, stored: TableMigrationState | None) -> bool:
         """False when somebody else changed the state meanwhile."""
         following = TRANSITIONS[None if stored is None else stored.state][step]
         if stored is None:
@@ -121,13 +123,13 @@ class TableMigrator:
         if following is None:
             return await self._items.delete_table_migration(stored)
         after = stored.changed(following, self._worker_id, self._now(following).modified_ms)
-        if step is Step.COMPLETE:
+        if step is TableStep.COMPLETE:
             # As soon as it is said, others lead by the lock at the new place, whether we know or not.
             async with self._lock.standing_aside():
                 await self._items.complete_table_migration(stored, after, self._worker_id)
                 await self._state.look()
             return True
-        if step is Step.MOVE:
+        if step is TableStep.MOVE:
             await self._items.move_items(self._worker_id)
             if await self._items.items_to_move():
                 return False  # written meanwhile: the next look moves it

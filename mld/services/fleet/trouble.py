@@ -60,14 +60,14 @@ class Trouble:
             log.warning("%s", text)
         elif now - self._said_at >= REPEAT_S:
             self._said_at = now
-            log.warning("For %.0f s: %s", now - self._since, text)
+            log.warning("Failing for %.0f s now: %s", now - self._since, text)
         if now - self._since >= LASTING_S:
             self._conditions.report(self._reason, text, self._subject)
 
     def over(self) -> None:
         """It works; nothing if it always has."""
         if self._since is not None:
-            log.info("Over after %.0f s: %s", self._clock.monotonic() - self._since, self._what)
+            log.info("Resolved after %.0f s: %s", self._clock.monotonic() - self._since, self._what)
         self.forget()
 
     def forget(self) -> None:

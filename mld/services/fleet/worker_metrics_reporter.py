@@ -172,7 +172,7 @@ class WorkerMetricsReporter:
             )
             log.info(text, self._company.without[0])
         elif self._company.are_reported and not before.are_reported:
-            log.info("No other worker is without CPU figures: this worker reports its own")
+            log.info("All other workers report their CPU, so this worker reports its own")
 
     def _summarize(self) -> None:
         """Append the mean of each metric since the last report; -1 where nothing was measured."""
@@ -185,7 +185,7 @@ class WorkerMetricsReporter:
     async def _take_samples(self, find_load: FindLoad) -> None:
         source = await find_load()
         if source is None:
-            log.info("Nothing here measures the load of this worker; it is judged by what it reads")
+            log.info("The CPU can't be measured here; this worker is judged by its throughput only")
             return
         log.info("This worker reports the CPU of: %s", source.name)
         self._place = source.place
@@ -208,4 +208,4 @@ class WorkerMetricsReporter:
             item = self._store.delete_metrics(self._store.layout.metrics, last)
             await asyncio.wait_for(item, RETIRE_LIMIT_S)
         except (AwsError, TimeoutError) as error:
-            log.warning("Could not delete this worker's metrics; they grow old: %s", error)
+            log.warning("Could not delete this worker's metrics; they will expire: %s", error)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.discovery import (
     WATCH_S,
-    Found,
+    Ownership,
     Watched,
     judge_found,
     look_pause_s,
@@ -249,12 +249,12 @@ class LeaseDiscoverer(LeaseGainer):
             log.debug("Could not read lease %s: %s", lease_key, error)
             return None
         found = judge_found(row, self._worker_id)
-        if found is not Found.COMING:
+        if found is not Ownership.COMING:
             self._coming.discard(lease_key)
         elif lease_key not in self._coming:
             self._coming.add(lease_key)
             self._changed_at = self._clock.monotonic()
-        is_ours = found is Found.OURS and row is not None and self._is_read(row)
+        is_ours = found is Ownership.OURS and row is not None and self._is_read(row)
         return row if is_ours else None
 
     def _pause_s(self) -> float:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable, Mapping
 
-    from mld.decide.lease_migration import Step
+    from mld.decide.lease_migration import RowWrite
     from mld.ports.aws import DynamoDb
 
     Item = Mapping[str, Mapping[str, Any]]
@@ -97,7 +97,9 @@ class LeaseMigration:
             )
         return after
 
-    async def carry_out(self, steps: Iterable[Step], on_step: Callable[[Step], None]) -> None:
+    async def carry_out(
+        self, steps: Iterable[RowWrite], on_step: Callable[[RowWrite], None]
+    ) -> None:
         """Write the rows, one after the other.
 
         Args:
@@ -114,7 +116,7 @@ class LeaseMigration:
             await self._write(step)
             on_step(step)
 
-    async def _write(self, step: Step) -> None:
+    async def _write(self, step: RowWrite) -> None:
         for attempt in range(TRIES):
             try:
                 await self._send(step)
@@ -135,7 +137,7 @@ class LeaseMigration:
                 return
             await self._pause(attempt)
 
-    async def _send(self, step: Step) -> None:
+    async def _send(self, step: RowWrite) -> None:
         condition = (
             {"ConditionExpression": f"attribute_not_exists({LEASE_KEY})"}
             if step.before is None
@@ -181,7 +183,7 @@ def _or_none(item: Item | None) -> Item | None:
     return comparable(item) if item else None
 
 
-def _changed(step: Step, stored: Item | None) -> WorkersAlive:
+def _changed(step: RowWrite, stored: Item | None) -> WorkersAlive:
     what = "is gone" if stored is None else "was written meanwhile"
     owner = (stored or {}).get("leaseOwner", {}).get("S")
     by = f" by worker {owner}" if owner and stored is not None else ""

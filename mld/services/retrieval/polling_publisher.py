@@ -204,7 +204,7 @@ class PollingPublisher(BufferedPublisher):
         if self._rewinds != rewinds:
             return
         if is_trimmed:
-            log.info("%s: past the retention of its stream: %s", self._shard_id, error)
+            log.info("%s: all of its records are past retention: %s", self._shard_id, error)
             self._enqueue(vanished(), self._credit.spend(1))
         else:
             self._fetches.failed(error)

@@ -43,7 +43,7 @@ _SYNC = "ShardSyncTask"
 _AUDIT = "PeriodicShardSyncManager"
 
 
-class Leadership(Protocol):
+class LeaderCheck(Protocol):
     """Says whether this worker does the fleet's common chores."""
 
     async def is_leader(self) -> bool:
@@ -72,7 +72,7 @@ class ShardSyncer:
         self,
         store: LeaseStore,
         source: StreamSource,
-        elector: Leadership,
+        elector: LeaderCheck,
         config: Config,
         clock: Clock,
         metrics: Metrics,

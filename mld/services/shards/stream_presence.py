@@ -162,7 +162,7 @@ class StreamPresence:
         except TimeoutError:
             pass
         log.warning(
-            "Reading stream %s without knowing whether it is still the same: %s",
+            "Reading stream %s, although it could not be checked that it was not created again: %s",
             self._stream.name,
             why,
         )

@@ -245,7 +245,7 @@ class StreamSync:
         created = []
         for lease in planned:
             if not await may_write():
-                log.info("This worker does not lead any more: the rest is left to who does")
+                log.info("This worker no longer leads: the new leader creates the remaining leases")
                 break
             if await create_lease(
                 self._store, lease, self._clock, self._metrics, operation=_OPERATION

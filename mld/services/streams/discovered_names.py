@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.backoff import backoff_s
-from mld.decide.stream_discovery import Found, KnownTags, found, tags_to_ask
+from mld.decide.stream_discovery import FoundStreams, KnownTags, found, tags_to_ask
 from mld.errors import LimitExceeded, NotFound, Throttled
 from mld.model.listed_stream import ListedStream
 
@@ -64,7 +64,7 @@ class DiscoveredNames:
         self._interval_s = interval_s
         self._clock = clock
         self._rng = rng
-        self._found = Found({})
+        self._found = FoundStreams({})
         self._tags: dict[str, KnownTags] = {}
         self._told: object = None
 
@@ -155,12 +155,14 @@ class DiscoveredNames:
             return
         self._told = what
         if self._found.doubted:
-            log.warning("Kinesis lists no stream at all; those that were found stay")
+            log.warning("Kinesis lists no streams at all; keeping those found before")
         elif not self._found.seen:
-            log.warning("No stream meets the rule of the file yet; looking again from time to time")
+            log.warning(
+                "No stream matches the rule of the file yet; looking again from time to time"
+            )
         if self._found.too_many:
             log.warning(
-                "More streams meet the rule than maxStreams = %d allows; not read: %s",
+                "More streams match the rule than maxStreams = %d allows; not read: %s",
                 self._selection.max_streams,
                 ", ".join(self._found.too_many),
             )

@@ -73,7 +73,7 @@ class FormerStreams:
             try:
                 await self.look_once()
             except MldError as error:
-                log.warning("Could not look after leases of former streams: %s", error)
+                log.warning("Could not clean up leases of former streams: %s", error)
 
     async def look_once(self) -> None:
         """One look: nothing happens on a worker that does not lead.
@@ -126,7 +126,7 @@ class FormerStreams:
             self._named = await self._read_named()
         except (MldError, OSError) as error:
             log.warning(
-                "The list of former streams is not known now; the last one stays: %s", error
+                "The list of former streams is unavailable; keeping the last one: %s", error
             )
 
     async def _is_absent(self, stream: Stream) -> bool:
@@ -141,7 +141,7 @@ class FormerStreams:
         except NotFound:
             return True
         except MldError as error:
-            log.debug("Not known whether stream %s exists: %s", stream.identifier, error)
+            log.debug("Could not check whether stream %s exists: %s", stream.identifier, error)
         return False
 
     async def _delete(self, name: str, keys: list[str], *, absent: bool) -> bool:
@@ -151,7 +151,7 @@ class FormerStreams:
             try:
                 await self._parts.store.delete(key, only_finished=False)
             except MldError as error:
-                text = "Deleted %d of %d leases of %s, the others later: %s"
+                text = "Deleted %d of %d leases of %s, the rest follows later: %s"
                 log.warning(text, number, len(keys), name, error)
                 return False
         log.warning("Deleted %d leases of %s: %s", len(keys), name, why)

@@ -152,7 +152,7 @@ class StreamTracker:
                     await self.refresh()
                 except Exception:
                     # Streams that are followed are read on without; a worker that ends reads none.
-                    log.exception("The look for streams failed unexpectedly; others will follow")
+                    log.exception("Looking for streams failed unexpectedly; it will be tried again")
 
     async def refresh(self) -> None:
         """Compare the list with what is followed; a failure is said, and tried again next time."""
@@ -165,7 +165,7 @@ class StreamTracker:
             listed = await self._parts.names.names()
         except MldError as error:
             self.list_is_current = False
-            log.warning("The list of streams is not known now; the last one stays: %s", error)
+            log.warning("The list of streams is unavailable; keeping the last one: %s", error)
             return
         self._listed = listed
         self.list_reads, self.list_is_current = self.list_reads + 1, True
@@ -227,7 +227,7 @@ class StreamTracker:
         self._orphans.left(context)
         # Perhaps because it was deleted; if it is created again, its shards have the same names.
         context.presence.look_soon()
-        log.info("Stream %s left the list; its leases are read on, no new ones are created", one)
+        log.info("Stream %s left the list; its leases are still read, no new ones are created", one)
 
     def _follower(self, stream: Stream) -> StreamContext | None:
         """What is followed of that account and name."""
@@ -249,7 +249,7 @@ class StreamTracker:
         self._parts.conditions.clear(Reason.NO_CONSUMER, context.stream.name)
         self._parts.changed.wake()
         self._woken.wake()
-        log.warning("Stream %s is not read any more; other streams are", context.stream.name)
+        log.warning("Stream %s is no longer read; the others are", context.stream.name)
 
     def _clear(self, name: str) -> None:
         """A stream of that name is there, or need not be."""

@@ -16,7 +16,7 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from mld.spark.calls import SystemClock
+from mld.spark.calls import SystemMonotonicClock
 from mld.spark.errors import BatchFailed
 from mld.spark.jobs.host_run import HostRun
 from mld.spark.jobs.moments import CutMoments
@@ -70,7 +70,7 @@ class Engine:
         letters: KeepsLetters | None = None,
         pause_s: float = 0.5,
     ) -> None:
-        self._clock = clock or SystemClock()
+        self._clock = clock or SystemMonotonicClock()
         self._window_s = config.coalesce_window_s
         self.cuts_together = not sink.uses_intents
         self._moments: CutMoments[ShardWork] = CutMoments(self._window_s)

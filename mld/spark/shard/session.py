@@ -14,7 +14,7 @@ from concurrent.futures import wait
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING
 
-from mld.spark.calls import SystemClock
+from mld.spark.calls import SystemMonotonicClock
 from mld.spark.errors import BatchFailed
 from mld.spark.keep_alive import KeepAlive
 from mld.spark.model import ShardKey, position_text
@@ -99,7 +99,7 @@ class ShardSession:
         self._config = config
         self._gate = gate
         self._intents = intents
-        self._clock = clock or SystemClock()
+        self._clock = clock or SystemMonotonicClock()
         self._new_id = new_id
         self._shutdown_s = shutdown_s
         self._storage = LeaseStorage(

@@ -60,7 +60,7 @@ _NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class DirectoryLayout:
     """How rows are laid into directories.
 
     Attributes:
@@ -133,7 +133,7 @@ class DeltaSink:
             change=change,
         )
         self._files = self.store.jobs()
-        self._layout: Layout | None = None
+        self._layout: DirectoryLayout | None = None
         self._tuned: SparkSession | None = None
 
     def prepare(self, spark: SparkSession) -> None:
@@ -219,7 +219,7 @@ class DeltaSink:
         del application, config
         return Append()
 
-    def _run(self, rows: DataFrame, layout: Layout, job: PurePath) -> None:
+    def _run(self, rows: DataFrame, layout: DirectoryLayout, job: PurePath) -> None:
         session = rows.sparkSession
         if session is not self._tuned:
             session.conf.set(*_TIMESTAMPS)
@@ -236,7 +236,7 @@ class DeltaSink:
             writer = writer.partitionBy(*layout.partitions)
         writer.parquet(self.store.spark_url(job))
 
-    def _create(self, rows: DataFrame) -> Layout:
+    def _create(self, rows: DataFrame) -> DirectoryLayout:
         """Create the table with the rows' columns, unless somebody else has done so meanwhile."""
         if (table := self._table.look()) is None:
             fields = [as_nullable(field) for field in fields_in(rows.schema.json())]
@@ -252,7 +252,7 @@ class DeltaSink:
             table = self._table.create(schema, self._partitions)
         return self._lay_out(table)
 
-    def _lay_out(self, table: Snapshot) -> Layout:
+    def _lay_out(self, table: Snapshot) -> DirectoryLayout:
         if self._partitions and list(self._partitions) != table.partitions:
             raise SinkRefused(
                 f"{self.store.name} is partitioned by {', '.join(table.partitions) or 'nothing'}, but "
@@ -263,7 +263,7 @@ class DeltaSink:
         if binary := [name for name in table.partitions if types[name] == "binary"]:
             raise SinkRefused(f"{self.store.name}: the partition column {binary[0]} is binary")
         timestamps = {name for name in table.partitions if types[name] == "timestamp"}
-        self._layout = Layout(tuple(table.partitions), frozenset(timestamps))
+        self._layout = DirectoryLayout(tuple(table.partitions), frozenset(timestamps))
         return self._layout
 
     def _sweep(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
-from mld.spark.sinks.delta import DeltaSink, Layout
+from mld.spark.sinks.delta import DeltaSink, DirectoryLayout
 from mld.spark.sinks.last_of_key import NULL_KEY, TWICE, last_of_key
 from mld.spark.table.changes import Upsert
 
@@ -88,7 +88,7 @@ class MergeSink(DeltaSink):
         updates = config.sink_mode == "update"
         return Upsert(self.store, application, config.epoch, config.sink_key, updates=updates)
 
-    def _lay_out(self, table: Snapshot) -> Layout:
+    def _lay_out(self, table: Snapshot) -> DirectoryLayout:
         """Rows are staged flat, whatever directories the table has."""
         super()._lay_out(table)
         if table.configuration.get("delta.appendOnly", "false").lower() == "true":
@@ -102,5 +102,5 @@ class MergeSink(DeltaSink):
                 f"{self.store.name}: the table has no column {', '.join(missing)} of spark.sink.key; it "
                 f"has {', '.join(names)}"
             )
-        self._layout = Layout((), frozenset())
+        self._layout = DirectoryLayout((), frozenset())
         return self._layout

@@ -84,7 +84,7 @@ class Reach(NamedTuple):
         return found
 
 
-class Entry(NamedTuple):
+class ListedObject(NamedTuple):
     """An object in a listing.
 
     Attributes:
@@ -176,7 +176,7 @@ class S3Access:
 
         return self._unless_missing(f"look at {key}", look)
 
-    def list(self, prefix: str, *, is_flat: bool = False) -> Iterator[Entry]:
+    def list(self, prefix: str, *, is_flat: bool = False) -> Iterator[ListedObject]:
         """The objects whose names begin so, in their order.
 
         Args:
@@ -192,7 +192,7 @@ class S3Access:
             page = self._page(prefix, more)
             for each in page.get("Contents", ()):
                 modified_ms = int(each["LastModified"].timestamp() * 1000)
-                yield Entry(each["Key"], each["Size"], modified_ms)
+                yield ListedObject(each["Key"], each["Size"], modified_ms)
             if not page.get("IsTruncated"):
                 return
             more = {**flat, "ContinuationToken": page["NextContinuationToken"]}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from mld.model.s3_place import S3Place
     from mld.spark.table.job_file import DataFile
-    from mld.spark.table.s3_access import Entry
+    from mld.spark.table.s3_access import ListedObject
 
 _log = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class Bucket:
         """The inverse of :meth:`key`."""
         return key.removeprefix(self.key(""))
 
-    def _first(self, key: str) -> list[Entry]:
+    def _first(self, key: str) -> list[ListedObject]:
         """Of the names that begin so, the one itself, and one below it; others may lie between."""
         found = itertools.islice(self.access.list(key), 1)
         return [*found, *itertools.islice(self.access.list(f"{key}/"), 1)]
@@ -230,16 +230,16 @@ class StoredJobs:
             self._access.delete(each.key)
         self._access.delete(self._pending(job))
 
-    def _entries(self, job: PurePath) -> list[Entry]:
+    def _entries(self, job: PurePath) -> list[ListedObject]:
         return list(self._access.list(self._store.key(f"{job}/")))
 
-    def _below(self, job: PurePath, entry: Entry) -> str:
+    def _below(self, job: PurePath, entry: ListedObject) -> str:
         return self._store.path(entry.key).removeprefix(f"{job}/")
 
     def _pending(self, job: PurePath) -> str:
         return self._store.key(f"{PENDING}/{job.parent.name}.{job.name}")
 
-    def _footer(self, entry: Entry) -> Any:
+    def _footer(self, entry: ListedObject) -> Any:
         """A file's footer, from the end of the file."""
         size = _TAIL
         while True:

@@ -224,7 +224,7 @@ def test_the_last_line_says_why_a_failed_child_ended_the_worker(daemon, capsys):
     last = json.loads(capsys.readouterr().err.splitlines()[-1])
     assert last["level"] == "WARNING"
     assert last["msg"] == (
-        "Ends with exit code 1: shardId-0: child failed at processRecords: it ended (exit status 7)"
+        "Exiting with code 1: shardId-0: child failed at processRecords: it ended (exit status 7)"
     )
 
 
@@ -353,7 +353,7 @@ def test_a_second_hangup_does_not_cut_the_stop_short(daemon, capsys):
     code, started = daemon(work)
     assert code == 129
     assert started.scheduler.asked == ["stop"]
-    assert "SIGTERM received, the worker stops already" in capsys.readouterr().err
+    assert "SIGTERM received, the worker is already stopping" in capsys.readouterr().err
 
 
 def test_a_worker_under_nohup_goes_on_after_a_hangup(daemon):
@@ -379,7 +379,7 @@ def test_signals_without_a_meaning_are_told_and_end_nothing(daemon, capsys, numb
 
     code, started = daemon(work)
     assert (code, started.scheduler.asked) == (0, [])
-    assert f"{number.name} received: it has no meaning" in capsys.readouterr().err
+    assert f"{number.name} received and ignored" in capsys.readouterr().err
 
 
 def test_sigquit_tells_the_state_and_the_worker_goes_on(daemon, capsys):

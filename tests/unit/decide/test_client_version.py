@@ -9,9 +9,9 @@ from mld.decide.client_version import (
     BEHAVIOUR,
     READY_S,
     TRANSITIONS,
-    Change,
+    FlipReadiness,
     Mode,
-    Readiness,
+    VersionChange,
     change_at_start,
     followed,
     unready,
@@ -59,7 +59,7 @@ def test_a_worker_starts_as_javas_table_says(stored, wish, state):
 @pytest.mark.parametrize("wish", [Wish.UNSAID, Wish.STAY_3X, Wish.STAY_2X])
 def test_rows_of_a_2x_fleet_stay_rows_of_a_2x_fleet(wish):
     assert change_at_start(INIT, wish, is_new=False) is None
-    assert change_at_start(INIT, Wish.UPGRADE, is_new=False) is Change.COMPATIBLE
+    assert change_at_start(INIT, Wish.UPGRADE, is_new=False) is VersionChange.COMPATIBLE
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_every_state_has_a_behaviour_and_the_diagram_has_every_change():
     assert BEHAVIOUR[UPGRADE].reports
     assert BEHAVIOUR[UPGRADE].mode is Mode.TAKES
     drawn = client_version.mermaid()
-    for change in Change:
+    for change in VersionChange:
         assert change.value in drawn
 
 
@@ -121,7 +121,7 @@ def test_a_fleet_is_ready_when_every_owner_reports(leases, reports, has_index, w
 
 
 def test_it_has_to_be_ready_for_ten_minutes_without_a_break():
-    seen = Readiness().seen(None, 5.0)
+    seen = FlipReadiness().seen(None, 5.0)
     seen = seen.seen(None, 500.0)
     assert not seen.is_long_enough(4.0 + READY_S)
     assert seen.is_long_enough(5.0 + READY_S)

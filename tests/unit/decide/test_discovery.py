@@ -3,7 +3,7 @@
 import pytest
 
 from mld.decide.discovery import (
-    Found,
+    Ownership,
     Watched,
     judge_found,
     look_pause_s,
@@ -19,12 +19,12 @@ from tests.fakes.lease_world import lease
 @pytest.mark.parametrize(
     ("owner", "holder", "found"),
     [
-        ("me", None, Found.OURS),
-        ("me", "old", Found.COMING),
-        ("me", "me", Found.OTHERS),
-        ("other", None, Found.OTHERS),
-        ("other", "me", Found.OTHERS),
-        (None, None, Found.OTHERS),
+        ("me", None, Ownership.OURS),
+        ("me", "old", Ownership.COMING),
+        ("me", "me", Ownership.OTHERS),
+        ("other", None, Ownership.OTHERS),
+        ("other", "me", Ownership.OTHERS),
+        (None, None, Ownership.OTHERS),
     ],
 )
 def test_a_lease_is_ours_when_its_row_names_us_alone(owner, holder, found):
@@ -32,7 +32,7 @@ def test_a_lease_is_ours_when_its_row_names_us_alone(owner, holder, found):
 
 
 def test_a_row_that_is_gone_is_nobodys():
-    assert judge_found(None, "me") is Found.OTHERS
+    assert judge_found(None, "me") is Ownership.OTHERS
 
 
 @pytest.mark.parametrize(

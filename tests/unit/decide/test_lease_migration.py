@@ -4,7 +4,7 @@ import pytest
 
 from mld.decide.fleet import check_not_moving
 from mld.decide.lease_migration import (
-    Phase,
+    MigrationPhase,
     identifiers_of,
     moving_to,
     plan_move,
@@ -26,12 +26,12 @@ def test_every_row_is_copied_then_every_old_one_deleted_then_every_copy_made_val
     items = [single(1), LEADER, single(0), METRICS]
     move = plan_move(items, *TO_MULTI)
     assert [(step.phase, step.key) for step in move.steps] == [
-        (Phase.COPY, multi(0)["leaseKey"]["S"]),
-        (Phase.COPY, multi(1)["leaseKey"]["S"]),
-        (Phase.DELETE, "shardId-000000000000"),
-        (Phase.DELETE, "shardId-000000000001"),
-        (Phase.VALIDATE, multi(0)["leaseKey"]["S"]),
-        (Phase.VALIDATE, multi(1)["leaseKey"]["S"]),
+        (MigrationPhase.COPY, multi(0)["leaseKey"]["S"]),
+        (MigrationPhase.COPY, multi(1)["leaseKey"]["S"]),
+        (MigrationPhase.DELETE, "shardId-000000000000"),
+        (MigrationPhase.DELETE, "shardId-000000000001"),
+        (MigrationPhase.VALIDATE, multi(0)["leaseKey"]["S"]),
+        (MigrationPhase.VALIDATE, multi(1)["leaseKey"]["S"]),
     ]
     assert move.steps[0].source == "shardId-000000000000"
     assert (move.moved, move.kept) == (2, ("Leader", "w1"))
@@ -71,7 +71,11 @@ def test_a_copy_cannot_be_taken_and_is_no_lease_until_it_is_valid():
 def test_a_row_that_was_written_after_it_was_copied_is_copied_again():
     later = single(0, leaseCounter={"N": "1"}, checkpoint={"S": "900"})
     move = plan_move([later, COPIED], *TO_MULTI)
-    assert [step.phase for step in move.steps] == [Phase.COPY, Phase.DELETE, Phase.VALIDATE]
+    assert [step.phase for step in move.steps] == [
+        MigrationPhase.COPY,
+        MigrationPhase.DELETE,
+        MigrationPhase.VALIDATE,
+    ]
     assert move.steps[0].before == COPIED
     rows = Rows([later, COPIED])
     rows.carry_out(move.steps)
@@ -82,7 +86,7 @@ def test_a_row_that_was_written_after_it_was_copied_is_copied_again():
 def test_a_begun_move_is_taken_back_by_a_move_in_the_other_direction():
     move = plan_move([single(0), COPIED], *TO_SINGLE)
     assert [(step.phase, step.key) for step in move.steps] == [
-        (Phase.DELETE, COPIED["leaseKey"]["S"])
+        (MigrationPhase.DELETE, COPIED["leaseKey"]["S"])
     ]
     rows = Rows([COPIED])  # the old row is deleted already
     rows.carry_out(plan_move(rows.list(), *TO_SINGLE).steps)

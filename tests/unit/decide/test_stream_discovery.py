@@ -3,7 +3,7 @@
 from hypothesis import given, strategies as st
 
 from mld.decide import stream_discovery
-from mld.decide.stream_discovery import Found, KnownTags, tags_to_ask
+from mld.decide.stream_discovery import FoundStreams, KnownTags, tags_to_ask
 from mld.model.stream_selection import StreamSelection
 
 ALL = frozenset("abcdefy")
@@ -31,10 +31,10 @@ def test_without_a_grace_it_is_gone_at_once():
 
 def test_an_empty_list_is_not_believed_where_streams_were_found():
     before = {"a": 1.0}
-    doubted = Found(before, doubted=True)
+    doubted = FoundStreams(before, doubted=True)
     assert found(before, set(), 900.0, StreamSelection(), listed=()) == doubted
-    assert found({}, set(), 900.0, StreamSelection(), listed=()) == Found({})
-    assert found(before, set(), 900.0, StreamSelection()) == Found({})
+    assert found({}, set(), 900.0, StreamSelection(), listed=()) == FoundStreams({})
+    assert found(before, set(), 900.0, StreamSelection()) == FoundStreams({})
 
 
 def test_too_many_streams_are_cut_and_those_that_are_read_stay():

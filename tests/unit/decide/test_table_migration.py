@@ -12,7 +12,7 @@ from mld.decide.table_migration import (
     PENDING,
     TRANSITIONS,
     MoveFacts,
-    Step,
+    TableStep,
     next_step,
     status_at_start,
     waits_for,
@@ -74,24 +74,28 @@ MOVED = dataclasses.replace(FACTS, old=(), new=FACTS.old)
 @pytest.mark.parametrize(
     ("state", "facts", "step"),
     [
-        (None, {}, Step.BEGIN),
+        (None, {}, TableStep.BEGIN),
         (None, {"owners": frozenset()}, None),
         (None, {"old": (reporting("a"),)}, None),
         (None, {"old": (reporting("a"), reporting("b", support=None))}, None),
         (None, {"old": (reporting("a"), reporting("b", age_s=91))}, None),
-        (None, {"old": (reporting("a"),), "new": (reporting("b", age_s=90),)}, Step.BEGIN),
+        (None, {"old": (reporting("a"),), "new": (reporting("b", age_s=90),)}, TableStep.BEGIN),
         (since(INIT, 3600), {}, None),
-        (since(INIT, 3601), {}, Step.DEPLOY),
-        (since(INIT, 3601), {"old": (reporting("a"),)}, Step.FORGET),
+        (since(INIT, 3601), {}, TableStep.DEPLOY),
+        (since(INIT, 3601), {"old": (reporting("a"),)}, TableStep.FORGET),
         (since(DEPLOYED, 9e5), {}, None),
-        (since(DEPLOYED, 1), {"new": FACTS.old, "old": ()}, Step.MOVE),
+        (since(DEPLOYED, 1), {"new": FACTS.old, "old": ()}, TableStep.MOVE),
         (since(DEPLOYED, 1), {"new": FACTS.old, "old": (), "migrates": False}, None),
         (since(DEPLOYED, 1), {"new": FACTS.old}, None),
-        (since(DEPLOYED, 1), {"new": FACTS.old, "old": (reporting("a", age_s=61),)}, Step.MOVE),
+        (
+            since(DEPLOYED, 1),
+            {"new": FACTS.old, "old": (reporting("a", age_s=61),)},
+            TableStep.MOVE,
+        ),
         (since(DEPLOYED, 1), {"new": (reporting("a"), reporting("b", age_s=61)), "old": ()}, None),
         (since(PENDING, 86400), {}, None),
-        (since(PENDING, 86401), {}, Step.COMPLETE),
-        (since(PENDING, 86401), {"is_old_empty": False}, Step.TAKE_BACK),
+        (since(PENDING, 86401), {}, TableStep.COMPLETE),
+        (since(PENDING, 86401), {"is_old_empty": False}, TableStep.TAKE_BACK),
         (since(COMPLETE, 9e6), {"is_old_empty": False}, None),
     ],
 )
@@ -128,7 +132,7 @@ def test_who_holds_up_a_move_is_named(state, facts, why):
 
 
 def test_every_step_is_in_the_table_and_in_the_diagram():
-    assert {step for steps in TRANSITIONS.values() for step in steps} == set(Step)
+    assert {step for steps in TRANSITIONS.values() for step in steps} == set(TableStep)
     drawn = table_migration.mermaid()
     assert "NONE --> INIT" in drawn
-    assert all(step.value in drawn for step in Step)
+    assert all(step.value in drawn for step in TableStep)

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from mld.model.lease import Lease
-from mld.simulate.java_assignment import JavaQueue, LeaderMemory, Load, MoveKind, plan
+from mld.simulate.java_assignment import JavaLoad, JavaQueue, LeaderMemory, MoveKind, plan
 
 
 def lease(number, owner=None, kbps=None, counter=1, checkpoint_owner=None):
@@ -152,11 +152,11 @@ def test_the_queue_gives_the_largest_first_and_nan_before_all():
         rooms = [rng.randrange(10) / 2 for _ in range(size)]
         queue = JavaQueue(lambda load: load.value)
         for number, room in enumerate(rooms):
-            queue.add(Load(str(number), room))
+            queue.add(JavaLoad(str(number), room))
         polled = []
         while (load := queue.poll()) is not None:
             polled.append(load.value)
         assert polled == heapq.nlargest(size, rooms)
-    queue.add(Load("a", 3.0))
-    queue.add(Load("b", float("nan")))
+    queue.add(JavaLoad("a", 3.0))
+    queue.add(JavaLoad("b", float("nan")))
     assert queue.poll().worker == "b"

@@ -12,7 +12,7 @@ from mld.decide.assignment.view import FleetView
 from mld.simulate.bill import Bill
 from mld.simulate.our_worker import remembered
 from mld.simulate.scenario import Load
-from mld.simulate.table import Row, Table
+from mld.simulate.table import SimulatedRow, Table
 from tests.unit.simulate.world import fleet_after, outcome
 
 
@@ -112,7 +112,7 @@ def test_what_a_follower_remembers_is_what_it_would_have_observed():
     limits = AssignmentLimits()
     for seed in range(30):
         rng = random.Random(seed)
-        rows = {key: Row(key, 1.0) for key in "abcdef"}
+        rows = {key: SimulatedRow(key, 1.0) for key in "abcdef"}
         table = Table(rows, Bill(), has_index=True, items=6)
         memory, scans, now = FleetMemory(), [], 0.0
         for _ in range(60):
@@ -146,4 +146,4 @@ def test_what_a_follower_remembers_is_what_it_would_have_observed():
 
 
 def test_who_has_never_looked_remembers_nothing():
-    assert remembered([Row("a", 1.0)], []) == FleetMemory()
+    assert remembered([SimulatedRow("a", 1.0)], []) == FleetMemory()

@@ -11,7 +11,7 @@ from mld.simulate.events import Events
 from mld.simulate.load import shares
 from mld.simulate.reading import Readings
 from mld.simulate.scenario import Load
-from mld.simulate.table import Row, Table
+from mld.simulate.table import SimulatedRow, Table
 
 
 def test_events_happen_in_order_and_those_of_one_moment_as_planned():
@@ -66,7 +66,7 @@ def table_of(*rows, has_index=True):
 
 
 def test_a_row_is_renewed_by_rate():
-    row = Row("a", 1.0, owner="w", counter=5)
+    row = SimulatedRow("a", 1.0, owner="w", counter=5)
     row.renew_from(10.0, 3.0)
     assert [row.lease(at).lease_counter for at in (9.9, 10.0, 12.9, 13.0, 19.0)] == [5, 6, 6, 7, 9]
     assert row.next_beat_at(19.0) == 22.0
@@ -76,14 +76,14 @@ def test_a_row_is_renewed_by_rate():
 
 
 def test_a_row_tells_its_throughput_once_it_was_renewed():
-    row = Row("a", 7.5, owner="w")
+    row = SimulatedRow("a", 7.5, owner="w")
     row.renew_from(10.0, 3.0)
     assert row.lease(9.0).throughput_kbps is None
     assert row.lease(10.0).throughput_kbps == 7.5
 
 
 def test_a_take_needs_the_counter_that_was_read():
-    row = Row("a", 1.0)
+    row = SimulatedRow("a", 1.0)
     table = table_of(row)
     (seen,) = table.scan(0.0)
     assert table.take(seen, "old", 0.5)
@@ -97,7 +97,7 @@ def test_a_take_needs_the_counter_that_was_read():
 
 
 def test_a_hand_off_keeps_the_counter_and_the_renewals_of_the_old_owner():
-    row = Row("a", 1.0)
+    row = SimulatedRow("a", 1.0)
     table = table_of(row)
     (seen,) = table.scan(0.0)
     assert table.assign(seen, "old", 0.0)
@@ -125,13 +125,13 @@ def test_a_hand_off_keeps_the_counter_and_the_renewals_of_the_old_owner():
 
 def test_a_change_of_owner_costs_the_index_its_units():
     for has_index, units in ((True, 3), (False, 1)):
-        table = table_of(Row("a", 1.0), has_index=has_index)
+        table = table_of(SimulatedRow("a", 1.0), has_index=has_index)
         table.assign(table.scan(0.0)[0], "w", 0.0)
         assert table.bill.write_units == units
 
 
 def test_a_released_lease_has_nobody():
-    row = Row("a", 1.0)
+    row = SimulatedRow("a", 1.0)
     table = table_of(row)
     table.assign(table.scan(0.0)[0], "w", 0.0)
     table.release("a", 1.0)

@@ -6,8 +6,8 @@ import pytest
 
 from mld.errors import ConfigError
 from mld.simulate.scenario import (
-    Change,
     ChangeKind,
+    MembershipChange,
     Scenario,
     check,
     group_names,
@@ -35,10 +35,10 @@ def test_no_length_of_time(text):
 @pytest.mark.parametrize(
     ("kind", "text", "expected"),
     [
-        ("join", "20@5m", Change(ChangeKind.JOIN, 300, 20)),
-        ("join", "1:blue@5m", Change(ChangeKind.JOIN, 300, 1, "blue")),
-        ("kill", "leader@8m", Change(ChangeKind.KILL, 480, 1, is_leader=True)),
-        ("leave", "leader@90", Change(ChangeKind.LEAVE, 90, 1, is_leader=True)),
+        ("join", "20@5m", MembershipChange(ChangeKind.JOIN, 300, 20)),
+        ("join", "1:blue@5m", MembershipChange(ChangeKind.JOIN, 300, 1, "blue")),
+        ("kill", "leader@8m", MembershipChange(ChangeKind.KILL, 480, 1, is_leader=True)),
+        ("leave", "leader@90", MembershipChange(ChangeKind.LEAVE, 90, 1, is_leader=True)),
     ],
 )
 def test_a_change(kind, text, expected):

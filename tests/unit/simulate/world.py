@@ -3,7 +3,7 @@
 import random
 from itertools import pairwise
 
-from mld.simulate.fleet import Fleet
+from mld.simulate.fleet import SimulatedFleet
 from mld.simulate.outcome import outcome_of
 from mld.simulate.profile import ProfileName
 from mld.simulate.scenario import ChangeKind, Scenario, check, parse_change
@@ -20,7 +20,7 @@ def fleet_after(profile, *changes, seed=1, **options):
     given = {"workers": 4, "groups": ("groupA",), "shards": 16, "duration_s": 900.0} | options
     scenario = Scenario(changes=tuple(map(change, changes)), **given)
     check(scenario)
-    fleet = Fleet(scenario, ProfileName(profile), random.Random(seed))
+    fleet = SimulatedFleet(scenario, ProfileName(profile), random.Random(seed))
     fleet.run(scenario.duration_s)
     fleet.finish()
     check_books(fleet)

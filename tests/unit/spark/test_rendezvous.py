@@ -12,7 +12,7 @@ import pytest
 
 from mld.spark import rendezvous
 from mld.spark.rendezvous import (
-    Place,
+    HostPlace,
     attach,
     locked,
     place_of,
@@ -131,7 +131,7 @@ def test_a_lock_that_was_removed_while_it_was_waited_for_is_taken_again(tmp_path
 
 
 def test_a_running_host_is_found_and_gets_hello_and_descriptors(tmp_path):
-    place = Place(str(tmp_path), "it", 1)
+    place = HostPlace(str(tmp_path), "it", 1)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(place.socket_path)
         listener.listen()
@@ -147,7 +147,7 @@ def test_a_running_host_is_found_and_gets_hello_and_descriptors(tmp_path):
 def test_a_stale_socket_is_replaced_and_the_host_gets_the_new_one(tmp_path, monkeypatch):
     monkeypatch.setenv("KCL_SHARD_ID", "shardId-000000000000")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    place = Place(str(tmp_path), "it", 99)
+    place = HostPlace(str(tmp_path), "it", 99)
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(place.socket_path)
     (tmp_path / "a_host.py").write_text(

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 import pytest
 from botocore.exceptions import ClientError
 
-from mld.adapters.aws.credentials import Sessions, make_session, require_credentials
+from mld.adapters.aws.credentials import AwsSessions, make_session, require_credentials
 from mld.adapters.output.logs import JsonFormatter
 from mld.errors import ConfigError, CredentialsMissing
 from mld.model.credentials import parse_chain
@@ -242,7 +242,7 @@ def test_a_failing_call_of_a_client_is_not_swallowed(environment_keys):
 
 @pytest.mark.usefixtures("environment_keys")
 def test_clients_of_one_chain_share_its_session():
-    sessions = Sessions("us-east-1")
+    sessions = AwsSessions("us-east-1")
     default, _ = parse_chain("DefaultCredentialsProvider")
     again, _ = parse_chain("DefaultCredentialsProvider")
     profile, _ = parse_chain("ProfileCredentialsProvider|dev")

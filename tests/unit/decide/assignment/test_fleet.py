@@ -2,13 +2,13 @@
 
 import pytest
 
-from mld.decide.assignment.fleet import Fleet, Group, Worker, throughputs_of
+from mld.decide.assignment.fleet import Fleet, Group, Participant, throughputs_of
 from tests.fakes.assigned_fleet import row
 
 
 def pair(*kept, metrics=None, leaving=()):
     group = Group("", workers=2)
-    workers = [Worker(name, group, 0.0, limits={"C": 100.0}) for name in "ab"]
+    workers = [Participant(name, group, 0.0, limits={"C": 100.0}) for name in "ab"]
     fleet = Fleet(workers, kept, {}, by_count=False)
     for lease in kept:
         fleet.give(lease, fleet.workers[lease.lease_owner])

@@ -1,6 +1,6 @@
 """Numbers become even, unless something keeps a lease where it is."""
 
-from mld.decide.assignment.fleet import Fleet, Group, Worker
+from mld.decide.assignment.fleet import Fleet, Group, Participant
 from mld.decide.assignment.levelling import Levelling
 from mld.decide.assignment.limits import AssignmentLimits
 from tests.fakes.assigned_fleet import row
@@ -14,7 +14,7 @@ def fleet_of(**workers):
         group.workers += 1
         leases = [row(number + n, name, throughput_kbps=float(k)) for n, k in enumerate(kbps)]
         number += len(leases)
-        made.append((Worker(name, group, float(len(made))), leases))
+        made.append((Participant(name, group, float(len(made))), leases))
     fleet = Fleet(
         [worker for worker, _leases in made],
         [lease for _worker, leases in made for lease in leases],

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mld.decide.assignment.filling import Seats
-from mld.decide.assignment.fleet import Fleet, Group, Worker
+from mld.decide.assignment.fleet import Fleet, Group, Participant
 from mld.decide.assignment.limits import AssignmentLimits
 from mld.decide.assignment.memory import FleetMemory
 from mld.decide.assignment.planning import MoveKind, MoveReason, _Look
@@ -221,7 +221,7 @@ def test_a_lease_that_its_owner_may_come_back_to_takes_its_room():
 def test_the_room_is_free_again_when_another_one_got_the_lease():
     group = Group("", workers=2)
     expired, new, newer = row(0, "a"), row(1), row(2)
-    workers = [Worker("a", group, 0.0), Worker("b", group, 1.0)]
+    workers = [Participant("a", group, 0.0), Participant("b", group, 1.0)]
     fleet = Fleet(workers, (expired, new, newer), {}, by_count=True)
     seats = Seats(fleet, AssignmentLimits(max_leases=1), {"a": 1})
     assert seats.seat(expired, "a") is workers[1]
@@ -345,7 +345,7 @@ def test_a_lease_that_just_got_an_owner_may_get_another_one_in_the_same_look():
         FleetMemory(),
         AssignmentLimits(),
     )
-    a, b = (Worker(name, Group(""), 0.0) for name in "ab")
+    a, b = (Participant(name, Group(""), 0.0) for name in "ab")
     look._assign(leases[1], a)
     look._move(leases[1], b, MoveReason.COUNT)
     (move,) = look.plan(is_balanced=True).moves
@@ -358,7 +358,7 @@ def test_a_lease_that_comes_back_to_its_owner_does_not_move():
         FleetMemory(),
         AssignmentLimits(),
     )
-    a, b = (Worker(name, Group(""), 0.0) for name in "ab")
+    a, b = (Participant(name, Group(""), 0.0) for name in "ab")
     look._move(row(0, "a"), b, MoveReason.COUNT)
     look._move(row(0, "a"), a, MoveReason.GROUP)
     assert look.plan(is_balanced=True).moves == ()

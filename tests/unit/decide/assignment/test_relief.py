@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from mld.decide.assignment.fleet import Fleet, Group, Worker
+from mld.decide.assignment.fleet import Fleet, Group, Participant
 from mld.decide.assignment.limits import AssignmentLimits
 from mld.decide.assignment.relief import Relief
 from tests.fakes.assigned_fleet import row
@@ -16,7 +16,7 @@ def fleet_of(held, cpu=None, operating=100.0, **limits):
     rows = {}
     for name, kbps in held.items():
         rows[name] = [row(len(rows) * 100 + n, name, throughput_kbps=k) for n, k in enumerate(kbps)]
-    workers = [Worker(name, group, float(n)) for n, name in enumerate(held)]
+    workers = [Participant(name, group, float(n)) for n, name in enumerate(held)]
     leases = [lease for of in rows.values() for lease in of]
     kbps = {lease.lease_key: lease.throughput_kbps for lease in leases}
     fleet = Fleet(workers, leases, kbps, by_count=False)

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from mld.local.kinesis import KinesisModel, KinesisSettings
 
 if TYPE_CHECKING:
-    from mld.local.kinesis.subscriptions import Subscription
+    from mld.local.kinesis.subscriptions import LocalSubscription
 
 MAX_KEY = (1 << 128) - 1
 STEP = st.one_of(
@@ -112,7 +112,7 @@ class Pushed:
     def __init__(self, life: Life) -> None:
         self.life = life
         self.found: list[int] = []
-        self.open: dict[str, Subscription] = {}
+        self.open: dict[str, LocalSubscription] = {}
         self.waiting: dict[str, set[str]] = {}
         stream = life.call("DescribeStreamSummary")["StreamDescriptionSummary"]
         made = life.call("RegisterStreamConsumer", StreamARN=stream["StreamARN"], ConsumerName="c")

@@ -12,7 +12,7 @@ from mld.local.kinesis import KinesisFault, KinesisSettings
 from tests.unit.local.kinesis.model_world import ARN, FIRST, HOUR_S, SECOND, World
 
 if TYPE_CHECKING:
-    from mld.local.kinesis.subscriptions import Subscription
+    from mld.local.kinesis.subscriptions import LocalSubscription
 
 
 class Subscriber(World):
@@ -25,7 +25,7 @@ class Subscriber(World):
 
     def subscribe(
         self, kind: str = "TRIM_HORIZON", shard: object = FIRST, arn: str = "", **position: Any
-    ) -> Subscription:
+    ) -> LocalSubscription:
         return self.model.subscribe(
             {
                 "ConsumerARN": arn or self.arn,
@@ -40,7 +40,7 @@ class Subscriber(World):
         return caught.value.code
 
 
-def event(subscription: Subscription) -> dict[str, Any]:
+def event(subscription: LocalSubscription) -> dict[str, Any]:
     """The event that must be due now."""
     body = subscription.next_event()
     assert body is not None
@@ -52,7 +52,7 @@ def texts(shown: dict[str, Any]) -> list[str]:
     return [base64.b64decode(record["Data"]).decode() for record in shown["Records"]]
 
 
-def ended_by(subscription: Subscription) -> str:
+def ended_by(subscription: LocalSubscription) -> str:
     """Code of the exception that ends the subscription now."""
     with pytest.raises(KinesisFault) as caught:
         subscription.next_event()

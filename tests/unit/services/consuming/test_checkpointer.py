@@ -18,7 +18,7 @@ from mld.errors import (
 )
 from mld.model.lease import HeldLease, Lease
 from mld.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
-from mld.services.consuming.checkpointer import RETRY_S, Checkpointer
+from mld.services.consuming.checkpointer import RETRY_S, ShardCheckpointer
 from tests.fakes.clock import LoopClock
 from tests.sim.loop import run
 from tests.unit.services.consumer_world import RecordedMetrics
@@ -50,7 +50,7 @@ class Asking:
         self.stored = 0
         self.lost = 0
         lease = Lease(lease_key="key", shard_id="shard", checkpoint=checkpoint)
-        self.checkpointer = Checkpointer(
+        self.checkpointer = ShardCheckpointer(
             HeldLease(lease, "token", 0.0),
             self.renewer,
             LoopClock(),

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mld.decide.client_version import Change, Mode
+from mld.decide.client_version import Mode, VersionChange
 from mld.errors import Denied, Throttled, UnservableFleet
 from mld.model.client_version import ClientVersion
 from mld.model.config_fleet import FleetConfig, Wish
@@ -222,7 +222,7 @@ def test_without_leases_to_assign_an_unreadable_item_ends_the_worker_and_with_th
         assert assigned.version is V3
 
     on_table(test)
-    assert sum("Going on as before" in line for line in caplog.messages) == 1
+    assert sum("Continuing as before" in line for line in caplog.messages) == 1
 
 
 def test_a_rollback_and_a_rollforward_are_followed_and_a_lost_item_is_not():
@@ -268,9 +268,9 @@ def test_the_leader_flips_a_fleet_once_and_only_where_the_table_says_so():
         me, other = state(world, wish=Wish.UPGRADE), state(world, "b")
         await me.join(is_new=False)
         await other.join(is_new=False)
-        assert await me.flip(Change.READY)
+        assert await me.flip(VersionChange.READY)
         assert me.version is ROLLBACK
-        assert not await other.flip(Change.READY)
+        assert not await other.flip(VersionChange.READY)
         item = world.row("Migration3.0")
         assert [one["M"]["cv"]["S"] for one in item["h"]["L"]] == [
             "CLIENT_VERSION_UPGRADE_FROM_2X",
@@ -279,14 +279,14 @@ def test_the_leader_flips_a_fleet_once_and_only_where_the_table_says_so():
         world.put_item(migration(UPGRADE))
         world.fault("slow", "UpdateItem", seconds=1.0)
         async with asyncio.TaskGroup() as group:
-            flipping = group.create_task(me.flip(Change.READY))
+            flipping = group.create_task(me.flip(VersionChange.READY))
             await asyncio.sleep(0.5)
             world.put_item(migration("CLIENT_VERSION_2X"))
         assert not flipping.result()
         world.model.call(
             "DeleteItem", {"TableName": TABLE, "Key": {"leaseKey": {"S": "Migration3.0"}}}
         )
-        assert not await me.flip(Change.READY)
+        assert not await me.flip(VersionChange.READY)
 
     on_table(test)
 

@@ -380,8 +380,8 @@ def test_a_lock_that_is_never_readable_is_told_each_minute_and_on_readyz(caplog)
     with caplog.at_level("INFO", "mld.services.fleet"):
         run(main())
     said = [line for line in caplog.messages if "no lease gets a new owner" in line]
-    assert sum(not line.startswith("Over after") for line in said) == 4
-    assert sum(line.startswith("Over after") for line in caplog.messages) == 1
+    assert sum(not line.startswith("Resolved after") for line in said) == 4
+    assert sum(line.startswith("Resolved after") for line in caplog.messages) == 1
 
 
 def test_a_worker_that_seeks_the_lock_no_more_complains_of_it_no_more():

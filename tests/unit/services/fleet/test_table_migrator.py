@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mld.decide.leader_lock import LockTiming
-from mld.decide.table_migration import Step
+from mld.decide.table_migration import TableStep
 from mld.errors import TransactionCanceled
 from mld.model.client_version import ClientVersion
 from mld.model.config_fleet import FleetConfig
@@ -186,7 +186,7 @@ def test_what_is_written_into_the_old_table_takes_the_move_back():
             assert stored(world) == ["PENDING"]
             stream = {"key": {"S": "s"}, "entityType": {"S": "STREAM"}, "streamId": {"S": "s"}}
             world.model.call("PutItem", {"TableName": COORDINATOR, "Item": stream})
-            assert Step.TAKE_BACK in [await worker.migrator.look() for worker in workers]
+            assert TableStep.TAKE_BACK in [await worker.migrator.look() for worker in workers]
             assert stored(world) == ["DEPLOYED"]
             await asyncio.sleep(2 * LOOK_S)
             assert stored(world) == ["PENDING"]
@@ -209,7 +209,7 @@ def test_what_is_written_during_the_move_is_moved_by_the_next_look():
 
             leader.items.move_items = writes_one_more
             assert await leader.migrator.look() is None
-            assert await leader.migrator.look() is Step.MOVE
+            assert await leader.migrator.look() is TableStep.MOVE
             assert stored(world) == ["PENDING"]
 
     of_three_tables(test, status("DEPLOYED"))
@@ -255,4 +255,4 @@ def test_a_step_that_is_not_answered_is_tried_again(caplog):
             assert stored(world) == ["INIT"]
 
     of_three_tables(test)
-    assert "could not be moved on" in caplog.text
+    assert "could not be moved into the lease table" in caplog.text

@@ -148,7 +148,7 @@ def test_beside_a_worker_without_figures_none_are_told_and_it_says_why(caplog):
         running(test, Measuring(7.0))
     said = [line for line in caplog.messages if "CPU" in line]
     assert said[1].startswith("Worker java reports no CPU, so this worker reports none either")
-    assert said[2] == "No other worker is without CPU figures: this worker reports its own"
+    assert said[2] == "All other workers report their CPU, so this worker reports its own"
     assert len(said) == 3
 
 
@@ -234,7 +234,7 @@ def test_an_item_that_cannot_be_taken_away_grows_old(caplog):
         with caplog.at_level("WARNING", "mld.services.fleet"):
             await asyncio.gather(task, return_exceptions=True)
         assert world.clock.monotonic() - began < 3
-        assert "they grow old" in caplog.text
+        assert "they will expire" in caplog.text
         idle = asyncio.create_task(reporter(world).run())
         idle.cancel()
         await asyncio.gather(idle, return_exceptions=True)

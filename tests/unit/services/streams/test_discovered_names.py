@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from mld.decide.stream_discovery import Found
+from mld.decide.stream_discovery import FoundStreams
 from mld.errors import Denied, LimitExceeded, NotFound, ServiceError, Throttled
 from mld.local.kinesis import KinesisModel, KinesisSettings
 from mld.local.kinesis.port import FakeKinesis
@@ -212,21 +212,21 @@ async def test_what_is_unusual_is_said_once(caplog):
     for _ in range(2):
         assert await source.names() == ()
     assert caplog.messages == [
-        "No stream meets the rule of the file yet; looking again from time to time"
+        "No stream matches the rule of the file yet; looking again from time to time"
     ]
     caplog.clear()
     account.create("b")
     account.create("a")
     for _ in range(2):
         assert texts(await source.names()) == ["a"]
-    assert caplog.messages == ["More streams meet the rule than maxStreams = 1 allows; not read: b"]
+    assert caplog.messages == ["More streams match the rule than maxStreams = 1 allows; not read: b"]
     caplog.clear()
     account.delete("a")
     account.delete("b")
     for _ in range(2):
         assert texts(await source.names()) == ["a"]
-    assert caplog.messages == ["Kinesis lists no stream at all; those that were found stay"]
-    assert source._found == Found(source._found.seen, doubted=True)
+    assert caplog.messages == ["Kinesis lists no streams at all; keeping those found before"]
+    assert source._found == FoundStreams(source._found.seen, doubted=True)
 
 
 # --- in a worker

@@ -253,7 +253,7 @@ async def test_a_row_that_cannot_be_deleted_is_deleted_at_the_next_look(caplog):
         await looking.look()
         left = [key for key in keys if key in world.rows()]
         assert left == keys[:2], "children go first"
-        assert f"Deleted 1 of 3 leases of {OLD}, the others later" in caplog.text
+        assert f"Deleted 1 of 3 leases of {OLD}, the rest follows later" in caplog.text
         assert looking.last("DeletedStreams.Count") == 0
         world.dynamodb.before = None
         await looking.look()
@@ -357,7 +357,7 @@ async def test_a_look_that_fails_is_said_and_the_next_one_comes(caplog):
 
         world.dynamodb.before = fail
         await asyncio.sleep(65)
-        assert "Could not look after leases of former streams: Scan: Throttling" in caplog.text
+        assert "Could not clean up leases of former streams: Scan: Throttling" in caplog.text
         assert OLD in str(world.rows())
         world.dynamodb.before = None
         await asyncio.sleep(120)

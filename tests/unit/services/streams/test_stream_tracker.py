@@ -214,7 +214,7 @@ async def test_a_deleted_stream_is_given_up_and_the_others_go_on(caplog):
         world.delete("orders")
         await asyncio.sleep(GONE_S)
         (said,) = errors(caplog)
-        assert said.startswith("Given up in 30 s: stream orders was deleted.")
+        assert said.startswith("Reading of the stream ends in 30 s: stream orders was deleted.")
         row = world.rows()[f"{orders}:{FIRST}"]
         assert "leaseOwner" not in row
         assert row["checkpoint"]["S"].isdigit()
@@ -288,7 +288,7 @@ async def test_leases_of_the_new_stream_tell_that_ours_is_gone(caplog):
         await asyncio.sleep(25)
         assert "are not read yet: stream orders was deleted and created again" in caplog.text
         (said,) = errors(caplog)
-        assert said.startswith("Given up in 30 s: stream orders was deleted")
+        assert said.startswith("Reading of the stream ends in 30 s: stream orders was deleted")
         world.put("orders", "new")
         await asyncio.sleep(100)
         assert world.children.data("orders") == ["new"]
@@ -635,7 +635,7 @@ async def test_an_unexpected_error_of_the_list_ends_nothing(caplog):
     async with world.running() as worker:
         names.fails = ZeroDivisionError("a defect")
         await asyncio.sleep(100)
-        assert "The look for streams failed unexpectedly" in caplog.text
+        assert "Looking for streams failed unexpectedly" in caplog.text
         assert worker.readiness().is_ready
 
 

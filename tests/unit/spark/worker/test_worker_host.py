@@ -4,13 +4,13 @@ import os
 import socket
 import subprocess
 
-from mld.spark.rendezvous import Place
+from mld.spark.rendezvous import HostPlace
 from mld.spark.worker.worker_host import sweep
 
 
 def leave(directory, pid):
     """The files of a host that is gone."""
-    place = Place(str(directory), f"{pid}-0123456789abcdef", pid)
+    place = HostPlace(str(directory), f"{pid}-0123456789abcdef", pid)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(place.socket_path)
     with open(place.lock_path, "w"):
@@ -37,7 +37,7 @@ def test_files_of_dead_daemons_are_removed_and_others_stay(tmp_path):
 
 
 def test_a_host_that_still_listens_keeps_its_files_though_its_daemon_is_not_seen(tmp_path):
-    place = Place(str(tmp_path), f"{dead_pid()}-0123456789abcdef", 1)
+    place = HostPlace(str(tmp_path), f"{dead_pid()}-0123456789abcdef", 1)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(place.socket_path)
         listener.listen()
