@@ -12,34 +12,18 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import UnservableFleet
-from mld.model.entities import MIGRATION_KEY
 from mld.model.lease_item import is_moving
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mld.model.client_version import ClientVersion
     from mld.model.lease import Lease
 
 _MULTI_STREAM_KEY = re.compile(r"[0-9]+:[^:]+:[0-9]+:[^:]+\Z")
 _WAYS_OUT = (
-    "This version of kcl-mld works only as a KCL 2.x worker. Keep the Java daemon for this "
-    "application; or give kcl-mld another applicationName; or, while the fleet is in "
-    "CLIENT_VERSION_3X_WITH_ROLLBACK, roll it back with the KCL migration tool and start again"
+    "Keep the Java daemon for this application, give kcl-mld another applicationName, or look for a "
+    "version of kcl-mld that knows it"
 )
-
-
-def refuse_assigned(table: str, version: ClientVersion) -> UnservableFleet:
-    """The error of a worker that can't be one of a fleet whose leader assigns the leases.
-
-    Args:
-        table: where the fleet's item is.
-        version: what it says.
-    """
-    return UnservableFleet(
-        f"table {table} belongs to a KCL 3.x fleet ({MIGRATION_KEY} says {version.value}). "
-        + _WAYS_OUT
-    )
 
 
 def refuse_unreadable(key: str, why: str) -> UnservableFleet:

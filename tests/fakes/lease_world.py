@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mld.errors import Throttled, UnknownOutcome, Unreachable
 from mld.model.config import LeaseConfig
-from mld.model.config_fleet import FleetConfig
+from mld.model.config_fleet import FleetConfig, Wish
 from mld.model.lease import Lease
 from mld.model.lease_index import index_creation
 from mld.model.lease_item import lease_to_item
@@ -212,7 +212,7 @@ class World:
             LeaderElector(store, worker, self.clock),
             FleetWatch(
                 store,
-                self.fleet_state(worker, seed),
+                self.fleet_state(worker, seed, config=FleetConfig(wish=Wish.STAY_2X)),
                 self.clock,
                 is_multi_stream=self.stream.identifier is not None,
             ),

@@ -58,7 +58,7 @@ class FleetMember:
         state: FleetState,
         switch: AcquisitionSwitch,
         elected: Leadership,
-        make_parts: Callable[[], FleetParts] | None = None,
+        make_parts: Callable[[], FleetParts],
         on_mode: Callable[[Mode], None] | None = None,
     ) -> None:
         """Run nothing before :meth:`run`.
@@ -67,8 +67,7 @@ class FleetMember:
             state: of the fleet.
             switch: how leases come.
             elected: who leads where leases are taken.
-            make_parts: called once, when the generation asks for what is made; None = this worker
-                serves only fleets whose leases are taken.
+            make_parts: called once, when the generation asks for what is made.
             on_mode: told how leases come from now on.
         """
         self._state = state
@@ -84,13 +83,11 @@ class FleetMember:
     def leadership(self) -> Leadership:
         """Who leads the fleet as it is now."""
         if self._state.behaviour.mode is Mode.ASSIGNED:
-            parts = self._parts()
-            if parts is not None:
-                return parts.lock
+            return self._parts().lock
         return self._elected
 
-    def _parts(self) -> FleetParts | None:
-        if self._made is None and self._make_parts is not None:
+    def _parts(self) -> FleetParts:
+        if self._made is None:
             self._made = self._make_parts()
         return self._made
 
@@ -147,9 +144,9 @@ class FleetMember:
 
     def _loops(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
         behaviour = self._state.behaviour
-        parts = self._parts() if behaviour.reports else None
-        if parts is None:
+        if not behaviour.reports:
             return []
+        parts = self._parts()
         loops = [parts.reporter.run, parts.index.run]
         if behaviour.mode is Mode.ASSIGNED:
             loops += [parts.lock.run, lambda: parts.duty.run(parts.lock), *parts.loops]

@@ -21,11 +21,10 @@ from mld.decide.client_version import (
     change_at_start,
     followed,
 )
-from mld.decide.fleet import refuse_assigned, refuse_two_fleets, refuse_unreadable
+from mld.decide.fleet import refuse_two_fleets, refuse_unreadable
 from mld.decide.table_migration import COMPLETE, INIT, PENDING, status_at_start
 from mld.errors import Denied, MalformedData, UnservableFleet
 from mld.model.client_version import ClientVersion, migration_from_item
-from mld.model.config_fleet import Wish
 from mld.model.entities import MIGRATION_KEY, TABLE_MIGRATION_KEY
 from mld.model.state_history import StateChange, StateItem
 from mld.services.wakeup import Wakeup
@@ -54,7 +53,7 @@ START_LOOKS = 5
 _INIT = ClientVersion.CLIENT_VERSION_INIT
 _NOT_BEGUN = (
     "Working as a KCL 2.x worker: it could not be checked whether a KCL 3.0-3.4 fleet uses table "
-    "%s, and a fleet of KCL 3.x is begun only where none does"
+    "%s, and a fleet of KCL 3.x must not begin beside another one"
 )
 _BEGUN = (
     "This new application is one of KCL 3.5 (%s). Java workers older than 3.5 cannot join it; where "
@@ -76,8 +75,6 @@ class FleetState:
         worker_id: str,
         clock: Clock,
         rng: random.Random,
-        *,
-        can_assign: bool = False,
     ) -> None:
         """Know nothing before :meth:`join`.
 
@@ -87,14 +84,11 @@ class FleetState:
             worker_id: noted in what is written.
             clock: for the time that is noted.
             rng: draws the pause before a creation.
-            can_assign: this worker has what it takes to be one of a 3.x fleet.
         """
         self._config = config
         self._worker_id = worker_id
         self._clock = clock
         self._rng = rng
-        #: This worker can be one of a fleet whose leader assigns the leases.
-        self.can_assign = can_assign
         self._store = store
         self._names = store.layout
         self._is_denied = False
@@ -146,10 +140,6 @@ class FleetState:
                 version = TRANSITIONS[version][change]
                 self.has_begun = stored is None
                 break
-        if not self.can_assign:
-            asked = self._config.wish.value or Wish.STAY_3X.value
-            text = "Working as a KCL 2.x worker; clientVersionConfig=%s has no effect yet"
-            log.info(text, asked)
         self._enter(version)
 
     async def _pause(self) -> None:
@@ -210,7 +200,7 @@ class FleetState:
 
     def _change(self, version: ClientVersion, *, is_new: bool) -> VersionChange | None:
         change = change_at_start(version, self._config.wish, is_new=is_new)
-        if change is None or not self.can_assign:
+        if change is None:
             return None
         if self._is_denied and version is _INIT:
             # There may be a fleet of 3.0 to 3.4, and then a second one must not begin.
@@ -255,17 +245,9 @@ class FleetState:
         return True
 
     def _enter(self, version: ClientVersion) -> None:
-        if BEHAVIOUR[version].mode is Mode.ASSIGNED and not self.can_assign:
-            raise refuse_assigned(self._store.layout.coordinator.table, version)
         if version is self.version:
             return
         log.info("The fleet works as %s (before: %s)", version.value, self.version.value)
-        if version is ClientVersion.CLIENT_VERSION_UPGRADE_FROM_2X and not self.can_assign:
-            log.warning(
-                "This fleet is being upgraded from KCL 2.x to 3.x; kcl-mld goes on as a 2.x worker. "
-                "The fleet does not switch to 3.x while a kcl-mld worker holds a lease. If none "
-                "does, it may switch, and this worker then stops with exit code 5"
-            )
         self.version = version
         self.changed.wake()
 

@@ -96,7 +96,7 @@ class LeaseCoordinator:
         elector = LeaderElector(store, worker, clock, is_read)
         layout = config.fleet.layout(config.application_name, leases.table_name)
         items = CoordinatorStateStore(dynamodb, layout, runtime.ids)
-        state = FleetState(items, config.fleet, worker, clock, rng, can_assign=True)
+        state = FleetState(items, config.fleet, worker, clock, rng)
 
         def taker() -> LeaseAcquisition:
             return LeaseTaker(store, renewer, leases, worker, clock, rng, metrics, is_read)

@@ -44,7 +44,7 @@ def watching(test, *workers, leads=False, in_old_table=False, scans_every_s=None
             else:
                 world.put_item(metrics_to_item(metrics, "leaseKey"))
         items = world.fleet_items("me")
-        state = world.fleet_state("me", items=items, can_assign=True)
+        state = world.fleet_state("me", items=items)
         await state.join(is_new=False)
         seen = Seeing()
         lock = Leading([], leads=leads)

@@ -85,13 +85,12 @@ class Getting:
 class Member:
     """One worker's part in a fleet on a table."""
 
-    def __init__(self, world, wish=Wish.UNSAID, **how):
+    def __init__(self, world, wish=Wish.UNSAID):
         self.world = world
         self.heard = []
         self.items = world.fleet_items("me")
         config = FleetConfig(wish=wish)
-        how = {"can_assign": True} | how
-        self.state = world.fleet_state("me", config=config, items=self.items, **how)
+        self.state = world.fleet_state("me", config=config, items=self.items)
         self.store = world.store()
         self.elected = Leading(self.heard)
         self.duty = Assigning(self.heard)
@@ -112,9 +111,7 @@ class Member:
         )
         self.switch = switch
         self.times_made = 0
-        self.member = FleetMember(
-            self.state, switch, self.elected, self.make_parts if how["can_assign"] else None
-        )
+        self.member = FleetMember(self.state, switch, self.elected, self.make_parts)
 
     def make_parts(self):
         self.times_made += 1
@@ -193,19 +190,6 @@ def test_one_of_a_2x_fleet_does_nothing_of_it():
         await stop(task)
 
     on_table(test, lease(lease_owner="me"))
-
-
-def test_a_worker_without_the_parts_takes_and_is_elected():
-    async def test(world):
-        me = Member(world, can_assign=False)
-        await me.state.join(is_new=True)
-        me.member.wake()
-        assert me.member.leadership is me.elected
-        task = asyncio.create_task(me.member.run())
-        await asyncio.sleep(1)
-        await stop(task)
-
-    on_table(test)
 
 
 def test_a_rollback_gives_the_lead_up_and_takes_leases_again_and_a_rollforward_reports_again():

@@ -22,7 +22,6 @@ INIT = ClientVersion.CLIENT_VERSION_INIT
 
 def state(world, worker="me", wish=Wish.UNSAID, migrates=False, **how):
     config = FleetConfig(wish=wish, migrates_tables=migrates)
-    how = {"can_assign": True} | how
     return world.fleet_state(worker, config=config, **how)
 
 
@@ -58,12 +57,9 @@ def test_a_new_application_is_one_of_3x_with_javas_item(wish):
     on_table(test)
 
 
-@pytest.mark.parametrize(
-    ("wish", "how"), [(Wish.STAY_2X, {}), (Wish.UNSAID, {"can_assign": False})]
-)
-def test_who_stays_2x_or_cannot_be_one_of_3x_writes_nothing(wish, how):
+def test_who_stays_2x_writes_nothing():
     async def test(world):
-        me = state(world, wish=wish, **how)
+        me = state(world, wish=Wish.STAY_2X)
         await me.join(is_new=True)
         assert me.version is INIT
         assert world.row("Migration3.0") == {}

@@ -52,7 +52,7 @@ def test_of_a_worker_in_two_tables_the_newer_item_counts():
         create_metrics_table(world)
         legacy(world, migration("CLIENT_VERSION_3X", "key"))
         items = world.fleet_items("me")
-        await world.fleet_state("me", items=items, can_assign=True).join(is_new=False)
+        await world.fleet_state("me", items=items).join(is_new=False)
         for name, old, new in (("a", 5, 7), ("b", 7, 5)):
             world.put_item(metrics_to_item(WorkerMetrics(name, new), "leaseKey"))
             item = metrics_to_item(WorkerMetrics(name, old), "wid")

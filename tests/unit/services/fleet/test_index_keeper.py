@@ -15,7 +15,7 @@ def keeping(test, *, leads=True, begins=False):
     async def main():
         world = World()
         world.create_table()
-        state = world.fleet_state("me", can_assign=True)
+        state = world.fleet_state("me")
         state.has_begun = begins
         lead = Lead(is_mine=leads)
         task = asyncio.create_task(IndexKeeper(world.store(), lead, lead, state).run())

@@ -35,7 +35,7 @@ class Worker:
         config = FleetConfig(migrates_tables=migrates, bake_s=BAKE_S)
         runtime = world.runtime(name)
         self.items = world.fleet_items(name)
-        self.state = world.fleet_state(name, config=config, items=self.items, can_assign=True)
+        self.state = world.fleet_state(name, config=config, items=self.items)
 
         async def confirm_place():
             if not self.items.layout.is_single_table:

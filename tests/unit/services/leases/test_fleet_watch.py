@@ -1,4 +1,4 @@
-"""Noticing 3.x fleets, at start and later."""
+"""Noticing fleets that this worker cannot serve, at start and later."""
 
 import asyncio
 
@@ -11,6 +11,7 @@ from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run
 
 COORDINATOR = f"{TABLE}-CoordinatorState"
+UNKNOWN = "CLIENT_VERSION_4X"
 
 
 def migration(version, key="leaseKey"):
@@ -47,16 +48,6 @@ def on_table(test, *rows):
     run(main())
 
 
-def test_a_2x_table_is_served_and_it_is_said_once_that_2x_rows_are_written(caplog):
-    async def test(world, me):
-        caplog.set_level("INFO")
-        await me.fleet.check()
-        await me.fleet.check()
-        assert sum("CLIENT_VERSION_CONFIG_3X" in line for line in caplog.messages) == 1
-
-    on_table(test, lease())
-
-
 def test_a_rolled_back_fleet_and_an_empty_coordinator_table_are_served():
     async def test(world, me):
         create_coordinator_table(world)
@@ -66,29 +57,15 @@ def test_a_rolled_back_fleet_and_an_empty_coordinator_table_are_served():
     on_table(test, lease())
 
 
-@pytest.mark.parametrize("version", ["CLIENT_VERSION_3X", "CLIENT_VERSION_3X_WITH_ROLLBACK"])
 @pytest.mark.parametrize("in_lease_table", [True, False])
-def test_a_3x_fleet_is_refused_at_start(version, in_lease_table):
+def test_an_unknown_generation_is_refused_at_start(in_lease_table):
     async def test(world, me):
         if in_lease_table:
-            world.put_item(migration(version))
+            world.put_item(migration(UNKNOWN))
         else:
-            create_coordinator_table(world, version)
-        with pytest.raises(UnservableFleet, match=version):
+            create_coordinator_table(world, UNKNOWN)
+        with pytest.raises(UnservableFleet, match=UNKNOWN):
             await me.start()
-
-    on_table(test, lease())
-
-
-def test_an_upgrading_fleet_is_served_and_said_once(caplog):
-    async def test(world, me):
-        world.put_item(migration("CLIENT_VERSION_UPGRADE_FROM_2X"))
-        await me.fleet.check()
-        await me.fleet.check()
-        (said,) = [line for line in caplog.messages if "upgraded from KCL 2.x" in line]
-        # Java waits for the owners of leases only; it flips beside idle workers without metrics.
-        assert "while a kcl-mld worker holds a lease" in said
-        assert "exit code 5" in said
 
     on_table(test, lease())
 
@@ -100,7 +77,7 @@ def test_without_permission_on_the_coordinator_table_the_lease_table_decides(cap
         await me.fleet.check()
         await me.fleet.check()
         assert sum("3.0-3.4 workers" in line for line in caplog.messages) == 1
-        world.put_item(migration("CLIENT_VERSION_3X"))
+        world.put_item(migration(UNKNOWN))
         with pytest.raises(UnservableFleet):
             await me.fleet.check()
 
@@ -124,25 +101,25 @@ async def until_refused(me):
     raise AssertionError
 
 
-def test_a_flip_in_the_lease_table_is_noticed_with_the_next_scan():
+def test_an_unknown_generation_in_the_lease_table_is_noticed_with_the_next_scan():
     async def test(world, me):
         await me.start()
         async with asyncio.TaskGroup() as group:
             watch = group.create_task(until_refused(me))
             work = group.create_task(me.run())
             await asyncio.sleep(10)
-            world.put_item(migration("CLIENT_VERSION_3X_WITH_ROLLBACK"))
+            world.put_item(migration(UNKNOWN))
             await asyncio.sleep(10)
             assert not watch.done()
             await asyncio.sleep(0.2)
             assert watch.done()
             work.cancel()
-        assert "CLIENT_VERSION_3X_WITH_ROLLBACK" in watch.result()
+        assert UNKNOWN in watch.result()
 
     on_table(test, lease())
 
 
-def test_a_flip_in_the_coordinator_table_is_noticed_within_a_minute_although_reads_fail(caplog):
+def test_one_in_the_coordinator_table_is_noticed_within_a_minute_although_reads_fail(caplog):
     async def test(world, me):
         create_coordinator_table(world)
         await me.fleet.check()
@@ -150,7 +127,7 @@ def test_a_flip_in_the_coordinator_table_is_noticed_within_a_minute_although_rea
             watch = group.create_task(until_refused(me))
             await asyncio.sleep(30)
             world.fault("throttle", "GetItem")
-            create_coordinator_item = migration("CLIENT_VERSION_3X", "key")
+            create_coordinator_item = migration(UNKNOWN, "key")
             world.model.call("PutItem", {"TableName": COORDINATOR, "Item": create_coordinator_item})
             await asyncio.sleep(31)
             assert "Could not check whether the fleet uses KCL 3.x" in caplog.text

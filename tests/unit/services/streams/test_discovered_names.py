@@ -219,7 +219,9 @@ async def test_what_is_unusual_is_said_once(caplog):
     account.create("a")
     for _ in range(2):
         assert texts(await source.names()) == ["a"]
-    assert caplog.messages == ["More streams match the rule than maxStreams = 1 allows; not read: b"]
+    assert caplog.messages == [
+        "More streams match the rule than maxStreams = 1 allows; not read: b"
+    ]
     caplog.clear()
     account.delete("a")
     account.delete("b")
