@@ -134,15 +134,23 @@ def test_readme_is_short():
     assert len(README.splitlines()) <= LINES_OF_README
 
 
-@pytest.mark.parametrize(
-    "name", [*PAGES, "protocol/README.md", "mld/DESIGN.md", "CHANGELOG.md", "tests/spark/README.md"]
+#: Pages, and what is written for those who change the project.
+TO_READ = (
+    *PAGES,
+    "protocol/README.md",
+    "mld/DESIGN.md",
+    "CHANGELOG.md",
+    "tests/spark/README.md",
 )
+
+
+@pytest.mark.parametrize("name", TO_READ)
 def test_prose_is_wrapped(name):
     long = [n for n, line in page(name).prose if len(without_targets(line)) > WIDTH]
     assert not long, f"{name}: lines longer than {WIDTH} characters"
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", TO_READ)
 def test_paragraphs_are_short(name):
     long = [n for n, lines in page(name).paragraphs if len(lines) > LINES_OF_A_PARAGRAPH]
     assert not long, f"{name}: paragraphs of more than {LINES_OF_A_PARAGRAPH} lines begin there"
