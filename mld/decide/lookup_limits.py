@@ -22,8 +22,8 @@ class MissLimit:
         self._left = float(burst)
         self._at: float | None = None
 
-    def take(self, now: float) -> bool:
-        """One question, unless there were too many misses; ``now`` never goes back."""
+    def spend(self, now: float) -> bool:
+        """Spend one question; False when there were too many misses; ``now`` never goes back."""
         passed_s = 0.0 if self._at is None else now - self._at
         self._at = now
         self._left = min(self._burst, self._left + passed_s / self._interval_s)

@@ -33,8 +33,8 @@ class TokenBucket:
         self.seen_s = now_s
         return self.tokens
 
-    def take(self, amount: float, now_s: float) -> bool:
-        """Take ``amount`` if it is there."""
+    def spend(self, amount: float, now_s: float) -> bool:
+        """Spend ``amount``; False, and nothing is spent, if it is not there."""
         if self.refill(now_s) < amount:
             return False
         self.tokens -= amount
@@ -82,20 +82,20 @@ class ServiceLimits:
             KinesisFault: LimitExceededException when there are too many.
         """
         rate = STREAM_CALLS_PER_S.get(operation)
-        if rate is not None and not self._bucket(operation, stream, "", rate).take(1, now_s):
+        if rate is not None and not self._bucket(operation, stream, "", rate).spend(1, now_s):
             whose = f"stream {stream}" if stream else "the account"
             raise over_limit(f"Rate exceeded for {whose}: {operation}.")
 
     def iterator(self, stream: str, shard_id: str, now_s: float) -> None:
         """Count a GetShardIterator."""
-        if not self._bucket("iterator", stream, shard_id, SHARD_ITERATORS_PER_S).take(1, now_s):
+        if not self._bucket("iterator", stream, shard_id, SHARD_ITERATORS_PER_S).spend(1, now_s):
             raise throttled(f"Rate exceeded for shard {shard_id} in stream {stream}.")
 
     def read(self, stream: str, shard_id: str, now_s: float) -> None:
         """Count a GetRecords before its data are known."""
         data = self._bucket("read bytes", stream, shard_id, SHARD_READ_BYTES_PER_S)
         calls = self._bucket("reads", stream, shard_id, SHARD_READS_PER_S)
-        if data.refill(now_s) < 0 or not calls.take(1, now_s):
+        if data.refill(now_s) < 0 or not calls.spend(1, now_s):
             raise throttled(f"Rate exceeded for shard {shard_id} in stream {stream}.")
 
     def was_read(self, stream: str, shard_id: str, size: int) -> None:
@@ -105,7 +105,7 @@ class ServiceLimits:
     def subscribe(self, stream: str, consumer_arn: str, shard_id: str, now_s: float) -> None:
         """Count a SubscribeToShard."""
         name = f"{consumer_arn} {shard_id}"
-        if not self._bucket("subscribes", stream, name, SUBSCRIBES_PER_S).take(1, now_s):
+        if not self._bucket("subscribes", stream, name, SUBSCRIBES_PER_S).spend(1, now_s):
             raise over_limit(f"Rate exceeded for consumer {consumer_arn} and shard {shard_id}.")
 
     def may_push(self, stream: str, consumer_arn: str, shard_id: str, now_s: float) -> bool:
@@ -122,7 +122,7 @@ class ServiceLimits:
         """Whether the shard takes one more record of ``size`` bytes, which is charged if so."""
         data = self._bucket("write bytes", stream, shard_id, SHARD_WRITE_BYTES_PER_S)
         records = self._bucket("writes", stream, shard_id, SHARD_WRITES_PER_S)
-        if data.refill(now_s) < size or not records.take(1, now_s):
+        if data.refill(now_s) < size or not records.spend(1, now_s):
             return False
         data.tokens -= size
         return True

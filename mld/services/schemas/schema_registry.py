@@ -122,7 +122,7 @@ class SchemaRegistry:
                 return failure
             if self._outage.lasts(now):
                 return SchemaFailure.UNREACHABLE
-            if not self._misses.take(now):
+            if not self._misses.spend(now):
                 return SchemaFailure.TOO_MANY_UNKNOWN
             return await self._ask(version_id)
 

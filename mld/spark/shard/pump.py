@@ -61,8 +61,8 @@ class Pump:
         self._is_over = is_over
         self._sign_s = keep_alive_s
 
-    def take(self, rows: Sequence[Row], millis_behind: int | None) -> None:
-        """Take a delivery, and return when there is room for the next one.
+    def accept(self, rows: Sequence[Row], millis_behind: int | None) -> None:
+        """Accept a delivery, and return when there is room for the next one.
 
         Args:
             rows: of the delivery; none if the daemon only gives a turn.

@@ -183,7 +183,7 @@ class ShardSession:
         self._reached = True
         assert isinstance(self._message, ProcessRecords)
         rows = self._wire.rows(self._message)
-        self._begun.take(rows, process_records_input.millis_behind_latest)
+        self._begun.accept(rows, process_records_input.millis_behind_latest)
 
     def lease_lost(self, lease_lost_input: LeaseLostInput) -> None:
         """Interrupt what runs, forget the rest."""

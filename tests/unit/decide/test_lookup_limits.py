@@ -7,21 +7,21 @@ from mld.decide.lookup_limits import MissLimit, Outage
 
 def test_misses_are_bounded_and_come_back_with_time():
     limit = MissLimit(3, interval_s=6.0)
-    assert [limit.take(100.0) for _ in range(5)] == [True, True, True, False, False]
-    assert not limit.take(105.9)
-    assert limit.take(106.1)
-    assert not limit.take(106.1)
-    assert [limit.take(10_000.0) for _ in range(4)] == [True, True, True, False]
+    assert [limit.spend(100.0) for _ in range(5)] == [True, True, True, False, False]
+    assert not limit.spend(105.9)
+    assert limit.spend(106.1)
+    assert not limit.spend(106.1)
+    assert [limit.spend(10_000.0) for _ in range(4)] == [True, True, True, False]
 
 
 def test_what_was_found_costs_nothing():
     limit = MissLimit(1, interval_s=6.0)
     for _ in range(100):
-        assert limit.take(0.0)
+        assert limit.spend(0.0)
         limit.give_back()
     limit.give_back()
-    assert limit.take(0.0)
-    assert not limit.take(0.0)
+    assert limit.spend(0.0)
+    assert not limit.spend(0.0)
 
 
 def test_an_outage_is_waited_for_longer_each_time():

@@ -90,8 +90,8 @@ class Scene:
     def clear(self):
         """In the place of an event."""
 
-    def take(self, *sequences):
-        self.pump.take([Row(Position(n), "key", b"x", None) for n in sequences], 0)
+    def accept(self, *sequences):
+        self.pump.accept([Row(Position(n), "key", b"x", None) for n in sequences], 0)
 
     def finish(self, *numbers):
         for number in numbers:
@@ -100,17 +100,17 @@ class Scene:
 
 def test_a_delivery_for_which_there_is_room_waits_for_nothing():
     scene = Scene()
-    scene.take(1, 2)
+    scene.accept(1, 2)
     assert (len(scene.engine.futures), scene.waits) == (2, [])
     scene.finish(0)
-    scene.take()
+    scene.accept()
     assert scene.storage.stored == [Position(1)]
 
 
 def test_a_delivery_too_much_waits_for_room_with_signs_of_life_as_often_as_asked():
     scene = Scene(keep_alive_s=0.5)
     scene.after = {3: lambda: scene.finish(0)}
-    scene.take(1, 2, 3)
+    scene.accept(1, 2, 3)
     assert scene.signs_of_life == [0.5, 1.0]
     assert len(scene.engine.futures) == 3
     assert scene.storage.stored == [Position(1)]
@@ -119,14 +119,14 @@ def test_a_delivery_too_much_waits_for_room_with_signs_of_life_as_often_as_asked
 def test_nobody_waits_for_room_when_nobody_listens():
     scene = Scene()
     scene.after = {2: lambda: setattr(scene, "is_over", True)}
-    scene.take(1, 2, 3)
+    scene.accept(1, 2, 3)
     assert (len(scene.waits), scene.storage.stored) == (2, [])
     assert scene.signs_of_life == [5.0]
 
 
 def test_a_drain_ends_when_everything_is_checkpointed():
     scene = Scene(max_records=10)
-    scene.take(1, 2)
+    scene.accept(1, 2)
     assert scene.engine.futures == []
     scene.after = {1: lambda: scene.finish(0)}
     assert scene.pump.drain(FlushReason.SHARD_ENDED)
@@ -135,7 +135,7 @@ def test_a_drain_ends_when_everything_is_checkpointed():
 
 def test_a_drain_gives_up_when_its_time_is_over():
     scene = Scene()
-    scene.take(1)
+    scene.accept(1)
     assert not scene.pump.drain(FlushReason.STOPPING, 12.0)
     assert scene.waits == [5.0, 5.0, 2.0]
     assert scene.storage.stored == []
@@ -144,21 +144,21 @@ def test_a_drain_gives_up_when_its_time_is_over():
 
 def test_a_checkpoint_that_is_refused_for_good_ends_the_hold():
     scene = Scene()
-    scene.take(1, 2)
+    scene.accept(1, 2)
     scene.storage.is_lost = True
     scene.finish(0)
     assert scene.pump.drain(FlushReason.STOPPING, 12.0)
     assert not scene.pump.work.is_open
-    scene.take(3)
+    scene.accept(3)
     assert len(scene.engine.futures) == 2
 
 
 def test_what_a_move_raised_is_kept():
     scene = Scene()
-    scene.take(1)
+    scene.accept(1)
     scene.engine.futures[0].set_exception(BatchFailed("no"))
     with pytest.raises(BatchFailed) as caught:
-        scene.take()
+        scene.accept()
     assert scene.pump.failure is caught.value
     assert scene.storage.stored == []
 
@@ -166,10 +166,10 @@ def test_what_a_move_raised_is_kept():
 def test_what_is_durable_is_checkpointed_before_the_failure_of_the_next_batch_is_told():
     """Both ended between two looks; who writes by himself would get the first one again."""
     scene = Scene()
-    scene.take(1, 2)
+    scene.accept(1, 2)
     scene.finish(0)
     scene.engine.futures[1].set_exception(BatchFailed("no"))
     with pytest.raises(BatchFailed, match=r"^no$"):
-        scene.take()
+        scene.accept()
     assert scene.storage.stored == [Position(1)]
     assert len(scene.engine.futures) == 2
