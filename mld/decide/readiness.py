@@ -194,7 +194,7 @@ def _why(shard: ConsumerStatus, health: ShardHealth) -> str:
     if health is ShardHealth.CHILD_FAILS:
         what = f"its child failed {shard.child_failures} times in a row without a checkpoint"
     else:
-        what = f"it can't be read for {shard.reading_fails_s or 0.0:.0f} s"
+        what = f"it could not be read for {shard.reading_fails_s or 0.0:.0f} s"
     return what if shard.last_error is None else f"{what}; last error: {shard.last_error}"
 
 

@@ -285,7 +285,7 @@ async def test_a_worker_is_not_ready_while_iterators_are_refused_for_all_shards(
     await asyncio.sleep(15)
     (reason,) = worker.readiness().reasons
     assert reason.reason is Reason.ALL_SHARDS_FAIL
-    assert "can't be read for" in reason.message
+    assert "could not be read for" in reason.message
     world.port.before = None
     await asyncio.sleep(5)
     assert worker.readiness(10.0).is_ready

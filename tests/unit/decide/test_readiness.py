@@ -109,7 +109,7 @@ def test_a_worker_whose_shards_all_fail_is_not_ready():
             {
                 "shard_id": "shardId-1",
                 "health": "reading_fails",
-                "message": "it can't be read for 45 s",
+                "message": "it could not be read for 45 s",
             },
         ],
     }
