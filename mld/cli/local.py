@@ -80,9 +80,10 @@ def local(
 ) -> int:
     """Run Kinesis, DynamoDB, CloudWatch and STS on loopback, and the daemon of FILE against them.
 
-    The streams of FILE and the consumers that it names are created, endpoints, region and credentials in FILE are replaced; where the
-    servers are is printed for other programs. Without --properties only the servers run, for tests
-    of your own. Ctrl-C stops everything; nothing is kept.
+    The streams of FILE and the consumers that it names are created. Endpoints, region and
+    credentials in FILE are replaced. The addresses of the servers are printed for other programs.
+    Without --properties only the servers run, for tests of your own. Ctrl-C stops everything;
+    nothing is kept.
     """
     data = None
     target = Target(names, "us-east-1", "123456789012")

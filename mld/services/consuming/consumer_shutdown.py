@@ -18,8 +18,8 @@ class ConsumerShutdown:
     """The requests that end one hold of a lease.
 
     The worker asks for a stop, or a leader for a hand-over to another worker; whoever finds the
-    lease lost says so; the shard itself ends. The strongest of them is the :attr:`reason`, by the ranks of
-    :class:`~mld.decide.lifecycle.ShutdownReason`.
+    lease lost says so; the shard itself ends. The strongest of them is the :attr:`reason`, by the
+    ranks of :class:`~mld.decide.lifecycle.ShutdownReason`.
     """
 
     def __init__(self, on_request: Callable[[], None]) -> None:
