@@ -264,7 +264,7 @@ def test_an_unexpected_error_ends_with_1_and_its_traceback(daemon, capsys):
     code, _ = daemon(ends_with(COMPLETE), refused=KeyError("a defect"))
     assert code == 1
     said = capsys.readouterr().err
-    assert "An unexpected error ends the worker" in said
+    assert "The worker ends because of an unexpected error" in said
     assert "KeyError: 'a defect'" in said
 
 

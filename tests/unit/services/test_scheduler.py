@@ -694,7 +694,7 @@ def test_a_loop_that_fails_drains_the_worker(loop, error, level, caplog):
 
     with caplog.at_level(logging.ERROR):
         main()
-    assert any("ends the worker" in record.message for record in caplog.records)
+    assert any("The worker stops" in record.message for record in caplog.records)
     assert {record.levelname for record in caplog.records} == {level}
     is_defect = isinstance(error, KeyError)
     assert bool(caplog.records[0].exc_info) is is_defect

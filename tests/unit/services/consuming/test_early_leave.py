@@ -82,7 +82,7 @@ def test_a_child_that_says_that_it_waits_is_ended_at_once(leave, why, caplog):
     assert world.children.heard() == ["initialize"]
     assert world.children.children[0].signals == []
     assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
-    assert "had not begun and is ended, as the shard is given up" in caplog.text
+    assert "the shard is being given up, so its waiting child is ended" in caplog.text
 
 
 def test_one_that_does_not_obey_is_terminated():

@@ -161,7 +161,7 @@ async def test_of_provided_streams_only_those_of_the_file_as_it_is_now(caplog):
         file["text"] = b"formerStreamsForLeaseCleanup = v i"
         await asyncio.sleep(WAIT_S)
         assert streams_of(world) == ["clicks", "orders"]
-        assert "the last one stays: formerStreamsForLeaseCleanup: 'v i' is not" in caplog.text
+        assert "keeping the last one: formerStreamsForLeaseCleanup: 'v i' is not" in caplog.text
 
 
 # --- one look

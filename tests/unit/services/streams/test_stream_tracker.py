@@ -624,7 +624,7 @@ async def test_a_list_that_is_not_known_changes_nothing(caplog):
     async with world.running() as worker:
         names.fails = Throttled("ListStreams", "LimitExceededException")
         await asyncio.sleep(100)
-        assert "the last one stays" in caplog.text
+        assert "keeping the last one" in caplog.text
         assert len(worker.status()["streams"]) == 1
 
 
