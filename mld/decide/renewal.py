@@ -67,7 +67,9 @@ def judge_row(before: Lease, row: Lease | None) -> RowJudgement:
     observers can have seen that counter long before.)
 
     The one write of others that keeps the counter is the start of a hand-off by a 3.x leader. The
-    holder goes on then, naming both owners in its conditions, until it has drained.
+    holder goes on then, naming both owners in its conditions, until it has drained. A lost answer
+    and that start may meet: then the counter is one ahead, and nobody has taken the lease. (A 2.x
+    worker that takes it in the midst of a hand-off leaves our name in it, and counts its take.)
 
     Args:
         before: the row that the refused or unanswered write expected.
@@ -88,7 +90,7 @@ def judge_row(before: Lease, row: Lease | None) -> RowJudgement:
             f"its leaseCounter is {row.lease_counter}, but this worker last wrote "
             f"{before.lease_counter}; does another process use the same worker id?",
         )
-    if ahead == 0 and _is_hand_off(before, row):
+    if _is_hand_off(before, row) and (ahead == 0 or (ahead == 1 and not _was_taken(before, row))):
         return RowJudgement(RowVerdict.AGAIN, f"it is being handed over to {row.lease_owner}")
     return RowJudgement(
         RowVerdict.LOST,
@@ -144,6 +146,10 @@ def _is_hand_off(before: Lease, row: Lease) -> bool:
         and row.checkpoint_owner == before.lease_owner
         and row.lease_owner not in (None, before.lease_owner)
     )
+
+
+def _was_taken(before: Lease, row: Lease) -> bool:
+    return row.owner_switches_since_checkpoint > before.owner_switches_since_checkpoint
 
 
 def believed_until(requested_at: float, failover_s: float, epsilon_s: float) -> float:

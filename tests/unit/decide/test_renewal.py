@@ -17,8 +17,13 @@ from mld.model.config import LeaseConfig
 from tests.fakes.lease_world import lease
 
 
-def row(counter=7, owner="me", holder=None):
-    return lease(lease_counter=counter, lease_owner=owner, checkpoint_owner=holder)
+def row(counter=7, owner="me", holder=None, switches=1):
+    return lease(
+        lease_counter=counter,
+        lease_owner=owner,
+        checkpoint_owner=holder,
+        owner_switches_since_checkpoint=switches,
+    )
 
 
 @pytest.mark.parametrize(
@@ -37,7 +42,10 @@ def row(counter=7, owner="me", holder=None):
         (row(7), None, RowVerdict.LOST),
         # a 3.x leader begins a hand-off: the one write that keeps the counter
         (row(7), row(7, "next", "me"), RowVerdict.AGAIN),
-        (row(7), row(8, "next", "me"), RowVerdict.LOST),
+        # and an answer was lost before it, or the one to the write that learnt of it
+        (row(7), row(8, "next", "me"), RowVerdict.AGAIN),
+        (row(7), row(8, "next", "me", switches=0), RowVerdict.AGAIN),
+        (row(7), row(9, "next", "me"), RowVerdict.LOST),
         (row(7), row(7, "me", "me"), RowVerdict.LOST),
         (row(7), row(7, None, "me"), RowVerdict.LOST),
         (row(7), row(7, "next", "other"), RowVerdict.LOST),
@@ -45,7 +53,8 @@ def row(counter=7, owner="me", holder=None):
         (row(7, "next", "me"), row(7, "third", "me"), RowVerdict.LOST),
         (row(7, "next", "me"), row(8, "next", None), RowVerdict.LOST),
         # a 2.x worker took it during the hand-off and left our name behind
-        (row(7, "next", "me"), row(8, "java2", "me"), RowVerdict.LOST),
+        (row(7, "next", "me"), row(8, "java2", "me", switches=2), RowVerdict.LOST),
+        (row(7), row(8, "java2", "me", switches=2), RowVerdict.LOST),
     ],
 )
 def test_a_holder_learns_from_the_row_whether_the_lease_is_still_its_own(before, stored, verdict):

@@ -173,6 +173,19 @@ def test_a_hand_off_that_began_is_learnt_and_does_not_stop_the_holder(write):
 
 
 @pytest.mark.parametrize("write", WRITES)
+def test_a_hand_off_and_a_write_without_an_answer_do_not_stop_the_holder(write):
+    """A stop cuts off the write that has just learnt of the hand-off, or the one before it."""
+
+    async def test(world, store):
+        world.change(KEY, leaseOwner="next", checkpointOwner="me", leaseCounter=8)
+        row = await WRITES[write](store, MINE)
+        assert (row.lease_owner, row.checkpoint_owner, row.lease_counter) == ("next", "me", 9)
+        assert stored(world) == row
+
+    on_table(test, MINE)
+
+
+@pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("holder", ["me", "other"])
 def test_a_hand_off_that_is_not_one_from_us_loses_the_lease(write, holder):
     async def test(world, store):
