@@ -7,7 +7,7 @@ import json
 import random
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -29,12 +29,11 @@ from mld.model.stream import Stream, StreamArn
 from mld.services.leases.lease_migration import LeaseMigration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from mld.decide.lease_migration import MigrationPlan
+    from mld.model.attributes import Item
     from mld.model.config import Config
-
-    Item = Mapping[str, Mapping[str, Any]]
 
 
 @click.command("migrate")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mld.errors import MalformedData
 from mld.model.lease_item import is_lease_entity, is_moving, item_key, lease_from_item
@@ -33,7 +33,7 @@ from mld.model.stream import Stream
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    Item = Mapping[str, Mapping[str, Any]]
+    from mld.model.attributes import Item
 
 
 class MigrationPhase(StrEnum):

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
+    from mld.local.event_stream import Send
+
     Scope = dict[str, Any]
     Receive = Callable[[], Awaitable[dict[str, Any]]]
-    Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 _PREFIX = b"Kinesis_20131202."
 _JSON_TYPE = b"application/x-amz-json-1.1"

@@ -23,7 +23,7 @@ from mld.model.stream import Stream
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    Item = Mapping[str, Mapping[str, Any]]
+    from mld.model.attributes import Item
 
 _MULTI_KEY = re.compile(r"(?P<identifier>[0-9]+:[^:]+:[0-9]+):(?P<shard>[^:]+)\Z")
 _COUNTER = "leaseCounter"

@@ -20,12 +20,11 @@ from mld.model.lease_move import comparable, unchanged_condition
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from mld.decide.lease_migration import RowWrite
+    from mld.model.attributes import Item
     from mld.ports.aws import DynamoDb
-
-    Item = Mapping[str, Mapping[str, Any]]
 
 #: Tries of one request; the pauses between them add up to about 40 s, enough for a throttled table.
 TRIES = 12

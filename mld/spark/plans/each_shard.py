@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.model import ShardBatch
-    from mld.spark.plans.one_call import Answer, Packed
+    from mld.spark.plans.one_call import FunctionAnswer, Packed
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class ShardCaller(FunctionCaller):
 
     def _asked(
         self, spark: SparkSession, whole: MicroBatch, packed: Packed | None = None
-    ) -> Answer:
+    ) -> FunctionAnswer:
         del packed
         found: dict[str, list[tuple[ShardBatch, DataFrame]]] = {}
         for part in whole.parts:

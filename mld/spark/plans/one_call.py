@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mld.spark.rows.app_decoder import AppDecoder
     from mld.spark.rows.handoff import Parcel
 
-    Answer: TypeAlias = DataFrame | Mapping[str, DataFrame] | None
+    FunctionAnswer: TypeAlias = DataFrame | Mapping[str, DataFrame] | None
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class FunctionCaller:
 
     def __init__(
         self,
-        function: Callable[[DataFrame, BatchContext], Answer],
+        function: Callable[[DataFrame, BatchContext], FunctionAnswer],
         config: SparkConfig,
         decoder: AppDecoder,
         handoff: HandOff | None = None,
@@ -84,7 +84,9 @@ class FunctionCaller:
         """
         return Packed(whole, self._parcel(whole))
 
-    def call(self, spark: SparkSession, whole: MicroBatch, packed: Packed | None = None) -> Answer:
+    def call(
+        self, spark: SparkSession, whole: MicroBatch, packed: Packed | None = None
+    ) -> FunctionAnswer:
         """The rows that the function makes of a micro-batch; by output if it has several.
 
         Args:
@@ -116,7 +118,7 @@ class FunctionCaller:
 
     def _asked(
         self, spark: SparkSession, whole: MicroBatch, packed: Packed | None = None
-    ) -> Answer:
+    ) -> FunctionAnswer:
         frame = self.source(spark, whole, packed)
         try:
             answer = self._function(frame, context_of(spark, whole))
@@ -166,7 +168,7 @@ class FunctionCaller:
         )
 
 
-def frames_of(answer: Answer) -> list[DataFrame]:
+def frames_of(answer: FunctionAnswer) -> list[DataFrame]:
     """The frames in what a function returned, in the order of their outputs' names."""
     if answer is None:
         return []
