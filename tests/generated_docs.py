@@ -7,7 +7,7 @@ import shlex
 from click.testing import CliRunner
 
 from mld.cli.simulate import simulate
-from mld.decide import client_version, leader_lock, lifecycle, table_migration
+from mld.decide import client_version, leader_lock, lease_life, lifecycle, table_migration
 from mld.model import spark_keys as keys
 from mld.model.config_keys import KEYS
 from mld.simulate.profile import ProfileName, make_profile
@@ -139,6 +139,7 @@ def sections():
         ("docs/architecture.md", "lifecycle"): diagram(lifecycle.mermaid()),
         ("docs/architecture.md", "client-version"): diagram(client_version.mermaid()),
         ("docs/architecture.md", "table-migration"): diagram(table_migration.mermaid()),
+        ("docs/architecture.md", "lease-life"): diagram(lease_life.mermaid()),
         ("docs/architecture.md", "leader-lock"): diagram(leader_lock.mermaid()),
         ("docs/architecture.md", "protocol"): state.markdown(state.Role.DAEMON),
         ("docs/differences.md", "own-keys"): own_keys(),

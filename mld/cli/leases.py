@@ -18,7 +18,8 @@ from mld.adapters.system_clock import RandomIds, SystemClock
 from mld.cli.loading import build
 from mld.cli.migrate_leases import migrate
 from mld.cli.suggesting import SuggestingGroup
-from mld.decide.lease_report import Grouping, group_leases, state_of
+from mld.decide.lease_life import state_of
+from mld.decide.lease_report import Grouping, group_leases
 from mld.errors import MldError, NotFound, ResourceMissing
 from mld.model.lease_item import is_moving
 from mld.model.masking import printable

@@ -1,4 +1,4 @@
-"""A lease table as people want to see it: who has what, and what state it is in."""
+"""A lease table as people want to see it: who has what."""
 
 from __future__ import annotations
 
@@ -11,29 +11,11 @@ if TYPE_CHECKING:
     from mld.model.lease import Lease
 
 
-class LeaseState(StrEnum):
-    """What a row alone tells; whether its owner still lives it doesn't."""
-
-    FINISHED = "finished"
-    FREE = "free"
-    OWNED = "owned"
-    HANDED_OVER = "handed over"
-
-
 class Grouping(StrEnum):
     """What rows are grouped by."""
 
     WORKER = "worker"
     CLUSTER = "cluster"
-
-
-def state_of(lease: Lease) -> LeaseState:
-    """The state of one row."""
-    if lease.is_finished:
-        return LeaseState.FINISHED
-    if lease.lease_owner is None:
-        return LeaseState.FREE
-    return LeaseState.OWNED if lease.checkpoint_owner is None else LeaseState.HANDED_OVER
 
 
 def cluster_of(worker_id: str) -> str:

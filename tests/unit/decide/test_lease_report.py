@@ -2,23 +2,8 @@
 
 import pytest
 
-from mld.decide.lease_report import Grouping, LeaseState, cluster_of, group_leases, state_of
-from mld.model.sequence import SHARD_END
+from mld.decide.lease_report import Grouping, cluster_of, group_leases
 from tests.fakes.lease_world import lease
-
-
-@pytest.mark.parametrize(
-    ("row", "state"),
-    [
-        (lease(), LeaseState.FREE),
-        (lease(lease_owner="w"), LeaseState.OWNED),
-        (lease(lease_owner="next", checkpoint_owner="w"), LeaseState.HANDED_OVER),
-        (lease(lease_owner="w", checkpoint=SHARD_END), LeaseState.FINISHED),
-        (lease(checkpoint=SHARD_END), LeaseState.FINISHED),
-    ],
-)
-def test_the_state_is_read_from_the_row(row, state):
-    assert state_of(row) is state
 
 
 def test_a_cluster_is_what_comes_before_the_first_dash():
