@@ -13,6 +13,7 @@ from tests.markdown_pages import page
 
 pytestmark = pytest.mark.process
 
+ROOT = pathlib.Path(__file__).parents[2]
 LONGEST_S = 120.0
 
 
@@ -40,6 +41,7 @@ def quick_start(name):
 def test_the_example_of_a_page_prints_its_records_and_ends_with_ctrl_c(name, printed, tmp_path):
     bin_folder = pathlib.Path(sys.executable).parent
     env = os.environ | {"PATH": f"{bin_folder}:{os.environ['PATH']}"}
+    (tmp_path / "sample_apps").symlink_to(ROOT / "sample_apps")
     # Not in the background of a shell: such a process would ignore SIGINT.
     shell = subprocess.Popen(
         ["bash", "-ec", quick_start(name)],
