@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 from mld.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mld.simulate.fleet import Sample
     from mld.simulate.outcome import Outcome
 
+#: One in so many samples may show a worker with more leases than fit into the picture.
+_MOMENTS = 100
 #: Inches.
 _SIZE = (10, 7)
 
@@ -64,7 +69,18 @@ def plot(outcome: Outcome, file: str, title: str) -> None:
     for axes in (above, below):
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
+    above.set_ylim(top=1.1 * lasting_most(outcome.samples))
     figure.savefig(file, format="png", dpi=110)
+
+
+def lasting_most(samples: Sequence[Sample]) -> int:
+    """The most leases of a worker, moments aside; 1 if nobody ever has one.
+
+    The first worker of a fleet has all leases for a second. On a scale for that, nothing else could
+    be seen.
+    """
+    most = sorted(max(sample.leases.values(), default=0) for sample in samples)
+    return max(1, most[-1 - len(most) // _MOMENTS])
 
 
 def _group(worker: str) -> str:

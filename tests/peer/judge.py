@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+#: So long two workers may be given records of one shard at once: who loses a lease learns of it by its
+#: next renewal, which is due within the failover time of all fleets here.
+OVERLAP_S = 10.0
+
 _SENTINELS = {"AT_TIMESTAMP": -3, "TRIM_HORIZON": -2, "LATEST": -1, "SHARD_END": 1 << 256}
 
 
@@ -177,7 +181,11 @@ def _judge_shard(verdict: Verdict, shard: Shard, put: set[int], found: list[Hold
                 )
     ordered = sorted((hold for hold in found if hold.seen), key=lambda hold: hold.seen[0][0])
     for sooner, later in itertools.pairwise(ordered):
-        verdict.overlap_s = max(verdict.overlap_s, sooner.seen[-1][0] - later.seen[0][0])
+        overlap_s = sooner.seen[-1][0] - later.seen[0][0]
+        verdict.overlap_s = max(verdict.overlap_s, overlap_s)
+        if overlap_s > OVERLAP_S:
+            both = f"{sooner.worker} and {later.worker}"
+            verdict.faults.append(f"{shard}: {both} read it at once for {overlap_s:.1f} s")
 
 
 def _judge_lineage(

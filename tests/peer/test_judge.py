@@ -37,6 +37,13 @@ def test_what_is_read_again_after_a_death_is_counted_and_no_fault():
 def test_two_workers_at_once_are_measured():
     verdict = judge({PARENT: [1, 2]}, [hold("a", 0, 1, 2), hold("b", 0.5, 1, 2, position=-2)], {})
     assert verdict.overlap_s == 0.5
+    assert verdict.faults == []
+
+
+def test_two_workers_at_once_beyond_the_failover_time_are_a_fault():
+    longer = hold("a", 0, *range(1, 13))
+    verdict = judge({PARENT: range(1, 13)}, [longer, hold("b", 0.9, 2)], {})
+    assert verdict.faults == [f"{PARENT}: a and b read it at once for 10.1 s"]
 
 
 def test_lost_and_unknown_records_are_faults():

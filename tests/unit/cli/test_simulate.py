@@ -6,6 +6,8 @@ import pytest
 
 from mld.cli import dispatch
 from mld.cli.simulate import Seconds
+from mld.cli.simulate_plot import lasting_most
+from mld.simulate.fleet import Sample
 
 FAST = ["simulate", "--workers", "3", "--shards", "6", "--duration", "4m"]
 ASKED = {
@@ -103,6 +105,15 @@ def test_a_picture_is_drawn(capsys, tmp_path):
     code, _, err = run(capsys, "--groups", "2", "--plot", str(path))
     assert (code, err) == (0, "")
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("counts", "most"),
+    [([500] + [5] * 99, 5), ([500] * 2 + [5] * 98, 500), ([0, 0], 1), ([7], 7)],
+)
+def test_the_scale_of_a_picture_is_not_that_of_a_moment(counts, most):
+    samples = [Sample(at_s, {"a-1": count}, 0) for at_s, count in enumerate(counts)]
+    assert lasting_most(samples) == most
 
 
 def test_without_matplotlib_a_picture_is_an_error_that_names_the_extra(capsys, monkeypatch):
