@@ -607,8 +607,9 @@ class Fleet:
             losing = group.create_task(self.lose(), name="lose")
             changing = group.create_task(self.change_streams(), name="change streams")
             operating = group.create_task(self.operate(), name="operate")
+            is_legacy = self.plan.changes is not None and self.plan.changes.is_legacy
             for _place in range(self.plan.peers):
-                self.new_peer()
+                self.new_peer(is_legacy=is_legacy)
             nemesis.start(group, tasks)
             await nemesis.chaos()
             await losing

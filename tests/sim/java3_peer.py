@@ -4,7 +4,8 @@ It discovers what it is given, obeys hand-offs, writes its metrics, has the lead
 client and assigns while it leads: from a scan each ``2 F``, by the number of leases, evening out
 with each third run. A second formulation of ``leases.md`` sections 3.3 and 5, which shares nothing
 with ``mld.decide``. In the single-table layout of 3.5, or with the two further tables of 3.0 to 3.4;
-it can join a fleet of 2.x and flip it.
+it can join a fleet of 2.x and flip it. In a fleet that was rolled back, or has not flipped yet, it
+takes leases as those of 2.x do, and is elected as they are.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tests.sim.rows import text_of, worker_of
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Mapping
 
     from tests.sim.fleet import Fleet
 
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 LOCK_S, HEARTBEAT_S = 120.0, 30.0
 METRICS_S, METRICS_EXPIRY_S = 30.0, 60.0
 HANDOFF_S = 30.0
+#: It looks so often what the fleet is.
+FOLLOW_S = 60.0
+_TAKES = {"CLIENT_VERSION_UPGRADE_FROM_2X", "CLIENT_VERSION_2X"}
 #: Every n-th run evens out.
 BALANCE_RUNS = 3
 
@@ -119,6 +124,19 @@ class Lock:
             return True
         return False
 
+    async def give_up(self) -> None:
+        """Delete the item, if it is still its own."""
+        mine, self._mine = self._mine, None
+        table, key_name = self._peer.state_place
+        if mine is not None:
+            with suppress(AwsError):
+                await self._peer.dynamodb.delete_item(
+                    TableName=table,
+                    Key={key_name: {"S": "Leader"}},
+                    ConditionExpression="recordVersionNumber = :mine",
+                    ExpressionAttributeValues={":mine": {"S": mine}},
+                )
+
     async def heartbeats(self) -> None:
         """For ever."""
         while True:
@@ -164,6 +182,8 @@ class Java3Peer(JavaPeer):
         flips_to: it joins a fleet of 2.x and writes this into ``cv``.
     """
 
+    _take_also: Mapping[str, Any] = {"checkpointOwner": {"Action": "DELETE"}}
+
     def __init__(
         self,
         fleet: Fleet,
@@ -184,6 +204,9 @@ class Java3Peer(JavaPeer):
         self._stamps: dict[str, Stamp] = {}
         self._runs = 0
         self._audits = LockedAudits(self)
+        self._elections = JavaLeader(self)
+        self._is_before_2_6 = False
+        self._version: str | None = None
         fleet.court.foreigners.add(worker_id)
 
     def now(self) -> float:
@@ -193,9 +216,14 @@ class Java3Peer(JavaPeer):
     async def _main(self) -> None:
         await self._ensure_table()
         await self._begin_fleet()
+        with suppress(AwsError):
+            await self._follow()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._forever(self._renew_all, self._renewal_s))
+            group.create_task(self._forever(self._follow, FOLLOW_S))
             group.create_task(self._forever(self._discover, self._failover_s - 0.025))
+            group.create_task(self._forever(self._take_as_2x, self._taker_s))
+            group.create_task(self._elections.elections())
             group.create_task(self._forever(lambda: self._reconcile(group), 1.0))
             group.create_task(self._forever(self._report, METRICS_S))
             group.create_task(self._lock.heartbeats())
@@ -254,12 +282,32 @@ class Java3Peer(JavaPeer):
             with suppress(AwsError):
                 if await self.scan():
                     return
-                if await self._lock.is_leader():
+                if await self.leads():
                     for shard in await self.list_shards():
                         if not parents_of(shard):
                             await self.create_lease(shard)
 
+    @property
+    def takes(self) -> bool:
+        """The fleet is one in which workers take leases."""
+        return self._version in _TAKES
+
+    async def _follow(self) -> None:
+        table, key_name = self.state_place
+        answer = await self._dynamodb.get_item(
+            TableName=table, Key={key_name: {"S": "Migration3.0"}}, ConsistentRead=True
+        )
+        self._version = text_of(answer.get("Item"), "cv")
+        if self.takes:
+            await self._lock.give_up()
+
+    async def _take_as_2x(self) -> None:
+        if self.takes:
+            await self._take()
+
     async def _report(self) -> None:
+        if self._version == "CLIENT_VERSION_2X":
+            return
         now_s = int(EPOCH_S + self._now())
         table, key_name = self.metrics_place
         await self._dynamodb.update_item(
@@ -275,13 +323,15 @@ class Java3Peer(JavaPeer):
         )
 
     async def leads(self) -> bool:
-        """By the lock."""
-        return await self._lock.is_leader()
+        """By the lock, or by election."""
+        return self._elections.leads if self.takes else await self._lock.is_leader()
 
     # -- as a follower -------------------------------------------------------------------------
 
     async def _discover(self) -> None:
         """Leases that name this worker and nobody else; taken up without a write, as in Java."""
+        if self.takes:
+            return
         for item in await self.scan():
             key = item["leaseKey"]["S"]
             if text_of(item, "leaseOwner") != self.worker_id or key in self._held:
@@ -358,7 +408,7 @@ class Java3Peer(JavaPeer):
 
     async def _assign(self) -> None:
         """One run of the assignment."""
-        if not await self._lock.is_leader():
+        if self.takes or not await self._lock.is_leader():
             self._stamps, self._runs = {}, 0
             return
         items = await self.scan_all()

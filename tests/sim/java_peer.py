@@ -72,6 +72,9 @@ class Held:
 class JavaPeer(TaskOwner):
     """One scripted process."""
 
+    #: What a take changes besides owner and counter.
+    _take_also: Mapping[str, Any] = {}
+
     def __init__(self, fleet: Fleet, worker_id: str, rng: random.Random) -> None:
         super().__init__()
         self.fleet = fleet
@@ -355,6 +358,7 @@ class JavaPeer(TaskOwner):
         updates: dict[str, Any] = {
             "leaseOwner": {"Action": "PUT", "Value": {"S": self.worker_id}},
             "leaseCounter": {"Action": "PUT", "Value": number(lease.counter + 1)},
+            **self._take_also,
         }
         if lease.owner is not None and lease.owner != self.worker_id:
             updates["ownerSwitchesSinceCheckpoint"] = {"Action": "ADD", "Value": number(1)}

@@ -184,7 +184,10 @@ def draw(seed: int) -> Plan:
     changing = random.Random(f"changing {seed}")
     may_change = plan.is_assigned and not plan.begins and not peers and not plan.litter
     if may_change and changing.random() < 0.6:
-        return replace(plan, changes=draw_changes(seed))
+        changes = draw_changes(seed)
+        # A scripted worker follows the generations; what else it knows of tables is what it started with.
+        has_peer = bool(changes.generations) and random.Random(f"beside {seed}").random() < 0.5
+        return replace(plan, changes=changes, peers=int(has_peer))
     if is_losing and changing.random() < 0.3:
         plan = replace(plan, is_assigned=True)
     is_plain = not (flip or peers or is_losing or plan.litter)

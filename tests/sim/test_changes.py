@@ -48,6 +48,16 @@ def test_a_fleet_is_rolled_back_and_forward_in_the_midst_of_faults(generations, 
     assert not verdict.violations, verdict.report()
 
 
+@pytest.mark.parametrize("is_legacy", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_fleet_with_java_workers_of_3x_is_rolled_back_and_forward_too(seed, is_legacy):
+    ways = ("rollback", "rollforward", "flip")
+    plan = changed(FAULTY, ROLLBACK, generations=ways, is_legacy=is_legacy, every_s=120.0)
+    verdict = judge(dataclasses.replace(plan, seed=seed, workers=2, peers=2, shards=5))
+    assert not verdict.violations, verdict.report()
+    assert verdict.counts["leader"] > 1
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_three_tables_become_one_though_a_leader_dies_at_each_step(seed):
     plan = dataclasses.replace(changed(FAULTY, MOVE, kills=5), seed=seed)
