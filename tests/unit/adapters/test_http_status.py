@@ -195,7 +195,10 @@ def test_a_client_that_does_not_read_is_dropped_in_time(monkeypatch: pytest.Monk
     assert closed.is_set()
 
 
-def test_connections_that_stay_open_shut_out_nobody() -> None:
+def test_connections_that_stay_open_shut_out_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Or the oldest one would end by itself, sooner or later.
+    monkeypatch.setattr(http_status, "REQUEST_TIMEOUT_S", 3600.0)
+
     async def scene(server: HttpStatus) -> None:
         idle = []
         for _ in range(200):
