@@ -28,8 +28,8 @@ pytest_plugins = ("tests.leftovers", "tests.tracing")
 #: runs all tests that need it.
 SHARED = ("wheel", "spark_server", "sink_server")
 #: Tests of Spark that need none of these start servers and fleets of their own, each of them enough
-#: to keep a machine busy: one at a time.
-SPARK = "servers and fleets of Spark"
+#: to keep a machine busy: one at a time, and one that mostly waits for leases to expire.
+SPARK, CHAOS = "servers and fleets of Spark", "Spark under kill -9"
 #: Files with tests of half a minute and more. They begin first: at the end of a run one of them
 #: would keep one worker busy and leave the others idle.
 LONG = ("test_chaos.py", "test_cluster.py", "test_conform.py", "test_end_to_end.py")
@@ -43,4 +43,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         needed = getattr(item, "fixturenames", ())
         shared = next((name for name in SHARED if name in needed), None)
         if shared or item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group(shared or SPARK))
+            other = CHAOS if item.path.name == "test_chaos.py" else SPARK
+            item.add_marker(pytest.mark.xdist_group(shared or other))

@@ -34,8 +34,8 @@ def main():
     run("coverage", "erase")
     run("tests.spark.small_server")  # fails without Java: then Spark's tests say so themselves
     # What shares a server is a group: one server for all of them, and not one a worker.
-    # Servers start and leases expire: tests wait, too, so two more than cores.
-    spread = ("-n", str((os.cpu_count() or 2) + 2), "--dist=loadgroup", "--durations=40")
+    # Servers start and leases expire: tests wait, too, so three more than cores.
+    spread = ("-n", str((os.cpu_count() or 2) + 3), "--dist=loadgroup", "--durations=40")
     env = os.environ | {"PYTHONHASHSEED": "random"}
     # Else each of some thousand processes would compile all modules again.
     env.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
+from tests.sim import run
 from tests.sim.chunks import acquit
-from tests.sim.run import main, regressions
+from tests.sim.run import regressions
 
 pytestmark = pytest.mark.sim
 
@@ -38,11 +39,14 @@ def test_a_seed_is_the_same_run_in_every_process():
     assert len(outputs.pop().split()) == 3
 
 
-def test_the_command_runs_seeds_and_counts(capsys):
-    assert main(["--seeds", "2", "--first-seed", "5", "--jobs", "1"]) == 0
-    assert " 0 failed" in capsys.readouterr().out
+def test_the_command_runs_what_failed_once_and_then_its_seeds_and_counts(capsys, monkeypatch):
+    monkeypatch.setattr(run, "regressions", lambda: [3])  # all of them are run above
+    assert run.main(["--seeds", "2", "--first-seed", "5", "--jobs", "1"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("3 seeds, ")
+    assert " 0 failed" in said
 
 
 def test_the_command_prints_every_row_of_a_trace(capsys):
-    assert main(["--seeds", "1", "--first-seed", "5", "--trace"]) == 0
+    assert run.main(["--seeds", "1", "--first-seed", "5", "--trace"]) == 0
     assert "START" in capsys.readouterr().out
