@@ -56,7 +56,7 @@ _ESCAPE = re.compile(rb"\\(?:u00([01][0-9a-f])|.)", re.DOTALL)
 
 
 @dataclass(slots=True)
-class Rest:
+class RemainingRecords:
     """Records of a batch that wait for a line of their own.
 
     Attributes:
@@ -107,7 +107,7 @@ class Delivery:
     versions: frozenset[str] = frozenset()
     failures: dict[FailureKey, FailureCount] = field(default_factory=dict)
     unknown: Counter[str] = field(default_factory=Counter)
-    rest: Rest | None = None
+    rest: RemainingRecords | None = None
 
     def pop_line(self) -> bytes | None:
         """The line, handed over so that it can be freed as soon as it is written."""
@@ -158,7 +158,7 @@ def deliver(
         else [line for record in records for line in _expand(record, hash_range, problems)]
     )
     del records, payloads
-    rest = Rest(expanded, checkpoint, schemas, millis_behind_latest)
+    rest = RemainingRecords(expanded, checkpoint, schemas, millis_behind_latest)
     del expanded
     delivery = deliver_rest(rest, even_if_empty=even_if_empty)
     delivery.problems = tuple(problems)
@@ -167,7 +167,7 @@ def deliver(
     return delivery
 
 
-def deliver_rest(rest: Rest, *, even_if_empty: bool = False) -> Delivery:
+def deliver_rest(rest: RemainingRecords, *, even_if_empty: bool = False) -> Delivery:
     """The next line of a batch that is too large for one; see :attr:`Delivery.rest`.
 
     Args:

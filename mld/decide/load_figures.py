@@ -27,7 +27,7 @@ QUIET_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
+class OtherFigures:
     """What a worker knows of the others' figures.
 
     Attributes:
@@ -44,7 +44,7 @@ class Company:
 
     def seen(
         self, others: Sequence[WorkerMetrics], now: float, wall_s: float, expiry_s: float
-    ) -> Company:
+    ) -> OtherFigures:
         """After a look.
 
         Args:

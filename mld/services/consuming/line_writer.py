@@ -10,7 +10,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mld.decide.delivery import Delivery, Rest, deliver, deliver_rest
+from mld.decide.delivery import Delivery, RemainingRecords, deliver, deliver_rest
 
 if TYPE_CHECKING:
     from mld.model.schema import Catalogue
@@ -73,7 +73,7 @@ class LineWriter:
         _account(fetched.reservation, delivery)
         return delivery
 
-    async def write_rest(self, fetched: FetchedBatch, rest: Rest) -> Delivery:
+    async def write_rest(self, fetched: FetchedBatch, rest: RemainingRecords) -> Delivery:
         """The next line of a batch, as :meth:`write` gives the first one."""
         async with self._lock:
             delivery = await self._offload.run(deliver_rest, rest)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from mld.decide.assignment.limits import REPORTS_MISSED
 from mld.decide.backoff import backoff_s
-from mld.decide.load_figures import Company
+from mld.decide.load_figures import OtherFigures
 from mld.decide.readiness import Reason
 from mld.errors import AwsError
 from mld.model.attributes import rounded
@@ -85,7 +85,7 @@ class WorkerMetricsReporter:
         self._means: dict[str, tuple[float, ...]] = {}
         self._place: str | None = None
         self._read_all = read_all
-        self._company = Company()
+        self._others = OtherFigures()
         self._on_first = on_first
         self._last: WorkerMetrics | None = None
         self._trouble = Trouble(Reason.METRICS_FAIL, conditions or Conditions(), runtime.clock)
@@ -115,7 +115,7 @@ class WorkerMetricsReporter:
             AwsError: it was not written.
         """
         now_s = int(self._clock.wall())
-        means = self._means if self._company.are_reported else {}
+        means = self._means if self._others.are_reported else {}
         metrics = WorkerMetrics(
             worker_id=self._worker_id,
             updated_at_s=now_s,
@@ -162,16 +162,16 @@ class WorkerMetricsReporter:
             log.debug("Could not read the metrics of the other workers: %s", error)
             return
         others = [one for one in found if one.worker_id != self._worker_id]
-        before, now = self._company, self._clock.monotonic()
+        before, now = self._others, self._clock.monotonic()
         expiry_s = REPORTS_MISSED * self._config.report_s
-        self._company = before.seen(others, now, self._clock.wall(), expiry_s)
-        if self._company.without and not before.without:
+        self._others = before.seen(others, now, self._clock.wall(), expiry_s)
+        if self._others.without and not before.without:
             text = (
                 "Worker %s reports no CPU, so this worker reports none either: a Java leader "
                 "compares only workers that report the same"
             )
-            log.info(text, self._company.without[0])
-        elif self._company.are_reported and not before.are_reported:
+            log.info(text, self._others.without[0])
+        elif self._others.are_reported and not before.are_reported:
             log.info("All other workers report their CPU, so this worker reports its own")
 
     def _summarize(self) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.decide.load_figures import QUIET_S, Company
+from mld.decide.load_figures import QUIET_S, OtherFigures
 from mld.model.worker_metrics import WorkerMetrics
 
 WALL_S = 1_000_000.0
@@ -14,9 +14,9 @@ def item(worker, at, *, cpu=False, place=None):
     return WorkerMetrics(worker, int(WALL_S + at), samples, {"C": (100,)}, place=place)
 
 
-def looks(*others_at, company=None):
+def looks(*others_at, before=None):
     """A look each 30 s; each item was written just before it."""
-    seen = company or Company()
+    seen = before or OtherFigures()
     for number, others in enumerate(others_at):
         at = 30.0 * number
         seen = seen.seen([make(at) for make in others], at, WALL_S + at, EXPIRY_S)
@@ -40,7 +40,7 @@ def ours_that_keeps_its_figures(at):
 
 
 def test_nothing_is_reported_before_the_first_look():
-    assert not Company().are_reported
+    assert not OtherFigures().are_reported
 
 
 @pytest.mark.parametrize("others", [(), (java_on_ec2,), (ours, java_on_ec2)])
