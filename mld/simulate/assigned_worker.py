@@ -85,11 +85,17 @@ class AssignedWorker(SimulatedWorker):
     def leave(self) -> None:
         """Give the lock back, too."""
         super().leave()
+        self.retire()
+
+    def retire(self) -> None:
+        """Be no part of the fleet from now on: no metrics, if it tidies up, and no lock."""
         self.is_retired = self.fleet.profile.releases
         if self.fleet.lock.owner is self:
             self.fleet.lock.release(self.fleet.events.now)
 
     def _follow(self) -> None:
+        if self.is_leaving:
+            return
         now, profile, lock = self.fleet.events.now, self.fleet.profile, self.fleet.lock
         item = lock.read(now)
         self.fleet.table.bill.get(self.lock_reads(), consistent=True)
@@ -146,9 +152,10 @@ class AssignedWorker(SimulatedWorker):
             return
         hold.is_handed_over = True
         self.fleet.table.bill.write()  # the renewal that was refused
-        self.later(self.fleet.profile.hand_over_s, partial(self._pass_on, hold))
+        self.later(self.fleet.profile.hand_over_s, partial(self.pass_on, hold))
 
-    def _pass_on(self, hold: Hold) -> None:
+    def pass_on(self, hold: Hold) -> None:
+        """The child has finished: its next owner has the lease."""
         if self.held.get(hold.key) is hold:
             self.close(hold, checkpoints=True)
             del self.held[hold.key]

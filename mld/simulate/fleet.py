@@ -204,19 +204,23 @@ class SimulatedFleet:
     # -- what is done to it -----------------------------------------------------------------------
 
     def _change(self, change: MembershipChange) -> None:
-        self.changed_at = self.events.now
         if change.kind is ChangeKind.JOIN:
+            self.changed_at = self.events.now
             groups = tuple(self.groups) if change.group is None else (change.group,)
             self._join(change, groups)
             return
         victims = self._victims(change)
+        if len(victims) < change.count:  # they are being started
+            self.events.at(self.events.now + START_SPREAD_S, partial(self._change, change))
+            return
+        self.changed_at = self.events.now
         keys = {key for victim in victims for key in victim.held}
         for victim in victims:
             if change.kind is ChangeKind.KILL:
                 victim.die()
             else:
                 victim.leave()
-        self._unread |= keys
+        self._unread |= keys - {key for victim in victims for key in victim.held}
         what = "killed" if change.kind is ChangeKind.KILL else "stopped"
         who = f"the leader {victims[0].id}" if change.is_leader else _workers(len(victims))
         leases = f"{len(keys)} lease{'s' * (len(keys) != 1)}"
@@ -238,16 +242,16 @@ class SimulatedFleet:
             self.table.items += 1
 
     def _victims(self, change: MembershipChange) -> list[SimulatedWorker]:
-        live = [worker for worker in self.workers.values() if worker.is_alive]
+        live = [one for one in self.workers.values() if one.is_alive and not one.is_leaving]
         if change.is_leader:
             return [worker for worker in live if worker is self._leader()] or live[:1]
         victims: list[SimulatedWorker] = []
         by_group = Counter(worker.group for worker in live)
         for _ in range(change.count):
-            group = change.group or max(by_group, key=lambda name: by_group[name])
+            group = change.group or max(by_group, key=lambda name: by_group[name], default="")
             by_group[group] -= 1
             there = [one for one in live if one.group == group and one not in victims]
-            victims.append(self.rng.choice(there))
+            victims += [self.rng.choice(there)] if there else []
         return victims
 
     def _leader(self) -> SimulatedWorker | None:

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from mld.decide import discovery, looking
+from mld.decide.assignment.leaving import notice_s, plan_leaving
 from mld.decide.assignment.limits import AssignmentLimits
 from mld.decide.assignment.memory import FleetMemory
 from mld.decide.assignment.planning import plan_assignment
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from mld.simulate.table import SimulatedRow
     from mld.simulate.worker import Hold
 
+#: ``shutdownGraceMillis`` where a file says nothing, in seconds.
+GRACE_S = 20.0
 #: Looks that a follower remembers; older ones tell nothing of leases that have not expired.
 _SCANS = 100
 
@@ -45,6 +48,27 @@ class OurWorker(AssignedWorker):
         self._is_watching = False
         super().start()
 
+    # -- stopping ---------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Name who goes on, read on until they know it, and hand over to them."""
+        if not self.has_metrics:  # it has not begun
+            super().leave()
+            return
+        now = self.fleet.events.now
+        self.retire()
+        for lease, to in plan_leaving(self._view(now), self._memory, self.id, self._limits):
+            self.fleet.table.start_hand_off(lease, to, now)
+        self.is_leaving = True
+        profile = self.fleet.profile
+        self.later(notice_s(profile.failover_s, GRACE_S) + profile.hand_over_s, self._depart)
+
+    def _depart(self) -> None:
+        for hold in list(self.held.values()):
+            if self.fleet.table.rows[hold.key].checkpoint_owner == self.id:
+                self.pass_on(hold)
+        super().leave()
+
     # -- leading ----------------------------------------------------------------------------------
 
     def gain_lead(self) -> None:
@@ -58,7 +82,13 @@ class OurWorker(AssignedWorker):
 
     def plan(self, now: float) -> Sequence[LeaseMove]:
         """What the daemon's leader decides."""
-        view = FleetView(
+        plan = plan_assignment(self._view(now), self._memory, self._limits, self.fleet.rng)
+        self._memory = plan.memory
+        self._led_at = now
+        return plan.moves
+
+    def _view(self, now: float) -> FleetView:
+        return FleetView(
             leases=self.fleet.table.scan(now),
             metrics=tuple(
                 WorkerMetrics(worker.id, int(worker.reported_at(now)))
@@ -68,10 +98,6 @@ class OurWorker(AssignedWorker):
             now=now,
             epoch_s=now,
         )
-        plan = plan_assignment(view, self._memory, self._limits, self.fleet.rng)
-        self._memory = plan.memory
-        self._led_at = now
-        return plan.moves
 
     def lead_pause_s(self) -> float:
         """Until something may have happened, or the next lease expires."""
@@ -96,6 +122,8 @@ class OurWorker(AssignedWorker):
 
     def discover(self) -> None:
         """Look now, and after a pause again."""
+        if self.is_leaving:
+            return
         now, table = self.fleet.events.now, self.fleet.table
         listed = set(table.keys_of(self.id))
         by_index = may_ask_index(len(table.rows))
@@ -136,7 +164,7 @@ class OurWorker(AssignedWorker):
 
     def _take_up(self, keys: Sequence[str]) -> None:
         now, table = self.fleet.events.now, self.fleet.table
-        for key in keys:
+        for key in keys if not self.is_leaving else ():
             table.bill.get(consistent=True)
             found = judge_found(table.rows[key].lease(now), self.id)
             if found is not Ownership.COMING:

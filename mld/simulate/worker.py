@@ -38,6 +38,7 @@ class SimulatedWorker:
         group: name.
         started_at: when its process started.
         ended_at: when it was gone; infinity = it lives.
+        is_leaving: it was told to stop and reads on until others go on.
         held: by lease key.
     """
 
@@ -48,6 +49,7 @@ class SimulatedWorker:
         self.group = group
         self.started_at = fleet.events.now
         self.ended_at = math.inf
+        self.is_leaving = False
         self.held: dict[str, Hold] = {}
         self.fleet.events.at(self.started_at + fleet.profile.starting_s, self.guarded(self.start))
 

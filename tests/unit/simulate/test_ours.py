@@ -60,11 +60,29 @@ def test_a_dead_worker_of_a_large_table_is_replaced_though_nobody_has_scanned_it
 
 
 @pytest.mark.parametrize("who", ["1", "leader"])
-def test_a_worker_that_is_stopped_gives_its_leases_back(who):
+def test_a_worker_that_is_stopped_reads_until_others_go_on(who):
     found = outcome("ours", f"leave {who}@5m")
-    # The leader's look, and that of a follower that is calm.
-    assert found.longest_unread_s < 4 + 0.5
+    assert found.longest_unread_s < 1
     assert (found.duplicates, found.free) == (0, 0)
+
+
+@pytest.mark.parametrize("second", ["leave 1@302s", "leave leader@302s", "kill 1@302s"])
+def test_others_may_go_while_a_worker_is_leaving(second):
+    found = outcome("ours", "leave 1@300s", second)
+    assert found.free == 0
+    assert sum(found.leases_by_group.values()) == 16
+
+
+@pytest.mark.parametrize("at", ["300.2s", "300.6s"])
+def test_a_worker_that_has_hardly_begun_can_be_stopped(at):
+    found = outcome("ours", "join 1:blue@300s", f"leave 1:blue@{at}")
+    assert found.free == 0
+    assert found.leases_by_group["groupA"] == 16
+
+
+def test_when_all_are_stopped_nobody_has_a_lease():
+    found = outcome("ours", "leave 4@5m")
+    assert (found.free, found.leases_by_group) == (16, {"groupA": 0})
 
 
 def test_planned_moves_read_nothing_twice_and_leave_hardly_a_gap():
