@@ -113,6 +113,8 @@ class ShardClosing:
         """Wait, unless the worker stops: then the next owner reads the end again."""
         context = self._context
         context.last_error = why = str(error)
+        if isinstance(error, BlockedOnParent):
+            context.stream_context.syncer.expect(error.parent_key)
         now, (told, told_at) = context.parts.runtime.clock.monotonic(), self._told
         if why != told or now - told_at >= REPEAT_S:
             self._told = (why, now)

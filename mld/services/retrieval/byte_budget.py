@@ -87,9 +87,10 @@ class Credit:
         return self._held
 
     async def refill(self, size_bytes: int) -> None:
-        """Wait until there is credit for so many bytes.
+        """Wait until there is credit for so many bytes, and keep no more than that.
 
-        While it waits it holds none, so that publishers with a little each never wait for each
+        What an event leaves of a large credit is the room of others: a publisher to whom little is
+        pushed would hold it for ever. While it waits it holds none, so that publishers with a little each never wait for each
         other.
 
         Args:
@@ -101,6 +102,9 @@ class Credit:
             self.give_back()
             await self._budget.admit(self, size_bytes)
             self._unspent = size_bytes
+        elif excess := self._unspent - size_bytes:
+            self._unspent = size_bytes
+            self.hold(-excess)
 
     def spend(self, size_bytes: int) -> Reservation:
         """Turn credit into the reservation of what came; never waits.

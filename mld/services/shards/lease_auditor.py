@@ -54,6 +54,18 @@ class LeaseAuditor:
         self._on_abandoned = on_abandoned
         self._tracker = HoleTracker()
         self._standstills: dict[str, Standstill] = {}
+        #: Keys of leases that were waited for since the last look.
+        self._awaited: set[str] = set()
+        #: Key of a lease that is waited for -> looks in a row that did not find it.
+        self._missed: dict[str, int] = {}
+
+    def expect(self, lease_key: str) -> None:
+        """A shard can't end before this lease is there; to be told again and again.
+
+        No hole shows that it is missing: the shard that waits for it covers the keys of its
+        children.
+        """
+        self._awaited.add(lease_key)
 
     @property
     def sees_hole(self) -> bool:
@@ -77,8 +89,9 @@ class LeaseAuditor:
             return None
         hole = first_hole(spans)
         self._tracker = self._tracker.see(hole)
+        awaited = self._overdue(leases)
         if hole is None or not is_overdue(self._tracker.count, self._config.audit_confidence):
-            return None
+            return awaited
         return f"{hole}, seen {self._tracker.count} times and not mended by the leader"
 
     async def look(self, leases: tuple[Lease, ...]) -> str | None:
@@ -100,8 +113,9 @@ class LeaseAuditor:
             return "there are none"
         hole = first_hole(await self._active_ranges(leases))
         self._tracker = self._tracker.see(hole)
+        awaited = self._overdue(leases)
         if hole is None:
-            return None
+            return awaited
         log.info(
             "Hash keys that no lease of %s covers: %s, seen %d times",
             self._stream.name,
@@ -109,8 +123,19 @@ class LeaseAuditor:
             self._tracker.count,
         )
         if self._tracker.count < self._config.audit_confidence:
-            return None
+            return awaited
         return f"{hole}, seen {self._tracker.count} times"
+
+    def _overdue(self, leases: tuple[Lease, ...]) -> str | None:
+        """Why a lease that a shard of this worker waits for has to be created, or None."""
+        missing, self._awaited = self._awaited - {one.lease_key for one in leases}, set()
+        self._missed = {key: self._missed.get(key, 0) + 1 for key in sorted(missing)}
+        for key, count in self._missed.items():
+            if is_overdue(count, self._config.audit_confidence):
+                return (
+                    f"{key} is missing, and the end of a shard has waited for it at {count} looks"
+                )
+        return None
 
     async def _active_ranges(self, leases: tuple[Lease, ...]) -> list[HashRange]:
         """Hash ranges of the active leases; those that rows of old versions lack are filled in."""

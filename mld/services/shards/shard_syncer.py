@@ -251,6 +251,10 @@ class ShardSyncer:
         log.warning("Leases of %s are incomplete: %s", self._stream.name, reason)
         return await self.sync()
 
+    def expect(self, lease_key: str) -> None:
+        """The end of a shard waits for this lease: it is created if nobody does for long."""
+        self._auditor.expect(lease_key)
+
     # -- without leading -------------------------------------------------------------------------
 
     async def _stand_in(self) -> SyncOutcome:

@@ -75,6 +75,13 @@ class RecordedMetrics:
         self.calls.append((operation, name, float(value), rest))
 
 
+class ExpectedLeases:
+    """What of a syncer the end of a shard knows."""
+
+    def __init__(self, expected: set[str]) -> None:
+        self.expect = expected.add
+
+
 class World:
     """One stream, one lease table, one worker; made inside a running (virtual) loop."""
 
@@ -132,6 +139,8 @@ class World:
             presence=self.presence,
         )
         self.streams = StreamRegistry()
+        #: Keys of leases that the syncer was told are waited for.
+        self.expected: set[str] = set()
         self.cleanup = LeaseCleanup(
             self.store, self.streams, self.config.shards, self.clock, self.renewer
         )
@@ -175,7 +184,7 @@ class World:
         self.streams.add(
             StreamContext(
                 source=self.source,
-                syncer=None,  # type: ignore[arg-type] - nothing syncs here
+                syncer=ExpectedLeases(self.expected),  # type: ignore[arg-type] - nothing syncs here
                 publishers=polling_publishers(replace(self.polling, runtime=runtime)),
                 metrics=runtime.metrics,
             )

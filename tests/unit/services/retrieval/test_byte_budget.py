@@ -281,6 +281,25 @@ def test_publishers_with_a_little_credit_do_not_wait_for_each_other():
     in_budget(test)
 
 
+def test_what_was_kept_for_a_large_event_is_the_room_of_others_after_small_ones():
+    """Pings come all the time, so that nothing ever stands still."""
+
+    async def test(budget):
+        idle = [budget.credit(is_awaited=lambda: True) for _ in range(2)]
+        for credit in idle:
+            await credit.refill(50)
+        async with asyncio.TaskGroup() as group:
+            starting = group.create_task(budget.credit(is_awaited=lambda: True).refill(50))
+            assert not await is_granted(starting)
+            for credit in idle:
+                credit.spend(1).release()
+                await credit.refill(5)
+            assert await is_granted(starting)
+        assert budget.used_bytes == 60
+
+    in_budget(test)
+
+
 def test_a_cancelled_refill_leaves_the_credit_empty():
     async def test(budget):
         credit = budget.credit(is_awaited=lambda: True)

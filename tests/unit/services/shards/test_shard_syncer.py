@@ -704,6 +704,35 @@ async def test_a_hole_that_closes_in_time_is_forgotten():
     assert await looks(world, 5) == [()] * 5
 
 
+async def expecting(world, count):
+    """As many looks while the end of a shard waits for a lease; whether each listed the shards."""
+    listed = []
+    for _ in range(count):
+        world.calls.clear()
+        world.syncer.expect(shard_id(9))
+        await looks(world, 1)
+        listed.append(world.count("ListShards") == 1)
+    return listed
+
+
+@simulated
+async def test_what_the_end_of_a_shard_waits_for_is_looked_for_though_no_key_is_uncovered():
+    for leads in (True, False):
+        world = await leaderless()
+        world.leader.leads = leads
+        assert await expecting(world, 12) == [*[False] * 5, True] * 2
+
+
+@simulated
+async def test_what_is_waited_for_no_more_is_forgotten():
+    world = await leaderless()
+    await expecting(world, 5)
+    await looks(world, 1)
+    assert await expecting(world, 5) == [False] * 5
+    world.put(lease(9, hash_range=HashRange(HALF, TOP)))
+    assert await expecting(world, 5) == [False] * 5
+
+
 @simulated
 async def test_without_leading_nobody_fills_a_table_without_leases():
     """They may have been deleted on purpose."""
