@@ -20,6 +20,7 @@ PEERS = [
     *(f"java-{version}" for version in fetched.MULTILANG),
     "java-3.1.3-native",
     "kcl-rs",
+    "kcl-rs-native",
 ]
 
 
@@ -76,7 +77,7 @@ def test_a_java_worker_joins(new_fleet):
 
 @pytest.mark.peer
 def test_a_canary_comes_and_goes(new_fleet, peer):
-    """All theirs; one of ours takes its share, and gives it back; theirs again, and ours alone."""
+    """Theirs; one of ours takes its share and gives it back; mixed again, then ours, then theirs."""
     fleet = new_fleet({"orders": 4}, peer.client_version)
     theirs = peer.start(fleet, "theirs-1")
     fleet.until_it_holds(theirs, 4)
@@ -92,11 +93,17 @@ def test_a_canary_comes_and_goes(new_fleet, peer):
     fleet.until_it_holds(ours, fleet.share)
     theirs.leave()
     fleet.until_all_is_owned_by(ours)
-    verdict = fleet.verdict()
+    fleet.until_all_is_read()
     assert rows.faults(fleet.rows(), many=False) == []
+    again = peer.start(fleet, "theirs-2")
+    fleet.until_it_holds(again, fleet.share)
     ours.leave()
+    fleet.until_all_is_owned_by(again)
+    fleet.until_all_is_read()
+    verdict = fleet.verdict()
+    again.leave()
     assert verdict.faults == []
-    assert verdict.by_worker.keys() == {"theirs-1", "ours-1", "ours-2"}
+    assert verdict.by_worker.keys() == {"theirs-1", "ours-1", "ours-2", "theirs-2"}
 
 
 @pytest.mark.peer

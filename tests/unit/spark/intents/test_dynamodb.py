@@ -10,6 +10,7 @@ import botocore.session
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 
+from mld.local.faultplan import FaultPlan
 from mld.spark.errors import BatchFailed, Fenced, SparkConfigError
 from mld.spark.intents.dynamodb import DynamoIntentStore
 from mld.spark.intents.stores import make_intent_store
@@ -26,14 +27,14 @@ def intent(number: int, app_id: str = "kcl/app/n0") -> WriteIntent:
 
 @pytest.fixture(scope="module")
 def url():
+    """One request at a time, as far as anybody can see: moto alone lets two meet one condition."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from moto.server import ThreadedMotoServer  # noqa: PLC0415
+        from mld.local.motoserver import MotoServer  # noqa: PLC0415 - moto takes a second
 
-        server = ThreadedMotoServer(port=0, verbose=False)
+        server = MotoServer("127.0.0.1", 0, FaultPlan())
         server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
+    yield f"http://127.0.0.1:{server.port}"
     server.stop()
 
 
