@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import warnings
 from dataclasses import replace
@@ -32,7 +33,7 @@ def url():
         warnings.simplefilter("ignore")
         from mld.local.motoserver import MotoServer  # noqa: PLC0415 - moto takes a second
 
-        server = MotoServer("127.0.0.1", 0, FaultPlan())
+        server = MotoServer("127.0.0.1", 0, FaultPlan(random.Random(0)))
         server.start()
     yield f"http://127.0.0.1:{server.port}"
     server.stop()
