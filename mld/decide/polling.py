@@ -5,7 +5,7 @@ Source: KinesisSleepTimeController, PrefetchRecordsPublisher, IteratorBuilder (K
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -111,6 +111,26 @@ def iterator_start(position: ReadPosition, initial_timestamp_s: float | None) ->
         case _:
             number = position.checkpoint.sequence_number
             return IteratorStart(IteratorType.AT_SEQUENCE_NUMBER, number)
+
+
+def begun_earlier(position: ReadPosition, step_s: float) -> ReadPosition | None:
+    """Where to begin when the time at which LATEST began is refused as one that is yet to come.
+
+    Our clock was more than :data:`LATEST_MARGIN_S` ahead of the service's. How much is not known, so
+    whoever asks doubles the step until a time is accepted: what came since the start is read, and
+    no more than twice the difference of what is older.
+
+    Args:
+        position: what was read so far.
+        step_s: seconds to go back.
+
+    Returns:
+        None if the position is no time at which LATEST began.
+    """
+    is_latest = position.checkpoint.sentinel is Sentinel.LATEST and position.last_received is None
+    if not is_latest or position.latest_since_s is None:
+        return None
+    return replace(position, latest_since_s=max(0.0, position.latest_since_s - step_s))
 
 
 def pause_s(

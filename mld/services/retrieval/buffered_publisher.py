@@ -9,11 +9,12 @@ Source: RecordsPublisher, PrefetchRecordsPublisher (KCL 3.5.1).
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mld.decide.polling import ReadPosition
+from mld.decide.polling import LATEST_MARGIN_S, ReadPosition, begun_earlier
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from mld.services.retrieval.byte_budget import ByteBudget
     from mld.services.retrieval.fetch_report import CallReport
     from mld.services.retrieval.records_publisher import FetchedBatch
+
+log = logging.getLogger(__name__)
 
 #: From this size on an envelope is read away from the loop.
 OFFLOAD_BYTES = 1_048_576
@@ -73,6 +76,7 @@ class BufferedPublisher:
         self._is_interrupted = False
         self._may_read_ahead = True
         self._rewinds = 0
+        self._step_back_s = LATEST_MARGIN_S
         self._has_ended = False
         self._credit = budget.credit(is_awaited=self._is_awaited, drop_read_ahead=drop_read_ahead)
 
@@ -181,6 +185,22 @@ class BufferedPublisher:
         if self._position is not None and self._delivered is not None:
             self._position = replace(self._position, latest_since_s=since_s)
             self._delivered = replace(self._delivered, latest_since_s=since_s)
+
+    def _position_refused(self) -> None:
+        """The service refused where to begin: begin earlier if that was a time of ours."""
+        earlier = (
+            None if self._position is None else begun_earlier(self._position, self._step_back_s)
+        )
+        if earlier is None or earlier.latest_since_s is None:
+            return
+        log.warning(
+            "%s: AWS refuses the time at which reading at LATEST began: the clock of this machine is"
+            " ahead. Reading begins %.0f s earlier",
+            self._shard_id,
+            self._step_back_s,
+        )
+        self._step_back_s *= 2
+        self._began_at_latest(earlier.latest_since_s)
 
     def _is_awaited(self) -> bool:
         """True while the consumer has nothing and waits."""

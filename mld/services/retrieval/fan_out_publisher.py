@@ -193,6 +193,7 @@ class FanOutPublisher(BufferedPublisher):
             if self._rewinds == rewinds:
                 self._subscriptions.failed(failed)
                 if isinstance(failed, InvalidArgument):
+                    self._position_refused()
                     self._parts.presence.doubt(self._shard_id, self._last_known())
         except Exception as unforeseen:
             self._subscriptions.count_failure()

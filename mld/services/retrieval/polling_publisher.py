@@ -176,6 +176,8 @@ class PollingPublisher(BufferedPublisher):
             self._not_found = error
         except MldError as error:
             if self._fetches.failed(error) and self._rewinds == rewinds:
+                if self._iterator is None:
+                    self._position_refused()
                 self._iterator = None
                 self._parts.presence.doubt(self._shard_id, self._last_known())
         except Exception:

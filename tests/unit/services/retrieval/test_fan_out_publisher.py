@@ -260,6 +260,15 @@ class TestPosition:
 
         pushing(test, [event(1)], position=LATEST, since_s=EPOCH - 100)
 
+    def test_a_time_that_is_yet_to_come_for_the_service_is_tried_earlier(self):
+        async def test(world):
+            assert await world.take_numbers(1) == ["1"]
+            times = [position["Timestamp"] - EPOCH for _, position in world.kinesis.requests]
+            assert times == pytest.approx([90, 80, 60])
+
+        refused = InvalidArgument("SubscribeToShard", "InvalidArgumentException")
+        pushing(test, refused, refused, [event(1)], position=LATEST, since_s=EPOCH + 100)
+
     def test_at_latest_nothing_is_skipped_while_the_consumer_is_registered(self):
         async def main():
             world = World([event(1)], position=LATEST)

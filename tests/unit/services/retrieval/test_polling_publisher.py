@@ -304,6 +304,21 @@ def test_a_latest_iterator_that_expires_before_the_first_record_leaves_no_hole()
     )
 
 
+def test_a_time_that_is_yet_to_come_for_the_service_is_tried_earlier_and_earlier(caplog):
+    refused = InvalidArgument("GetShardIterator", "InvalidArgumentException")
+
+    async def test(world):
+        await world.publisher.start(LATEST, EPOCH + 310)
+        world.kinesis.iterator_errors.extend([refused] * 3)
+        assert await world.take_numbers(1) == ["8"]
+        times = [each["Timestamp"] - EPOCH for each in world.kinesis.iterators]
+        assert times == pytest.approx([300, 290, 270, 230], abs=0.1)
+        assert world.publisher.latest_since_s == pytest.approx(EPOCH + 240, abs=0.1)
+
+    fetching(test, answer(8), position=LATEST)
+    assert caplog.text.count("the clock of this machine is ahead") == 3
+
+
 def test_a_rewind_to_before_the_first_latest_iterator_leaves_no_hole():
     async def test(world):
         before = world.publisher.delivered
