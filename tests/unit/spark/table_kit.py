@@ -131,10 +131,15 @@ def write(sink, *batches, **more):
     """As the engine does it; what became of each shard."""
     for each in batches:
         sink.mark(each.shard)
-    staged = sink.write(frame(*batches, **more), batches)
+    return commit(sink, sink.write(frame(*batches, **more), batches), *batches)
+
+
+def commit(sink, staged, *batches):
+    """A staged job's commit with what follows it; what became of each shard."""
     outcomes = sink.commit_all(staged, batches)
     for thread in threading.enumerate():
-        if thread.name == UPKEEP_THREAD:
+        # One that another thread is just starting is listed already, and can't be joined.
+        if thread.name == UPKEEP_THREAD and thread.is_alive():
             thread.join()
     sink.discard(staged)
     return [str(outcomes[each.shard]) for each in batches]

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,11 +17,19 @@ from mld.spark.calls import GivenUp
 from mld.spark.config import read_properties
 from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
 from mld.spark.sinks import make_sink
-from mld.spark.sinks.delta import UPKEEP_THREAD
 from mld.spark.sinks.outputs import MANIFESTS, POSITIONS, OutputsSink
 from mld.spark.table.delta_log import Snapshot
 from mld.spark.table.marked_table import MarkedTable
-from tests.unit.spark.table_kit import at, batch, expected, frame, log_entries, rows_in, shard
+from tests.unit.spark.table_kit import (
+    at,
+    batch,
+    commit,
+    expected,
+    frame,
+    log_entries,
+    rows_in,
+    shard,
+)
 
 ROOT = Path(__file__).resolve().parents[4]
 NAMES = ("clicks", "errors")
@@ -54,15 +61,6 @@ def write(sink, *batches, names=NAMES):
     for each in batches:
         sink.mark(each.shard)
     return commit(sink, stage(sink, *batches, names=names), *batches)
-
-
-def commit(sink, staged, *batches):
-    found = sink.commit_all(staged, batches)
-    for thread in threading.enumerate():
-        if thread.name == UPKEEP_THREAD:
-            thread.join()
-    sink.discard(staged)
-    return [str(found[each.shard]) for each in batches]
 
 
 def rows(path):

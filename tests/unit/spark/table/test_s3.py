@@ -9,12 +9,11 @@ from mld.spark.config import read_properties
 from mld.spark.errors import SinkRefused
 from mld.spark.model import DeadLetter, Row
 from mld.spark.sinks import make_sink
-from mld.spark.sinks.delta import UPKEEP_THREAD
 from mld.spark.table import s3_store, upkeep
 from mld.spark.table.dead_letters import DeadLetters
 from mld.spark.table.s3_look import require_buckets
 from tests.unit.spark.s3_kit import BUCKET, S3, S3Frame
-from tests.unit.spark.table_kit import at, batch, expected, shard
+from tests.unit.spark.table_kit import at, batch, commit, expected, shard
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("s3")]
 
@@ -47,15 +46,6 @@ def write(s3, sink, *batches, **more):
         sink.mark(each.shard)
     staged = sink.write(S3Frame(s3, *batches, **more), batches)
     return commit(sink, staged, *batches)
-
-
-def commit(sink, staged, *batches):
-    found = sink.commit_all(staged, batches)
-    for thread in threading.enumerate():
-        if thread.name == UPKEEP_THREAD:
-            thread.join()
-    sink.discard(staged)
-    return [str(found[each.shard]) for each in batches]
 
 
 def test_rows_are_there_once_and_the_next_worker_begins_behind_them(s3):
