@@ -16,7 +16,8 @@ Item: TypeAlias = "Mapping[str, Mapping[str, Any]]"
 
 T = TypeVar("T")
 
-_INTEGER = re.compile(r"-?[0-9]+\Z")
+#: DynamoDB counts exactly up to 38 digits; what is longer can't be raised by one.
+_INTEGER = re.compile(r"-?[0-9]{1,38}\Z")
 _MILLIONTH = Decimal("0.000001")
 
 
@@ -46,13 +47,13 @@ def integer_of(item: Item, name: str) -> int | None:
     """A number (``N``) that Java reads as a Long.
 
     Raises:
-        MalformedData: another type, or a number like ``1.0``.
+        MalformedData: another type, a number like ``1.0``, or one of more than 38 digits.
     """
     value = value_of(item, name, "N")
     if value is None:
         return None
     if not _INTEGER.match(str(value)):
-        raise MalformedData(f"{name} is {value!r}, not an integer")
+        raise MalformedData(f"{name} is {value!r:.60}, not an integer of at most 38 digits")
     return int(value)
 
 

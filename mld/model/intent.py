@@ -7,6 +7,7 @@ checkpoint of Java and of ours.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 #: Name of the attribute.
 INTENT = "kclMldIntent"
 _TEXTS = ("after", "to", "appId")
+#: As many digits as DynamoDB counts exactly.
+_NUMBER = re.compile(r"[0-9]{1,38}\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ def intent_from(attribute: Mapping[str, Any] | None) -> LeaseIntent | BrokenInte
         return BrokenIntent(f"{INTENT} is of type {'/'.join(attribute)}, not M")
     number = str(content.get("n", {}).get("N", ""))
     texts = [content.get(name, {}).get("S") for name in _TEXTS]
-    if not (number.isascii() and number.isdigit()) or int(number) < 1:
+    if not _NUMBER.match(number) or int(number) < 1:
         return BrokenIntent(f"{INTENT}.n is not a whole number from 1 on")
     for name, text in zip(_TEXTS, texts, strict=True):
         if not isinstance(text, str):

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 LEASE_KEY = "leaseKey"
 #: KiB/s that the shard's holder reads, of 3.x fleets.
 THROUGHPUT = "throughputKBps"
+#: More than any shard gives in KiB/s, less than what DynamoDB refuses to store.
+_MOST_KBPS = 1e12
 #: Of a row that ``kcl-mld leases migrate`` has copied and not yet made valid: its ``leaseCounter``,
 #: which the row itself lacks. Without a counter no worker of any version can take or write it.
 MOVING = "kclMldMoving"
@@ -91,7 +93,7 @@ def lease_from_item(item: Item) -> Lease:
         child_shard_ids=texts_of(item, "childShardIds"),
         hash_range=_hash_range(item),
         checkpoint_owner=text_of(item, "checkpointOwner"),
-        throughput_kbps=decimal_of(item, THROUGHPUT),
+        throughput_kbps=_throughput(item),
         intent=intent_from(item.get(INTENT)),
     )
 
@@ -150,6 +152,20 @@ def stream_attributes(lease: Lease) -> dict[str, dict[str, str]]:
     if lease.stream_identifier is None:
         return {}
     return {"streamName": {"S": lease.stream_identifier}, "shardId": {"S": lease.shard_id}}
+
+
+def is_plausible(throughput_kbps: float) -> bool:
+    """True for what a shard may carry, in KiB/s.
+
+    Whatever else a row says counts as nothing: by one number of 10^100, or below zero, a leader
+    would move the leases of the whole fleet to and fro.
+    """
+    return 0 <= throughput_kbps < _MOST_KBPS
+
+
+def _throughput(item: Item) -> float | None:
+    kbps = decimal_of(item, THROUGHPUT)
+    return kbps if kbps is not None and is_plausible(kbps) else None
 
 
 def _bare(lease_key: str, stream_identifier: str | None) -> str:

@@ -17,6 +17,7 @@ from mld.model.lease_item import (
     THROUGHPUT,
     checkpoint_attributes,
     hash_range_attributes,
+    is_plausible,
     stream_attributes,
 )
 
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
     from mld.model.lease import Lease
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.shard import HashRange
-
-
-#: More than any shard gives in KiB/s, less than what DynamoDB refuses to store.
-_MOST_KBPS = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +266,7 @@ def _owners_condition(lease: Lease, values: dict[str, dict[str, Any]]) -> str:
 def _with_throughput(
     lease: Lease, throughput_kbps: float | None
 ) -> tuple[Lease, dict[str, dict[str, Any]]]:
-    if throughput_kbps is None or not 0 <= throughput_kbps < _MOST_KBPS:
+    if throughput_kbps is None or not is_plausible(throughput_kbps):
         return lease, {}
     after = replace(lease, throughput_kbps=rounded(throughput_kbps))
     return after, {THROUGHPUT: decimal(throughput_kbps)}

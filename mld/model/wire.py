@@ -232,15 +232,15 @@ def _cleaned(what: str, text: bytes) -> bytes:
         raise MalformedData(f"{what} cannot be read: {error}") from error
 
 
-#: Seconds to milliseconds, a trifle (0.0004 ms today) too large: the nearest float of a time with
-#: whole milliseconds may lie just below it, and the rest is cut off.
-MS_PER_S = 1000.0000000002
+#: Seconds to milliseconds, by the least that a float can be too large (0.0004 ms today): the nearest
+#: float of a time with whole milliseconds may lie just below it, and the rest is cut off.
+MS_PER_S = 1000.0000000000002
 
 
 def arrival_ms(seconds: float | None) -> int | None:
     """Epoch milliseconds of an arrival time in seconds.
 
-    Exact for the whole milliseconds that AWS sends, cut off as in Java for what is finer.
+    Exact for whole milliseconds of the years 1 to 9999, cut off as in Java for what is finer.
 
     Raises:
         MalformedData: beyond what a number of milliseconds can be.

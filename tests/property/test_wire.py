@@ -139,7 +139,7 @@ def test_the_last_sequence_number_is_found_without_reading_the_records(entries):
 
 
 @settings(max_examples=1000)
-@given(st.integers(0, 4_000_000_000_000))
+@given(st.integers(-62_135_596_800_000, 253_402_300_799_999))
 def test_whole_milliseconds_survive_as_seconds(milliseconds):
     assert arrival_ms(milliseconds / 1000) == milliseconds
 

@@ -57,6 +57,7 @@ def test_an_intent_is_a_map_of_four():
         ({"M": {}}, "n is not a whole number"),
         ({"M": ATTRIBUTE["M"] | {"n": {"N": "0"}}}, "n is not a whole number"),
         ({"M": ATTRIBUTE["M"] | {"n": {"N": "1.5"}}}, "n is not a whole number"),
+        ({"M": ATTRIBUTE["M"] | {"n": {"N": "9" * 5000}}}, "n is not a whole number"),
         ({"M": ATTRIBUTE["M"] | {"n": {"S": "3"}}}, "n is not a whole number"),
         ({"M": ATTRIBUTE["M"] | {"to": {"N": "3"}}}, "to is not a text"),
         ({"M": {"n": {"N": "3"}, "after": {"S": ""}, "to": {"S": ""}}}, "appId is not a text"),

@@ -104,6 +104,18 @@ def test_half_a_hash_range_and_null_attributes_are_as_good_as_absent():
     assert read.lease_owner is None
 
 
+@pytest.mark.parametrize("number", ["-5", "1E125", "1E400", "NaN"])
+def test_a_throughput_that_cannot_be_true_is_as_good_as_absent(number):
+    """By one such row a leader would move the leases of the others to and fro."""
+    assert lease_from_item(MINIMAL | {"throughputKBps": {"N": number}}).throughput_kbps is None
+
+
+def test_a_counter_beyond_64_bits_is_read():
+    """Java can't; a shard that somebody reads is better than one that nobody does."""
+    row = lease_from_item(MINIMAL | {"leaseCounter": {"N": str(2**63)}})
+    assert row.lease_counter == 2**63
+
+
 def test_the_shard_of_a_multi_stream_lease_is_bare_with_or_without_its_attribute():
     multi = MINIMAL | {
         "leaseKey": {"S": "1:s:2:shardId-5"},
@@ -141,6 +153,8 @@ def test_without_a_mandatory_attribute_a_lease_is_malformed(missing):
     [
         {"leaseCounter": {"N": "1.0"}},
         {"leaseCounter": {"N": "1E1"}},
+        {"leaseCounter": {"N": "9" * 39}},
+        {"leaseCounter": {"N": "9" * 5000}},
         {"leaseCounter": {"S": "1"}},
         {"leaseOwner": {"N": "1"}},
         {"checkpoint": {"S": "abc"}},

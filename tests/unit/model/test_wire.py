@@ -141,7 +141,17 @@ def test_a_surrogate_in_the_envelope_does_not_hide_the_records():
 
 @pytest.mark.parametrize(
     ("seconds", "ms"),
-    [(None, None), (1763382100.123, 1763382100123), (0.001, 1), (5, 5000), (5.000999999, 5000)],
+    [
+        (None, None),
+        (1763382100.123, 1763382100123),
+        (1763382100.9999, 1763382100999),
+        (0.001, 1),
+        (5, 5000),
+        (5.000999999, 5000),
+        (-0.001, -1),
+        (-62135596800.0, -62135596800000),
+        (253402300799.999, 253402300799999),
+    ],
 )
 def test_arrival_times_are_whole_milliseconds(seconds, ms):
     assert arrival_ms(seconds) == ms
