@@ -1,6 +1,6 @@
 """Which positions a child may checkpoint, and what is stored for them.
 
-Four rules differ from Java, each where following it loses data or hangs a shard:
+Five rules differ from Java, each where following it loses data or hangs a shard:
 
 * At shard end the last delivered position is stored as SHARD_END even if it was stored before
   (Java: a no-op, and the shard never ends), and so is its bare sequence number when the last
@@ -10,6 +10,8 @@ Four rules differ from Java, each where following it loses data or hangs a shard
 * At shard end a number beyond the last delivered one is refused (Java stores anything below
   SHARD_END, and the next owner cannot start there).
 * Digits are ASCII digits.
+* A number is stored without leading zeros (Java stores the text, and Kinesis refuses to begin
+  there).
 
 Source: ShardRecordProcessorCheckpointer.java:110-145, 292-326 (KCL 3.5.1).
 """
@@ -19,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mld.errors import CheckpointRefused, MalformedData
-from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
+from mld.model.sequence import SHARD_END, ExtendedSequenceNumber, without_leading_zeros
 
 ILLEGAL_ARGUMENT = "IllegalArgumentException"
 
@@ -89,7 +91,8 @@ def _asked(
     state: CheckpointState, sequence_number: str, sub_sequence_number: int | None
 ) -> ExtendedSequenceNumber:
     try:
-        asked = ExtendedSequenceNumber(sequence_number, sub_sequence_number or 0)
+        number = without_leading_zeros(sequence_number)
+        asked = ExtendedSequenceNumber(number, sub_sequence_number or 0)
     except MalformedData as error:
         raise CheckpointRefused(ILLEGAL_ARGUMENT, str(error)) from error
     if asked.is_shard_end and state.largest.is_shard_end:

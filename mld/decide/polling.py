@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mld.model.sequence import Sentinel
+from mld.model.sequence import Sentinel, without_leading_zeros
 
 if TYPE_CHECKING:
     from mld.model.config import RetrievalConfig
@@ -109,7 +109,7 @@ def iterator_start(position: ReadPosition, initial_timestamp_s: float | None) ->
         case Sentinel.AT_TIMESTAMP | Sentinel.TRIM_HORIZON:
             return IteratorStart(IteratorType.TRIM_HORIZON)
         case _:
-            number = position.checkpoint.sequence_number
+            number = without_leading_zeros(position.checkpoint.sequence_number)
             return IteratorStart(IteratorType.AT_SEQUENCE_NUMBER, number)
 
 

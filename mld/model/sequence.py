@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mld.errors import MalformedData
+from mld.model.masking import printable
 
 #: Kinesis writes 56 digits; Python converts at most 4,300.
 _DIGITS = re.compile(r"[0-9]{1,4000}\Z")
+_LEADING_ZEROS = re.compile(r"\A0+(?=[0-9]+\Z)")
 
 
 class Sentinel(StrEnum):
@@ -52,7 +54,7 @@ class ExtendedSequenceNumber:
     def __post_init__(self) -> None:
         if not is_sequence_number(self.sequence_number):
             raise MalformedData(
-                f"{self.sequence_number!r} is neither a sequence number nor one of "
+                f"'{printable(self.sequence_number)}' is neither a sequence number nor one of "
                 f"{', '.join(Sentinel)}"
             )
         if self.sub_sequence_number < 0:
@@ -103,6 +105,11 @@ _SENTINELS = frozenset(Sentinel)
 def is_sequence_number(text: str) -> bool:
     """True for ASCII digits and for the text of a sentinel; what a checkpoint may hold."""
     return _DIGITS.match(text) is not None or text in _SENTINELS
+
+
+def without_leading_zeros(text: str) -> str:
+    """A sequence number as Kinesis writes it and takes it; another text as it is."""
+    return _LEADING_ZEROS.sub("", text)
 
 
 TRIM_HORIZON = ExtendedSequenceNumber(Sentinel.TRIM_HORIZON)

@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from mld.errors import ChildFailed, ChildTimedOut
+from mld.model.masking import printable
 from protocol import (
     NEED_DATA,
     Action,
@@ -310,7 +311,7 @@ class ChildExchange:
             log.error(
                 "%s: the child asked for a checkpoint at %s during %s, where none is possible",
                 self._shard_id,
-                request.sequence_number,
+                printable(str(request.sequence_number)),
                 action,
             )
             error = INVALID_STATE

@@ -24,6 +24,8 @@ FRESH = CheckpointState.starting_at(TRIM_HORIZON)
         (OPEN, (None, None), At("200", 7)),
         (OPEN, (None, -5), At("200", 7)),
         (OPEN, ("150", None), At("150")),
+        (OPEN, ("000150", None), At("150")),
+        (OPEN, ("0100", None), None),
         (OPEN, ("150", 2), At("150", 2)),
         (OPEN, ("200", 7), At("200", 7)),
         (OPEN, ("200", None), At("200")),
@@ -72,6 +74,13 @@ def test_refused(state, asked):
     with pytest.raises(CheckpointRefused) as refused:
         position_to_store(state, *asked)
     assert refused.value.error_name == "IllegalArgumentException"
+
+
+def test_why_a_position_is_refused_is_one_short_line_whatever_was_asked():
+    with pytest.raises(CheckpointRefused) as refused:
+        position_to_store(OPEN, "1\n2\ud800" + "x" * 1_000_000, None)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 3000
 
 
 def test_the_last_position_ends_the_shard_even_if_it_was_stored_before():

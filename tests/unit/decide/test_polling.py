@@ -27,6 +27,8 @@ from mld.model.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSeque
         (ReadPosition(LATEST), IteratorStart(T.LATEST)),
         (ReadPosition(AT_TIMESTAMP), IteratorStart(T.AT_TIMESTAMP, timestamp_s=5.5)),
         (ReadPosition(At("12", 3)), IteratorStart(T.AT_SEQUENCE_NUMBER, "12")),
+        (ReadPosition(At("0012")), IteratorStart(T.AT_SEQUENCE_NUMBER, "12")),
+        (ReadPosition(At("00")), IteratorStart(T.AT_SEQUENCE_NUMBER, "0")),
         (ReadPosition(At("12"), "15"), IteratorStart(T.AFTER_SEQUENCE_NUMBER, "15")),
         (ReadPosition(LATEST, "15", 1.0), IteratorStart(T.AFTER_SEQUENCE_NUMBER, "15")),
     ],
