@@ -59,7 +59,8 @@ def make_client(session: Session, settings: ClientSettings) -> BaseClient:
     Building one takes 20 to 80 ms and reads botocore's data files; it makes no request.
 
     Raises:
-        ConfigError: no region is known, or the endpoint is not a URL.
+        ConfigError: no region is known, the endpoint is not a URL, or a setting of the environment
+            or of the AWS configuration files has no value that botocore knows.
     """
     options: dict[str, Any] = {
         "retries": {"total_max_attempts": 1, "mode": "standard"},
@@ -86,7 +87,7 @@ def make_client(session: Session, settings: ClientSettings) -> BaseClient:
     except boto.NoRegionError:
         why = "no AWS region: set it in the file, in AWS_REGION or in the profile"
         raise errors.ConfigError(why, key="regionName") from None
-    except (ValueError, boto.InvalidRegionError) as error:
+    except (ValueError, boto.BotoCoreError) as error:
         raise errors.ConfigError(f"{settings.service} client: {error}") from error
     client.meta.events.register("before-parse", check_whole)
     return client

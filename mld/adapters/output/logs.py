@@ -51,6 +51,8 @@ _VISIBLE = {
 }
 #: Libraries whose INFO lines say nothing to an operator.
 _CHATTY = ("botocore", "urllib3", "asyncio")
+#: Its warnings are about the operator's profiles and programs: a stack of botocore explains nothing.
+_WITHOUT_STACK = "botocore.credentials"
 
 
 class LogFormat(StrEnum):
@@ -149,6 +151,15 @@ class RepeatFilter(logging.Filter):
         return count < _BURST
 
 
+def cause_for_stack(record: logging.LogRecord) -> bool:
+    """A filter for handlers: a line about credentials ends with its cause, without the stack."""
+    if record.name == _WITHOUT_STACK and record.exc_info and record.exc_info[1] is not None:
+        error = record.exc_info[1]
+        record.msg = f"{record.getMessage()} {type(error).__name__}: {error}".strip()
+        record.args, record.exc_info, record.exc_text = None, None, None
+    return True
+
+
 def set_up(settings: LogSettings, stream: TextIO | None = None) -> None:
     """Make the root logger write to stderr; replaces handlers that were there.
 
@@ -160,6 +171,7 @@ def set_up(settings: LogSettings, stream: TextIO | None = None) -> None:
     chosen = settings.format or (LogFormat.TEXT if stream.isatty() else LogFormat.JSON)
     handler = logging.StreamHandler(stream)
     handler.setFormatter(TextFormatter() if chosen is LogFormat.TEXT else JsonFormatter())
+    handler.addFilter(cause_for_stack)
     handler.addFilter(RepeatFilter())
     root = logging.getLogger()
     for old in list(root.handlers):

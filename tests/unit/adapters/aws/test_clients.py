@@ -489,6 +489,24 @@ def test_a_bad_endpoint_or_region_is_a_configuration_error(
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        "AWS_ACCOUNT_ID_ENDPOINT_MODE",
+        "AWS_DEFAULTS_MODE",
+        "AWS_REQUEST_CHECKSUM_CALCULATION",
+        "AWS_REQUEST_MIN_COMPRESSION_SIZE_BYTES",
+        "AWS_STS_REGIONAL_ENDPOINTS",
+    ],
+)
+def test_a_setting_that_botocore_does_not_know_is_a_configuration_error(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "strange")
+    with pytest.raises(errors.ConfigError, match=r"sts client: .*strange"):
+        make_client(botocore.session.Session(), settings("sts", "http://127.0.0.1:9"))
+
+
+@pytest.mark.parametrize(
     ("more", "host"),
     [
         ({}, "kinesis.us-east-1.amazonaws.com"),

@@ -1,0 +1,126 @@
+"""Keys that a program of the operator makes: whatever it prints, the worker is told plainly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mld import errors
+from mld.adapters.aws.clients import ClientSettings, make_client
+from mld.adapters.aws.credentials import make_session, require_credentials
+from mld.adapters.aws.dynamodb import BotocoreDynamoDb
+from mld.adapters.calls import CallPool
+from mld.model.credentials import parse_chain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from botocore.session import Session
+
+pytestmark = pytest.mark.usefixtures("machine")
+
+KEYS = {"Version": 1, "AccessKeyId": "PROCESSKEY", "SecretAccessKey": "geheim"}
+#: Closer than botocore's ten minutes: they are asked for again with every request.
+SHORT_LIVED = "import datetime as d; until = d.datetime.now(d.UTC) + d.timedelta(minutes=5)"
+
+
+@pytest.fixture
+def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the process prints; ``UNTIL`` in it is in five minutes."""
+    said, program = tmp_path / "answer", tmp_path / "keys.py"
+    program.write_text(
+        f"{SHORT_LIVED}\nprint(open({str(said)!r}).read().replace('UNTIL', until.isoformat()))\n"
+    )
+    command = shlex.join([sys.executable, "-I", "-S", str(program)])
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = {command}\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    return said
+
+
+def session() -> Session:
+    chain, _ = parse_chain("DefaultCredentialsProvider")
+    return make_session(chain, "us-east-1")
+
+
+def code_of_a_call(client: Any) -> str:
+    """How it fails to get an item of a table on a port where nobody listens."""
+    pool = CallPool("test", 1)
+    try:
+        with pytest.raises(errors.Unreachable) as caught:
+            asyncio.run(BotocoreDynamoDb(client, pool).get_item(TableName="t", Key={}))
+    finally:
+        pool.close()
+    assert "geheim" not in str(caught.value)
+    return caught.value.code
+
+
+BROKEN = [
+    "hello",
+    "",
+    "[1]",
+    "null",
+    '"keys"',
+    json.dumps({**KEYS, "Expiration": 5}),
+    json.dumps({**KEYS, "Expiration": "soon"}),
+]
+
+
+@pytest.mark.parametrize("said", BROKEN)
+def test_an_answer_that_makes_no_sense_at_the_start_means_no_credentials(
+    answer: Path, caplog: pytest.LogCaptureFixture, said: str
+) -> None:
+    answer.write_text(said)
+    with pytest.raises(errors.CredentialsMissing, match="DefaultCredentialsProvider"):
+        require_credentials(session(), "AwsCredentialsProvider")
+    assert "provider DefaultCredentialsProvider failed: its answer" in caplog.text
+    assert "geheim" not in caplog.text
+
+
+@pytest.fixture
+def client(answer: Path) -> Iterator[Any]:
+    """Of keys that have to be renewed with the next call."""
+    answer.write_text(json.dumps({**KEYS, "Expiration": "UNTIL"}))
+    made = session()
+    require_credentials(made, "AwsCredentialsProvider")
+    settings = ClientSettings(
+        service="dynamodb",
+        region="us-east-1",
+        endpoint="http://127.0.0.1:9",
+        threads=1,
+        connect_timeout_s=1.0,
+        read_timeout_s=1.0,
+    )
+    client = make_client(made, settings)
+    yield client
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *BROKEN,
+        json.dumps({**KEYS, "Expiration": "2001-01-01T00:00:00Z"}),
+        json.dumps({**KEYS, "Expiration": "2001-01-01T00:00:00"}),
+    ],
+)
+def test_keys_that_cannot_be_renewed_are_trouble_on_the_way_until_they_can(
+    answer: Path, client: Any, said: str
+) -> None:
+    good = answer.read_text()
+    answer.write_text(said)
+    assert code_of_a_call(client) == "CredentialRetrievalError"
+    answer.write_text(good)
+    assert code_of_a_call(client) == "EndpointConnectionError"
+
+
+def test_an_expiry_without_a_zone_is_meant_as_utc(answer: Path, client: Any) -> None:
+    answer.write_text(json.dumps({**KEYS, "Expiration": "2199-01-01T00:00:00"}))
+    code_of_a_call(client)
+    answer.write_text("nobody asks any more")
+    assert code_of_a_call(client) == "EndpointConnectionError"
