@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import os
 import re
+import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -40,6 +41,8 @@ _MORE = "For more information, run: kcl-mld --help"
 #: What a command looks like, and a properties file seldom does.
 _WORD = re.compile(r"[A-Za-z][A-Za-z_-]*")
 _GROUP_OPTIONS = {"--help", "-h", "--version"}
+#: Somebody sends them on purpose, and expects an effect; SIGCHLD is the kernel's.
+_RECEIVED = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGCHLD}
 
 
 class LazyGroup(click.Group):
@@ -99,6 +102,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 def dispatch(args: list[str]) -> int:
     """Run one command line and return its exit code."""
     open_standard_streams()
+    receive_signals()
     try:
         result = cli.main(_with_command(args), prog_name="kcl-mld", standalone_mode=False)
     except click.UsageError as error:
@@ -150,6 +154,17 @@ def open_standard_streams() -> None:
         if getattr(sys, name) is None:
             mode = "r" if name == "stdin" else "w"
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+def receive_signals() -> None:
+    """Undo what the starter may have done to signals, here and for the programs started from here.
+
+    A blocked SIGTERM would never stop anything. While SIGCHLD is ignored, the kernel throws the
+    exit statuses of children away, and every failure looks like a success.
+    """
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _RECEIVED)
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def _fail_os(error: OSError) -> int:

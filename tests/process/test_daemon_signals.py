@@ -19,10 +19,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 
+def starting_with(code: str) -> tuple[str, ...]:
+    """Becomes the daemon once this code has run."""
+    become = "os.execv(sys.argv[1], sys.argv[1:])"
+    return (sys.executable, "-c", f"import os, signal, sys; {code}; {become}")
+
+
 def with_hangup(action: str) -> tuple[str, ...]:
     """Becomes the daemon, with that action of SIGHUP: ``SIG_DFL``, or ``SIG_IGN`` as by nohup."""
-    code = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.{action}); os.execv(sys.argv[1], sys.argv[1:])"
-    return (sys.executable, "-c", code.replace("{action}", action))
+    return starting_with(f"signal.signal(signal.SIGHUP, signal.{action})")
 
 
 def test_a_hangup_stops_gracefully(new_app: Callable[..., Application]) -> None:
@@ -68,6 +73,27 @@ def test_a_worker_under_nohup_ignores_hangups(new_app: Callable[..., Application
     run.wait_for_actions("checkpoint", 2)
     assert run.stop() == 0, run.output
     assert "SIGHUP" not in run.output
+
+
+def test_signals_that_the_starter_blocked_are_heard(new_app: Callable[..., Application]) -> None:
+    app = new_app()
+    app.put(5)
+    block = "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())"
+    run = app.start(launcher=starting_with(block))
+    run.wait_for_actions("checkpoint")
+    assert run.stop() == 0, run.output
+    assert heard(run.child_of(0))[-4:] == ["shutdownRequested", "checkpoint", "leaseLost", "EOF"]
+
+
+def test_a_starter_that_ignores_its_children_hides_no_failure(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app()
+    app.put(5)
+    ignore = "signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
+    run = app.start({"processRecords": [[["exit", 3]]]}, launcher=starting_with(ignore))
+    assert run.ends() == 1, run.output
+    assert "exit status 3" in run.output
 
 
 def test_a_request_for_a_dump_and_meaningless_signals_end_nothing(
