@@ -8,6 +8,7 @@ make them is saved.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 from pathlib import Path
@@ -19,9 +20,14 @@ from botocore.loaders import JSONFileLoader, Loader
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_READ: dict[str, Callable[[Path], bytes]] = {
-    ".json": Path.read_bytes,
-    ".json.gz": lambda path: gzip.decompress(path.read_bytes()),
+
+def _read(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+_READ: dict[str, Callable[[str], bytes]] = {
+    ".json": _read,
+    ".json.gz": lambda path: gzip.decompress(_read(path)),
 }
 
 
@@ -35,8 +41,8 @@ class PlainJsonFiles(JSONFileLoader):  # type: ignore[misc]
             file_path: without its suffix, ``.json`` or ``.json.gz``.
         """
         for suffix, read in _READ.items():
-            path = Path(file_path + suffix)
-            if path.is_file():
+            path = file_path + suffix
+            if os.path.isfile(path):
                 return msgspec.json.decode(read(path))
         return None
 
@@ -56,6 +62,12 @@ class PlainLoader(Loader):  # type: ignore[misc]
         )
 
     def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002
-        """Services that have any data; one without that type of it is told when it is read."""
-        folders = [path for path in self.search_paths if Path(path).is_dir()]
-        return sorted({name for path in folders for name in os.listdir(path)})
+        """Services that have any data; one without that type of it is told when it is read.
+
+        A folder that is not ours to look into has none: HOME may be that of another user.
+        """
+        found: set[str] = set()
+        for folder in self.search_paths:
+            with contextlib.suppress(OSError):
+                found.update(os.listdir(folder))
+        return sorted(found)

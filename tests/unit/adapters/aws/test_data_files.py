@@ -42,3 +42,10 @@ def test_data_of_the_users_own_is_found_where_botocore_looks_for_it(machine, mon
     monkeypatch.setenv("AWS_DATA_PATH", str(tmp_path))
     loader = new_session().get_component("data_loader")
     assert loader.load_service_model("kinesis", "service-2")["operations"] == {}
+
+
+def test_a_folder_that_cannot_be_looked_into_has_no_data(machine, monkeypatch, tmp_path):
+    """As the home of another user; a name that is too long fails for everybody, root included."""
+    monkeypatch.setenv("AWS_DATA_PATH", str(tmp_path / ("x" * 300)))
+    client = new_session().create_client("kinesis", region_name="us-east-1")
+    assert client.meta.region_name == "us-east-1"
