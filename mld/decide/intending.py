@@ -9,26 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.errors import CheckpointRefused
-from mld.model.intent import BrokenIntent
 
 if TYPE_CHECKING:
     from mld.model.intent import LeaseIntent
 
 ILLEGAL_ARGUMENT = "IllegalArgumentException"
-INVALID_STATE = "InvalidStateException"
 
 
-def check_intent(stored: LeaseIntent | BrokenIntent | None, asked: LeaseIntent) -> None:
+def check_intent(stored: LeaseIntent | None, asked: LeaseIntent) -> None:
     """Return when ``asked`` may be stored; the very intent that is stored may be stored again.
 
     Raises:
-        CheckpointRefused: its number is lower, or stands for something else already; or what is
-            stored cannot be read.
+        CheckpointRefused: its number is lower, or stands for something else already.
     """
     if stored is None:
         return
-    if isinstance(stored, BrokenIntent):
-        raise CheckpointRefused(INVALID_STATE, stored.why)
     if asked.number < stored.number:
         raise CheckpointRefused(
             ILLEGAL_ARGUMENT, f"intent {asked.number} comes after intent {stored.number}"

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mld.errors import MalformedData
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -38,17 +40,6 @@ class LeaseIntent:
     app_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class BrokenIntent:
-    """The attribute is there, and it is no intent of ours.
-
-    Attributes:
-        why: what is wrong with it, without its content.
-    """
-
-    why: str
-
-
 def intent_attribute(intent: LeaseIntent) -> dict[str, Any]:
     """The value of the attribute."""
     return {
@@ -61,18 +52,23 @@ def intent_attribute(intent: LeaseIntent) -> dict[str, Any]:
     }
 
 
-def intent_from(attribute: Mapping[str, Any] | None) -> LeaseIntent | BrokenIntent | None:
-    """The intent of a row; a broken one must not hide the rest of the lease."""
+def intent_from(attribute: Mapping[str, Any] | None) -> LeaseIntent | None:
+    """The intent of a row; None where it has none.
+
+    Raises:
+        MalformedData: the attribute is no intent of ours. A child that is told of none could skip
+            a batch or write one twice, so nobody may read the shard until it is mended.
+    """
     if attribute is None:
         return None
     content = attribute.get("M")
     if content is None:
-        return BrokenIntent(f"{INTENT} is of type {'/'.join(attribute)}, not M")
+        raise MalformedData(f"{INTENT} is of type {'/'.join(attribute)}, not M")
     number = str(content.get("n", {}).get("N", ""))
     texts = [content.get(name, {}).get("S") for name in _TEXTS]
     if not _NUMBER.match(number) or int(number) < 1:
-        return BrokenIntent(f"{INTENT}.n is not a whole number from 1 on")
+        raise MalformedData(f"{INTENT}.n is not a whole number from 1 on")
     for name, text in zip(_TEXTS, texts, strict=True):
         if not isinstance(text, str):
-            return BrokenIntent(f"{INTENT}.{name} is not a text")
+            raise MalformedData(f"{INTENT}.{name} is not a text")
     return LeaseIntent(int(number), *texts)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mld.model.intent import BrokenIntent, LeaseIntent
+    from mld.model.intent import LeaseIntent
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.shard import HashRange
 
@@ -22,7 +22,7 @@ class Lease:
             ``streamName``), else None.
         lease_owner: worker id, None = nobody. During a hand-off already the next owner.
         lease_counter: fencing token and heartbeat; every change by an owner raises it by one.
-        checkpoint: last position done; a sentinel before the first one. None only in broken rows.
+        checkpoint: last position done; a sentinel before the first one. A row that is read has one.
         owner_switches_since_checkpoint: informational, reset by a checkpoint.
         pending_checkpoint: first half of a two-phase checkpoint of a Java application, or None.
         parent_shard_ids: bare ids, sorted; empty for a root.
@@ -47,7 +47,7 @@ class Lease:
     hash_range: HashRange | None = None
     checkpoint_owner: str | None = None
     throughput_kbps: float | None = None
-    intent: LeaseIntent | BrokenIntent | None = None
+    intent: LeaseIntent | None = None
 
     @property
     def is_finished(self) -> bool:

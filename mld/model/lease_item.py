@@ -19,7 +19,7 @@ from mld.model.attributes import (
     texts_of,
 )
 from mld.model.entities import ENTITY_TYPE, RESERVED_KEYS, Entity
-from mld.model.intent import INTENT, LeaseIntent, intent_attribute, intent_from
+from mld.model.intent import INTENT, intent_attribute, intent_from
 from mld.model.lease import Lease
 from mld.model.sequence import ExtendedSequenceNumber
 from mld.model.shard import HashRange
@@ -68,21 +68,25 @@ def lease_from_item(item: Item) -> Lease:
     Unknown attributes are ignored; they stay in the table because we only ever update.
 
     Raises:
-        MalformedData: a mandatory attribute (``leaseKey``, ``leaseCounter``,
+        MalformedData: a mandatory attribute (``leaseKey``, ``leaseCounter``, ``checkpoint``,
             ``ownerSwitchesSinceCheckpoint``) is absent, or one can't be read. Report the row and
-            go on with the others.
+            go on with the others. The intent of a finished shard is not looked at.
 
     Source: DynamoDBLeaseSerializer.fromDynamoRecord, DynamoDBMultiStreamLeaseSerializer (3.5.1).
     """
     lease_key = required(text_of(item, LEASE_KEY), LEASE_KEY)
     stream_identifier = text_of(item, "streamName")
+    lease_counter = required(integer_of(item, "leaseCounter"), "leaseCounter")
+    checkpoint = required(
+        _position(item, "checkpoint", "checkpointSubSequenceNumber"), "checkpoint"
+    )
     return Lease(
         lease_key=lease_key,
         shard_id=text_of(item, "shardId") or _bare(lease_key, stream_identifier),
         stream_identifier=stream_identifier,
         lease_owner=text_of(item, "leaseOwner"),
-        lease_counter=required(integer_of(item, "leaseCounter"), "leaseCounter"),
-        checkpoint=_position(item, "checkpoint", "checkpointSubSequenceNumber"),
+        lease_counter=lease_counter,
+        checkpoint=checkpoint,
         owner_switches_since_checkpoint=required(
             integer_of(item, "ownerSwitchesSinceCheckpoint"), "ownerSwitchesSinceCheckpoint"
         ),
@@ -94,7 +98,7 @@ def lease_from_item(item: Item) -> Lease:
         hash_range=_hash_range(item),
         checkpoint_owner=text_of(item, "checkpointOwner"),
         throughput_kbps=_throughput(item),
-        intent=intent_from(item.get(INTENT)),
+        intent=None if checkpoint.is_shard_end else intent_from(item.get(INTENT)),
     )
 
 
@@ -121,7 +125,7 @@ def lease_to_item(lease: Lease) -> dict[str, dict[str, Any]]:
         item["checkpointOwner"] = {"S": lease.checkpoint_owner}
     if lease.throughput_kbps is not None:
         item[THROUGHPUT] = decimal(lease.throughput_kbps)
-    if isinstance(lease.intent, LeaseIntent):
+    if lease.intent is not None:
         item[INTENT] = intent_attribute(lease.intent)
     return item | hash_range_attributes(lease.hash_range) | stream_attributes(lease)
 

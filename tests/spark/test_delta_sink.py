@@ -17,6 +17,7 @@ from mld.spark.ports import CommitOutcome
 from mld.spark.sinks import make_sink
 from mld.spark.table.store import Directory
 from tests.spark.sink_server import BASE, batch, frame, open_sink, shard, write
+from tests.unit.spark.table.test_readers import by_deltalake, by_duckdb, by_polars
 
 pytestmark = pytest.mark.spark
 
@@ -117,6 +118,51 @@ def test_values_of_all_types_and_partitions_come_back_as_they_were(spark, delta,
     assert [each["at"] for each in by_rust] == [moment.replace(microsecond=5)] * 2
     assert [each["day"] for each in by_rust] == ["a/b=c %41", None]
     assert found.where(F.col("day") == "a/b=c %41").count() == 1
+
+
+@pytest.mark.parametrize("reader", [by_deltalake, by_polars, by_duckdb])
+@pytest.mark.parametrize("name", ["p", "a.b", "c`d", "größe"])
+def test_every_reader_finds_the_partitions(spark, tmp_path, reader, name):
+    """Polars reads the values from the names of the directories."""
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        at = "timestamp'2026-10-25 00:30:00.000005Z' + n * interval '1' hour"  # twice 02:30 there
+        write(
+            spark,
+            sink_of(spark, tmp_path, sink__partitionBy=f"{name},text"),
+            batch(shard(), 0, 2),
+            **{name: F.expr(at), "text": F.expr("case when n = 1 then 'é/ü=%\U0001f600' end")},
+        )
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")  # as tests of others expect it
+    found = sorted((row["n"], row[name], row["text"]) for row in reader(tmp_path))
+    first = datetime(2026, 10, 25, 1, 30, 0, 5, tzinfo=UTC)
+    assert found == [(1, first, "é/ü=%\U0001f600"), (2, first.replace(hour=2), None)]
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        ("repeat('/', 85)", "p can't name a directory"),
+        ("concat('a', char(0))", "p can't name a directory"),
+        ("make_date(10000, 1, 1)", "partition column p has the date"),
+        ("timestamp_seconds(253402300800)", "partition column p has the timestamp"),
+        ("timestamp_seconds(-62135596801)", "partition column p has the timestamp"),
+    ],
+)
+def test_a_value_that_is_no_partition_is_refused_by_name_and_the_table_stays_readable(
+    spark, tmp_path, column, why
+):
+    sink = sink_of(spark, tmp_path, sink__partitionBy="p")
+    with pytest.raises(BatchFailed, match=why):
+        write(spark, sink, batch(shard(), 0, 2), p=F.expr(column))
+    assert by_deltalake(tmp_path) == []
+
+
+def test_the_longest_value_that_can_name_a_directory_is_taken(spark, tmp_path):
+    sink = sink_of(spark, tmp_path, sink__partitionBy="p")
+    write(spark, sink, batch(shard(), 0, 1), p=F.expr("concat(repeat('/', 84), 'a')"))
+    assert by_deltalake(tmp_path)[0]["p"] == "/" * 84 + "a"
 
 
 @pytest.mark.parametrize(

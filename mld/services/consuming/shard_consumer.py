@@ -22,7 +22,6 @@ from mld.errors import (
     LeaseLost,
 )
 from mld.model.consumer_status import ConsumerStatus
-from mld.model.intent import BrokenIntent
 from mld.ports.log_facts import logging_with
 from mld.services.consuming.batch_feed import BatchFeed
 from mld.services.consuming.child_pipeline import ChildPipeline
@@ -242,8 +241,6 @@ class ShardConsumer:
             context.held.lease, self._parts, context.stream_context, context.checkpointer
         )
         intent = held.lease.intent
-        if isinstance(intent, BrokenIntent):
-            raise self._unreadable(intent)
         await pipeline.start_fetching(self._group, position, context.latest_since_s())
         with context.metrics.timed("InitializeTask", "RecordProcessor.initialize.Time"):
             try:
@@ -261,14 +258,6 @@ class ShardConsumer:
         await self._context.stop_fetching()
         await self._context.end_child()
         return TaskOutcome.AGAIN
-
-    def _unreadable(self, intent: BrokenIntent) -> ChildFailed:
-        """A child that is told of no intent could skip a batch or write one twice."""
-        why = (
-            f"no child is started, because {intent.why}; repair or remove the attribute in the row"
-            f" {self.lease_key} of {self._parts.config.leases.table_name}, then start the worker"
-        )
-        return ChildFailed(self.shard_id, "initialize", why)
 
     async def _find_out(self) -> bool:
         """After a write of unknown outcome: where the next child must begin, and what it intended.

@@ -238,6 +238,10 @@ def port_of(line: str) -> int | None:
     return int(port) if mark and port.isascii() and port.isdigit() else None
 
 
+#: Variables that name the locale, the first that is set decides.
+_LOCALES = ("LC_ALL", "LC_CTYPE", "LANG")
+
+
 def server_environment(environ: Mapping[str, str], **ours: str) -> dict[str, str]:
     """The environment of the server: what we have, less what would turn it into a client.
 
@@ -251,4 +255,16 @@ def server_environment(environ: Mapping[str, str], **ours: str) -> dict[str, str
         *("PYSPARK_GATEWAY_SECRET", "PYSPARK_DRIVER_PYTHON", "SPARK_CONF_DIR"),
     }
     kept = {name: value for name, value in environ.items() if name not in dropped}
-    return {**kept, **ours}
+    return {**kept, **_file_names(environ), **ours}
+
+
+def _file_names(environ: Mapping[str, str]) -> dict[str, str]:
+    """A locale in which Java can name a directory by any text; empty where it can already.
+
+    In others it writes a question mark for what it can't spell, and rows of two values of a
+    partition column would be in one directory.
+    """
+    deciding = next((name for name in _LOCALES if environ.get(name)), "LC_CTYPE")
+    if "utf" in environ.get(deciding, "").lower():
+        return {}
+    return {"LC_ALL" if deciding == "LC_ALL" else "LC_CTYPE": "C.UTF-8"}

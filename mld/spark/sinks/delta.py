@@ -20,6 +20,7 @@ from mld.model.s3_place import is_s3
 from mld.spark.calls import raise_if_abandoned
 from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
 from mld.spark.ports import CommitOutcome
+from mld.spark.sinks.directories import DirectoryLayout
 from mld.spark.sinks.spark_errors import refuse_none
 from mld.spark.sinks.write_tasks import TASKS_OPTION, write_tasks
 from mld.spark.table.changes import Append
@@ -31,7 +32,6 @@ from mld.spark.table.store import open_store
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import PurePath
-    from typing import Any
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -57,19 +57,6 @@ _ALGORITHM = "mapreduce.fileoutputcommitter.algorithm.version"
 #: Masters without a number of tries.
 _ONE_TRY = re.compile(r"local(\[[0-9*]+\])?")
 _NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
-
-
-@dataclass(frozen=True, slots=True)
-class DirectoryLayout:
-    """How rows are laid into directories.
-
-    Attributes:
-        partitions: columns.
-        timestamps: those of them that Spark would write in the session's time zone.
-    """
-
-    partitions: tuple[str, ...]
-    timestamps: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -183,7 +170,7 @@ class DeltaSink:
         try:
             raise_if_abandoned()
             self._run(rows, layout, job)
-            files = self._files.found(job, layout.timestamps)
+            files = self._files.found(job, layout.types)
             self._table.examine(files)
         except BaseException as error:
             self._files.remove(job)
@@ -224,17 +211,22 @@ class DeltaSink:
         if session is not self._tuned:
             session.conf.set(*_TIMESTAMPS)
             self._tuned = session
-        if layout.timestamps:
-            from pyspark.sql import functions as f  # noqa: PLC0415 - after the host chose Connect
-
-            micros = {name: f.unix_micros(f.col(name)) for name in layout.timestamps}
-            rows = rows.withColumns(micros)
+        rows = layout.apply(rows)
         if self._tasks:
             rows = rows.coalesce(self._tasks)
         writer = rows.write.options(**self._options)
-        if layout.partitions:
-            writer = writer.partitionBy(*layout.partitions)
-        writer.parquet(self.store.spark_url(job))
+        if layout.types:
+            writer = writer.partitionBy(*layout.types)
+        try:
+            writer.parquet(self.store.spark_url(job))
+        except Exception as error:
+            if (column := layout.unfit_column(error)) is None:
+                raise
+            raise BatchFailed(
+                f"{self.store.name}: a value of the partition column {column} can't name a "
+                f"directory: it is longer than 255 bytes with the column's name, or has a NUL; "
+                f"change the function"
+            ) from error
 
     def _create(self, rows: DataFrame) -> DirectoryLayout:
         """Create the table with the rows' columns, unless somebody else has done so meanwhile."""
@@ -259,11 +251,11 @@ class DeltaSink:
                 f"spark.sink.partitionBy names {', '.join(self._partitions)}: leave it out, or name another "
                 f"directory"
             )
-        types: dict[str, Any] = {field["name"]: field["type"] for field in table.fields}
-        if binary := [name for name in table.partitions if types[name] == "binary"]:
+        fields = {field["name"]: field["type"] for field in table.fields}
+        types = {name: str(fields[name]) for name in table.partitions}
+        if binary := [name for name, kind in types.items() if kind == "binary"]:
             raise SinkRefused(f"{self.store.name}: the partition column {binary[0]} is binary")
-        timestamps = {name for name in table.partitions if types[name] == "timestamp"}
-        self._layout = DirectoryLayout(tuple(table.partitions), frozenset(timestamps))
+        self._layout = DirectoryLayout(types)
         return self._layout
 
     def _sweep(self) -> None:
@@ -295,7 +287,7 @@ class DeltaSink:
         job = self._files.new_job()
         try:
             spark.range(1).coalesce(1).write.parquet(self.store.spark_url(job))
-            if not self._files.found(job, ()):
+            if not self._files.found(job, {}):
                 raise FileNotFoundError(job)  # noqa: TRY301 - one way out for all that can be wrong
         except Exception as error:
             raise SinkRefused(

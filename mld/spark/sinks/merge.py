@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
-from mld.spark.sinks.delta import DeltaSink, DirectoryLayout
+from mld.spark.sinks.delta import DeltaSink
+from mld.spark.sinks.directories import DirectoryLayout
 from mld.spark.sinks.last_of_key import NULL_KEY, TWICE, last_of_key
 from mld.spark.table.changes import Upsert
 
@@ -102,5 +103,5 @@ class MergeSink(DeltaSink):
                 f"{self.store.name}: the table has no column {', '.join(missing)} of spark.sink.key; it "
                 f"has {', '.join(names)}"
             )
-        self._layout = DirectoryLayout((), frozenset())
+        self._layout = DirectoryLayout({})
         return self._layout

@@ -161,7 +161,7 @@ class DeadLetters:
     def _write(self, job: PurePath, letters: Sequence[DeadLetter]) -> list[DataFile]:
         rows = [_row(letter) for letter in letters]
         self._files.write(job, pa.Table.from_pylist(rows, _ARROW))
-        return self._files.found(job, ())
+        return self._files.found(job, {})
 
 
 def _moved(

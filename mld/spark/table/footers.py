@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -11,18 +11,23 @@ from mld.spark.table.job_file import DataFile
 from mld.spark.table.rules import fields_in
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 #: In the footers of files; what a commit compares with the table.
 SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY = r"(?!0000)\d{4}-\d\d-\d\d"
+#: Values that readers of Delta take, as Spark writes them, by type.
+_DATES = {
+    "date": re.compile(_DAY),
+    "timestamp": re.compile(rf"({_DAY}) (\d\d:\d\d:\d\d)(?:\.(\d{{1,6}}))?"),
+}
 #: Names before those of the partitions: the process's and the job's.
 _ABOVE = 2
 
 
 def data_file(
-    footer: Any, path: str, size: int, modified_ms: int, timestamps: Collection[str]
+    footer: Any, path: str, size: int, modified_ms: int, types: Mapping[str, str]
 ) -> DataFile | None:
     """A file that Spark wrote; None if it has no rows.
 
@@ -31,10 +36,11 @@ def data_file(
         path: from the table's directory on.
         size: in bytes.
         modified_ms: since 1970.
-        timestamps: partition columns whose values are microseconds since 1970.
+        types: Delta's types of the partition columns, by name.
 
     Raises:
-        BatchFailed: it is not what this process told Spark to write.
+        BatchFailed: it is not what this process told Spark to write, or lies in a directory whose
+            date no reader takes.
     """
     if footer.num_rows == 0:
         return None
@@ -47,36 +53,51 @@ def data_file(
                 f"{path}: the column {footer.schema.column(index).path} is an INT96 timestamp, "
                 f"which few readers take: leave spark.sql.parquet.outputTimestampType alone"
             )
+    fields = fields_in(schema.decode())
     return DataFile(
         path=path,
         size=size,
         modified_ms=modified_ms,
         rows=footer.num_rows,
-        partition_values=partition_values(path.split("/")[_ABOVE:-1], timestamps),
-        fields=fields_in(schema.decode()),
-        nulls=_nullable_columns(footer),
+        partition_values=partition_values(path.split("/")[_ABOVE:-1], types),
+        fields=fields,
+        nulls=_nullable_columns(footer, fields),
     )
 
 
-def partition_values(parts: Sequence[str], timestamps: Collection[str]) -> dict[str, str | None]:
+def partition_values(parts: Sequence[str], types: Mapping[str, str]) -> dict[str, str | None]:
     """The values in the names of directories, as a Delta log has them.
 
     Args:
         parts: like ``day=2026-01-01``, as Spark escapes them.
-        timestamps: columns whose values are microseconds since 1970.
+        types: Delta's types of the columns, by name; a timestamp is text in UTC.
+
+    Raises:
+        BatchFailed: a date or a timestamp is before the year 1 or after 9999. A reader fails of one
+            such value, whatever rows it was asked for.
     """
     found: dict[str, str | None] = {}
     for part in parts:
         name, _, text = part.partition("=")
         column, value = unquote(name), unquote(text)
+        kind = types.get(column)
         if value == _NULL:
             found[column] = None
-        elif column in timestamps:
-            moment = _EPOCH + timedelta(microseconds=int(value))
-            found[column] = moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ").zfill(27)
-        else:
+        elif kind not in _DATES:
             found[column] = value
+        elif moment := _DATES[kind].fullmatch(value):
+            found[column] = value if kind == "date" else _in_utc(moment)
+        else:
+            raise BatchFailed(
+                f"the partition column {column} has the {kind} {value:.40}, and readers of Delta "
+                f"take the years 1 to 9999 only; nothing is committed. Change the function"
+            )
     return found
+
+
+def _in_utc(moment: re.Match[str]) -> str:
+    day, time, fraction = moment.groups()
+    return f"{day}T{time}.{fraction or '':0<6}Z"
 
 
 def is_data(name: str) -> bool:
@@ -89,14 +110,20 @@ def jobs_of(paths: Collection[str]) -> set[str]:
     return {"/".join(path.split("/")[:_ABOVE]) for path in paths}
 
 
-def _nullable_columns(footer: Any) -> list[str]:
+def _nullable_columns(footer: Any, fields: Sequence[Mapping[str, Any]]) -> list[str]:
     """Top columns of which the statistics do not prove that they have no nulls."""
     found: dict[str, None] = {}
     for group in range(footer.num_row_groups):
         for index in range(footer.num_columns):
             column = footer.row_group(group).column(index)
-            name = column.path_in_schema.split(".")[0]
             statistics = column.statistics
             if statistics is None or not statistics.has_null_count or statistics.null_count:
-                found[name] = None
+                path = column.path_in_schema
+                found |= dict.fromkeys(field["name"] for field in fields if _holds(field, path))
     return list(found)
+
+
+def _holds(field: Mapping[str, Any], path: str) -> bool:
+    """Whether a path in a file is of a top column; a dot in it may be part of a name."""
+    name, is_nested = str(field["name"]), isinstance(field["type"], dict)
+    return path.startswith(f"{name}.") if is_nested else path == name

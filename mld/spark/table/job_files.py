@@ -25,7 +25,7 @@ from mld.spark.table.disk import sync_directory, sync_file
 from mld.spark.table.footers import data_file, is_data, jobs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import PurePath
 
     import pyarrow as pa
@@ -134,19 +134,19 @@ class JobFiles:
         Path(job).mkdir()
         pq.write_table(rows, Path(job) / "part-0.parquet")
 
-    def found(self, job: PurePath, timestamps: Collection[str]) -> list[DataFile]:
+    def found(self, job: PurePath, types: Mapping[str, str]) -> list[DataFile]:
         """What Spark wrote into a job's directory, durably, with what the footers say.
 
         Args:
             job: its directory.
-            timestamps: partition columns whose values are microseconds since 1970.
+            types: Delta's types of the partition columns, by name.
 
         Raises:
             BatchFailed: a file is not what this process told Spark to write.
         """
         files = []
         for directory, path in _walk(Path(job)):
-            if (file := self._read(path, timestamps)) is None:
+            if (file := self._read(path, types)) is None:
                 path.unlink()
             else:
                 files.append(file)
@@ -163,11 +163,11 @@ class JobFiles:
             if parent == self._root:
                 return
 
-    def _read(self, path: Path, timestamps: Collection[str]) -> DataFile | None:
+    def _read(self, path: Path, types: Mapping[str, str]) -> DataFile | None:
         about = path.stat()
         relative = str(path.relative_to(self._root))
         modified_ms = about.st_mtime_ns // 1_000_000
-        return data_file(pq.read_metadata(path), relative, about.st_size, modified_ms, timestamps)
+        return data_file(pq.read_metadata(path), relative, about.st_size, modified_ms, types)
 
 
 def _walk(job: Path) -> Iterator[tuple[Path, Path]]:

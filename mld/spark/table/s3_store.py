@@ -164,7 +164,7 @@ class StoredJobs:
         key = self._store.key(f"{job}/part-0.parquet")
         self._access.put(key, content.getvalue().to_pybytes())
 
-    def found(self, job: PurePath, timestamps: Collection[str]) -> list[DataFile]:
+    def found(self, job: PurePath, types: Mapping[str, str]) -> list[DataFile]:
         """As ``Jobs``.
 
         Raises:
@@ -177,7 +177,7 @@ class StoredJobs:
         files = []
         for entry, footer in zip(entries, footers, strict=True):
             path = self._store.path(entry.key)
-            file = data_file(footer, path, entry.size, entry.modified_ms, timestamps)
+            file = data_file(footer, path, entry.size, entry.modified_ms, types)
             if file is None:
                 self._access.delete(entry.key)
             else:

@@ -39,7 +39,7 @@ class Jobs(Protocol):
     def write(self, job: PurePath, rows: pa.Table) -> None:
         """Make a job's only file here, without Spark."""
 
-    def found(self, job: PurePath, timestamps: Collection[str]) -> list[DataFile]:
+    def found(self, job: PurePath, types: Mapping[str, str]) -> list[DataFile]:
         """What is in a job's directory, durably, with what the footers say."""
 
     def committed(self, job: PurePath) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from mld.decide.intending import check_intent
 from mld.errors import CheckpointRefused
-from mld.model.intent import BrokenIntent, LeaseIntent
+from mld.model.intent import LeaseIntent
 
 STORED = LeaseIntent(3, "a", "b", "c")
 
@@ -33,7 +33,6 @@ def test_an_intent_may_be_the_first_the_same_or_a_later_one(stored, asked):
             "2 comes after intent 3",
         ),
         (STORED, LeaseIntent(3, "a", "b", "d"), "IllegalArgumentException", "other contents"),
-        (BrokenIntent("kaputt"), STORED, "InvalidStateException", "kaputt"),
     ],
 )
 def test_an_intent_that_a_sink_would_misunderstand_is_refused(stored, asked, name, why):

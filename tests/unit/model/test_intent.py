@@ -2,7 +2,8 @@
 
 import pytest
 
-from mld.model.intent import INTENT, BrokenIntent, LeaseIntent, intent_attribute, intent_from
+from mld.errors import MalformedData
+from mld.model.intent import INTENT, LeaseIntent, intent_attribute, intent_from
 from mld.model.lease_item import lease_from_item, lease_to_item
 from mld.model.lease_writes import (
     checkpointing,
@@ -63,19 +64,19 @@ def test_an_intent_is_a_map_of_four():
         ({"M": {"n": {"N": "3"}, "after": {"S": ""}, "to": {"S": ""}}}, "appId is not a text"),
     ],
 )
-def test_what_is_no_intent_is_broken_and_does_not_hide_the_lease(attribute, why):
-    broken = intent_from(attribute)
-    assert isinstance(broken, BrokenIntent)
-    assert why in broken.why
-    row = lease_from_item(lease_to_item(lease()) | {INTENT: attribute})
-    assert row.intent == broken
-    assert row.lease_key == KEY
+def test_a_row_with_what_is_no_intent_cannot_be_read_before_its_shard_is_finished(attribute, why):
+    with pytest.raises(MalformedData, match=why):
+        intent_from(attribute)
+    with pytest.raises(MalformedData, match=why):
+        lease_from_item(lease_to_item(lease()) | {INTENT: attribute})
+    ended = lease_from_item(lease_to_item(lease(checkpoint=SHARD_END)) | {INTENT: attribute})
+    assert ended.intent is None
 
 
 def test_a_row_with_an_intent_is_read_and_written_back():
     assert lease_to_item(MINE)[INTENT] == ATTRIBUTE
     assert lease_from_item(lease_to_item(MINE)) == MINE
-    assert INTENT not in lease_to_item(lease(intent=BrokenIntent("x")))
+    assert INTENT not in lease_to_item(lease())
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ MINIMAL = {
     "leaseKey": {"S": "shardId-0"},
     "leaseCounter": {"N": "4"},
     "ownerSwitchesSinceCheckpoint": {"N": "1"},
+    "checkpoint": {"S": "TRIM_HORIZON"},
 }
 FULL = MINIMAL | {
     "leaseOwner": {"S": "w1"},
@@ -92,7 +93,7 @@ def test_a_full_item_is_read():
 
 def test_a_minimal_item_is_read():
     read = lease_from_item(MINIMAL)
-    assert read.checkpoint is None
+    assert read.checkpoint == TRIM_HORIZON
     assert read.hash_range is None
     assert read.parent_shard_ids == ()
     assert read.lease_owner is None

@@ -70,7 +70,7 @@ class Frame:
     def coalesce(self, count):
         return self
 
-    def withColumns(self, columns):  # noqa: N802 - Spark's name
+    def selectExpr(self, *columns):  # noqa: N802 - Spark's name
         return self
 
     def options(self, **options):

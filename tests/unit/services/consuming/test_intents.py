@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from typing import TYPE_CHECKING
 
 import pytest
 
 from mld.decide.lifecycle import ShutdownReason
 from mld.errors import ChildFailed, LeaseLost, Throttled, UnknownOutcome
 from mld.model.config import ChildFailurePolicy
-from mld.model.intent import INTENT, LeaseIntent
+from mld.model.intent import LeaseIntent
 from mld.model.sequence import TRIM_HORIZON
 from protocol import BatchIntent
 from tests.fakes.children import ScriptedChildren
 from tests.unit.services.child.test_record_processor import answering, talking
-from tests.unit.services.consumer_world import FIRST, World
 from tests.unit.services.consuming.test_checkpointer import THROTTLED, asking
 from tests.unit.services.consuming.test_shard_consumer import in_world
 from tests.unit.services.leases.test_lease_renewer import KEY, only, stored, with_held
+
+if TYPE_CHECKING:
+    from tests.unit.services.consumer_world import World
 
 FIRST_INTENT = LeaseIntent(1, "TRIM_HORIZON", "40:0", "app/0")
 SECOND_INTENT = LeaseIntent(2, "40:0", "49:2", "app/0")
@@ -385,26 +388,6 @@ def test_an_intent_that_is_stored_does_not_hide_a_checkpoint_of_unknown_outcome(
         assert second["intentNumber"] == 1
 
     in_world(test, children=ScriptedChildren(unsure, answers), child=RESTART)
-
-
-def test_no_child_is_started_for_a_row_whose_intent_cannot_be_read(caplog):
-    async def test(world):
-        held = await world.hold()
-        await world.renewer.drop(FIRST, held.token)
-        await world.dynamodb.update_item(
-            TableName="app",
-            Key={"leaseKey": {"S": FIRST}},
-            UpdateExpression=f"SET {INTENT} = :broken",
-            ExpressionAttributeValues={":broken": {"S": "3"}},
-        )
-        held = world.renewer.hold(await world.row(), world.clock.monotonic())
-        consumer = world.consumer(held)
-        with pytest.raises(ChildFailed, match=f"{INTENT} is of type S.*repair or remove"):
-            await consumer.run()
-        assert world.children.children == []
-        assert caplog.text.count("repair or remove") == 1
-
-    in_world(test)
 
 
 def test_children_learn_the_files_spark_keys_and_nobody_else_does(caplog):

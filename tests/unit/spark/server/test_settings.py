@@ -173,8 +173,8 @@ def test_a_local_master_is_told_apart(master, is_local):
 
 
 def test_the_server_does_not_take_itself_for_a_client():
-    found = server_environment({"SPARK_REMOTE": "sc://x", "HOME": "/h"}, SPARK_HOME="/s")
-    assert found == {"HOME": "/h", "SPARK_HOME": "/s"}
+    environ = {"SPARK_REMOTE": "sc://x", "LANG": "C.UTF-8"}
+    assert server_environment(environ, SPARK_HOME="/s") == {"LANG": "C.UTF-8", "SPARK_HOME": "/s"}
 
 
 def test_errors_that_quote_data_are_logged_for_debugging_only():
@@ -186,3 +186,18 @@ def test_a_package_that_java_25_has_not_is_opened_up_to_24_only():
     opened = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
     assert opened in _command(24)
     assert opened not in _command(25)
+
+
+@pytest.mark.parametrize(
+    ("environ", "added"),
+    [
+        ({"LANG": "C.UTF-8"}, {}),
+        ({"LANG": "de_DE.utf8", "LC_CTYPE": ""}, {}),
+        ({}, {"LC_CTYPE": "C.UTF-8"}),
+        ({"LANG": "de_DE"}, {"LC_CTYPE": "C.UTF-8"}),
+        ({"LANG": "C.UTF-8", "LC_CTYPE": "POSIX"}, {"LC_CTYPE": "C.UTF-8"}),
+        ({"LANG": "C.UTF-8", "LC_ALL": "C"}, {"LC_ALL": "C.UTF-8"}),
+    ],
+)
+def test_java_can_spell_any_name_of_a_file_whatever_the_locale(environ, added):
+    assert server_environment(environ) == {**environ, **added}
