@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
@@ -48,6 +48,12 @@ class _Line(msgspec.Struct, gc=False, rename="camel"):
     millis_behind_latest: int | None
 
 
+#: Once a line is about so long, the user records of further aggregates wait for the next one: of an
+#: answer of 10 MB with records of one byte a single line would have 280 MB. No answer without
+#: aggregates becomes so long.
+ENOUGH_BYTES = 32 * 2**20
+#: Of a record in a line, besides its data.
+_RECORD_BYTES = 200
 _ENCODER = msgspec.json.Encoder()
 _data_of = attrgetter("data")
 _tail_of = itemgetter(slice(-2, None))
@@ -60,23 +66,37 @@ class RemainingRecords:
     """Records of a batch that wait for a line of their own.
 
     Attributes:
-        lines: still framed.
-        checkpoint: as :func:`deliver` got it; likewise the next two.
+        lines: expanded, still framed.
+        packed: behind these, records of Kinesis that may be aggregates.
+        checkpoint: as :func:`deliver` got it; likewise the next three.
     """
 
     lines: list[LineRecord]
+    packed: deque[LineRecord]
     checkpoint: ExtendedSequenceNumber
+    hash_range: HashRange | None
     schemas: Catalogue | None
     millis_behind_latest: int | None
 
     @property
     def size_bytes(self) -> int:
         """Of their data as text."""
-        return sum(len(line.data or "") for line in self.lines)
+        return sum(len(line.data or "") for some in (self.lines, self.packed) for line in some)
 
-    def take(self) -> list[LineRecord]:
-        """The records, handed over."""
+    def take(self, problems: list[str]) -> list[LineRecord]:
+        """The records of the next line, handed over.
+
+        Args:
+            problems: gets what could not be expanded, one sentence each.
+        """
         lines, self.lines = self.lines, []
+        made = 0
+        # An unknown schema is looked up before the first line, so that all must be seen there.
+        while self.packed and (made < ENOUGH_BYTES or self.schemas is not None):
+            expanded = _expand(self.packed.popleft(), self.hash_range, problems)
+            made += sum(len(line.data or "") for line in expanded)
+            made += len(expanded) * _RECORD_BYTES
+            lines += expanded
         return lines
 
 
@@ -151,17 +171,13 @@ def deliver(
         data_bytes = _payload_bytes(payloads)
         del records, payloads, untouched
         return _written(delivery, lines, data_bytes, millis_behind_latest)
-    problems: list[str] = []
-    expanded = (
-        _plain_lines(records)
-        if is_plain
-        else [line for record in records for line in _expand(record, hash_range, problems)]
-    )
+    whole = _plain_lines(records)
     del records, payloads
-    rest = RemainingRecords(expanded, checkpoint, schemas, millis_behind_latest)
-    del expanded
+    plain, packed = (whole, deque[LineRecord]()) if is_plain else ([], deque(whole))
+    del whole
+    rest = RemainingRecords(plain, packed, checkpoint, hash_range, schemas, millis_behind_latest)
+    del plain
     delivery = deliver_rest(rest, even_if_empty=even_if_empty)
-    delivery.problems = tuple(problems)
     if delivery.unknown:
         batch.records = untouched
     return delivery
@@ -174,8 +190,9 @@ def deliver_rest(rest: RemainingRecords, *, even_if_empty: bool = False) -> Deli
         rest: of the line before; taken.
         even_if_empty: deliver a line without records, too.
     """
-    lines = rest.take()
-    delivery = Delivery(None)
+    problems: list[str] = []
+    lines = rest.take(problems)
+    delivery = Delivery(None, problems=tuple(problems), rest=rest if rest.packed else None)
     if rest.schemas is not None:
         unframed = unframe(lines, rest.schemas)
         if unframed.unknown:
@@ -261,16 +278,15 @@ def _payload_bytes(payloads: list[str]) -> int:
 
 
 def _expand(
-    record: KinesisRecord, hash_range: HashRange | None, problems: list[str]
+    plain: LineRecord, hash_range: HashRange | None, problems: list[str]
 ) -> list[LineRecord]:
     """The user records of one Kinesis record."""
-    plain = _plain(record)
-    data = _decoded(record.data)
+    data = _decoded(plain.data)
     if data is None:
         return [plain]
-    result = deaggregate(data, record.partition_key or "", hash_range)
+    result = deaggregate(data, plain.partition_key or "", hash_range)
     if result.error is not None:
-        problems.append(f"aggregate {record.sequence_number}: {result.error}")
+        problems.append(f"aggregate {plain.sequence_number}: {result.error}")
     if result.outcome is AggregateOutcome.RAW:
         return [plain]
     return [

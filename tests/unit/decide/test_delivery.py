@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from mld.decide.delivery import deliver
+from mld.decide import delivery as delivery_module
+from mld.decide.delivery import deliver, deliver_rest
 from mld.errors import MalformedData
 from mld.model.record import Batch
 from mld.model.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.model.shard import HashRange
 from mld.model.wire import read_batch
+from tests.fakes.aggregate import aggregate
 
 VECTORS = json.loads((Path(__file__).parents[2] / "data" / "kpl.json").read_text())
 
@@ -192,6 +194,64 @@ def test_an_aggregate_that_breaks_off_is_told():
     delivery = delivered(record(entry["sequenceNumber"], entry["dataBase64"]))
     assert delivery.problems
     assert entry["sequenceNumber"] in delivery.problems[0]
+
+
+@pytest.fixture
+def short_lines(monkeypatch):
+    """A line ends with the aggregate with which it has 1,000 bytes."""
+    monkeypatch.setattr(delivery_module, "ENOUGH_BYTES", 1000)
+
+
+def aggregates(*numbers):
+    """Each with three records of one byte."""
+    return [record(number, aggregate(*[("k", b"x")] * 3)) for number in numbers]
+
+
+def in_lines(delivery):
+    """Positions of each line of a batch, None for one without records."""
+    found = [positions(delivery) or None]
+    while delivery.rest is not None:
+        delivery = deliver_rest(delivery.rest)
+        found.append(positions(delivery) or None)
+    return found
+
+
+@pytest.mark.usefixtures("short_lines")
+def test_aggregates_that_make_a_long_line_are_told_in_several():
+    delivery = delivered(*aggregates(1, 2, 3), record(4))
+    assert (delivery.records, delivery.kept, delivery.largest) == (6, 6, At("2", 2))
+    second = deliver_rest(delivery.rest)
+    assert (second.records, second.kept, second.largest) == (4, 4, At("4"))
+    assert second.rest is None
+    assert positions(delivery) + positions(second) == [
+        *((str(number), sub) for number in (1, 2, 3) for sub in (0, 1, 2)),
+        ("4", 0),
+    ]
+
+
+@pytest.mark.usefixtures("short_lines")
+def test_records_without_aggregates_are_one_line_however_many_there_are():
+    assert len(in_lines(delivered(*map(record, range(100))))) == 1
+
+
+@pytest.mark.usefixtures("short_lines")
+def test_the_checkpoint_may_lie_in_any_line():
+    found = in_lines(delivered(*aggregates(1, 2, 3, 4), checkpoint=At("3", 1)))
+    assert found == [None, [("3", 2), ("4", 0), ("4", 1), ("4", 2)]]
+
+
+@pytest.mark.usefixtures("short_lines")
+def test_an_aggregate_that_breaks_off_is_told_with_its_line():
+    vector = next(one for one in VECTORS["deaggregation"] if one["name"] == "pk_index_out_of_range")
+    first = delivered(*aggregates(1, 2), record(3, vector["input"][0]["dataBase64"]))
+    assert first.problems == ()
+    assert "aggregate 3" in deliver_rest(first.rest).problems[0]
+
+
+@pytest.mark.usefixtures("short_lines")
+def test_what_waits_is_counted_with_its_size():
+    delivery = delivered(*aggregates(1, 2), record(3, b"x" * 300))
+    assert delivery.rest.size_bytes == 400
 
 
 def test_payload_bytes_are_counted_without_decoding():
