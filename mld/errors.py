@@ -63,6 +63,16 @@ class WorkersAlive(MldError):
     exit_code = 6
 
 
+class ThreadRefused(MldError):
+    """The system starts no more threads: the limit of processes is reached, or memory is out."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"no thread {name} can be started: raise the limit of processes and threads "
+            "(ulimit -u, pids.max of the container), or give more memory"
+        )
+
+
 class AwsError(MldError):
     """A call to AWS failed; the subclasses say what is known about its effect.
 

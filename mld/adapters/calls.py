@@ -14,6 +14,8 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from mld.errors import ThreadRefused
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -33,12 +35,17 @@ def start_thread(work: Callable[[], None], name: str) -> None:
     Args:
         work: raises nothing.
         name: shown in thread names and in /proc.
+
+    Raises:
+        ThreadRefused: there can be no more.
     """
     thread = threading.Thread(target=work, name=name, daemon=True)
     with _starting:  # the stack size is a setting of the whole process
         before = threading.stack_size(STACK_BYTES)
         try:
             thread.start()
+        except RuntimeError as error:
+            raise ThreadRefused(name) from error
         finally:
             threading.stack_size(before)
 
@@ -135,6 +142,7 @@ class _Worker:
 class CallPool:
     """At most ``threads`` blocking calls at a time; further ones wait in order of arrival.
 
+    Where the system refuses another thread, those that there are do all the work.
     Threads start when they are needed, are called ``<name>-<n>`` and are daemon threads: neither
     :meth:`close` nor the exit of the interpreter waits for a call that hangs. Of several idle
     threads the one that worked last is woken: its memory is warm, and the others sleep on.
@@ -162,6 +170,7 @@ class CallPool:
 
         Raises:
             PoolClosed: :meth:`close` came first.
+            ThreadRefused: the pool has no thread at all yet, and gets none.
             BaseException: whatever the work raises.
 
         Cancellation: work that still waits for a thread is never started. Work under way goes on
@@ -177,9 +186,7 @@ class CallPool:
                 raise PoolClosed(f"pool {self.name} is closed")
             if self._idle:
                 self._idle.pop().give(job)
-            elif self._started < self.threads:
-                self._start_thread(job)
-            else:
+            elif not self._start_thread(job):
                 self._jobs.append(job)
         result: R = await job.future
         return result
@@ -191,11 +198,18 @@ class CallPool:
             while self._idle:
                 self._idle.pop().give(None)
 
-    def _start_thread(self, job: _Job) -> None:
-        name = f"{self.name}-{self._started}"
-        worker = _Worker(job)
-        start_thread(partial(self._serve, worker), name)
+    def _start_thread(self, job: _Job) -> bool:
+        """Have another thread do it; False when those that there are must."""
+        if self._started >= self.threads:
+            return False
+        try:
+            start_thread(partial(self._serve, _Worker(job)), f"{self.name}-{self._started}")
+        except ThreadRefused:
+            if not self._started:
+                raise
+            return False
         self._started += 1
+        return True
 
     def _serve(self, worker: _Worker) -> None:
         while (job := worker.take()) is not None:

@@ -13,7 +13,13 @@ from botocore import UNSIGNED, exceptions as boto
 from botocore.config import Config as ClientConfig
 
 from mld import __version__, errors
-from mld.adapters.aws.errors import BrokenAnswer, check_whole, client_error, service_error
+from mld.adapters.aws.errors import (
+    BrokenAnswer,
+    check_whole,
+    client_error,
+    not_sent,
+    service_error,
+)
 from mld.adapters.aws.prepared import PreparedOperation
 from mld.decide.fan_out import SILENCE_S
 
@@ -110,11 +116,22 @@ class Caller:
 
     async def read(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         """Answer of an operation that changes nothing, e.g. ``("get_item", {...})``."""
-        return await self._pool.run(self._call, operation, request, writes=False)
+        return await self._run(operation, request, writes=False)
 
     async def write(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         """Answer of an operation that changes something: its 5xx is an unknown outcome."""
-        return await self._pool.run(self._call, operation, request, writes=True)
+        return await self._run(operation, request, writes=True)
+
+    async def _run(
+        self, operation: str, request: dict[str, Any], *, writes: bool
+    ) -> dict[str, Any]:
+        try:
+            return await self._pool.run(self._call, operation, request, writes=writes)
+        except errors.ThreadRefused as error:
+            raise not_sent(error, self._api_name(operation)) from error
+
+    def _api_name(self, operation: str) -> str:
+        return str(self._client.meta.method_to_api_mapping[operation])
 
     def _call(self, operation: str, request: dict[str, Any], *, writes: bool) -> dict[str, Any]:
         try:
@@ -123,8 +140,7 @@ class Caller:
         except boto.ClientError as error:
             raise service_error(error, writes=writes) from None
         except (boto.BotoCoreError, BrokenAnswer) as error:
-            name = self._client.meta.method_to_api_mapping[operation]
-            raise client_error(error, name) from error
+            raise client_error(error, self._api_name(operation)) from error
         return answer
 
 

@@ -130,8 +130,14 @@ def client_error(error: Exception, operation: str) -> errors.AwsError:
         error: botocore's; its messages hold addresses but no secrets.
         operation: API name, e.g. ``UpdateItem``.
     """
-    kind = errors.Unreachable if isinstance(error, _NOT_SENT) else errors.UnknownOutcome
-    return kind(operation, type(error).__name__, str(error))
+    if isinstance(error, _NOT_SENT):
+        return not_sent(error, operation)
+    return errors.UnknownOutcome(operation, type(error).__name__, str(error))
+
+
+def not_sent(error: Exception, operation: str) -> errors.Unreachable:
+    """Our error for a call of which nothing left this process; the arguments as above."""
+    return errors.Unreachable(operation, type(error).__name__, str(error))
 
 
 class BrokenAnswer(Exception):

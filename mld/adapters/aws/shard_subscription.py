@@ -21,10 +21,10 @@ from botocore import exceptions as boto
 from botocore.eventstream import ParserError
 from urllib3.exceptions import HTTPError
 
-from mld.adapters.aws.errors import BrokenAnswer, client_error, service_error
+from mld.adapters.aws.errors import BrokenAnswer, client_error, not_sent, service_error
 from mld.adapters.aws.event_frames import BrokenFrame, next_payload
 from mld.adapters.calls import start_thread
-from mld.errors import AwsError, UnknownOutcome
+from mld.errors import AwsError, ThreadRefused, UnknownOutcome
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
@@ -92,7 +92,10 @@ class ShardSubscription:
         the latest.
         """
         subscription = cls(client, request)
-        start_thread(subscription._serve, f"subscription-{request['ShardId']}")
+        try:
+            start_thread(subscription._serve, f"subscription-{request['ShardId']}")
+        except ThreadRefused as error:
+            raise not_sent(error, _OPERATION) from error
         try:
             await subscription.next_event()
         except BaseException:

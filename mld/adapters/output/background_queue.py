@@ -5,6 +5,7 @@ What finds no room is dropped, counted, and told as soon as there is room again.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -80,8 +81,7 @@ class BackgroundQueue(Generic[T]):
             self._waiting.append((item, size))
             self._bytes += size
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+                self._start()
             self._changed.notify_all()
 
     def end(self, timeout_s: float) -> bool:
@@ -91,12 +91,25 @@ class BackgroundQueue(Generic[T]):
             False when something is left, which is lost if the process ends now.
         """
         with self._changed:
-            is_done = self._changed.wait_for(
-                lambda: not self._waiting and not self._is_working, timeout_s
-            )
+            is_refused = self._thread is None
+            if not is_refused:
+                self._changed.wait_for(lambda: self._is_idle, timeout_s)
             self._is_ended = True
             self._changed.notify_all()
-        return is_done
+        if is_refused:  # better late, and without a bound, than never
+            self._run()
+        return self._is_idle
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._waiting and not self._is_working
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        # Where the system refuses it, the items wait for the next one to be put.
+        with contextlib.suppress(RuntimeError):
+            thread.start()
+            self._thread = thread
 
     def _drop(self, count: int) -> None:
         if not self._untold:

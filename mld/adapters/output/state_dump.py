@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mld.adapters.children.pipes import enlarge_pipe
+from mld.errors import ThreadRefused
 
 if TYPE_CHECKING:
     import asyncio
@@ -62,12 +63,20 @@ def thread_stacks_on(number: int, tell: Callable[[str], None]) -> Iterator[None]
     Args:
         number: of the signal; a handler of the loop must be there already.
         tell: called in a thread with the text.
+
+    Raises:
+        ThreadRefused: there can be no such thread.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     enlarge_pipe(writing)
     thread = threading.Thread(target=_read_dumps, args=(reading, tell), name="dump", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:
+        os.close(reading)
+        os.close(writing)
+        raise ThreadRefused(thread.name) from error
     faulthandler.register(number, file=writing, all_threads=True, chain=True)
     try:
         yield

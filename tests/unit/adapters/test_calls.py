@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mld.adapters.calls import CallPool, PoolClosed
+from mld.errors import ThreadRefused
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -197,6 +198,42 @@ def test_a_closed_pool_refuses_work_and_its_idle_threads_end() -> None:
             await pool.run(int)
         thread.join(10)
         assert not thread.is_alive()
+
+    bounded(scene())
+
+
+def refuse(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_where_no_more_threads_can_start_those_that_there_are_do_the_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scene() -> None:
+        pool, gate = CallPool("few", 3), Gate()
+        first = asyncio.ensure_future(pool.run(gate.pass_through))
+        await asyncio.sleep(0)
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        second = asyncio.ensure_future(pool.run(gate.pass_through))
+        await asyncio.sleep(0)
+        gate.end.set()
+        assert [await first, await second] == ["few-0", "few-0"]
+        pool.close()
+
+    bounded(scene())
+
+
+def test_a_pool_without_any_thread_says_so_and_gets_one_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scene() -> None:
+        pool = CallPool("none", 2)
+        with monkeypatch.context() as refusing:
+            refusing.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(ThreadRefused, match="no thread none-0 can be started: raise"):
+                await pool.run(int)
+        assert await pool.run(int) == 0
+        pool.close()
 
     bounded(scene())
 

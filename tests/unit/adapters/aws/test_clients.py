@@ -269,6 +269,17 @@ def test_missing_credentials_are_unreachable(
         ask(botocore.session.Session(), "dynamodb", update, "http://127.0.0.1:9")
 
 
+def test_a_call_that_gets_no_thread_is_not_sent(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(errors.Unreachable, match="UpdateItem: ThreadRefused: no thread test-0"):
+        ask(session, "dynamodb", update, "http://127.0.0.1:9")
+
+
 @pytest.mark.parametrize("call", [update, get])
 def test_silence_is_an_unknown_outcome(
     session: Session, answers: Answers, url: str, call: Any

@@ -189,6 +189,30 @@ def test_its_thread_ends_with_it(pipe):
     assert not thread.is_alive()
 
 
+def refuse(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_what_waits_for_a_thread_is_written_by_the_first_one_that_starts(pipe, monkeypatch):
+    output = pipe.output()
+    with monkeypatch.context() as refusing:
+        refusing.setattr(threading.Thread, "start", refuse)
+        output.write("one\n")
+    output.write("two\n")
+    assert output.end()
+    assert pipe.read("two\n") == "one\ntwo\n"
+
+
+def test_without_any_thread_all_is_written_at_the_end(pipe, monkeypatch):
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    output = pipe.output()
+    output.write("why\n")
+    output.write("it ended\n")
+    assert output.end()
+    assert output.dropped == 0
+    assert pipe.read("ended\n") == "why\nit ended\n"
+
+
 def test_a_reader_that_went_away_is_no_error(pipe):
     output = pipe.output()
     pipe.hang_up()
