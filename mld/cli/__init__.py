@@ -19,6 +19,7 @@ import click
 
 from mld import __version__
 from mld.cli.options import RepeatedOptionError, run_command
+from mld.cli.protocol_package import check_protocol_package
 from mld.cli.suggesting import nearest
 from mld.errors import MldError
 
@@ -59,14 +60,11 @@ class LazyGroup(click.Group):
         if name not in COMMANDS:
             return None
         module_name = COMMANDS[name][0]
+        check_protocol_package()
         try:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
-            if str(error.name).partition(".")[0] in {"mld", "protocol"}:
-                # Another `protocol` than ours was found: say which.
-                from mld.cli.run import check_protocol_package
-
-                check_protocol_package()
+            if str(error.name).partition(".")[0] == "mld":
                 why = f"{name} is not part of this version"
             else:
                 why = f"{name} needs the package {error.name}: pip install 'kcl-mld[local]'"

@@ -16,9 +16,8 @@ import pathlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-import mld
-import protocol
-from mld.errors import AwsError, ChildFailed, ConfigError, MldError
+from mld.cli.protocol_package import check_protocol_package
+from mld.errors import AwsError, ChildFailed, MldError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
@@ -87,21 +86,6 @@ def _run(options: RunOptions, starting: contextlib.ExitStack) -> int:
         options.properties_file, worker_id=RandomIds().new_id(), shown_as=options.shown_as
     )
     return _serve(config, options, starting)
-
-
-def check_protocol_package() -> None:
-    """Make sure that the imported ``protocol`` is ours, not a module of the user's.
-
-    Raises:
-        ConfigError: another file shadows it; names that file.
-    """
-    ours = pathlib.Path(mld.__file__).resolve().parent.parent / "protocol"
-    found = getattr(protocol, "__file__", None)
-    if found is None or pathlib.Path(found).resolve().parent != ours:
-        raise ConfigError(
-            f"the module `protocol` was found at {found or protocol.__path__}, not at {ours}; "
-            "take that file off PYTHONPATH or rename it"
-        )
 
 
 def _serve(config: Config, options: RunOptions, starting: contextlib.ExitStack) -> int:

@@ -397,6 +397,16 @@ def test_a_full_disk_is_one_line(tmp_path, arguments):
     assert (code, err) == (1, "kcl-mld: No space left on device\n")
 
 
+@pytest.mark.parametrize("command", ["x.properties", "validate x.properties", "conform child x"])
+def test_a_module_of_our_packages_name_is_named_and_not_run(tmp_path, command):
+    (tmp_path / "x.properties").touch()
+    (tmp_path / "protocol.py").write_text("raise RuntimeError('it ran')\n")
+    code, err = run_process(f"kcl-mld {command}", tmp_path, PYTHONPATH=str(tmp_path))
+    assert code == 2
+    assert err.startswith(f"the module `protocol` was found at {tmp_path}/protocol.py, not at ")
+    assert err.count("\n") == 1
+
+
 @pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
 def test_what_the_starter_left_closed_is_not_missed(tmp_path, closed):
     assert run_process(f"kcl-mld missing.properties {closed}", tmp_path) == (2, "")

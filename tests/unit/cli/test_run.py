@@ -10,13 +10,15 @@ import signal
 import socket
 import types
 from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import mld.app
 import protocol
-from mld.cli.run import check_protocol_package, run
+from mld.cli.protocol_package import check_protocol_package
+from mld.cli.run import run
 from mld.cli.run_options import RunOptions
 from mld.decide.readiness import WorkerSnapshot, readiness
 from mld.errors import (
@@ -529,7 +531,7 @@ def test_our_own_protocol_package_is_accepted():
 
 def test_a_module_of_that_name_elsewhere_is_named(daemon, monkeypatch, tmp_path, capsys):
     theirs = tmp_path / "protocol.py"
-    monkeypatch.setattr(protocol, "__file__", str(theirs))
+    monkeypatch.setattr(protocol, "__spec__", ModuleSpec("protocol", None, origin=str(theirs)))
     code, started = daemon(ends_with(COMPLETE))
     assert code == 2
     assert started.scheduler is None
@@ -537,7 +539,8 @@ def test_a_module_of_that_name_elsewhere_is_named(daemon, monkeypatch, tmp_path,
 
 
 def test_a_folder_of_that_name_without_code_is_named(monkeypatch, tmp_path):
-    monkeypatch.setattr(protocol, "__file__", None)
-    monkeypatch.setattr(protocol, "__path__", [str(tmp_path / "protocol")])
+    spec = ModuleSpec("protocol", None)
+    spec.submodule_search_locations = [str(tmp_path / "protocol")]
+    monkeypatch.setattr(protocol, "__spec__", spec)
     with pytest.raises(ConfigError, match=str(tmp_path)):
         check_protocol_package()
