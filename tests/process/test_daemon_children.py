@@ -254,3 +254,15 @@ def test_a_child_that_ends_on_an_idle_shard_is_noticed_at_once(
     else:
         assert run.ends() == code, run.output
     assert app.owners() == {shard_id(0): None}
+
+
+def test_a_locale_without_the_letters_of_a_name_keeps_no_child_from_starting(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app()
+    app.put(3)
+    # Python takes the locale C for one of UTF-8, unless it is told not to.
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    run = app.start(environment=ascii_only, workerId="wörker")
+    run.wait_for_actions("checkpoint")
+    assert run.stop() == 0, run.output

@@ -221,7 +221,7 @@ class ProcessLauncher:
                 _pipe(undo) for _ in range(3)
             )
             try:
-                environment = environment_of_child(os.environ, env, self._shim)
+                environment = _encoded(environment_of_child(os.environ, env, self._shim))
                 process = _spawn(list(argv), (child_stdin, child_stdout, child_stderr), environment)
             except ValueError as error:  # a NUL byte in an argument, or no program at all
                 raise OSError(str(error)) from error
@@ -235,7 +235,7 @@ class ProcessLauncher:
 
 
 def _spawn(
-    argv: list[str], pipes: tuple[int, int, int], environment: Mapping[str, str]
+    argv: list[str], pipes: tuple[int, int, int], environment: Mapping[bytes, bytes]
 ) -> subprocess.Popen[bytes]:
     """Start a program, or what has no ``#!`` line by ``/bin/sh``, as the JDK does."""
     stdin, stdout, stderr = pipes
@@ -253,10 +253,25 @@ def _spawn(
     try:
         return start(argv)
     except OSError as error:
-        script = shutil.which(argv[0], path=environment.get("PATH"))
+        script = shutil.which(argv[0], path=os.fsdecode(environment.get(b"PATH", os.defpath)))
         if error.errno != errno.ENOEXEC or script is None:
             raise
         return start(["/bin/sh", script, *argv[1:]])
+
+
+def _encoded(environment: Mapping[str, str]) -> dict[bytes, bytes]:
+    """The same in the bytes of this locale, and in UTF-8 what it has no letters for.
+
+    Names of applications and workers are free texts: no locale may keep a child from starting.
+    """
+
+    def encoded(text: str) -> bytes:
+        try:
+            return os.fsencode(text)
+        except UnicodeEncodeError:
+            return text.encode("utf-8", "surrogateescape")
+
+    return {encoded(name): encoded(value) for name, value in environment.items()}
 
 
 def _pipe(undo: ExitStack) -> tuple[int, int]:
