@@ -49,12 +49,22 @@ def main(argv: Sequence[str] | None = None, *, host_module: str = HOST_MODULE) -
         sys.stderr.write(f"{USAGE}\n{MORE}\n")
         sys.exit(0)
     if arguments[:1] and arguments[0] in UPKEEP:
-        from mld.spark.table import upkeep  # noqa: PLC0415 - not for a child
-
-        sys.exit(upkeep.main(arguments))
+        sys.exit(_look_after(arguments))
     properties, app, args = _parse(arguments)
     how = host_command(host_module, properties, app, args)
     hand_over(how, [properties or "", app, *args])
+
+
+def _look_after(arguments: Sequence[str]) -> int:
+    """Run a command that is no child; its exit code."""
+    from mld.spark.errors import MissingPart  # noqa: PLC0415 - not for a child
+
+    try:
+        from mld.spark.table import upkeep  # noqa: PLC0415 - it needs deltalake
+    except MissingPart as error:
+        sys.stderr.write(f"kcl-mld-spark {arguments[0]}: {error}\n")
+        return error.exit_code
+    return upkeep.main(arguments)
 
 
 def hand_over(host: Sequence[str], words: Sequence[str]) -> NoReturn:

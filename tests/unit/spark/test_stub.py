@@ -45,6 +45,16 @@ def test_help_is_no_error():
     assert run_stub("--help") == (0, f"{stub.USAGE}\n{stub.MORE}\n")
 
 
+@pytest.mark.parametrize("command", stub.UPKEEP)
+def test_looking_after_a_table_without_deltalake_says_what_to_install(
+    command, tmp_path, monkeypatch
+):
+    (tmp_path / "deltalake.py").write_text("raise ImportError\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    said = f"kcl-mld-spark {command}: deltalake is missing: pip install 'kcl-mld[spark]'\n"
+    assert run_stub(command, "--help") == (3, said)
+
+
 def test_a_missing_app_is_named_by_its_full_path(tmp_path):
     code, errors = run_stub("none.py", cwd=os.getcwd())
     assert code == 2
