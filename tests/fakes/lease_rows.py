@@ -48,7 +48,7 @@ FULL: dict[str, Any] = {
     "throughputKBps": {"N": "1.5"},
     "checkpointOwner": {"S": "w0"},
     "kclMldIntent": {
-        "M": {"number": {"N": "3"}, "after": {"S": "1"}, "to": {"S": "2"}, "appId": {"S": "a"}}
+        "M": {"n": {"N": "3"}, "after": {"S": "1"}, "to": {"S": "2"}, "appId": {"S": "a"}}
     },
     "ofSomebodyElse": {"L": [{"S": "x"}, {"M": {"y": {"BOOL": True}}}]},
 }
