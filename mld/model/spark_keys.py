@@ -167,14 +167,8 @@ KEYS: tuple[SparkKey, ...] = (
 
 BY_NAME = {key.name: key for key in KEYS}
 
-#: Keys of earlier releases, and what to say of each.
-FORMER_KEYS = {
-    "spark.processor.mode": (
-        "there is one Spark host for each worker now, as with the word shared: take the line out"
-    ),
-}
-#: Values of earlier releases, and what to say of each.
-FORMER_WORDS = {
+#: Words that one may look for, and why there are none.
+MISSING_WORDS = {
     ("spark.sink", "parquet"): (
         "files without a log can't be exactly once: a reader can't tell those of a batch that "
         "stands from those of one that failed. A Delta table is Parquet files with such a log: "
@@ -190,11 +184,9 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def is_known(name: str) -> bool:
-    """True for a key of the table, of an earlier release, or below a prefix that is handed on."""
-    return (
-        name in BY_NAME
-        or name in FORMER_KEYS
-        or any(name.startswith(prefix) and len(name) > len(prefix) for prefix in FREE_PREFIXES)
+    """True for a key of the table, or below a prefix that is handed on."""
+    return name in BY_NAME or any(
+        name.startswith(prefix) and len(name) > len(prefix) for prefix in FREE_PREFIXES
     )
 
 
@@ -269,13 +261,11 @@ def check(name: str, text: str) -> str | None:
         name: of a key; unknown names are not judged here (see :func:`is_known`).
         text: its value as in the file.
     """
-    key = BY_NAME.get(name)
-    if key is None:
-        return FORMER_KEYS.get(name)
-    if (former := FORMER_WORDS.get((name, text.strip()))) is not None:
-        return f"{text.strip()} is gone: {former}"
-    if key.kind is SparkKind.WORD and text.strip() not in key.choices:
-        return f"{text!r} is not one of {', '.join(key.choices)}"
+    if (key := BY_NAME.get(name)) is None:
+        return None
+    if key.kind is SparkKind.WORD and (word := text.strip()) not in key.choices:
+        why = MISSING_WORDS.get((name, word))
+        return f"{text!r} is not one of {', '.join(key.choices)}{f': {why}' if why else ''}"
     try:
         if name == REMOTE:
             connect_address(text.strip())

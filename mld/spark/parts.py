@@ -196,10 +196,9 @@ class SparkService:
         url, token = address()
         self._sessions = ConnectSessions(url, token, config, facts.application)
         self._prepare()
-        # Of an older release whose delta sink kept intents, or foreach: see ``ports.TakesOver``.
-        had_intents = hasattr(self._sink, "take_over") or config.sink == "foreach"
-        uses_store = self._sink.uses_intents or had_intents
-        self._intents = make_intent_store(config, facts.application) if uses_store else None
+        # With the scope ``all`` it tells of batches that had numbers before.
+        may_number = config.sink == "foreach"
+        self._intents = make_intent_store(config, facts.application) if may_number else None
         handoff = Inline() if scratch is None else LocalFiles(scratch)
         decoder = AppDecoder(pipeline, config, with_schemas=facts.has_schemas)
         decoder.get(self._sessions.get())  # a wrong schema is told before a shard begins

@@ -128,19 +128,6 @@ class KeepsLetters(Protocol):
         """
 
 
-class TakesOver(Protocol):
-    """A sink with marks, of which an older release numbered its batches by intents.
-
-    Told by its ``take_over``.
-    """
-
-    def mark(self, shard: ShardKey) -> Position | None:
-        """As of any sink."""
-
-    def take_over(self, shard: ShardKey, intent: WriteIntent) -> Position | None:
-        """The shard's mark, found by a batch that may have been written under a number."""
-
-
 @runtime_checkable
 class CancelsCommits(Protocol):
     """A sink that can hasten the end of a commit whose time is over, or that lost a shard."""

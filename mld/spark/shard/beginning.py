@@ -6,12 +6,7 @@ from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed, SparkConfigError
 from mld.spark.model import Position, WriteIntent, parse_position
-from mld.spark.shard.resume import (
-    is_pending,
-    resume_at_mark,
-    resume_intent,
-    resume_renumbered,
-)
+from mld.spark.shard.resume import resume_at_mark, resume_intent, resume_renumbered
 from protocol import intent_in
 
 if TYPE_CHECKING:
@@ -59,13 +54,6 @@ def find_beginning(
         text = str(checkpoint) if checkpoint else str(given.sequence_number)
         stored = intents.load(shard) if intents else _leased(shard, given, capabilities)
         return resume_intent(shard, checkpoint, text, stored, new_id())
-    if (take_over := getattr(sink, "take_over", None)) is not None:
-        mark = sink.mark(shard)
-        if mark is None:
-            old = intents.load(shard) if intents else _parsed(shard, given)
-            if old is not None and is_pending(shard, checkpoint, old):
-                mark = take_over(shard, old)
-        return resume_at_mark(shard, checkpoint, mark)
     if config.sink == "foreach":
         old = intents.load(shard) if intents else _parsed(shard, given)
         return resume_renumbered(shard, checkpoint, old)

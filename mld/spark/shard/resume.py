@@ -79,13 +79,6 @@ def resume_at_mark(shard: ShardKey, checkpoint: Position | None, mark: Position 
     return Resume(mark, mark)
 
 
-def is_pending(shard: ShardKey, checkpoint: Position | None, intent: WriteIntent | None) -> bool:
-    """True if an older release may have written a batch of this epoch beyond the checkpoint."""
-    if intent is None or not intent.app_id.startswith(app_id_prefix(shard)):
-        return False
-    return checkpoint is None or intent.to > checkpoint
-
-
 def resume_renumbered(
     shard: ShardKey, checkpoint: Position | None, intent: WriteIntent | None
 ) -> Resume:
@@ -102,7 +95,7 @@ def resume_renumbered(
     """
     if intent is None or not intent.app_id.startswith(app_id_prefix(shard)):
         return Resume(checkpoint, checkpoint, is_replay=True)
-    if is_pending(shard, checkpoint, intent):
+    if checkpoint is None or intent.to > checkpoint:
         raise BatchFailed(
             f"{shard.shard_id}: batch {intent.number} ({position_text(intent.after)}, {intent.to}] "
             f"may have been written under its number, and spark.batch.scope=all gives none. Start "

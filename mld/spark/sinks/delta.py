@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mld.spark.config import SparkConfig
-    from mld.spark.model import Position, ShardBatch, ShardKey, WriteIntent
+    from mld.spark.model import Position, ShardBatch, ShardKey
     from mld.spark.table.changes import Change
     from mld.spark.table.delta_log import Snapshot
     from mld.spark.table.job_file import DataFile
@@ -45,8 +45,6 @@ _log = logging.getLogger(__name__)
 
 #: Name of the thread that shortens the log after a commit.
 UPKEEP_THREAD = "log-checkpoint"
-#: What ``spark.sink = parquet`` of earlier releases left at its root.
-_CHAIN = "_kcl_chain.json"
 #: What several outputs leave in the directory above their tables.
 OUTPUTS_MARK = "kcl-mld-positions"
 _PARTITION_BY, _MERGE_SCHEMA = "partitionBy", "mergeSchema"
@@ -149,10 +147,6 @@ class DeltaSink:
     def mark(self, shard: ShardKey) -> Position | None:
         """Where the shard stands in the table; None = no commit of this epoch names it."""
         return self._table.mark(shard)
-
-    def take_over(self, shard: ShardKey, intent: WriteIntent) -> Position | None:
-        """Where a shard stands that was written by a release with numbers for batches."""
-        return self._table.take_over(shard, intent)
 
     def write(self, frame: DataFrame | None, batches: Sequence[ShardBatch]) -> StagedFiles:
         """Write the rows into a directory of their own below the table, with one Spark job.
@@ -263,11 +257,6 @@ class DeltaSink:
             _log.info("%s: %d jobs that nobody committed were removed", self.store.name, count)
 
     def _refuse_other_files(self) -> None:
-        if self.store.has(_CHAIN):
-            raise SinkRefused(
-                f"{self.store.name} holds the output of spark.sink=parquet of an earlier release: name "
-                f"another directory for the Delta table, which begins behind the checkpoints"
-            )
         if self.store.has(OUTPUTS_MARK):
             raise SinkRefused(
                 f"{self.store.name} is the place above the tables of several outputs: name them in "

@@ -34,7 +34,7 @@ from mld.spark.table.rules import new_columns, refused_type
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from mld.spark.model import Position, ShardBatch, ShardKey, WriteIntent
+    from mld.spark.model import Position, ShardBatch, ShardKey
     from mld.spark.table.changes import Change
     from mld.spark.table.delta_log import DeltaLog, Snapshot
     from mld.spark.table.job_file import DataFile
@@ -142,36 +142,6 @@ class MarkedTable:
                 return None
             self._epoch.check(table)
             return self._read(table, shard).position
-
-    def take_over(self, shard: ShardKey, intent: WriteIntent) -> Position | None:
-        """Begin behind a batch that an older release may have written under a number.
-
-        The table says whether it has. The number is written with the mark in one step, on the same
-        snapshot: a writer of the old way that still runs is skipped by it, or fails this.
-
-        Args:
-            shard: without a mark.
-            intent: the last one of the shard.
-
-        Returns:
-            the shard's mark: the end of that batch if it was written, else where it begins.
-
-        Raises:
-            BatchFailed: somebody else writes there.
-        """
-        with self._log.snapshot() as table:
-            if table is None:
-                return None
-            found = table.number_of(intent.app_id)
-            is_written = found is not None and found >= intent.number
-            position = intent.to if is_written else intent.after
-            numbers = {intent.app_id: max(intent.number, found or 0)}
-            if position is not None:
-                numbers |= transactions(shard, position, self._new_identity())
-            table.commit((), numbers)
-        what = "was written" if is_written else "was not written and is skipped from now on"
-        _log.info("%s: batch %d of an older release %s", shard.shard_id, intent.number, what)
-        return self.mark(shard)
 
     def fit(self, table: Snapshot, files: Sequence[DataFile]) -> None:
         """See that files fit the table.

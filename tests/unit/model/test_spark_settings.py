@@ -55,8 +55,6 @@ def test_all_keys_are_shown_with_their_defaults_as_soon_as_there_is_one():
             "spark.sink = parquet",
             "A Delta table is Parquet files with such a log: write spark.sink = d",
         ),
-        ("spark.processor.mode = isolated", "one Spark host for each worker now"),
-        ("spark.processor.mode = shared", "take the line out"),
         ("spark.batch.maxRecords = many", "'many' is not a whole number"),
         ("spark.batch.maxDelay = 5", "not a duration"),
         ("spark.driver.memory = 1k", "less than the least"),

@@ -7,7 +7,6 @@ from mld.spark.model import Position, ShardKey, WriteIntent
 from mld.spark.shard.resume import (
     Resume,
     app_id_prefix,
-    is_pending,
     resume_at_mark,
     resume_intent,
     resume_renumbered,
@@ -107,18 +106,3 @@ def test_a_table_with_marks_is_begun_behind_its_mark(checkpoint):
 def test_a_checkpoint_beyond_the_mark_of_a_table_is_an_error_that_says_what_to_do():
     with pytest.raises(BatchFailed, match=r"back to 9\.0, or choose a new spark\.sink\.epoch"):
         resume_at_mark(SHARD, at(12), at(9))
-
-
-@pytest.mark.parametrize(
-    ("checkpoint", "stored", "pending"),
-    [
-        (TEN, intent(), True),
-        (None, intent(after=None), True),
-        (at(15), intent(), True),
-        (TWENTY, intent(), False),
-        (TEN, None, False),
-        (TEN, intent(app_id="kcl/app/stream/shard-1/e0/n0"), False),
-    ],
-)
-def test_a_batch_of_an_older_release_beyond_the_checkpoint_is_pending(checkpoint, stored, pending):
-    assert is_pending(SHARD, checkpoint, stored) is pending

@@ -513,38 +513,6 @@ def test_an_intent_that_cannot_be_read_stops_the_shard(bench):
     assert "the intent of the lease" in str(s.ended())
 
 
-class Adopting(MemorySink):
-    """A sink with marks, of which an older release numbered its batches."""
-
-    def __init__(self, *, written):
-        super().__init__()
-        self.written = written
-        self.adopted = []
-
-    def take_over(self, shard, intent):
-        self.adopted.append(intent.number)
-        self.marks[shard.shard_id] = intent.to if self.written else intent.after
-        return self.marks[shard.shard_id]
-
-
-@pytest.mark.parametrize(("written", "begin"), [(True, 5), (False, 2)])
-@pytest.mark.parametrize("elsewhere", [True, False])
-def test_the_last_batch_of_an_older_release_is_found_by_its_number(
-    bench, written, begin, elsewhere
-):
-    b = bench(sink=Adopting(written=written), batch__maxRecords="2")
-    app_id = "kcl/app/stream/shardId-0/0/old"
-    old = {"intentNumber": 7, "intentAfter": "2.0", "intentTo": "5.0", "intentAppId": app_id}
-    kept = WriteIntent(7, Position(2), Position(5), app_id) if elsewhere else None
-    s = b.session(intents=Store(kept) if elsewhere else None)
-    s.daemon.initialize("2", **({} if elsewhere else old))
-    s.daemon.deliver(*records(3, 4, 5, 6, 7))
-    s.daemon.shard_ended()
-    assert s.end() is None
-    assert b.sink.adopted == [7]
-    assert [row[1] for row in b.sink.rows] == list(range(begin + 1, 8))
-
-
 def test_without_intents_in_the_daemon_another_store_must_be_named(bench):
     b = delta_bench(bench)
     s = b.session(capabilities=("tick",))

@@ -21,7 +21,6 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 
 from mld.spark.config import read_properties
 from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
-from mld.spark.model import WriteIntent
 from mld.spark.sinks import make_sink
 from mld.spark.sinks.delta import StagedFiles
 from mld.spark.table import epoch, marked_table
@@ -280,12 +279,6 @@ def test_a_directory_of_other_files_is_refused(tmp_path):
         open_sink(tmp_path)
 
 
-def test_the_output_of_the_parquet_sink_of_earlier_releases_is_told_by_its_name(tmp_path):
-    (tmp_path / "_kcl_chain.json").touch()
-    with pytest.raises(SinkRefused, match=r"the output of spark\.sink=parquet of an earlier"):
-        open_sink(tmp_path)
-
-
 def test_the_names_of_deltas_own_writer_serve_as_well(tmp_path):
     write(
         open_sink(tmp_path, sink__options__partitionBy="shard_id"),
@@ -364,33 +357,6 @@ def test_partitions_are_those_of_the_option_and_then_of_the_table(tmp_path):
     other = open_sink(tmp_path / "other", sink__partitionBy="nope")
     with pytest.raises(BatchFailed, match=r"spark\.sink\.partitionBy names nope"):
         other.write(frame(batch(shard(), 0, 1)), [batch(shard(), 0, 1)])
-
-
-# --- older releases -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("version", "mark"), [(None, 4), (6, 4), (7, 9), (8, 9)])
-def test_a_batch_of_an_older_release_is_found_by_its_number(tmp_path, version, mark):
-    app_id = "kcl/app/flights/shardId-000000000000/0/n0"
-    deltalake.write_deltalake(tmp_path, _arrow())
-    if version is not None:
-        numbers = CommitProperties(app_transactions=[Transaction(app_id, version)])
-        deltalake.write_deltalake(tmp_path, _arrow(), mode="append", commit_properties=numbers)
-    sink = open_sink(tmp_path)
-    assert sink.mark(shard()) is None
-    intent = WriteIntent(7, at(4), at(9), app_id)
-    assert sink.take_over(shard(), intent) == at(mark)
-    assert sink.mark(shard()) == at(mark)
-    found = DeltaTable(tmp_path).transaction_version(app_id)
-    assert found == max(7, version or 0)  # so that a writer of the old way is skipped
-    assert write(sink, batch(shard(), mark, 12)) == ["stands"]
-
-
-def test_the_first_batch_of_an_older_release_has_no_mark_if_it_was_not_written(tmp_path):
-    deltalake.write_deltalake(tmp_path, _arrow())
-    sink = open_sink(tmp_path)
-    assert sink.take_over(shard(), WriteIntent(1, None, at(9), "kcl/x")) is None
-    assert open_sink(tmp_path / "t").take_over(shard(), WriteIntent(1, None, at(9), "x")) is None
 
 
 # --- the log --------------------------------------------------------------------------------
