@@ -139,11 +139,9 @@ KEYS: tuple[SparkKey, ...] = (
         "lease",
         "where the number of a batch is kept before it is written",
         "lease",
-        "file",
         "dynamodb",
         "none",
     ),
-    _text("intent.path", None, "directory of the file store, shared by all workers"),
     _text("intent.table", None, "table of the dynamodb store"),
     _word("decoder", "raw", "how data becomes columns", "raw", "json", "csv", "avro"),
     _text("decoder.schema", None, "DDL, or an Avro schema in JSON; the app's own wins"),
@@ -173,6 +171,10 @@ MISSING_WORDS = {
         "files without a log can't be exactly once: a reader can't tell those of a batch that "
         "stands from those of one that failed. A Delta table is Parquet files with such a log: "
         "write spark.sink = delta, with spark.sink.partitionBy if you want directories"
+    ),
+    ("spark.intent.store", "file"): (
+        "kcl-mld keeps the numbers in the lease's row; under another daemon write dynamodb, whose "
+        "table lies where that daemon's leases do"
     ),
 }
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 _SINK_PATH, _SINK_TABLE = "spark.sink.path", "spark.sink.table"
-_DEADLETTER, _INTENTS = "spark.deadletter.path", "spark.intent.path"
+_DEADLETTER = "spark.deadletter.path"
 _LETTERS = "spark.function.deadletter.path"
 _SCHEMA = "spark.decoder.schema"
 _NAME_OF_FILE = re.compile(r"\S+\.(avsc|json|ddl|sql|txt)")
@@ -141,8 +141,6 @@ def _directories(text: Mapping[str, str]) -> Iterator[str]:
         yield _DEADLETTER
     if text[_LETTERS]:
         yield _LETTERS
-    if text[_INTENTS] and text["spark.intent.store"] == "file":
-        yield _INTENTS
 
 
 def local_path(text: str) -> str | None:

@@ -66,7 +66,6 @@ class SparkConfig:
     sink_url: str | None
     epoch: str
     intent_store: str
-    intent_path: str | None
     intent_table: str | None
     decoder: str
     decoder_schema: str | None
@@ -183,7 +182,6 @@ def _config(texts: _Texts) -> SparkConfig:
         sink_url=texts.optional("sink.url"),
         epoch=texts.text("sink.epoch"),
         intent_store=texts.text("intent.store"),
-        intent_path=texts.optional("intent.path"),
         intent_table=texts.optional("intent.table"),
         decoder=texts.text("decoder"),
         decoder_schema=texts.optional("decoder.schema"),

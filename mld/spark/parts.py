@@ -179,7 +179,7 @@ class SparkService:
         address: Callable[[], Address],
         scratch: Path | None = None,
     ) -> None:
-        from mld.spark.intents.stores import make_intent_store  # noqa: PLC0415
+        from mld.spark.intents import make_intent_store  # noqa: PLC0415
         from mld.spark.jobs.engine import Engine  # noqa: PLC0415 - Arrow, Spark: only when needed
         from mld.spark.plans.each_shard import ShardCaller  # noqa: PLC0415
         from mld.spark.plans.one_call import FunctionCaller  # noqa: PLC0415

@@ -25,8 +25,6 @@ def require_places(config: SparkConfig) -> None:
         "spark.sink": config.sink,
         "spark.sink.path": config.sink_path,
         "spark.sink.table": config.sink_table,
-        "spark.intent.store": config.intent_store,
-        "spark.intent.path": config.intent_path,
         "spark.decoder": config.decoder,
         "spark.decoder.schema": config.decoder_schema,
         "spark.decoder.onError": config.on_error,

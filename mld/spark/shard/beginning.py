@@ -67,7 +67,7 @@ def _leased(
     if "intent" not in capabilities:
         raise SparkConfigError(
             "this daemon keeps no intents (KCL_MLD_CAPABILITIES does not name 'intent'): set "
-            "spark.intent.store=file with spark.intent.path, or =dynamodb with spark.intent.table"
+            "spark.intent.store=dynamodb, or take spark.batch.scope=shard out and keep ctx.marks()"
         )
     return _parsed(shard, given)
 

@@ -38,7 +38,6 @@ def told(**more):
         {"sink": "foreach", "sink__path": None},
         {"sink": "jdbc", "sink__path": "/closed"},
         {"deadletter__path": "/closed/bad", "remote": "sc://far:15002"},
-        {"intent__path": "/closed/x"},
         {"decoder": "avro", "decoder__schema": '{"type": "record"}'},
         {"decoder": "json", "decoder__schema": "user string, amount double"},
     ],
@@ -125,10 +124,6 @@ def test_what_can_be_used_is_not_told_of(more):
         (
             {"sink": "foreach", "sink__schema": "addColumns"},
             "spark.sink.schema is for spark.sink=delta and merge; foreach has no such thing: take",
-        ),
-        (
-            {"intent__store": "file", "intent__path": "/closed/x"},
-            "spark.intent.path /closed/x can't be made: /closed is not ours: let this user",
         ),
         (
             {"decoder": "avro", "decoder__schema": "flight.avsc"},

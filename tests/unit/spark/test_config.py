@@ -20,10 +20,16 @@ def test_an_unknown_key_is_refused_with_what_may_be_meant(name, advice):
     assert str(failure.value) == f"{name}: no such property ({advice})"
 
 
-def test_why_there_is_no_parquet_sink_is_told():
-    why = r"^spark\.sink: 'parquet' is not one of .*: files without a log can't be exactly"
-    with pytest.raises(SparkConfigError, match=why):
-        read_properties({"spark.sink": "parquet"})
+@pytest.mark.parametrize(
+    ("name", "word", "why"),
+    [
+        ("spark.sink", "parquet", "files without a log can't be exactly"),
+        ("spark.intent.store", "file", "under another daemon write dynamodb"),
+    ],
+)
+def test_why_there_is_no_such_word_is_told(name, word, why):
+    with pytest.raises(SparkConfigError, match=f"^{name}: '{word}' is not one of .*: .*{why}"):
+        read_properties({name: word})
 
 
 @pytest.mark.parametrize(

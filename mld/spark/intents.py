@@ -1,4 +1,8 @@
-"""Intents as items of a DynamoDB table, one per shard, each written under a condition.
+"""Where the number of a batch is kept under a daemon whose lease rows can't hold it: in DynamoDB.
+
+Each shard has an item, written under a condition: a number is stored once, and none below it. A
+store whose answer is lost is read again; the same intent found there counts as stored, because a
+batch with the same range has the same records.
 
 Credentials, region and endpoint come from where every AWS client finds them (environment,
 ``~/.aws``, instance metadata).
@@ -18,7 +22,9 @@ from mld.spark.model import Position, WriteIntent, parse_position, position_text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mld.spark.config import SparkConfig
     from mld.spark.model import ShardKey
+    from mld.spark.ports import IntentStore
 
 _KEY = "shard"
 _TRIES = 5
@@ -34,6 +40,24 @@ _FINAL = frozenset(
         "ExpiredTokenException",
     }
 )
+
+
+def make_intent_store(config: SparkConfig, application: str) -> IntentStore | None:
+    """The store that ``spark.intent.store`` names.
+
+    Args:
+        config: perhaps with ``spark.intent.table``.
+        application: name of the KCL application; part of the default table's name.
+
+    Returns:
+        None for ``lease`` (the shard's session asks the daemon) and for ``none``.
+
+    Raises:
+        SparkConfigError: no region is configured.
+    """
+    if config.intent_store != "dynamodb":
+        return None
+    return DynamoIntentStore(config.intent_table or f"{application}-kcl-mld-intents")
 
 
 class DynamoIntentStore:

@@ -13,8 +13,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeou
 
 from mld.local.faultplan import FaultPlan
 from mld.spark.errors import BatchFailed, Fenced, SparkConfigError
-from mld.spark.intents.dynamodb import DynamoIntentStore
-from mld.spark.intents.stores import make_intent_store
+from mld.spark.intents import DynamoIntentStore, make_intent_store
 from mld.spark.model import Position, WriteIntent
 from tests.unit.spark.batches import config_of, shard
 
@@ -234,3 +233,8 @@ def test_a_missing_region_is_told(monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     with pytest.raises(SparkConfigError, match="set AWS_REGION"):
         make_intent_store(config_of(intent__store="dynamodb"), "app")
+
+
+@pytest.mark.parametrize("word", ["lease", "none"])
+def test_lease_and_none_have_no_store_of_their_own(word):
+    assert make_intent_store(config_of(intent__store=word), "app") is None

@@ -1,1 +1,0 @@
-"""Where the number of a batch is kept before it is written."""
