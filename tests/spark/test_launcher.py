@@ -28,8 +28,8 @@ pytestmark = pytest.mark.spark
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-def _launch(config, directory, environ=os.environ, **more):
-    return EmbeddedServer.launch(config, directory, environ, **more)
+def _launch(config, directory, environ=os.environ):
+    return EmbeddedServer.launch(config, directory, environ)
 
 
 def _is_alive(pid: int) -> bool:
@@ -257,9 +257,11 @@ def test_packages_come_from_the_repository_of_the_environment(tmp_path):
 
 def test_a_package_that_is_not_there_is_named(tmp_path):
     environ = {**os.environ, "KCL_MLD_MAVEN_REPOSITORY": _maven_repository(tmp_path / "repository")}
-    config = spark_config(conf__spark__jars__ivy=str(tmp_path / "cache"))
+    config = spark_config(
+        conf__spark__jars__ivy=str(tmp_path / "cache"), conf__spark__jars__packages="x.y:other:1"
+    )
     directory = tmp_path / "server"
     directory.mkdir()
-    server = _launch(config, directory, environ, packages=["x.y:other:1"])
+    server = _launch(config, directory, environ)
     with pytest.raises(MissingPart, match=r"the package x\.y:other:1 cannot be fetched from file:"):
         server.wait_ready(180)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 from deltalake import DeltaTable
@@ -31,9 +32,9 @@ def test_spark_writes_a_table_in_s3(tmp_path, monkeypatch):
         conf = {}
         for bucket, reach in require_buckets(config).items():
             conf |= s3_conf(bucket, reach, {}, tmp_path / "parts")
-        server = EmbeddedServer.launch(
-            config, tmp_path / "server", os.environ, jars=jars, conf=conf
-        )
+        conf["spark.jars"] = ",".join(map(str, jars))
+        with_client = replace(config, conf={**config.conf, **conf})
+        server = EmbeddedServer.launch(with_client, tmp_path / "server", os.environ)
         try:
             server.wait_ready(180)
             with open_sessions(server, config) as sessions:

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mld.spark.config import SparkConfig
-    from mld.spark.server.class_archive import ClassArchive
-    from mld.spark.server.java import JavaHome
+    from mld.spark.server.setup import Setup
 
 _PR_SET_PDEATHSIG = 1
 _TERMINATION_GRACE_S = 2.0
@@ -47,29 +46,20 @@ class EmbeddedServer:
         archive: of its classes; None if there is none.
     """
 
-    def __init__(
-        self,
-        process: subprocess.Popen[bytes],
-        token: str,
-        java: JavaHome,
-        directory: Path,
-        *,
-        repository: str | None = None,
-        archive: ClassArchive | None = None,
-    ) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], setup: Setup, directory: Path) -> None:
         """Take over a process that :meth:`launch` has started."""
         self._process = process
         self.directory = directory
-        self.token = token
-        self.java = java
+        self.token = setup.token
+        self.java = setup.java
         self._files = ServerFiles.below(directory)
         self._port: int | None = None
-        self.archive = archive
+        self.archive = setup.archive
         self._is_stopped = threading.Event()
         self._has_news = threading.Condition()
         self._is_silent = False
         self._last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
-        self._diagnosis = Diagnosis(repository)
+        self._diagnosis = Diagnosis(setup.environ.get(REPOSITORY_VARIABLE) or None)
         self._pump = threading.Thread(target=self._pump_output, name="spark-log", daemon=True)
         self._pump.start()
 
@@ -81,9 +71,6 @@ class EmbeddedServer:
         environ: Mapping[str, str],
         *,
         app_name: str = "kcl-mld",
-        jars: Sequence[Path] = (),
-        packages: Sequence[str] = (),
-        conf: Mapping[str, str] | None = None,
     ) -> Self:
         """Start the JVM and return at once; :meth:`wait_ready` tells when it answers.
 
@@ -95,9 +82,6 @@ class EmbeddedServer:
             directory: private to us (0700) and empty; the server's files go there.
             environ: of the server, which also says where ``spark.jars.packages`` come from.
             app_name: as Spark's pages show it.
-            jars: added to those of ``spark.conf.spark.jars``.
-            packages: Maven coordinates, added to those of ``spark.conf.spark.jars.packages``.
-            conf: of a sink; replaces what ``spark.conf.*`` has under the same name.
 
         Raises:
             SparkConfigError: a property has no place there.
@@ -106,27 +90,11 @@ class EmbeddedServer:
         """
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("the Spark server must be launched from the main thread")
-        setup = prepare(
-            config,
-            directory,
-            environ,
-            app_name=app_name,
-            jars=jars,
-            packages=packages,
-            conf=conf or {},
-        )
+        setup = prepare(config, directory, environ, app_name=app_name)
         process = _start(setup.command, setup.environ)
         if setup.archive is not None:
             setup.archive.begin(setup.command_without_program)
-        repository = environ.get(REPOSITORY_VARIABLE) or None
-        return cls(
-            process,
-            setup.token,
-            setup.java,
-            directory,
-            repository=repository,
-            archive=setup.archive,
-        )
+        return cls(process, setup, directory)
 
     @property
     def pid(self) -> int:

@@ -182,22 +182,15 @@ def module_options(version: int) -> list[str]:
 
 
 def server_properties(
-    config: SparkConfig,
-    files: ServerFiles,
-    *,
-    app_name: str,
-    python: str,
-    extra: Mapping[str, str],
+    config: SparkConfig, files: ServerFiles, *, app_name: str, python: str
 ) -> dict[str, str]:
-    """What the server is configured with: our defaults, then ``spark.conf.*``, then ``extra``.
+    """What the server is configured with: our defaults, then ``spark.conf.*``.
 
     Args:
         config: its ``conf`` wins over our defaults, but for :data:`REFUSED_CONF`.
         files: warehouse and scratch directories.
         app_name: as the cluster's pages show it.
         python: program that runs the Python workers.
-        extra: what a sink needs, such as the extensions of Delta; whoever made it has looked at
-            ``config.conf`` and joined what both name.
 
     Raises:
         SparkConfigError: ``spark.conf.*`` holds a key that has no place there.
@@ -217,7 +210,6 @@ def server_properties(
         "spark.pyspark.python": python,
         **config.conf,
         **({} if local else {_EXECUTOR_OPTIONS: _with_limits(config.conf)}),
-        **extra,
         **(
             {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK} if local else {}
         ),

@@ -67,14 +67,7 @@ class Setup:
 
 
 def prepare(
-    config: SparkConfig,
-    directory: Path,
-    environ: Mapping[str, str],
-    *,
-    app_name: str,
-    jars: Sequence[Path],
-    packages: Sequence[str],
-    conf: Mapping[str, str],
+    config: SparkConfig, directory: Path, environ: Mapping[str, str], *, app_name: str
 ) -> Setup:
     """Find Java and Spark, and write the server's files.
 
@@ -95,11 +88,8 @@ def prepare(
         files,
         app_name=app_name,
         python=environ.get("PYSPARK_PYTHON") or sys.executable,
-        extra=dict(conf),
     )
-    _append(properties, "spark.jars", [str(jar) for jar in jars])
     _require_jars(properties.get("spark.jars", ""))
-    _append(properties, "spark.jars.packages", packages)
     if (
         properties.get("spark.jars.packages") or repository
     ):  # else Spark would read them for nothing
@@ -166,13 +156,6 @@ def _require_jars(jars: str) -> None:
                 f"spark.conf.spark.jars: {jar} is not there: correct the path or put the jar in "
                 f"its place"
             )
-
-
-def _append(properties: dict[str, str], key: str, more: Sequence[str]) -> None:
-    """Add to a key whose value is a list with commas."""
-    joined = ",".join(filter(None, (properties.get(key), *more)))
-    if joined:
-        properties[key] = joined
 
 
 def _write_files(

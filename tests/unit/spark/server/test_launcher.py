@@ -109,22 +109,11 @@ def test_a_named_python_is_taken_for_the_workers(launch):
 _SHOW = "print(open(sys.argv[sys.argv.index('--properties-file') + 1]).read())\n"
 
 
-def test_jars_and_packages_are_added_to_the_users(launch, tmp_path):
-    for name in ("a.jar", "b.jar"):
-        (tmp_path / name).touch()
-    server = launch(
-        _SHOW + _WAIT,
-        {"spark.conf.spark.jars": f"{tmp_path}/a.jar", "spark.conf.spark.x": "1"},
-        jars=[tmp_path / "b.jar"],
-        packages=["g:a:1"],
-        conf={"spark.x": "2"},
-        app_name="flights",
-    )
+def test_the_users_conf_and_the_apps_name_reach_the_server(launch):
+    server = launch(_SHOW + _WAIT, {"spark.conf.spark.x": "1"}, app_name="flights")
     server.wait_ready(30)
     lines = server.last_lines()
-    assert f"spark.jars={tmp_path}/a.jar,{tmp_path}/b.jar" in lines
-    assert "spark.jars.packages=g\\:a\\:1" in lines
-    assert "spark.x=2" in lines
+    assert "spark.x=1" in lines
     assert "spark.app.name=flights" in lines
 
 

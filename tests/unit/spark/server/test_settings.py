@@ -28,16 +28,10 @@ def _command(version: int = 17, **properties: str) -> list[str]:
     return server_command((Path("/j/bin/java"), version), ["/jars/*", "/conf"], config, _FILES)
 
 
-def _properties(conf: dict[str, str] | None = None, extra=None, **more) -> dict[str, str]:
+def _properties(conf: dict[str, str] | None = None, **more) -> dict[str, str]:
     texts = {f"spark.conf.{key}": text for key, text in (conf or {}).items()}
     texts |= {f"spark.{key}": text for key, text in more.items()}
-    return server_properties(
-        read_properties(texts),
-        _FILES,
-        app_name="app",
-        python="/py",
-        extra=extra or {},
-    )
+    return server_properties(read_properties(texts), _FILES, app_name="app", python="/py")
 
 
 def test_the_process_is_java_itself_with_the_server_as_its_class():
@@ -107,13 +101,9 @@ def test_executors_elsewhere_can_reach_the_driver():
     assert properties["spark.connect.grpc.binding.address"] == "127.0.0.1"
 
 
-def test_the_users_conf_wins_over_ours_and_a_sink_has_joined_its_own():
-    properties = _properties(
-        {"spark.sql.session.timeZone": "Asia/Tokyo", "spark.sql.extensions": "mine"},
-        extra={"spark.sql.extensions": "mine,delta"},
-    )
+def test_the_users_conf_wins_over_ours():
+    properties = _properties({"spark.sql.session.timeZone": "Asia/Tokyo"})
     assert properties["spark.sql.session.timeZone"] == "Asia/Tokyo"
-    assert properties["spark.sql.extensions"] == "mine,delta"
 
 
 @pytest.mark.parametrize("key", [*REFUSED_CONF, "spark.driver.host", "spark.driver.bindAddress"])

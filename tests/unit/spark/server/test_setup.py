@@ -23,15 +23,12 @@ def prepared(tmp_path, monkeypatch):
     """Prepare a server on a Java that nobody asks anything."""
     monkeypatch.setattr("mld.spark.server.setup.find_java", lambda *_: JAVA)
 
-    def make(properties=None, environ=None, conf=None):
+    def make(properties=None, environ=None):
         return prepare(
             read_properties(properties or {}),
             tmp_path,
             {"PATH": os.defpath, **(environ or {})},
             app_name="a test",
-            jars=(),
-            packages=(),
-            conf=conf or {},
         )
 
     return make
@@ -58,16 +55,11 @@ def test_every_file_can_be_read_by_us_only(prepared, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("properties", "conf", "is_named"),
-    [
-        ({}, {}, False),
-        ({"spark.conf.spark.jars.packages": "a:b:1"}, {}, True),
-        ({}, {"spark.jars.packages": "a:b:1"}, True),
-    ],
+    ("properties", "is_named"), [({}, False), ({"spark.conf.spark.jars.packages": "a:b:1"}, True)]
 )
-def test_packages_come_by_ivy_settings_of_our_own(prepared, tmp_path, properties, conf, is_named):
+def test_packages_come_by_ivy_settings_of_our_own(prepared, tmp_path, properties, is_named):
     """Spark's own look into the local Maven cache first, where a jar may be missing."""
-    prepared(properties, conf=conf)
+    prepared(properties)
     written = (tmp_path / "spark.properties").read_text()
     assert (f"spark.jars.ivySettings={tmp_path}/ivysettings.xml" in written) is is_named
 
@@ -79,13 +71,6 @@ def test_a_file_that_lies_there_is_replaced_and_not_followed(prepared, tmp_path)
         path.symlink_to(tmp_path / "elsewhere")
     prepared()
     assert not (tmp_path / "elsewhere").exists()
-
-
-def test_what_a_sink_needs_replaces_what_the_user_wrote(prepared, tmp_path):
-    prepared({"spark.conf.spark.some.key": "of-the-user"}, conf={"spark.some.key": "of-the-sink"})
-    texts = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
-    assert any("of-the-sink" in text for text in texts)
-    assert not any("of-the-user" in text for text in texts)
 
 
 def test_a_local_server_shows_its_pages_on_loopback_only(prepared):
