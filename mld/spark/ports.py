@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from mld.spark.model import DeadLetter, Position, ShardBatch, ShardKey, WriteIntent
 
@@ -73,11 +73,12 @@ class Sink(Protocol):
     def mark(self, shard: ShardKey) -> Position | None:
         """The last position of the shard that is durable in the sink; None = nothing known."""
 
-    def write(self, frame: DataFrame | None, batches: Sequence[ShardBatch]) -> Any:
+    def write(self, frame: Any, batches: Sequence[ShardBatch]) -> Any:
         """Run the Spark job; nobody sees anything of it before the commit.
 
         Args:
-            frame: rows of all batches; None when the function wrote itself.
+            frame: what the function returned for all batches: a DataFrame, several by the names
+                of their outputs, or None if it wrote itself. The engine has seen that it fits.
             batches: at least one, each of another shard.
 
         Returns:

@@ -184,8 +184,7 @@ def test_two_workers_with_the_same_shards_in_another_order_do_not_lock_each_othe
 def test_an_empty_batch_moves_the_mark(session, server, schema):
     sink = sink_of(session, server, schema)
     write(session, sink, batch(shard(), 0, 5), keep="false")
-    empty = batch(shard(), 5, 6)
-    assert commit(sink, sink.write(None, [batch(shard(), 5, 5)]), [empty]) == [STANDS]
+    assert write(session, sink, batch(shard(), 5, 6), keep="false") == [STANDS]
     assert sink.mark(shard()).sequence - BASE == 6
     assert rows(server, schema) == Counter()
 

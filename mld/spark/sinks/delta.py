@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import os
 import re
 import threading
 from dataclasses import dataclass
@@ -21,8 +22,6 @@ from mld.spark.calls import raise_if_abandoned
 from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
 from mld.spark.ports import CommitOutcome
 from mld.spark.sinks.directories import DirectoryLayout
-from mld.spark.sinks.spark_errors import refuse_none
-from mld.spark.sinks.write_tasks import TASKS_OPTION, write_tasks
 from mld.spark.table.changes import Append
 from mld.spark.table.delta_log import DeltaLog
 from mld.spark.table.marked_table import MarkedTable
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from mld.spark.model import Position, ShardBatch, ShardKey
     from mld.spark.table.changes import Change
     from mld.spark.table.delta_log import Snapshot
-    from mld.spark.table.job_file import DataFile
+    from mld.spark.table.footers import DataFile
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +51,9 @@ _NO_ROOM_TEXT = "No space left on device"
 #: INT96, Spark's default, is nanoseconds to others, and Spark's own Delta reader refuses it.
 _TIMESTAMPS = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 _ALGORITHM = "mapreduce.fileoutputcommitter.algorithm.version"
+#: Below ``spark.sink.options.``; ours, and not handed to Spark's writer.
+_TASKS_OPTION = "writeTasks"
+_LOCAL = re.compile(r"local(?:\[(\*|\d+)[^]]*\])?")
 #: Masters without a number of tries.
 _ONE_TRY = re.compile(r"local(\[[0-9*]+\])?")
 _NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
@@ -62,12 +64,12 @@ class StagedFiles:
     """What a job left below the table.
 
     Attributes:
-        job: its directory; None = it has none.
+        job: its directory.
         files: in it.
         may_stand: True once a commit may have made them visible.
     """
 
-    job: PurePath | None
+    job: PurePath
     files: Sequence[DataFile]
     may_stand: bool = False
 
@@ -93,7 +95,6 @@ class DeltaSink:
                 f"spark.sink={config.sink} needs spark.sink.path, the directory of the table, and "
                 f"no spark.sink.table: the table is written without a catalog"
             )
-        self._name = config.sink
         self.store = open_store(config.sink_path, config.sink)
         options = dict(config.sink_options)
         # As Delta's own writer names them, and as older files do.
@@ -103,7 +104,7 @@ class DeltaSink:
         merges = options.pop(_MERGE_SCHEMA, "").strip().lower() == "true"
         adds_columns = config.adds_columns or merges
         self._tasks = write_tasks(config)
-        options.pop(TASKS_OPTION, None)
+        options.pop(_TASKS_OPTION, None)
         self._options = {**_NO_SUCCESS_FILE, **_committer(config), **options}
         self._is_far = config.remote is not None or not config.master.startswith("local")
         change = self._change(application, config)
@@ -148,22 +149,19 @@ class DeltaSink:
         """Where the shard stands in the table; None = no commit of this epoch names it."""
         return self._table.mark(shard)
 
-    def write(self, frame: DataFrame | None, batches: Sequence[ShardBatch]) -> StagedFiles:
+    def write(self, frame: DataFrame, batches: Sequence[ShardBatch]) -> StagedFiles:
         """Write the rows into a directory of their own below the table, with one Spark job.
 
         Raises:
             BatchFailed: the rows do not fit the table.
             OSError: the disk is full. It may be tried again, like what Spark raises.
         """
-        if frame is None:
-            refuse_none(batches, self._name)
-            return StagedFiles(None, ())
-        rows = frame
-        layout = self._layout or self._create(rows)
+        del batches
+        layout = self._layout or self._create(frame)
         job = self._files.new_job()
         try:
             raise_if_abandoned()
-            self._run(rows, layout, job)
+            self._run(frame, layout, job)
             files = self._files.found(job, layout.types)
             self._table.examine(files)
         except BaseException as error:
@@ -184,7 +182,7 @@ class DeltaSink:
         if CommitOutcome.AGAIN in found:
             staged.may_stand = False
         if CommitOutcome.STANDS in found:
-            if staged.job is not None and self._keeps_files:
+            if self._keeps_files:
                 self._files.committed(staged.job)
             # No daemon thread: delta-rs does not survive the end of the interpreter in mid-call.
             threading.Thread(target=self._table.keep_short, name=UPKEEP_THREAD).start()
@@ -192,7 +190,7 @@ class DeltaSink:
 
     def discard(self, staged: StagedFiles) -> None:
         """Remove a job that no commit can use any more."""
-        if staged.job is not None and not staged.may_stand:
+        if not staged.may_stand:
             self._files.remove(staged.job)
 
     def _change(self, application: str, config: SparkConfig) -> Change:
@@ -262,7 +260,7 @@ class DeltaSink:
                 f"{self.store.name} is the place above the tables of several outputs: name them in "
                 f"spark.sink.outputs, or name another directory"
             )
-        if self.store.has_files(".parquet"):
+        if self.store.names(".parquet"):
             raise SinkRefused(
                 f"{self.store.name} has files, but is no Delta table: name another directory"
             )
@@ -286,6 +284,27 @@ class DeltaSink:
             ) from error
         finally:
             self._files.remove(job)
+
+
+def write_tasks(config: SparkConfig) -> int:
+    """How many tasks write the files of a job; 0 = as many as Spark makes.
+
+    As many as a ``local`` master has cores. More of them cost more, and make smaller files: on two
+    cores 16,000 records took twice the time in 16 tasks.
+
+    Raises:
+        SparkConfigError: ``spark.sink.options.writeTasks`` is not a whole number.
+    """
+    if (text := config.sink_options.get(_TASKS_OPTION)) is not None:
+        if not (text.isascii() and text.isdigit()):
+            raise SparkConfigError(
+                f"spark.sink.options.{_TASKS_OPTION}: {text!r} is not a whole number"
+            )
+        return int(text)
+    match = _LOCAL.fullmatch(config.master) if config.is_embedded else None
+    if match is None:
+        return 0
+    return os.cpu_count() or 1 if match[1] == "*" else max(1, int(match[1] or 1))
 
 
 def _committer(config: SparkConfig) -> dict[str, str]:

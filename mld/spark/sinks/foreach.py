@@ -15,13 +15,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mld.spark.errors import BatchFailed
 from mld.spark.ports import CommitOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from mld.spark.config import SparkConfig
     from mld.spark.model import Position, ShardBatch, ShardKey
@@ -37,8 +36,8 @@ class ForeachSink:
             config: with ``spark.batch.scope`` and ``spark.intent.store``.
             application: name of the KCL application.
         """
+        del application
         self._uses_intents = config.scope == "shard" and config.intent_store != "none"
-        self._application = application
 
     @property
     def uses_intents(self) -> bool:
@@ -53,18 +52,8 @@ class ForeachSink:
         del shard
         return None
 
-    def write(self, frame: DataFrame | None, batches: Sequence[ShardBatch]) -> Any:
-        """Nothing, if the function has written.
-
-        Raises:
-            BatchFailed: the function returned a frame that nobody would write.
-        """
-        if frame is not None:
-            names = ", ".join(batch.shard.shard_id for batch in batches)
-            raise BatchFailed(
-                f"{names}: the function returned a DataFrame, but with spark.sink=foreach it has "
-                "to write by itself and return None; or name a sink"
-            )
+    def write(self, frame: None, batches: Sequence[ShardBatch]) -> None:
+        """Nothing: the function has written."""
 
     def commit_all(
         self, staged: Any, batches: Sequence[ShardBatch]

@@ -35,7 +35,6 @@ from mld.spark.sinks.jdbc_marks import judge
 from mld.spark.sinks.jdbc_staging import ROW_COLUMN, JdbcStaging, StagedRows
 from mld.spark.sinks.jdbc_tables import SinkTables, split_name, table_columns
 from mld.spark.sinks.postgres_url import connection_arguments, credentials
-from mld.spark.sinks.spark_errors import refuse_none
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -133,20 +132,18 @@ class JdbcSink:
         except DatabaseUnavailable as error:
             raise _unavailable(error) from None
 
-    def write(self, frame: DataFrame | None, batches: Sequence[ShardBatch]) -> StagedRows | None:
-        """Write the rows of all batches to a new staging table; None = there are no rows.
+    def write(self, frame: DataFrame, batches: Sequence[ShardBatch]) -> StagedRows:
+        """Write the rows of all batches to a new staging table.
 
         Raises:
             BatchFailed: the rows do not fit the target.
             DatabaseUnavailable: no answer; the batches may be tried again.
         """
-        if frame is None:
-            refuse_none(batches, "jdbc")
-            return None
+        del batches
         return self._staging.write(frame, int(self._now_s() + self._timeout_s))
 
     def commit_all(
-        self, staged: StagedRows | None, batches: Sequence[ShardBatch]
+        self, staged: StagedRows, batches: Sequence[ShardBatch]
     ) -> Mapping[ShardKey, CommitOutcome]:
         """Move the rows and all marks in one transaction; see ``ports.Sink``.
 
@@ -185,10 +182,9 @@ class JdbcSink:
         """Ask the database to end the commit of a job."""
         self._database.cancel(self._commit_of(batches))
 
-    def discard(self, staged: StagedRows | None) -> None:
+    def discard(self, staged: StagedRows) -> None:
         """Drop the staging table."""
-        if staged is not None:
-            self._tables.drop(staged.table)
+        self._tables.drop(staged.table)
 
     def close(self) -> None:
         """Close the idle connections; the next call opens new ones."""
@@ -199,7 +195,7 @@ class JdbcSink:
 
     def _try(
         self,
-        staged: StagedRows | None,
+        staged: StagedRows,
         batches: Sequence[ShardBatch],
         what: str,
         *,
@@ -210,8 +206,7 @@ class JdbcSink:
             marks = self._tables.lock(transaction, [batch.shard for batch in batches])
             found = judge(batches, marks)
             if found is None and may_move:
-                if staged is not None:
-                    self._move(transaction, staged, what)
+                self._move(transaction, staged, what)
                 self._tables.advance(transaction, batches)
                 raise_if_abandoned()
                 found = {batch.shard: CommitOutcome.STANDS for batch in batches}
@@ -230,10 +225,10 @@ class JdbcSink:
             f"INSERT INTO {self._target} ({columns}) SELECT {columns} FROM {staged.table}"  # noqa: S608
         )
 
-    def _is_there(self, staged: StagedRows | None) -> bool:
+    def _is_there(self, staged: StagedRows) -> bool:
         """Whether what was staged can still be read."""
         try:
-            return staged is None or table_columns(self._database, staged.table) is not None
+            return table_columns(self._database, staged.table) is not None
         except DatabaseUnavailable as error:
             raise _unavailable(error) from None
 

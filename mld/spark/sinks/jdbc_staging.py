@@ -16,7 +16,6 @@ from mld.spark.errors import BatchFailed, MissingPart, SinkUnavailable
 from mld.spark.sinks.database import Database, DatabaseUnavailable, masked, quoted
 from mld.spark.sinks.jdbc_tables import SinkTables, table_columns
 from mld.spark.sinks.packages import POSTGRES_COORDINATE
-from mld.spark.sinks.spark_errors import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -162,3 +161,9 @@ class JdbcStaging:
                 "name its package in spark.conf.spark.jars.packages, or its file in "
                 "spark.conf.spark.jars"
             ) from None
+
+
+def first_line(error: BaseException) -> str:
+    """Spark's message without Java's stack trace."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

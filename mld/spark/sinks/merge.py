@@ -47,17 +47,14 @@ class MergeSink(DeltaSink):
         self._key = config.sink_key
         super().__init__(config, application)
 
-    def write(self, frame: DataFrame | None, batches: Sequence[ShardBatch]) -> StagedFiles:
+    def write(self, frame: DataFrame, batches: Sequence[ShardBatch]) -> StagedFiles:
         """Stage one row a key, the last one of its shard.
 
         Raises:
             BatchFailed: a key is missing, null or occurs twice without an order, or the columns do
                 not fit.
         """
-        if frame is None:
-            return super().write(frame, batches)
-        rows = frame
-        columns = list(rows.columns)
+        columns = list(frame.columns)
         key = ", ".join(self._key)
         if missing := [name for name in self._key if name not in columns]:
             raise BatchFailed(
@@ -65,7 +62,7 @@ class MergeSink(DeltaSink):
                 f"they have {', '.join(columns)}"
             )
         try:
-            return super().write(last_of_key(rows, self._key, columns), batches)
+            return super().write(last_of_key(frame, self._key, columns), batches)
         except Exception as error:
             if NULL_KEY in str(error):
                 raise BatchFailed(
@@ -82,8 +79,7 @@ class MergeSink(DeltaSink):
 
     def discard(self, staged: StagedFiles) -> None:
         """Remove what was staged: no log ever names it."""
-        if staged.job is not None:
-            self._files.remove(staged.job)
+        self._files.remove(staged.job)
 
     def _change(self, application: str, config: SparkConfig) -> Change:
         updates = config.sink_mode == "update"

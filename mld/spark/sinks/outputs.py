@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from mld.spark.config import SparkConfig
     from mld.spark.model import Position, ShardBatch, ShardKey
-    from mld.spark.table.job_file import DataFile
+    from mld.spark.table.footers import DataFile
     from mld.spark.table.marks import Mark
 
 _log = logging.getLogger(__name__)
@@ -101,8 +101,7 @@ class Output(DeltaSink):
 
     def settle(self, staged: StagedFiles) -> None:
         """A commit has made the job's files visible."""
-        if staged.job is not None:
-            self._files.committed(staged.job)
+        self._files.committed(staged.job)
 
     def _see(self, files: Sequence[DataFile]) -> None:
         for file in files:
@@ -221,9 +220,7 @@ class OutputsSink:
         ours = f"{shard.shard_id} stands at {position_text(mark.position)}"
         return f"{ours}, but {' and '.join(others)}" if others else ""
 
-    def write(
-        self, frame: Mapping[str, DataFrame] | None, batches: Sequence[ShardBatch]
-    ) -> StagedOutputs:
+    def write(self, frame: Mapping[str, DataFrame], batches: Sequence[ShardBatch]) -> StagedOutputs:
         """Write the rows of each output into a directory below its table, one after the other.
 
         Raises:
@@ -232,8 +229,7 @@ class OutputsSink:
         """
         staged = StagedOutputs()
         try:
-            for name in sorted(frame or {}):
-                assert frame is not None
+            for name in sorted(frame):
                 staged.parts[name] = self._outputs[name].write(frame[name], batches)
         except BaseException:
             self.discard(staged)

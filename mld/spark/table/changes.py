@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mld.spark.table.delta_log import Snapshot
-    from mld.spark.table.job_file import DataFile
+    from mld.spark.table.footers import DataFile
     from mld.spark.table.store import Store
 
 _SHARD = "shard_id"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import PurePath
 
     from mld.spark.model import DeadLetter, ShardKey
-    from mld.spark.table.job_file import DataFile
+    from mld.spark.table.footers import DataFile
 
 _log = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import threading
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from mld.spark.errors import MissingPart, SinkUnavailable, SparkChildError
+from mld.spark.table.disk import sync
 from mld.spark.table.rules import fields_in
 
 try:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mld.spark.table.job_file import DataFile
+    from mld.spark.table.footers import DataFile
     from mld.spark.table.store import Store
 
 _LOG = "_delta_log"
@@ -342,12 +342,6 @@ def _with(transactions: Mapping[str, int]) -> CommitProperties:
 
 
 def _sync(path: Path) -> None:
-    """Wait until a file or the names in a directory are on the disk; quiet if it is gone."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """As ``sync``; quiet if it is gone."""
+    with contextlib.suppress(FileNotFoundError):
+        sync(path)

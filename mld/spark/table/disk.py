@@ -40,19 +40,9 @@ def local_root(text: str, sink: str = "delta", key: str = "spark.sink.path") -> 
     return Path(os.path.abspath(text))
 
 
-def spark_url(path: Path) -> str:
-    """The path for Spark, whatever its default file system is."""
-    return f"file://{path}"
-
-
-def sync_file(descriptor: int) -> None:
-    """Wait until a file's content is on its disk."""
-    os.fsync(descriptor)
-
-
-def sync_directory(directory: Path) -> None:
-    """Wait until the names in a directory are on its disk."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """Wait until a file's content, or the names in a directory, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -67,4 +57,4 @@ def make_directories(directory: Path) -> None:
     for each in reversed(missing):
         with contextlib.suppress(FileExistsError):
             each.mkdir()
-        sync_directory(each.parent)
+        sync(each.parent)

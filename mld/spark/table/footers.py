@@ -1,13 +1,13 @@
-"""What the footer of a Parquet file and its place say of it, as a commit names it. Pure."""
+"""A file of a job: what its footer and its place say, as a commit names it. Pure."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from mld.spark.errors import BatchFailed
-from mld.spark.table.job_file import DataFile
 from mld.spark.table.rules import fields_in
 
 if TYPE_CHECKING:
@@ -24,6 +24,29 @@ _DATES = {
 }
 #: Names before those of the partitions: the process's and the job's.
 _ABOVE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file that Spark wrote, as a commit names it.
+
+    Attributes:
+        path: on the disk, from the table's directory on; not quoted.
+        size: in bytes.
+        modified_ms: since 1970.
+        rows: in it, >= 1.
+        partition_values: text by column, not quoted; None = null.
+        fields: of its schema, as Spark wrote them into its footer.
+        nulls: top columns that may hold nulls.
+    """
+
+    path: str
+    size: int
+    modified_ms: int
+    rows: int
+    partition_values: Mapping[str, str | None]
+    fields: Sequence[Mapping[str, Any]]
+    nulls: Sequence[str]
 
 
 def data_file(

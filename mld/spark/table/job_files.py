@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from mld.spark.table.disk import sync_directory, sync_file
+from mld.spark.table.disk import sync
 from mld.spark.table.footers import data_file, is_data, jobs_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mld.spark.table.job_file import DataFile
+    from mld.spark.table.footers import DataFile
 
 #: How the names of directories of processes begin.
 OWNER_PREFIX = "kcl-mld-"
@@ -43,7 +43,7 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 
 class JobFiles:
-    """A process's place in a table on a file system.
+    """A process's jobs in a table on a file system; see ``Jobs``.
 
     Args:
         root: of the table.
@@ -64,24 +64,18 @@ class JobFiles:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         draft.rename(self._directory / _LOCK)  # a lock that nobody holds yet would look dead
 
-    def close(self) -> None:
-        """Let go of the lock."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
     def new_job(self) -> Path:
-        """Where a job shall write; not there yet."""
+        """As ``Jobs``."""
         number = next(self._numbers)
         (self._directory / f"{_PENDING}{number}").touch()
         return self._directory / f"job-{number}"
 
     def committed(self, job: PurePath) -> None:
-        """The log names what is in the job's directory, so it stays."""
+        """As ``Jobs``."""
         _pending(Path(job)).unlink(missing_ok=True)
 
     def remove(self, job: PurePath) -> None:
-        """No commit can use the job any more."""
+        """As ``Jobs``."""
         shutil.rmtree(job, ignore_errors=True)
         _pending(Path(job)).unlink(missing_ok=True)
 
@@ -90,17 +84,7 @@ class JobFiles:
         live: Callable[[], Collection[str]],
         wanted: Callable[[], Collection[str]] = frozenset,
     ) -> int:
-        """Remove what dead processes left without a commit.
-
-        Args:
-            live: gives the paths of the table's files, from its directory on. Called once it is
-                known who is dead: one of them may have committed just before.
-            wanted: gives the paths of files that somebody may still commit; their jobs are left to
-                a later sweep. Called before ``live``: what is wanted no more is there.
-
-        Returns:
-            how many jobs were removed.
-        """
+        """As ``Jobs``."""
         now_s = (self._directory / _LOCK).stat().st_mtime
         left: list[Path] = []
         dead: list[Path] = []
@@ -130,30 +114,22 @@ class JobFiles:
         return count
 
     def write(self, job: PurePath, rows: pa.Table) -> None:
-        """Make a job's only file here, without Spark."""
+        """As ``Jobs``."""
         Path(job).mkdir()
         pq.write_table(rows, Path(job) / "part-0.parquet")
 
     def found(self, job: PurePath, types: Mapping[str, str]) -> list[DataFile]:
-        """What Spark wrote into a job's directory, durably, with what the footers say.
-
-        Args:
-            job: its directory.
-            types: Delta's types of the partition columns, by name.
-
-        Raises:
-            BatchFailed: a file is not what this process told Spark to write.
-        """
+        """As ``Jobs``."""
         files = []
         for directory, path in _walk(Path(job)):
             if (file := self._read(path, types)) is None:
                 path.unlink()
             else:
                 files.append(file)
-                _sync_file(path)
+                sync(path)
             (directory / f".{path.name}.crc").unlink(missing_ok=True)
         for directory in {parent for file in files for parent in self._above(file)}:
-            sync_directory(directory)
+            sync(directory)
         return files
 
     def _above(self, file: DataFile) -> Iterator[Path]:
@@ -185,14 +161,6 @@ def _job(pending: Path) -> Path:
 
 def _pending(job: Path) -> Path:
     return job.parent / f"{_PENDING}{job.name.removeprefix('job-')}"
-
-
-def _sync_file(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        sync_file(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _is_dead(directory: Path) -> bool | None:

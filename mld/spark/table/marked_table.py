@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mld.spark.model import Position, ShardBatch, ShardKey
     from mld.spark.table.changes import Change
     from mld.spark.table.delta_log import DeltaLog, Snapshot
-    from mld.spark.table.job_file import DataFile
+    from mld.spark.table.footers import DataFile
 
 _log = logging.getLogger(__name__)
 

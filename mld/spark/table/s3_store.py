@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mld.model.s3_place import S3Place
-    from mld.spark.table.job_file import DataFile
+    from mld.spark.table.footers import DataFile
     from mld.spark.table.s3_access import ListedObject
 
 _log = logging.getLogger(__name__)
@@ -83,10 +83,6 @@ class Bucket:
         """As ``Store``."""
         key = self.key(path)
         return any(each.key == key or each.key.startswith(f"{key}/") for each in self._first(key))
-
-    def has_files(self, suffix: str) -> bool:
-        """As ``Store``."""
-        return bool(self.names(suffix))
 
     def stamp(self, path: str) -> object | None:
         """As ``Store``."""
@@ -165,12 +161,7 @@ class StoredJobs:
         self._access.put(key, content.getvalue().to_pybytes())
 
     def found(self, job: PurePath, types: Mapping[str, str]) -> list[DataFile]:
-        """As ``Jobs``.
-
-        Raises:
-            BatchFailed: a file is not what this process told Spark to write.
-            StoreError: S3 does not answer.
-        """
+        """As ``Jobs``."""
         entries = [each for each in self._entries(job) if _has_rows(self._below(job, each))]
         with ThreadPoolExecutor(_AT_ONCE, "footers") as pool:
             footers = list(pool.map(self._footer, entries))
@@ -203,11 +194,7 @@ class StoredJobs:
         live: Callable[[], Collection[str]],
         wanted: Callable[[], Collection[str]] = frozenset,
     ) -> int:
-        """As ``Jobs``: those of other processes that were begun a week ago, by S3's clock.
-
-        Raises:
-            StoreError: S3 does not answer.
-        """
+        """As ``Jobs``: those of other processes that were begun a week ago, by S3's clock."""
         begin = self._store.key(f"{PENDING}/")
         then_ms = self._access.now_ms(begin) - _OLD_MS
         left = [_job(each.key) for each in self._access.list(begin) if each.modified_ms <= then_ms]

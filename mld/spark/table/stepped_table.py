@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mld.spark.model import Position, ShardBatch, ShardKey
     from mld.spark.ports import CommitOutcome
-    from mld.spark.table.job_file import DataFile
+    from mld.spark.table.footers import DataFile
     from mld.spark.table.manifest import Step
 
 

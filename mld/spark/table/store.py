@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from mld.model.s3_place import is_s3, s3_place
 from mld.spark.errors import SinkRefused
-from mld.spark.table.disk import local_root, make_directories, spark_url, sync_directory, sync_file
+from mld.spark.table.disk import local_root, make_directories, sync
 from mld.spark.table.job_files import JobFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
-    from pathlib import PurePath
+    from pathlib import Path, PurePath
 
     import pyarrow as pa
 
-    from mld.spark.table.job_file import DataFile
+    from mld.spark.table.footers import DataFile
 
 _DRAFT = ".draft"
 
@@ -40,7 +39,16 @@ class Jobs(Protocol):
         """Make a job's only file here, without Spark."""
 
     def found(self, job: PurePath, types: Mapping[str, str]) -> list[DataFile]:
-        """What is in a job's directory, durably, with what the footers say."""
+        """What Spark wrote into a job's directory, durably, with what the footers say.
+
+        Args:
+            job: its directory.
+            types: Delta's types of the partition columns, by name.
+
+        Raises:
+            BatchFailed: a file is not what this process told Spark to write.
+            OSError: a file can't be read.
+        """
 
     def committed(self, job: PurePath) -> None:
         """The log names what is in the job's directory, so it stays."""
@@ -53,11 +61,19 @@ class Jobs(Protocol):
         live: Callable[[], Collection[str]],
         wanted: Callable[[], Collection[str]] = frozenset,
     ) -> int:
-        """Remove what dead processes left without a commit; how many jobs.
+        """Remove what dead processes left without a commit.
 
         Args:
-            live: gives the paths of the table's files.
-            wanted: gives the paths of files that somebody may still commit.
+            live: gives the paths of the table's files, from its place on. Called once it is known
+                who is dead: one of them may have committed just before.
+            wanted: gives the paths of files that somebody may still commit; their jobs are left to
+                a later sweep. Called before ``live``: what is wanted no more is there.
+
+        Returns:
+            how many jobs were removed.
+
+        Raises:
+            OSError: the store does not answer.
         """
 
 
@@ -97,9 +113,6 @@ class Store(Protocol):
 
     def has(self, path: str) -> bool:
         """True if there is a file, or a directory with some."""
-
-    def has_files(self, suffix: str) -> bool:
-        """True if a file right in it ends so."""
 
     def stamp(self, path: str) -> object | None:
         """What tells a file from an earlier one of its name; None if it is not there."""
@@ -170,8 +183,8 @@ class Directory:
         return JobFiles(self._root)
 
     def spark_url(self, job: PurePath) -> str:
-        """As ``Store``."""
-        return spark_url(Path(job))
+        """As ``Store``, whatever Spark's default file system is."""
+        return f"file://{job}"
 
     def make(self) -> None:
         """As ``Store``, durably."""
@@ -180,10 +193,6 @@ class Directory:
     def has(self, path: str) -> bool:
         """As ``Store``; also for an empty directory."""
         return (self._root / path).exists()
-
-    def has_files(self, suffix: str) -> bool:
-        """As ``Store``."""
-        return any(True for _ in self._root.glob(f"*{suffix}"))
 
     def stamp(self, path: str) -> object | None:
         """As ``Store``."""
@@ -205,13 +214,13 @@ class Directory:
             with draft.open("w", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
-                sync_file(file.fileno())
+                os.fsync(file.fileno())
             draft.rename(place)
         except BaseException:
             with contextlib.suppress(OSError):
                 draft.unlink()
             raise
-        sync_directory(place.parent)
+        sync(place.parent)
 
     def get(self, path: str) -> str | None:
         """As ``Store``."""

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from mld.spark.errors import MissingPart, SinkRefused, SparkChildError
 from mld.spark.table.delta_log import in_a_line
-from mld.spark.table.disk import sync_directory
+from mld.spark.table.disk import sync
 from mld.spark.table.job_files import OWNER_PREFIX
 from mld.spark.table.new_epoch import new_epoch
 from mld.spark.table.store import open_store
@@ -159,14 +159,10 @@ def _sync(table: DeltaTable, root: Path) -> None:
     entries = sorted((root / "_delta_log").glob("*.json"))[-1:]
     for path in (*files, *entries):
         with suppress(FileNotFoundError):  # merged again in between
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync(path)
             changed.add(path.parent)
     for directory in changed:
-        sync_directory(directory)
+        sync(directory)
 
 
 def _drop_empty_jobs(root: Path) -> None:

@@ -395,16 +395,9 @@ def test_an_empty_frame_moves_the_mark_only(sink):
     nothing = replace(batch(shard(), None, 3), rows=())
     assert write(sink, nothing) == [STANDS]
     after = replace(batch(shard(), 3, 4), rows=())
-    staged = sink.write(None, [after])
-    assert outcomes(sink, staged, [after]) == [STANDS]
-    sink.discard(staged)
+    assert write(sink, after) == [STANDS]
     assert sink.mark(shard()) == Position(4)
     assert numbers() == []
-
-
-def test_a_function_that_returned_none_is_told_so(sink):
-    with pytest.raises(BatchFailed, match=r"returned None.*spark\.sink=jdbc"):
-        sink.write(None, [batch(shard(), None, 3)])
 
 
 def test_what_a_dead_job_left_is_swept_an_hour_after_its_time(sink, path):

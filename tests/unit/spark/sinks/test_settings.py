@@ -7,14 +7,14 @@ import os
 import pytest
 
 from mld.spark.config import read_properties
-from mld.spark.errors import BatchFailed, SparkConfigError
+from mld.spark.errors import SparkConfigError
 from mld.spark.ports import CommitOutcome
 from mld.spark.rows.decode import AVRO_COORDINATE
+from mld.spark.sinks.delta import write_tasks
 from mld.spark.sinks.foreach import ForeachSink
+from mld.spark.sinks.jdbc_staging import first_line
 from mld.spark.sinks.packages import POSTGRES_COORDINATE, sinks_conf
 from mld.spark.sinks.postgres_url import connection_arguments
-from mld.spark.sinks.spark_errors import first_line, refuse_none
-from mld.spark.sinks.write_tasks import write_tasks
 from tests.unit.spark.batches import batch, config_of, shard
 
 
@@ -106,18 +106,12 @@ def test_of_an_error_of_spark_the_first_line_is_told():
     assert first_line(RuntimeError()) == "RuntimeError"
 
 
-def test_a_missing_frame_is_fine_only_where_there_are_no_rows():
-    refuse_none([batch(shard(), 3, 3)], "delta")
-    with pytest.raises(BatchFailed, match=r"shardId-000000000001: .*spark\.sink=delta"):
-        refuse_none([batch(shard(), 3, 3), batch(shard(1), 3, 4)], "delta")
-
-
 @pytest.mark.parametrize(
     ("scope", "store", "uses"),
     [
         ("shard", "none", False),
         ("shard", "lease", True),
-        ("shard", "file", True),
+        ("shard", "dynamodb", True),
         ("all", "lease", False),
     ],
 )
@@ -139,12 +133,6 @@ def test_foreach_leaves_everything_to_the_function():
     sink.discard(staged)
 
 
-def test_a_frame_that_nobody_would_write_is_refused():
-    sink = ForeachSink(config_of(sink="foreach"), "app")
-    with pytest.raises(BatchFailed, match="write by itself and return None"):
-        sink.write(object(), [batch(shard(), None, 3, 1)])
-
-
 @pytest.mark.parametrize(
     ("properties", "tasks"),
     [
@@ -152,8 +140,8 @@ def test_a_frame_that_nobody_would_write_is_refused():
         ({"spark.master": "local"}, 1),
         ({"spark.master": "local[4,2]"}, 4),
         ({"spark.master": "local[*]"}, os.cpu_count()),
-        ({"spark.master": "yarn"}, None),
-        ({"spark.remote": "sc://host"}, None),
+        ({"spark.master": "yarn"}, 0),
+        ({"spark.remote": "sc://host"}, 0),
         ({"spark.master": "local[2]", "spark.sink.options.writeTasks": "0"}, 0),
     ],
 )

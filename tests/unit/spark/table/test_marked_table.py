@@ -148,7 +148,7 @@ def test_a_commit_that_never_succeeds_raises_and_its_files_are_kept_for_the_swee
     assert staged.job.exists()
     monkeypatch.undo()
     assert write(sink, batch(shard(), 2, 4)) == ["stands"]
-    sink._files.close()  # the process dies
+    os.close(sink._files._lock)  # the process dies
     open_sink(tmp_path)
     assert not staged.job.exists()
     assert rows_in(tmp_path) == expected(s0=4)

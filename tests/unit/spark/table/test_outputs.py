@@ -290,7 +290,7 @@ def test_what_an_open_manifest_names_is_not_swept(tmp_path, monkeypatch):
         with pytest.raises(Crash):
             sink.commit_all(staged, [ours])
     for output in sink._outputs.values():
-        output._files.close()  # as the end of the process does
+        os.close(output._files._lock)  # as the end of the process does
     other = open_outputs(tmp_path)
     assert len(manifests(tmp_path)) == 1
     write(other, batch(shard(1), 0, 2))
