@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mld.model.s3_place import is_s3
 from mld.model.spark_keys import (
     BY_NAME,
-    DELTA_SINKS,
     FREE_PREFIXES,
-    OF_DELTA,
     check,
     duration_s,
     is_known,
@@ -24,6 +23,7 @@ from mld.model.spark_keys import (
     size_bytes,
     whole_number,
 )
+from mld.model.spark_places import Look, place_faults
 from mld.spark.errors import SparkConfigError
 
 if TYPE_CHECKING:
@@ -32,13 +32,17 @@ if TYPE_CHECKING:
 #: Environment variable with the ``spark.*`` properties as a JSON object.
 PROPERTIES_VARIABLE = "KCL_MLD_SPARK"
 _CONF_PREFIX, _OPTIONS_PREFIX = FREE_PREFIXES
+_LOOK = Look(os.path.lexists, os.path.isdir, lambda path: os.access(path, os.W_OK | os.X_OK))
 #: Beyond this a name is no slip of the pen, and comparing takes long.
 _LONGEST_NAME = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkConfig:
-    """Effective values; see ``mld.model.spark_keys`` for what each means. Sizes in bytes, times in s."""
+    """Effective values; see ``mld.model.spark_keys`` for what each means. Sizes in bytes, times in s.
+
+    What the keys name together, and on this machine, is looked at by :func:`require_places`.
+    """
 
     remote: str | None
     token_variable: str | None
@@ -77,6 +81,7 @@ class SparkConfig:
     log_level: str
     conf: Mapping[str, str] = field(default_factory=dict)
     sink_options: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_embedded(self) -> bool:
@@ -107,18 +112,18 @@ def read_properties(properties: Mapping[str, str]) -> SparkConfig:
             raise SparkConfigError(f"{name}: {why}")
     if "spark.remote" in ours and "spark.master" in ours:
         raise SparkConfigError("spark.remote and spark.master exclude each other: name one of them")
-    config = _config(_Texts(ours))
-    if config.sink not in DELTA_SINKS:
-        for name in OF_DELTA:
-            if ours.get(name, "").strip() not in ("", BY_NAME[name].default):
-                raise SparkConfigError(
-                    f"{name} is for spark.sink=delta and merge; spark.sink={config.sink} has no such thing"
-                )
-    if config.outputs and config.sink != "delta":
-        raise SparkConfigError(
-            f"spark.sink.outputs is for spark.sink=delta; spark.sink={config.sink} has one output"
-        )
-    return config
+    return _config(_Texts(ours))
+
+
+def require_places(config: SparkConfig) -> None:
+    """See that sink, paths and schema fit together, and can be used on this machine.
+
+    Raises:
+        SparkConfigError: something can't; the message names each key.
+    """
+    if faults := place_faults(config.texts, os.getcwd(), _LOOK):
+        told = (f"{fault.key} {fault.text}: {fault.advice}" for fault in faults)
+        raise SparkConfigError("; ".join(told))
 
 
 def _advice(name: str) -> str:
@@ -133,11 +138,11 @@ class _Texts:
     """The texts by short name, defaults included."""
 
     def __init__(self, ours: Mapping[str, str]) -> None:
-        self._ours = ours
+        self.ours = ours
 
     def optional(self, name: str) -> str | None:
         full = f"spark.{name}"
-        text = self._ours.get(full, BY_NAME[full].default)
+        text = self.ours.get(full, BY_NAME[full].default)
         return None if text is None else text.strip() or None
 
     def text(self, name: str) -> str:
@@ -149,7 +154,7 @@ class _Texts:
     def below(self, prefix: str) -> dict[str, str]:
         return {
             name.removeprefix(prefix): text
-            for name, text in self._ours.items()
+            for name, text in self.ours.items()
             if name.startswith(prefix)
         }
 
@@ -193,6 +198,7 @@ def _config(texts: _Texts) -> SparkConfig:
         log_level=texts.text("log.level"),
         conf=texts.below(_CONF_PREFIX),
         sink_options=texts.below(_OPTIONS_PREFIX),
+        texts=texts.ours,
     )
 
 

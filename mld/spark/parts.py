@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from mld.spark.app_loading import require_pyspark
+from mld.spark.config import require_places
 from mld.spark.errors import SparkConfigError, SparkUnreachable
 from mld.spark.facts import ShardGate
-from mld.spark.places import require_places
 from mld.spark.server.settings import is_local_master
 
 if TYPE_CHECKING:

@@ -87,14 +87,10 @@ class DeltaSink:
             application: name of the KCL application.
 
         Raises:
-            SparkConfigError: a property is missing or wrong.
+            SparkConfigError: a property is wrong.
             SinkRefused: the path is neither on a file system nor in S3.
         """
-        if config.sink_path is None or config.sink_table is not None:
-            raise SparkConfigError(
-                f"spark.sink={config.sink} needs spark.sink.path, the directory of the table, and "
-                f"no spark.sink.table: the table is written without a catalog"
-            )
+        assert config.sink_path is not None  # see ``config.require_places``
         self.store = open_store(config.sink_path, config.sink)
         options = dict(config.sink_options)
         # As Delta's own writer names them, and as older files do.

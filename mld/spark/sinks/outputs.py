@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
+from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.failures import describe
 from mld.spark.model import position_text
 from mld.spark.ports import CommitOutcome
@@ -138,14 +138,10 @@ class OutputsSink:
             new_identity: gives each manifest its own number, 0 <= number < 2**62.
 
         Raises:
-            SparkConfigError: a property is missing or wrong.
+            SparkConfigError: a property is wrong.
             SinkRefused: the path is neither on a file system nor in S3.
         """
-        if config.sink_path is None or config.sink_table is not None:
-            raise SparkConfigError(
-                "spark.sink.outputs needs spark.sink.path, the directory above the tables, and no "
-                "spark.sink.table: they are written without a catalog"
-            )
+        assert config.sink_path is not None  # see ``config.require_places``
         self.store = open_store(config.sink_path)
         self._config = config
         self._application = application

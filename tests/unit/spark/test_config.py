@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.spark.config import read_properties
+from mld.spark.config import read_properties, require_places
 from mld.spark.errors import SparkConfigError
 
 
@@ -32,17 +32,15 @@ def test_why_there_is_no_such_word_is_told(name, word, why):
         read_properties({name: word})
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("spark.sink.partitionBy", "day"), ("spark.sink.schema", "addColumns")]
-)
-@pytest.mark.parametrize("sink", ["jdbc", "foreach"])
-def test_what_only_a_delta_table_has_is_refused_elsewhere_and_not_ignored(sink, name, text):
-    for ours in ("delta", "merge"):
-        assert read_properties({"spark.sink": ours, name: text}).sink == ours
-    with pytest.raises(SparkConfigError, match=rf"{name} is for spark\.sink=delta and merge"):
-        read_properties({"spark.sink": sink, name: text})
-
-
 def test_the_columns_of_directories_are_a_list():
     given = {"spark.sink": "delta", "spark.sink.partitionBy": " day, carrier ,"}
     assert read_properties(given).partition_by == ("day", "carrier")
+
+
+def test_what_does_not_fit_together_is_told_with_every_key():
+    config = read_properties({"spark.sink": "merge", "spark.sink.table": "t"})
+    with pytest.raises(SparkConfigError) as failure:
+        require_places(config)
+    missing, misplaced = str(failure.value).split("; ", 1)
+    assert missing == "spark.sink.path is missing: the merge sink writes there: name a directory"
+    assert misplaced.startswith("spark.sink.table is for jdbc: merge writes its table without a")

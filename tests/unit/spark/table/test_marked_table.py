@@ -19,9 +19,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 
-from mld.spark.config import read_properties
-from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
-from mld.spark.sinks import make_sink
+from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.sinks.delta import StagedFiles
 from mld.spark.table import epoch, marked_table
 from mld.spark.table.delta_log import Snapshot
@@ -290,15 +288,6 @@ def test_the_names_of_deltas_own_writer_serve_as_well(tmp_path):
     found = write(sink, batch(shard(), 1, 2), columns=columns, directory=lambda row: "shard_id=x")
     assert found == ["stands"]
     assert DeltaTable(tmp_path).metadata().partition_columns == ["shard_id"]
-
-
-@pytest.mark.parametrize(
-    "properties",
-    [{}, {"spark.sink.table": "t"}, {"spark.sink.path": "/x", "spark.sink.table": "t"}],
-)
-def test_the_table_is_named_by_its_directory(properties):
-    with pytest.raises(SparkConfigError, match=r"needs spark\.sink\.path"):
-        make_sink(read_properties({"spark.sink": "delta", **properties}), "app")
 
 
 # --- columns --------------------------------------------------------------------------------

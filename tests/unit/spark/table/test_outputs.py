@@ -388,12 +388,10 @@ def test_one_table_and_several_do_not_share_a_directory(tmp_path):
 @pytest.mark.parametrize(
     ("properties", "why"),
     [
-        ({"spark.sink.outputs": "a,b"}, "needs spark.sink.path"),
         ({"spark.sink.path": "/x", "spark.sink.outputs": "a,A"}, "has a name twice"),
         ({"spark.sink.path": "/x", "spark.sink.outputs": "a/b"}, "'a/b' is no name of an output"),
         ({"spark.sink.path": "/x", "spark.sink.outputs": "_a"}, "begin with a letter"),
         ({"spark.sink.path": "/x", "spark.sink.outputs": "kcl-mld-x"}, "not with kcl-mld"),
-        ({"spark.sink": "jdbc", "spark.sink.outputs": "a"}, "is for spark.sink=delta"),
     ],
 )
 def test_names_that_cannot_be_are_refused(properties, why):
