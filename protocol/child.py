@@ -19,9 +19,9 @@ import io
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Final, Protocol, assert_never
+from typing import TYPE_CHECKING, Final, Protocol
 
-from protocol.additions import SCHEMAS_VARIABLE, capabilities, intent_in
+from protocol.additions import SCHEMAS_VARIABLE, capabilities
 from protocol.child_connection import ChildConnection
 from protocol.events import NEED_DATA, ChildEvent, EndOfStream
 from protocol.messages import (
@@ -31,11 +31,7 @@ from protocol.messages import (
     ChildMessage,
     Initialize,
     IntentResult,
-    LeaseLost,
-    ProcessRecords,
     Record,
-    ShardEnded,
-    ShutdownRequested,
     Status,
     Tick,
 )
@@ -48,6 +44,7 @@ from protocol.processor import (
     RecordProcessor,
     ShardEndedInput,
     ShutdownRequestedInput,
+    call,
 )
 
 if TYPE_CHECKING:
@@ -151,37 +148,11 @@ def run(
     while not isinstance(message := wire.next_message(), EndOfStream):
         # The table knows no result outside a request.
         assert not isinstance(message, CheckpointResult | IntentResult)
-        _call(processor, message, checkpointer)
+        call(processor, message, checkpointer)
         may_ask = isinstance(message, Initialize) and "tick" in wire.announced
         if may_ask and processor.tick_s is not None:
             wire.say(Tick(processor.tick_s))
         wire.say(Status(message.action))
-
-
-def _call(
-    processor: RecordProcessor,
-    message: Initialize | ProcessRecords | LeaseLost | ShardEnded | ShutdownRequested,
-    checkpointer: Checkpointer,
-) -> None:
-    match message:
-        case Initialize(shard_id, sequence_number, sub_sequence_number, extras):
-            processor.initialize(
-                InitializeInput(
-                    shard_id, sequence_number, sub_sequence_number, extras, intent_in(extras)
-                )
-            )
-        case ProcessRecords(records, millis_behind_latest):
-            processor.process_records(
-                ProcessRecordsInput(records, millis_behind_latest, checkpointer)
-            )
-        case LeaseLost():
-            processor.lease_lost(LeaseLostInput())
-        case ShardEnded():
-            processor.shard_ended(ShardEndedInput(checkpointer))
-        case ShutdownRequested():
-            processor.shutdown_requested(ShutdownRequestedInput(checkpointer))
-        case _ as never:
-            assert_never(never)
 
 
 def _take_over(fd: int, replacement: int) -> int:

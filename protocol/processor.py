@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, assert_never
 
-from protocol.messages import BatchIntent, CheckpointRequest, CheckpointResult, IntentResult
+from protocol.additions import intent_in
+from protocol.messages import (
+    BatchIntent,
+    CheckpointRequest,
+    CheckpointResult,
+    Initialize,
+    IntentResult,
+    LeaseLost,
+    ProcessRecords,
+    ShardEnded,
+    ShutdownRequested,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -164,3 +175,30 @@ class RecordProcessor(ABC):
         self, shutdown_requested_input: ShutdownRequestedInput
     ) -> None:
         """The worker stops soon: checkpoint what is processed. ``lease_lost`` follows."""
+
+
+def call(
+    processor: RecordProcessor,
+    message: Initialize | ProcessRecords | LeaseLost | ShardEnded | ShutdownRequested,
+    checkpointer: Checkpointer,
+) -> None:
+    """Call the method that a message of the daemon is for, with its typed input."""
+    match message:
+        case Initialize(shard_id, sequence_number, sub_sequence_number, extras):
+            processor.initialize(
+                InitializeInput(
+                    shard_id, sequence_number, sub_sequence_number, extras, intent_in(extras)
+                )
+            )
+        case ProcessRecords(records, millis_behind_latest):
+            processor.process_records(
+                ProcessRecordsInput(records, millis_behind_latest, checkpointer)
+            )
+        case LeaseLost():
+            processor.lease_lost(LeaseLostInput())
+        case ShardEnded():
+            processor.shard_ended(ShardEndedInput(checkpointer))
+        case ShutdownRequested():
+            processor.shutdown_requested(ShutdownRequestedInput(checkpointer))
+        case _ as never:
+            assert_never(never)

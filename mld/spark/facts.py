@@ -17,14 +17,12 @@ from mld.model.properties import last_of_each, parse
 from mld.spark.config import from_environment
 from mld.spark.errors import SparkConfigError
 from mld.spark.keep_alive import TIMEOUT_KEY, interval_s
-from protocol.additions import SCHEMAS_VARIABLE
+from protocol.additions import SCHEMAS_VARIABLE, capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from mld.spark.model import ShardKey
-
-CAPABILITIES_VARIABLE = "KCL_MLD_CAPABILITIES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +66,11 @@ class Facts:
                 f"{missing} is not known: kcl-mld tells it its children; under another daemon "
                 f"write kcl-mld-spark --properties FILE app.py with the daemon's own file"
             )
-        words = environ.get(CAPABILITIES_VARIABLE, "").split(",")
         return cls(
             application.strip(),
             stream.strip(),
             environ.get("KCL_WORKER_ID", ""),
-            frozenset(word.strip() for word in words if word.strip()),
+            capabilities(environ),
             environ.get("KCL_SHARD_ID") or None,
             interval_s(environ, properties.get(TIMEOUT_KEY)),
             SCHEMAS_VARIABLE in environ,

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import os
 import socket
 import sys
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from mld.spark.errors import MissingPart, SparkChildError
-from mld.spark.worker.packages import check_packages
+from mld.spark.errors import MissingPart, SparkChildError, SparkConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None, parts: Parts | None = None) -> NoRet
         with contextlib.suppress(PermissionError):
             os.setsid()
     try:
-        check_packages()
+        _check_packages()
         from mld.spark.parts import SparkParts  # noqa: PLC0415
         from mld.spark.worker.worker_host import Host  # noqa: PLC0415
 
@@ -51,6 +52,23 @@ def main(argv: Sequence[str] | None = None, parts: Parts | None = None) -> NoRet
         traceback.print_exc()
         _refuse(listener, options.lock, MissingPart(f"the Spark host can't be imported: {error}"))
     host.run()
+
+
+def _check_packages() -> None:
+    """Look whether ``protocol`` is the one that belongs to ``mld``.
+
+    Raises:
+        SparkConfigError: another package of that name is first in ``sys.path``.
+    """
+    ours = Path(__file__).resolve().parents[2] / "protocol"
+    found = importlib.util.find_spec("protocol")  # also where an editable install leads to
+    place = None if found is None else next(iter(found.submodule_search_locations or ()), None)
+    place = place or (found.origin if found else None)
+    if place is None or Path(place).resolve() != ours:
+        raise SparkConfigError(
+            f"the package 'protocol' is found at {place}, not at "
+            f"{ours}: rename that file or take its folder out of PYTHONPATH"
+        )
 
 
 def _refuse(listener: socket.socket, lock_path: str, error: SparkChildError) -> NoReturn:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mld.spark.errors import SparkConfigError
 from protocol.child import (
@@ -23,28 +23,6 @@ if TYPE_CHECKING:
     from mld.spark.model import BatchContext, ShardKey
 
 
-class ShardFeed(Protocol):
-    """What the messages of the daemon do to a shard unless a processor says otherwise.
-
-    The session of the shard is one; nothing else should be.
-    """
-
-    def initialize(self, initialize_input: InitializeInput) -> None:
-        """Find where to begin, ask for ticks."""
-
-    def process_records(self, process_records_input: ProcessRecordsInput) -> None:
-        """Buffer, cut, submit what is due, checkpoint what is durable."""
-
-    def lease_lost(self, lease_lost_input: LeaseLostInput) -> None:
-        """Interrupt what runs, forget the rest."""
-
-    def shard_ended(self, shard_ended_input: ShardEndedInput) -> None:
-        """Make everything durable, then checkpoint the end of the shard."""
-
-    def shutdown_requested(self, shutdown_requested_input: ShutdownRequestedInput) -> None:
-        """Make everything durable that the deadline allows, and checkpoint it."""
-
-
 class SparkRecordProcessor(RecordProcessor):
     """One shard's processor, with the methods of ``amazon_kclpy.v3`` intact.
 
@@ -56,7 +34,7 @@ class SparkRecordProcessor(RecordProcessor):
     One instance serves one shard. ``process`` is called in another thread than the rest.
     """
 
-    _feed: ShardFeed | None = None
+    _feed: RecordProcessor | None = None
 
     def process(self, df: DataFrame, ctx: BatchContext) -> DataFrame | None:
         """Plan a batch: return the rows for the sink, or None if the function wrote them itself.
@@ -90,7 +68,7 @@ class SparkRecordProcessor(RecordProcessor):
         self._fed.shutdown_requested(shutdown_requested_input)
 
     @property
-    def _fed(self) -> ShardFeed:
+    def _fed(self) -> RecordProcessor:
         if self._feed is None:
             raise RuntimeError(f"{type(self).__name__} is called by the Spark host only")
         return self._feed
@@ -130,7 +108,7 @@ class Pipeline:
     is_rowwise: bool = False
     _open: dict[tuple[str, str], SparkRecordProcessor] = field(default_factory=dict, repr=False)
 
-    def open(self, shard: ShardKey, feed: ShardFeed) -> SparkRecordProcessor:
+    def open(self, shard: ShardKey, feed: RecordProcessor) -> SparkRecordProcessor:
         """Make the processor of a shard; the session calls its methods for the daemon's messages.
 
         Args:

@@ -16,7 +16,7 @@ from mld.spark.calls import raise_if_abandoned
 from mld.spark.failures import is_deterministic, is_server_gone, is_session_lost, raised
 from mld.spark.model import context_of
 from mld.spark.plans.answers import FunctionFailed, fault_of_outputs, require_usable
-from mld.spark.rows.deadletter import named_table, write_bad_rows
+from mld.spark.rows.app_decoder import named_table, write_bad_rows
 from mld.spark.rows.handoff import HandOff, Inline
 from mld.spark.rows.records import table_of
 

@@ -3,7 +3,7 @@
 Every decoder adds its columns beside the raw ones. Where a decoded column has the name of a raw one
 (Spark compares names without case), the decoded one wins. What happens to a bad record is the
 policy's: ``fail`` stops the shard and names the record, ``null`` keeps a row of nulls whose
-``_corrupt`` is true, ``deadletter`` writes it elsewhere (``mld.spark.rows.deadletter``).
+``_corrupt`` is true, ``deadletter`` writes it elsewhere (``mld.spark.rows.app_decoder``).
 
 ``fail`` costs no second pass: the check is a filter of the plan itself. It has to be
 *nondeterministic* in Spark's eyes, else the optimizer may put the function's own filter, or the

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from mld.spark.errors import BatchFailed, SparkConfigError
 from mld.spark.model import Position, WriteIntent, parse_position
 from mld.spark.shard.resume import resume_at_mark, resume_intent, resume_renumbered
-from protocol import intent_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -73,7 +72,7 @@ def _leased(
 
 
 def _parsed(shard: ShardKey, given: InitializeInput) -> WriteIntent | None:
-    if (found := intent_in(given.extras)) is None:
+    if (found := given.intent) is None:
         return None
     try:
         to = Position.parse(found.to)

@@ -8,11 +8,12 @@ takes, the status is withheld, and the daemon stops reading the shard.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import uuid
 from concurrent.futures import wait
 from contextlib import ExitStack, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from mld.spark.calls import SystemMonotonicClock
 from mld.spark.errors import BatchFailed
@@ -21,12 +22,21 @@ from mld.spark.model import ShardKey, position_text
 from mld.spark.pipeline import SparkRecordProcessor
 from mld.spark.shard.batcher import FlushReason, Limits
 from mld.spark.shard.beginning import find_beginning, stored_checkpoint
-from mld.spark.shard.dispatch import dispatch
 from mld.spark.shard.pump import Pump
 from mld.spark.shard.storing import LeaseStorage
 from mld.spark.shard.wire import ChildWire
 from mld.spark.shard.work import ShardWork
-from protocol import EndOfStream, Initialize, ProcessRecords, ProtocolError, Status, Tick
+from protocol import (
+    CheckpointResult,
+    EndOfStream,
+    Initialize,
+    IntentResult,
+    ProcessRecords,
+    ProtocolError,
+    Status,
+    Tick,
+)
+from protocol.processor import Checkpointer, RecordProcessor, call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +48,8 @@ if TYPE_CHECKING:
     from mld.spark.pipeline import Pipeline
     from mld.spark.ports import IntentStore, MonotonicClock, Sink
     from mld.spark.shard.resume import Resume
-    from mld.spark.shard.wire import Readable, Writable
     from protocol import ChildEvent
+    from protocol.child import Readable, Writable
     from protocol.processor import (
         InitializeInput,
         LeaseLostInput,
@@ -53,10 +63,22 @@ _log = logging.getLogger(__name__)
 _LONGEST_TICK_S, _SHORTEST_TICK_S = 1.0, 0.1
 #: How long a session that ends waits for a commit that has begun, in s.
 _LAST_COMMIT_S = 60.0
+_CAPITAL = re.compile("[A-Z]")
 
 
-class ShardSession:
-    """Serves one shard; implements ``pipeline.ShardFeed``.
+class _Refusing:
+    """Stands behind the checkpointer of the user's methods."""
+
+    def ask(self, request: object) -> NoReturn:
+        """Refuse: a checkpoint of the user's own would lose or repeat records."""
+        del request
+        raise BatchFailed(
+            "a SparkRecordProcessor never checkpoints: checkpoints follow the commits by themselves"
+        )
+
+
+class ShardSession(RecordProcessor):
+    """Serves one shard; the app's processor passes the daemon's messages on to it.
 
     Args:
         facts: where the child works.
@@ -246,9 +268,12 @@ class ShardSession:
         processor = self._processor
         if processor is None:
             raise BatchFailed(f"{self._name}: the daemon never sent initialize")
+        # A result comes to a request only, and the end was met before.
+        assert not isinstance(message, CheckpointResult | IntentResult | EndOfStream)
         self._reached = False
-        name = dispatch(processor, message)
+        call(processor, message, Checkpointer(_Refusing()))
         if not self._reached:
+            name = _CAPITAL.sub(lambda found: f"_{found[0].lower()}", message.action)
             raise BatchFailed(
                 f"{self._name}: {type(processor).__name__}.{name} must call super().{name}(…)"
             )

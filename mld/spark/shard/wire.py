@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mld.spark.rows.records import read_delivery, rows_of
 from protocol import (
@@ -21,23 +21,7 @@ if TYPE_CHECKING:
 
     from mld.spark.model import Row
     from protocol import ChildEvent, ChildMessage
-
-
-class Readable(Protocol):
-    """The half of a binary file that is read."""
-
-    def readline(self) -> bytes:
-        """Bytes up to and including the next newline; empty at the end."""
-
-
-class Writable(Protocol):
-    """The half of a binary file that is written."""
-
-    def write(self, data: bytes, /) -> object:
-        """Write all bytes."""
-
-    def flush(self) -> object:
-        """Hand them on."""
+    from protocol.child import Readable, Writable
 
 
 class ChildWire:

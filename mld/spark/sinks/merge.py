@@ -11,21 +11,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
+from mld.spark.model import SEQUENCE_COLUMN, SUB_SEQUENCE_COLUMN
 from mld.spark.sinks.delta import DeltaSink
 from mld.spark.sinks.directories import DirectoryLayout
-from mld.spark.sinks.last_of_key import NULL_KEY, TWICE, last_of_key
 from mld.spark.table.changes import Upsert
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from mld.spark.config import SparkConfig
     from mld.spark.model import ShardBatch
     from mld.spark.sinks.delta import StagedFiles
     from mld.spark.table.changes import Change
     from mld.spark.table.delta_log import Snapshot
+
+
+#: Raised inside the job, before anything is written; never shown to people.
+_NULL_KEY = "kcl-mld: null in a merge key"
+_TWICE = "kcl-mld: merge key occurs twice"
+_RANK = "_kcl_rank"
 
 
 class MergeSink(DeltaSink):
@@ -64,12 +70,12 @@ class MergeSink(DeltaSink):
         try:
             return super().write(last_of_key(frame, self._key, columns), batches)
         except Exception as error:
-            if NULL_KEY in str(error):
+            if _NULL_KEY in str(error):
                 raise BatchFailed(
                     f"{self.store.name}: a row has a null in the key ({key}); filter such rows in the "
                     f"function"
                 ) from error
-            if TWICE in str(error):
+            if _TWICE in str(error):
                 raise BatchFailed(
                     f"{self.store.name}: a key ({key}) occurs twice; keep the columns sequence_number "
                     f"and sub_sequence_number in the output so that the last one wins, or reduce "
@@ -101,3 +107,47 @@ class MergeSink(DeltaSink):
             )
         self._layout = DirectoryLayout({})
         return self._layout
+
+
+def last_of_key(rows: DataFrame, key: Sequence[str], columns: Sequence[str]) -> DataFrame:
+    """One row a key: the one with the highest position.
+
+    Without position columns a key that occurs twice ends the job, as does a null in a key; both
+    before anything is committed.
+
+    Args:
+        rows: of the function.
+        key: names of the key's columns.
+        columns: of the rows.
+    """
+    from pyspark.sql import Window, functions as f  # noqa: PLC0415
+
+    no_null = f.lit(True)  # noqa: FBT003
+    for name in key:
+        no_null = no_null & f.col(_quoted(name)).isNotNull()
+    checked = rows.where(_or_raise(no_null, _NULL_KEY))
+    window = Window.partitionBy(*(f.col(_quoted(name)) for name in key))
+    if SEQUENCE_COLUMN in columns:
+        ranked = checked.withColumn(_RANK, f.row_number().over(window.orderBy(*_order(columns))))
+        return ranked.where(f.col(_RANK) == 1).drop(_RANK)
+    counted = checked.withColumn(_RANK, f.count(f.lit(1)).over(window))
+    return counted.where(_or_raise(f.col(_RANK) == 1, _TWICE)).drop(_RANK)
+
+
+def _quoted(name: str) -> str:
+    """A column's name for Spark SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _or_raise(good: Column, message: str) -> Column:
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    return f.when(good, f.lit(True)).otherwise(f.raise_error(message).cast("boolean"))  # noqa: FBT003
+
+
+def _order(columns: Sequence[str]) -> list[Column]:
+    """Highest position first; sequence numbers are decimal texts of up to 56 digits."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    order = [f.length(SEQUENCE_COLUMN).desc(), f.col(SEQUENCE_COLUMN).desc()]
+    return [*order, f.col(SUB_SEQUENCE_COLUMN).desc()] if SUB_SEQUENCE_COLUMN in columns else order

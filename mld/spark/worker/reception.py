@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.spark.parts import Server
-    from mld.spark.worker.daemon_watch import DaemonWatch
     from mld.spark.worker.host_log import LinePump, ShardLogHandler
+    from mld.spark.worker.processes import DaemonWatch
 
 _log = logging.getLogger("mld.spark.host")
 
@@ -61,6 +61,7 @@ class Reception:
         listener: bound, listening.
         lock_path: of the lock under which stubs connect.
         daemon: whose end ends the host.
+        server: likewise; None = it is somebody else's.
         start: outcome of the host's start.
         pump: gets the stubs' standard errors.
         log: told which thread serves whom.
@@ -72,9 +73,11 @@ class Reception:
         listener: socket.socket,
         lock_path: str,
         daemon: DaemonWatch,
+        server: Server | None,
         start: Start,
         pump: LinePump,
         log: ShardLogHandler,
+        *,
         linger_s: float,
     ) -> None:
         self._listener = listener
@@ -84,7 +87,7 @@ class Reception:
         self._pump = pump
         self._log = log
         self._linger_s = linger_s
-        self._server: Server | None = None
+        self._server = server
         self._stubs: dict[int, Stub] = {}
         self._newcomers: deque[Stub] = deque()
         self._finished: deque[Stub] = deque()
@@ -103,10 +106,6 @@ class Reception:
         if daemon.descriptor is not None:
             self._watch(daemon.descriptor, select.POLLIN, self._look_at_daemon)
 
-    def watch_server(self, server: Server | None) -> None:
-        """Whose end ends the host as well; before :meth:`run`."""
-        self._server = server
-
     def request_end(self, end: End) -> None:
         """End; from any thread. The first one counts."""
         if self._end is None:
@@ -124,8 +123,7 @@ class Reception:
         self._start.decide(end.notice)
         for stub in list(self._stubs.values()):
             stub.notice = end.notice
-            stub.abandon()
-        self._start.look_again()
+            self._abandon(stub)
         deadline = time.monotonic() + timeout_s
         while self._stubs and time.monotonic() < deadline:
             self._turn(50)
@@ -219,6 +217,9 @@ class Reception:
     def _stub_gone(self, stub: Stub) -> None:
         self._unwatch_stub(stub)
         stub.left_at = stub.left_at or time.monotonic()
+        self._abandon(stub)
+
+    def _abandon(self, stub: Stub) -> None:
         stub.abandon()
         self._start.look_again()
 
@@ -229,8 +230,7 @@ class Reception:
         stub.left_at = time.monotonic()
         if self._start.outcome is None:  # there is nothing that could still be done for it
             stub.left_at -= _EOF_GRACE_S
-            stub.abandon()
-            self._start.look_again()
+            self._abandon(stub)
 
     def _look_at_late_ones(self) -> None:
         for stub in list(self._stubs.values()):
@@ -238,8 +238,7 @@ class Reception:
                 continue
             late = time.monotonic() - stub.left_at
             if late > _EOF_GRACE_S and not stub.is_gone:
-                stub.abandon()
-                self._start.look_again()
+                self._abandon(stub)
             is_late = late > _ABANDON_GRACE_S or (late > _EOF_GRACE_S and not stub.has_begun)
             if is_late and not stub.is_dismissed:
                 self._pump.remove(stub.key)

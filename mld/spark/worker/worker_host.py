@@ -26,10 +26,9 @@ from mld.spark.config import SparkConfig, read_properties
 from mld.spark.errors import SparkChildError
 from mld.spark.facts import Facts, gather_properties
 from mld.spark.parts import address_of
-from mld.spark.worker.daemon_watch import DaemonWatch
 from mld.spark.worker.host_log import LinePump, ShardLogHandler
 from mld.spark.worker.host_stubs import ExitNotice, Ready, Start, start_thread
-from mld.spark.worker.leftovers import end_leftovers
+from mld.spark.worker.processes import DaemonWatch, end_leftovers, is_gone
 from mld.spark.worker.reception import End, Reception
 
 if TYPE_CHECKING:
@@ -87,8 +86,16 @@ class Host:
         known = self._try(self._launch)
         sweep(Path(self._options.lock).parent)
         sweep_scratch(self._directory.parent)
-        reception = self._reception(known[0].linger_s if known else _DEFAULT_LINGER_S)
-        reception.watch_server(self._server)
+        reception = Reception(
+            self._listener,
+            self._options.lock,
+            DaemonWatch(self._options.daemon),
+            self._server,
+            self._start,
+            self._pump,
+            self._log,
+            linger_s=known[0].linger_s if known else _DEFAULT_LINGER_S,
+        )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: reception.request_end(_TERMINATED))
         self._pump.start()
@@ -132,17 +139,6 @@ class Host:
         pipeline = load(options.app, options.args, lambda: passing_session(config, facts, address))
         self._service = self._parts.open(config, facts, pipeline, address)
         return Ready(self._service, facts)
-
-    def _reception(self, linger_s: float) -> Reception:
-        return Reception(
-            self._listener,
-            self._options.lock,
-            DaemonWatch(self._options.daemon),
-            self._start,
-            self._pump,
-            self._log,
-            linger_s,
-        )
 
     def _watch(self, reception: Reception) -> NoReturn:
         """The other thread: watch until the end, then end everything."""
@@ -201,7 +197,7 @@ def sweep(directory: Path) -> None:
     """
     for path in directory.glob("*.sock"):
         pid = path.name.partition("-")[0]
-        if not pid.isdecimal() or not DaemonWatch.is_gone(int(pid)):
+        if not pid.isdecimal() or not is_gone(int(pid)):
             continue
         with (
             contextlib.suppress(OSError),
@@ -223,5 +219,5 @@ def sweep_scratch(directory: Path) -> None:
         pid = path.name.removeprefix(_SCRATCH).partition("-")[0]
         with contextlib.suppress(OSError):
             is_ours = path.lstat().st_uid == os.getuid() and not path.is_symlink()
-            if is_ours and pid.isdecimal() and DaemonWatch.is_gone(int(pid)):
+            if is_ours and pid.isdecimal() and is_gone(int(pid)):
                 shutil.rmtree(path, ignore_errors=True)

@@ -5,7 +5,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from mld.spark.model import Position, Row, ShardBatch, ShardKey
-from mld.spark.rows.deadletter import named_table
+from mld.spark.rows.app_decoder import named_table
 from mld.spark.rows.handoff import Inline, LocalFiles
 
 

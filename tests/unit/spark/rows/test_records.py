@@ -6,7 +6,7 @@ import pytest
 
 from mld.spark.errors import BatchFailed
 from mld.spark.model import Position, Row, ShardBatch, ShardKey
-from mld.spark.rows.deadletter import BATCH_ID, named_table
+from mld.spark.rows.app_decoder import BATCH_ID, named_table
 from mld.spark.rows.records import (
     RAW_SCHEMA,
     SCHEMA_COLUMNS,

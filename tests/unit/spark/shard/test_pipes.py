@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from mld.spark.shard.pipes import ShardInput, ShardOutput
-from mld.spark.worker.daemon_watch import DaemonWatch
+from mld.spark.worker.processes import DaemonWatch
 
 
 @pytest.fixture

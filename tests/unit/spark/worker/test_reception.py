@@ -26,7 +26,7 @@ def test_a_request_to_end_that_comes_during_a_look_around_is_not_lost(tmp_path):
         listener.listen()
         daemon = Daemon()
         reception = Reception(
-            listener, str(tmp_path / "host.lock"), daemon, Start(), None, None, linger_s=3.0
+            listener, str(tmp_path / "host.lock"), daemon, None, Start(), None, None, linger_s=3.0
         )
         told = End("told to end", ExitNotice(70, "told to end"))
         daemon.meanwhile = lambda: reception.request_end(told)
