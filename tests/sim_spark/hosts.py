@@ -47,8 +47,6 @@ class PlayedEngine:
     A shard that is lost before the commit is left out, and the others are written again.
     """
 
-    cuts_together = True
-
     def __init__(self, world, sink, host) -> None:
         self._world, self._sink, self._host = world, sink, host
         self._moments: CutMoments[ShardWork] = CutMoments(0.0)

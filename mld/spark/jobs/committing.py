@@ -57,16 +57,21 @@ class JobCommitter:
         self._begun: tuple[Sequence[Ticket], threading.Event] | None = None
 
     def commit_all(
-        self, staged: Any, tickets: Sequence[Ticket]
+        self, staged: Any, tickets: Sequence[Ticket], deadline: float
     ) -> Mapping[ShardKey, CommitOutcome]:
         """Commit a job in one step, in what is left of its time, but at least ten seconds.
+
+        Args:
+            staged: what the sink has written.
+            tickets: of the job.
+            deadline: monotonic s at which the time of this try (``spark.batch.timeout``) is up.
 
         Raises:
             BatchFailed: time is up, and whether it is committed is not known.
             GivenUp: a shard was lost before it began.
             Exception: of the sink.
         """
-        left_s = max(ticket.deadline for ticket in tickets) - self._clock.monotonic()
+        left_s = deadline - self._clock.monotonic()
         seconds = max(left_s, min(LEAST_S, self._timeout_s))
         batches = [ticket.batch for ticket in tickets]
         is_over = threading.Event()

@@ -39,7 +39,7 @@ MAX_JOB_BYTES = 64 * 1024 * 1024
 #: Payload from which on a job is made ready while another one runs, in bytes: to make less ready
 #: takes some milliseconds.
 LEAST_AHEAD_BYTES = 1024 * 1024
-#: One runs, the next one is made ready.
+#: One runs, the next one is made ready; where batches queue there is nothing to cut ahead.
 _MOST_JOBS = 2
 
 
@@ -55,8 +55,7 @@ class Engine:
         letters: where records go of which a row-wise function fails; None = they fail their batch.
         pause_s: before the second attempt at a batch, in s; doubles with each further one.
 
-    Attributes:
-        cuts_together: True if shards ``join`` and ``ask``; False if they ``submit``.
+    Shards ``join`` and ``ask``; those of a sink whose batches have numbers ``submit``.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class Engine:
     ) -> None:
         self._clock = clock or SystemMonotonicClock()
         self._window_s = config.coalesce_window_s
-        self.cuts_together = not sink.uses_intents
+        self._most_jobs = 1 if sink.uses_intents else _MOST_JOBS
         self._moments: CutMoments[ShardWork] = CutMoments(self._window_s)
         self._sessions = sessions
         self._changed = threading.Condition()
@@ -105,7 +104,8 @@ class Engine:
 
         Args:
             batch: what to write.
-            fence: asked right before every write and commit; False = the shard is lost.
+            fence: asked right before every write and commit; False = the shard is lost, or a
+                batch of it has failed.
             hold: of the shard, for ``abandon``.
 
         Returns:
@@ -113,7 +113,7 @@ class Engine:
         """
         with self._changed:
             ticket = Ticket(batch, fence, Future(), self._clock.monotonic(), hold)
-            self._enqueue(ticket)
+            self._queue.append(ticket)
             self._fail_if_closed()
             self._start_runner()
             self._changed.notify_all()
@@ -168,15 +168,9 @@ class Engine:
         for run in runs:
             self._sessions.interrupt(run.tag)
 
-    def _enqueue(self, ticket: Ticket) -> None:
-        if (last := self._last_open(ticket.shard)) is not None:
-            ticket.before = last.future
-            ticket.follows = last.hold is ticket.hold and last.batch.to == ticket.batch.after
-        self._queue.append(ticket)
-
     def _start_runner(self) -> None:
         if not self._closed.is_set() and not self._runners:
-            for _ in range(_MOST_JOBS if self.cuts_together else 1):
+            for _ in range(self._most_jobs):
                 runner = threading.Thread(target=self._serve, name="spark-jobs", daemon=True)
                 self._runners.append(runner)
                 runner.start()
@@ -195,15 +189,7 @@ class Engine:
         """What all shards have becomes batches of one job."""
         for work, most_bytes, since in self._moments.cut(MAX_JOB_BYTES):
             batch, future = work.cut(most_bytes)
-            self._enqueue(Ticket(batch, work.is_wanted, future, since, work))
-
-    def _last_open(self, shard: ShardKey) -> Ticket | None:
-        """The shard's last batch here that is not over; None = there is none."""
-        running = [ticket for run in reversed(self._runs) for ticket in run.tickets]
-        for ticket in (*reversed(self._queue), *running):
-            if ticket.shard == shard and not ticket.future.done():
-                return ticket
-        return None
+            self._queue.append(Ticket(batch, work.is_wanted, future, since, work))
 
     def _serve(self) -> None:
         """A runner's life."""

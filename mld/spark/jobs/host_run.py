@@ -217,8 +217,6 @@ class HostRun:
             BatchFailed: the commit goes on, and whether it will stand is not known.
             Exception: another try may follow: had a commit stood, that one would be fenced.
         """
-        for ticket in group:
-            ticket.deadline = self._clock.monotonic() + self._timeout_s
         began = self._clock.monotonic()
         session = self._calls.session()
 
@@ -247,7 +245,7 @@ class HostRun:
             if not all(each.is_wanted() for each in group):
                 raise GivenUp
             self._keep_letters(session, group)
-            outcomes = self._committer.commit_all(staged, group)
+            outcomes = self._committer.commit_all(staged, group, began + self._timeout_s)
         finally:
             self._committer.discard(staged)
             self._progress.spent(written - began, self._clock.monotonic() - written)

@@ -22,19 +22,12 @@ class Ticket:
 
     Attributes:
         batch: which.
-        fence: False once the shard is lost, and from then on; may be asked in any thread.
+        fence: False once the shard is lost, or a batch of it has failed, and from then on; may be
+            asked in any thread.
         future: is told how it ended.
         submitted_at: monotonic s.
         hold: of the shard that it belongs to; None = nobody asks.
-        before: of the batch of this shard that has to be over first; None = there is none.
-        follows: True if this batch begins where that one ends. If not, it is of a new hold of the
-            shard, which met a commit of the old one that hangs, and does not fail with it.
-        attempts: that failed and were nobody's fault.
         payload_bytes: of its records.
-        spent_s: time that its function took in this attempt, in s.
-        deadline: monotonic s at which its time (``spark.batch.timeout``) is up in this attempt. It
-            counts the batch's own function and what is done for all, not the functions of others,
-            nor the wait for the commit of the batch before it.
     """
 
     batch: ShardBatch
@@ -42,12 +35,7 @@ class Ticket:
     future: Future[None]
     submitted_at: float
     hold: object = None
-    before: Future[None] | None = None
-    follows: bool = True
-    attempts: int = 0
     payload_bytes: int = field(init=False)
-    spent_s: float = field(default=0.0, init=False)
-    deadline: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         self.payload_bytes = sum(len(row.data) for row in self.batch.rows)
@@ -74,10 +62,6 @@ class Ticket:
     def is_wanted(self) -> bool:
         """True while it may be written; a ticket behind its fence is answered here."""
         if self.future.done():
-            return False
-        before = self.before if self.follows else None
-        if before is not None and before.done() and before.exception() is not None:
-            self.fail(BatchFailed(f"{self.shard_id}: the batch before it failed"))
             return False
         if self.fence():
             return True

@@ -81,8 +81,7 @@ class ShardWork:
         self._checkpointed = checkpoint
         self._lock = threading.Lock()
         self.has_asked = False
-        self._cuts_together = keep_intent is None and engine.cuts_together
-        if self._cuts_together:
+        if keep_intent is None:
             engine.join(self)
 
     @property
@@ -101,7 +100,7 @@ class ShardWork:
 
         Until its moment comes a batch lies in the buffer, beside the one that is being filled.
         """
-        waiting = 1 if self._cuts_together and len(self._in_flight) < _MOST_AT_ONCE else 0
+        waiting = 1 if self._keep_intent is None and len(self._in_flight) < _MOST_AT_ONCE else 0
         return not self.is_idle and self._buffer.holds(waiting + 1)
 
     @property
@@ -148,18 +147,16 @@ class ShardWork:
 
         Where all shards are cut together the engine is only asked to, and the answer is False.
         """
-        if self._cuts_together:
+        if self._keep_intent is None:
             self._ask(now, reason)
             return False
-        room = 1 if self._keep_intent is not None else _MOST_AT_ONCE
-        if not self.is_wanted() or len(self._in_flight) >= room:
+        # The intent of a batch is replaced only after its checkpoint.
+        if not self.is_wanted() or self._in_flight or self.due_checkpoint is not None:
             return False
-        if self._keep_intent is not None and self.due_checkpoint is not None:
-            return False  # the intent of a batch is replaced only after its checkpoint
         if (cut := self._buffer.cut(now, reason)) is None:
             return False
         batch = self._batch(cut)
-        if self._keep_intent is not None and not cut.is_forced:
+        if not cut.is_forced:
             number = self._next_number
             self._keep_intent(WriteIntent(number, batch.after, batch.to, self._resume.app_id))
         if not self.is_open:  # the daemon's answer was that the lease is gone

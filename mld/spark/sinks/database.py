@@ -13,14 +13,17 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mld.spark.errors import SinkUnavailable
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+_SINK = "spark.sink=jdbc"
 _SECRET = re.compile(r"((?:password|passwd|pwd|secret|token)\s*[=:]\s*)[^\s&;,'\"]+", re.IGNORECASE)
 _USER_INFO = re.compile(r"(//[^/\s:@]+:)[^@\s/]+@")
 
 
-class DatabaseUnavailable(Exception):
+class DatabaseUnavailable(SinkUnavailable):
     """The database does not answer, or an answer was lost: it may be tried again."""
 
 
@@ -92,7 +95,7 @@ class Database:
             _close_all([connection])
             if isinstance(error, self._transient):
                 self.close()  # the others were opened to the same server
-                raise DatabaseUnavailable(f"{what}: {self.explain(error)}") from None
+                raise DatabaseUnavailable(f"{_SINK}: {what}: {self.explain(error)}") from None
             raise
         finally:
             if self._busy.get(what) is connection:
@@ -122,7 +125,8 @@ class Database:
         try:
             return connection or self._connect()
         except Exception as error:  # noqa: BLE001 - whatever it is, there is no connection
-            raise DatabaseUnavailable(f"{what}: cannot connect: {self.explain(error)}") from None
+            why = f"cannot connect: {self.explain(error)}"
+            raise DatabaseUnavailable(f"{_SINK}: {what}: {why}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,8 +113,6 @@ class JdbcSink:
             self._tables.create()
             self._tables.require_transactions(int(self._now_s()))
             self._tables.sweep(int(self._now_s() - _STALE_S))
-        except DatabaseUnavailable as error:
-            raise _unavailable(error) from None
         except SparkChildError:
             raise
         except Exception as error:  # noqa: BLE001 - told in one line
@@ -127,10 +125,7 @@ class JdbcSink:
         Raises:
             SinkUnavailable: the database does not answer.
         """
-        try:
-            return self._tables.mark(shard)
-        except DatabaseUnavailable as error:
-            raise _unavailable(error) from None
+        return self._tables.mark(shard)
 
     def write(self, frame: DataFrame, batches: Sequence[ShardBatch]) -> StagedRows:
         """Write the rows of all batches to a new staging table.
@@ -164,10 +159,10 @@ class JdbcSink:
             raise_if_abandoned()
             try:
                 found = self._try(staged, batches, what, may_move=refused is None)
-            except (GivenUp, SparkChildError):
-                raise
             except DatabaseUnavailable as error:
                 last = error
+            except (GivenUp, SparkChildError):
+                raise
             except Exception as error:  # noqa: BLE001 - the marks say what became of it
                 refused = self._final(what, error)
             else:
@@ -175,8 +170,10 @@ class JdbcSink:
                     return found
                 break
         if refused is not None:
-            raise refused if self._is_there(staged) else SinkUnavailable(f"{what}: {_SWEPT}")
-        raise _unavailable(last) from None
+            is_there = table_columns(self._database, staged.table) is not None
+            raise refused if is_there else SinkUnavailable(f"{what}: {_SWEPT}")
+        assert last is not None  # or a try has answered
+        raise last from None
 
     def cancel(self, batches: Sequence[ShardBatch]) -> None:
         """Ask the database to end the commit of a job."""
@@ -225,22 +222,11 @@ class JdbcSink:
             f"INSERT INTO {self._target} ({columns}) SELECT {columns} FROM {staged.table}"  # noqa: S608
         )
 
-    def _is_there(self, staged: StagedRows) -> bool:
-        """Whether what was staged can still be read."""
-        try:
-            return table_columns(self._database, staged.table) is not None
-        except DatabaseUnavailable as error:
-            raise _unavailable(error) from None
-
     def _final(self, what: str, error: Exception) -> BatchFailed:
         return BatchFailed(f"{what}: {self._database.explain(error)}")
 
 
 _SWEPT = "the staging table is gone, perhaps swept by a worker whose clock is far ahead"
-
-
-def _unavailable(error: DatabaseUnavailable | None) -> SinkUnavailable:
-    return SinkUnavailable(f"spark.sink=jdbc: {error}")
 
 
 def _writer_options(config: SparkConfig) -> dict[str, str]:

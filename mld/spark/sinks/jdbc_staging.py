@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed, MissingPart, SinkUnavailable
+from mld.spark.failures import is_deterministic
 from mld.spark.sinks.database import Database, DatabaseUnavailable, masked, quoted
 from mld.spark.sinks.jdbc_tables import SinkTables, table_columns
 from mld.spark.sinks.packages import POSTGRES_COORDINATE
@@ -112,7 +113,8 @@ class JdbcStaging:
             self._explain(error)
             clean = masked(str(error), self._secrets)
             if clean != str(error):
-                raise DatabaseUnavailable(clean.splitlines()[0]) from None
+                kind = BatchFailed if is_deterministic(error) else DatabaseUnavailable
+                raise kind(clean.splitlines()[0]) from None
             raise
 
     def _fit(self, stage: str) -> tuple[str, ...]:

@@ -124,7 +124,7 @@ def test_a_shard_that_is_lost_right_before_its_commit_is_not_committed():
     sink = MemorySink()
     committer = committing.JobCommitter(sink, settings(), HandClock(), "job")
     with pytest.raises(GivenUp):
-        committer.commit_all([], [Ticket(batch("a"), lambda: False, Future(), 0.0)])
+        committer.commit_all([], [Ticket(batch("a"), lambda: False, Future(), 0.0)], 60.0)
     assert sink.committed == []
 
 
@@ -137,8 +137,7 @@ def test_a_commit_gets_what_is_left_of_its_time_and_ten_seconds_at_least(
     clock = HandClock()
     committer = committing.JobCommitter(MemorySink(), settings(), clock, "job")
     ticket = Ticket(batch("a"), always, Future(), 0.0)
-    ticket.deadline = clock.now + left_s
-    committer.commit_all([], [ticket])
+    committer.commit_all([], [ticket], clock.now + left_s)
     assert given == [given_s]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-
 import pytest
 
 from mld.spark.errors import BatchFailed
@@ -16,16 +14,18 @@ from tests.unit.spark.shard_kit import HandClock
 
 
 class Engine:
-    """Keeps the futures of what it is given."""
-
-    cuts_together = False
+    """Cuts at once what is due, and keeps the futures."""
 
     def __init__(self):
         self.futures = []
 
-    def submit(self, batch, fence, hold):
-        self.futures.append(Future())
-        return self.futures[-1]
+    def join(self, work):
+        pass
+
+    def ask(self, work):
+        while (offer := work.offer()) is not None:
+            _, future = work.cut(offer.most_bytes)
+            self.futures.append(future)
 
     def abandon(self, shard, hold):
         pass

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-
 import pytest
 
 from mld.spark.errors import BatchFailed
 from mld.spark.model import Position, Row, ShardKey
-from mld.spark.shard.batcher import FlushReason, Limits
+from mld.spark.shard.batcher import Limits
 from mld.spark.shard.resume import Resume
 from mld.spark.shard.work import ShardWork
 
 
 class Waiting:
-    """An engine that keeps what it is given."""
-
-    cuts_together = False
+    """An engine that cuts when it is told."""
 
     def __init__(self):
-        self.handed_in = []
         self.abandoned = []
 
-    def submit(self, batch, fence, hold):
-        future = Future()
-        self.handed_in.append((batch, fence, future))
-        return future
+    def join(self, work):
+        pass
 
     def abandon(self, shard, hold):
         self.abandoned.append(shard)
@@ -38,13 +31,12 @@ def test_the_batch_behind_a_failed_one_is_not_wanted_even_before_anybody_looks()
         shard, Resume(None, None), None, Limits(1, 100, 1.0), engine, None, lambda: looks.append(1)
     )
     work.add([Row(Position(n), "key", b"x", None) for n in (1, 2)], 0.0, None)
-    assert work.submit(0.0, FlushReason.FLOWING)
-    assert work.submit(0.0, FlushReason.FLOWING)
-    (_, _, first), (_, fence, second) = engine.handed_in
-    assert fence()
+    (_, first), (_, second) = work.cut(1), work.cut(1)
+    assert work.is_wanted()
+    looks.clear()
     first.set_exception(BatchFailed("no"))
     assert looks == [1]
-    assert not fence()
+    assert not work.is_wanted()
     second.set_exception(BatchFailed("the shard is lost"))
     with pytest.raises(BatchFailed, match=r"^no$"):
         work.collect()
