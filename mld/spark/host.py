@@ -22,17 +22,17 @@ from mld.spark.errors import MissingPart, SparkChildError, SparkConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld.spark.parts import Parts
+    from mld.spark.parts import SparkParts
 
 _NEXT_STUB_S = 0.5
 
 
-def main(argv: Sequence[str] | None = None, parts: Parts | None = None) -> NoReturn:
+def main(argv: Sequence[str] | None = None, parts: SparkParts | None = None) -> NoReturn:
     """Run the host; ends the process.
 
     Args:
         argv: arguments; None = those of the process.
-        parts: what it is made of; None = the real ones.
+        parts: what it is made of; tests put theirs in its place.
     """
     options = _parse(sys.argv[1:] if argv is None else argv)
     listener = socket.socket(fileno=options.listen)

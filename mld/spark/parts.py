@@ -4,99 +4,29 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mld.spark.app_loading import require_pyspark
 from mld.spark.config import require_places
 from mld.spark.errors import SparkConfigError, SparkUnreachable
 from mld.spark.facts import ShardGate
 from mld.spark.server.settings import is_local_master
+from mld.spark.table.s3_look import require_buckets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from mld.spark.config import SparkConfig
     from mld.spark.facts import Facts
     from mld.spark.pipeline import Pipeline
     from mld.spark.ports import Address, KeepsLetters
+    from mld.spark.server.launcher import EmbeddedServer
     from mld.spark.shard.pipes import ShardInput, ShardOutput
-    from mld.spark.table.s3_access import Reach
+    from mld.spark.shard.session import ShardSession
 
 
-class Server(Protocol):
-    """An embedded server as the host sees it; see ``mld.spark.server.launcher.EmbeddedServer``."""
-
-    @property
-    def pid(self) -> int:
-        """Of the JVM."""
-
-    @property
-    def url(self) -> str:
-        """Where clients connect, once it is ready."""
-
-    @property
-    def token(self) -> str:
-        """What a client must present."""
-
-    def wait_ready(self, timeout_s: float) -> None:
-        """Return once it accepts calls."""
-
-    def poll(self) -> int | None:
-        """Exit code; None while it runs."""
-
-    def last_lines(self) -> list[str]:
-        """What it printed last, oldest first."""
-
-    def stop(self) -> None:
-        """End it, within a few seconds."""
-
-
-class Session(Protocol):
-    """One shard's conversation."""
-
-    @property
-    def has_begun(self) -> bool:
-        """True once ``initialize`` is answered, or about to be."""
-
-    def serve(self) -> None:
-        """Until its input ends; raises ``SparkChildError`` if the shard has failed."""
-
-    def abandon(self) -> None:
-        """From another thread: nobody listens any more, so come to an end."""
-
-
-class Service(Protocol):
-    """What serves the shards of a worker once all is ready."""
-
-    def session(self, facts: Facts, stdin: ShardInput, stdout: ShardOutput) -> Session:
-        """A shard's session; not started."""
-
-    def close(self) -> None:
-        """Interrupt what runs and let go of the server."""
-
-
-class Parts(Protocol):
-    """How a host comes to its server and its service."""
-
-    def launch(self, config: SparkConfig, directory: Path) -> Server | None:
-        """Start the server; None if there is one elsewhere. From the main thread, before others."""
-
-    def open(
-        self, config: SparkConfig, facts: Facts, pipeline: Pipeline, address: Callable[[], Address]
-    ) -> Service:
-        """Put together what serves the shards.
-
-        Args:
-            config: effective values.
-            facts: of the worker.
-            pipeline: of the app.
-            address: waits for the server and gives URL and token; what can fail without a
-                server should fail before.
-        """
-
-
-def address_of(config: SparkConfig, server: Server | None) -> Address:
+def address_of(config: SparkConfig, server: EmbeddedServer | None) -> Address:
     """URL and token of the worker's server; waits until an embedded one is ready.
 
     Raises:
@@ -113,16 +43,22 @@ def address_of(config: SparkConfig, server: Server | None) -> Address:
 
 
 class SparkParts:
-    """The real ones. What imports pyspark is imported late: its absence must be a clear line."""
+    """How a host comes to its server and its service.
+
+    What imports pyspark is imported late: its absence must be a clear line.
+    """
 
     def __init__(self) -> None:
         self._scratch: Path | None = None
 
-    def launch(self, config: SparkConfig, directory: Path) -> Server | None:
-        """Start the JVM unless ``spark.remote`` names a server; what is wrong already is told before."""
+    def launch(self, config: SparkConfig, directory: Path) -> EmbeddedServer | None:
+        """Start the server, unless there is one elsewhere; from the main thread, before others.
+
+        What is wrong already is told before.
+        """
         require_places(config)
         require_pyspark()
-        buckets = self._buckets(config)
+        buckets = require_buckets(config)
         if not config.is_embedded:
             return None
         from mld.spark.server.launcher import EmbeddedServer  # noqa: PLC0415
@@ -141,18 +77,17 @@ class SparkParts:
             self._scratch = directory / "rows"
         return EmbeddedServer.launch(with_jars, directory, os.environ, app_name=application)
 
-    def _buckets(self, config: SparkConfig) -> Mapping[str, Reach]:
-        """How the buckets of S3 are reached that the file names; what is wrong there is told once."""
-        if not config.uses_s3:
-            return {}
-        from mld.spark.table.s3_look import require_buckets  # noqa: PLC0415 - with boto3
-
-        return require_buckets(config)
-
     def open(
         self, config: SparkConfig, facts: Facts, pipeline: Pipeline, address: Callable[[], Address]
-    ) -> Service:
-        """Sink and engine over one session.
+    ) -> SparkService:
+        """Put together what serves the shards: sink and engine over one session.
+
+        Args:
+            config: effective values.
+            facts: of the worker.
+            pipeline: of the app.
+            address: waits for the server and gives URL and token; what can fail without a
+                server should fail before.
 
         Raises:
             SparkChildError: a part is missing, wrong, or refuses.
@@ -184,7 +119,7 @@ class SparkService:
         from mld.spark.plans.each_shard import ShardCaller  # noqa: PLC0415
         from mld.spark.plans.one_call import FunctionCaller  # noqa: PLC0415
         from mld.spark.rows.app_decoder import AppDecoder  # noqa: PLC0415
-        from mld.spark.rows.handoff import Inline, LocalFiles  # noqa: PLC0415
+        from mld.spark.rows.handoff import HandOff  # noqa: PLC0415
         from mld.spark.server.sessions import ConnectSessions  # noqa: PLC0415
         from mld.spark.sinks import make_sink  # noqa: PLC0415
 
@@ -199,12 +134,11 @@ class SparkService:
         # With the scope ``all`` it tells of batches that had numbers before.
         may_number = config.sink == "foreach"
         self._intents = make_intent_store(config, facts.application) if may_number else None
-        handoff = Inline() if scratch is None else LocalFiles(scratch)
         decoder = AppDecoder(pipeline, config, with_schemas=facts.has_schemas)
         decoder.get(self._sessions.get())  # a wrong schema is told before a shard begins
         shared = pipeline.function if config.scope == "all" else None
         kind = ShardCaller if shared is None else FunctionCaller
-        caller = kind(shared or pipeline.process, config, decoder, handoff)
+        caller = kind(shared or pipeline.process, config, decoder, HandOff(scratch))
         self._engine = Engine(self._sessions, self._sink, caller, config, letters=letters)
 
     def _dead_letters(self, application: str) -> KeepsLetters | None:
@@ -261,7 +195,7 @@ class SparkService:
                 f"takes all cores unless spark.conf.spark.cores.max says less)"
             ) from error
 
-    def session(self, facts: Facts, stdin: ShardInput, stdout: ShardOutput) -> Session:
+    def session(self, facts: Facts, stdin: ShardInput, stdout: ShardOutput) -> ShardSession:
         """A shard's session over the one engine."""
         from mld.spark.shard.session import ShardSession  # noqa: PLC0415
 

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from mld.spark.errors import MissingPart, SparkConfigError
 from mld.spark.model import MicroBatch
 from mld.spark.rows.decode import bad_record_in, make_decoder
-from mld.spark.rows.handoff import LocalFiles
+from mld.spark.rows.handoff import HandOff
 from mld.spark.rows.records import RAW_SCHEMA, table_of
 from tests.spark.job_kit import batch, caller
 
@@ -58,7 +58,7 @@ def test_a_bad_record_fails_the_job_and_is_named_without_its_payload(spark, payl
 def test_a_filter_of_the_function_is_no_way_round_the_check(spark, tmp_path, wanted):
     batches = [batch("shard-1", b"junk"), batch("shard-2", GOOD)]
     tables = {each.batch_id: table_of(each) for each in batches}
-    files = LocalFiles(tmp_path / "rows", least_bytes=0)
+    files = HandOff(tmp_path / "rows", least_bytes=0)
     rows = files.frame(spark, files.pack(tables))
     decoder = make_decoder("json", "id int", "fail", spark)
     with pytest.raises(PySparkException) as failure:
@@ -69,7 +69,7 @@ def test_a_filter_of_the_function_is_no_way_round_the_check(spark, tmp_path, wan
 def test_a_record_is_decoded_once_whatever_asks_for_it(spark, tmp_path, capsys):
     decoder = make_decoder("json", "id int, amount double", "fail", spark)
     tables = {"one": table_of(batch("shard-1", GOOD))}
-    files = LocalFiles(tmp_path / "rows", least_bytes=0)
+    files = HandOff(tmp_path / "rows", least_bytes=0)
     rows = files.frame(spark, files.pack(tables))
     decoder.apply(rows).where("amount > 0").select("id", "amount").explain()
     assert capsys.readouterr().out.count("from_json") == 1

@@ -6,7 +6,7 @@ from pyspark.sql import functions as f
 from mld.spark.errors import BatchFailed
 from mld.spark.model import MicroBatch
 from mld.spark.plans.each_shard import ShardCaller
-from mld.spark.rows.handoff import LocalFiles
+from mld.spark.rows.handoff import HandOff
 from tests.spark.job_kit import batch, caller
 
 pytestmark = pytest.mark.spark
@@ -32,7 +32,7 @@ def test_an_aggregate_is_that_of_one_shard(spark, tmp_path):
             "shard", f.lit(ctx.shard_id)
         )
 
-    found = call(spark, process, LocalFiles(tmp_path / "rows", least_bytes=0)).collect()
+    found = call(spark, process, HandOff(tmp_path / "rows", least_bytes=0)).collect()
     assert sorted((row.shard, row.n, row["sum"]) for row in found) == [
         ("shard-1", 1, 1.0),
         ("shard-2", 2, 4.0),

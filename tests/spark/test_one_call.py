@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 from mld.spark.errors import BatchFailed
 from mld.spark.failures import is_deterministic
 from mld.spark.model import MicroBatch
-from mld.spark.rows.handoff import LocalFiles
+from mld.spark.rows.handoff import HandOff
 from tests.spark.job_kit import batch, caller
 
 pytestmark = pytest.mark.spark
@@ -36,7 +36,7 @@ def test_a_function_may_count_collect_and_name_a_view(spark, tmp_path):
         greatest = df.agg(f.max("amount")).collect()[0][0]
         return ctx.spark.sql(f"SELECT id, shard_id FROM rows WHERE amount < {greatest}")
 
-    found = call(spark, process, LocalFiles(tmp_path / "rows", least_bytes=0))
+    found = call(spark, process, HandOff(tmp_path / "rows", least_bytes=0))
     assert sorted(map(tuple, found.collect())) == [(1, "shard-1"), (2, "shard-1")]
     assert seen == [(3, 3, ["shard-1", "shard-2"])]
     assert found.columns == ["id", "shard_id"]  # no column of ours

@@ -17,7 +17,7 @@ from mld.spark.failures import is_deterministic, is_server_gone, is_session_lost
 from mld.spark.model import context_of
 from mld.spark.plans.answers import FunctionFailed, fault_of_outputs, require_usable
 from mld.spark.rows.app_decoder import named_table, write_bad_rows
-from mld.spark.rows.handoff import HandOff, Inline
+from mld.spark.rows.handoff import HandOff
 from mld.spark.rows.records import table_of
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class FunctionCaller:
         self._function = function
         self._config = config
         self._decoder = decoder
-        self._handoff = handoff or Inline()
+        self._handoff = handoff or HandOff()
 
     def pack(self, whole: MicroBatch) -> Packed | None:
         """Make a batch's rows ready before its turn: neither function nor Spark is asked.

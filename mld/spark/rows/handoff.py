@@ -11,7 +11,7 @@ import itertools
 import shutil
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -42,8 +42,26 @@ class Parcel:
     file: Path | None = None
 
 
-class HandOff(Protocol):
-    """A way of the rows; safe to use from any thread."""
+class HandOff:
+    """The way of this process's rows; safe to use from any thread.
+
+    Each table is a row group of its own in a file, so that a task reads whole batches.
+
+    Args:
+        directory: of the files, ours alone (0700), which a server of our own on this machine reads;
+            what an earlier process left in it is removed. None = all rows go inline.
+        least_bytes: smaller jobs go inline.
+    """
+
+    def __init__(self, directory: Path | None = None, least_bytes: int = LEAST_BYTES) -> None:
+        if directory is not None:
+            shutil.rmtree(directory, ignore_errors=True)
+            directory.mkdir(mode=0o700, parents=True)
+        self._directory = directory
+        self._least_bytes = least_bytes
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._files: dict[str, list[Path]] = {}
 
     def pack(self, tables: Mapping[str, pa.Table]) -> Parcel:
         """Make the rows ready; Spark is not asked, so it may happen while a job runs.
@@ -51,54 +69,10 @@ class HandOff(Protocol):
         Args:
             tables: by batch id; at least one, all of the same schema.
         """
-
-    def frame(self, spark: SparkSession, parcel: Parcel) -> DataFrame:
-        """The rows as a frame that can be used until one of the batches is released."""
-
-    def release(self, batch_ids: Iterable[str]) -> None:
-        """An attempt at these batches is over; their frames are not used any more."""
-
-
-class Inline:
-    """In the plan; works with every server."""
-
-    def pack(self, tables: Mapping[str, pa.Table]) -> Parcel:
-        """One table."""
-        table = pa.concat_tables(tables.values()).combine_chunks()
-        return Parcel(table.schema, table)
-
-    def frame(self, spark: SparkSession, parcel: Parcel) -> DataFrame:
-        """A local relation; the schema is given because an empty table has none Spark finds."""
-        return spark.createDataFrame(parcel.table, _schema_of(parcel.schema))
-
-    def release(self, batch_ids: Iterable[str]) -> None:
-        """Nothing is kept."""
-
-
-class LocalFiles:
-    """Parquet files in a private directory, for a server that runs on this machine.
-
-    Each table is a row group of its own, so that a task reads whole batches.
-
-    Args:
-        directory: ours alone (0700); what an earlier process left in it is removed.
-        least_bytes: smaller jobs go inline.
-    """
-
-    def __init__(self, directory: Path, least_bytes: int = LEAST_BYTES) -> None:
-        shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir(mode=0o700, parents=True)
-        self._directory = directory
-        self._least_bytes = least_bytes
-        self._inline = Inline()
-        self._numbers = itertools.count(1)
-        self._lock = threading.Lock()
-        self._files: dict[str, list[Path]] = {}
-
-    def pack(self, tables: Mapping[str, pa.Table]) -> Parcel:
-        """One file, unless the rows are few."""
-        if sum(table.nbytes for table in tables.values()) < self._least_bytes:
-            return self._inline.pack(tables)
+        is_small = sum(table.nbytes for table in tables.values()) < self._least_bytes
+        if self._directory is None or is_small:
+            table = pa.concat_tables(tables.values()).combine_chunks()
+            return Parcel(table.schema, table)
         file = self._directory / f"rows-{next(self._numbers)}.parquet"
         schema = next(iter(tables.values())).schema
         with self._lock:
@@ -110,13 +84,13 @@ class LocalFiles:
         return Parcel(schema, file=file)
 
     def frame(self, spark: SparkSession, parcel: Parcel) -> DataFrame:
-        """A scan of the file; the plan holds nothing but its name."""
-        if parcel.file is None:
-            return self._inline.frame(spark, parcel)
+        """The rows as a frame that can be used until one of the batches is released."""
+        if parcel.file is None:  # with a schema, because Spark finds none in an empty table
+            return spark.createDataFrame(parcel.table, _schema_of(parcel.schema))
         return spark.read.schema(_schema_of(parcel.schema)).parquet(parcel.file.as_uri())
 
     def release(self, batch_ids: Iterable[str]) -> None:
-        """Remove the files of these batches."""
+        """An attempt at these batches is over; their frames are not used any more."""
         with self._lock:
             gone = [file for each in batch_ids for file in self._files.pop(each, ())]
         for file in gone:

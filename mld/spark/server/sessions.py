@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from mld.spark.config import SparkConfig
 
-__all__ = ["ConnectSessions", "describe", "is_server_gone", "is_session_lost", "remote_token"]
-
 _log = logging.getLogger(__name__)
 
 #: pyspark writes every failed query there, on standard error, with the values that it failed on.

@@ -85,7 +85,6 @@ class LinePump:
         os.set_blocking(self._wake_write, False)
         os.set_blocking(self._wake_read, False)
         self._lock = threading.Lock()
-        self._first = first
         self._readers: dict[int, _Reader] = {} if first is None else {-1: _Reader(first)}
         self._lines = _Lines(KEPT_BYTES)
         self._partial = b""

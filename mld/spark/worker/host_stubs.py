@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.spark.facts import Facts
-    from mld.spark.parts import Service, Session
+    from mld.spark.parts import SparkService
+    from mld.spark.shard.session import ShardSession
     from mld.spark.worker.host_log import LinePump, ShardLogHandler
 
 _log = logging.getLogger("mld.spark.host")
@@ -59,7 +60,7 @@ class Ready:
         facts: of the worker.
     """
 
-    service: Service
+    service: SparkService
     facts: Facts
 
 
@@ -131,7 +132,7 @@ class Stub:
     left_at: float | None = None
     notice: ExitNotice | None = None
     is_dismissed: bool = False
-    _session: Session | None = None
+    _session: ShardSession | None = None
     _output: ShardOutput | None = None
 
     @property

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from mld.spark.parts import Server
+    from mld.spark.server.launcher import EmbeddedServer
     from mld.spark.worker.host_log import LinePump, ShardLogHandler
     from mld.spark.worker.processes import DaemonWatch
 
@@ -73,7 +73,7 @@ class Reception:
         listener: socket.socket,
         lock_path: str,
         daemon: DaemonWatch,
-        server: Server | None,
+        server: EmbeddedServer | None,
         start: Start,
         pump: LinePump,
         log: ShardLogHandler,

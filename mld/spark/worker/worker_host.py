@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from mld.spark.parts import Parts, Server, Service
+    from mld.spark.parts import SparkParts, SparkService
     from mld.spark.ports import Address
+    from mld.spark.server.launcher import EmbeddedServer
 
 _log = logging.getLogger("mld.spark.host")
 
@@ -62,15 +63,17 @@ class Host:
         parts: what it is made of.
     """
 
-    def __init__(self, options: argparse.Namespace, listener: socket.socket, parts: Parts) -> None:
+    def __init__(
+        self, options: argparse.Namespace, listener: socket.socket, parts: SparkParts
+    ) -> None:
         self._options = options
         self._listener = listener
         self._parts = parts
         self._pump = LinePump.take_over()
         self._log = ShardLogHandler(self._pump)
         self._start = Start()
-        self._server: Server | None = None
-        self._service: Service | None = None
+        self._server: EmbeddedServer | None = None
+        self._service: SparkService | None = None
         self._directory = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-"))
         logging.basicConfig(level=logging.INFO, handlers=[self._log], force=True)
         logging.getLogger("py4j").setLevel(logging.WARNING)

@@ -6,7 +6,7 @@ from pyspark.sql.types import StructType
 
 from mld.spark.model import Position, Row, ShardBatch, ShardKey
 from mld.spark.rows.app_decoder import named_table
-from mld.spark.rows.handoff import Inline, LocalFiles
+from mld.spark.rows.handoff import HandOff
 
 
 class Spark:
@@ -48,20 +48,20 @@ def hand_over(way, spark, given):
 
 def test_inline_is_one_table_of_all_batches():
     spark = Spark()
-    assert hand_over(Inline(), spark, tables("a", "b")) == "inline"
+    assert hand_over(HandOff(), spark, tables("a", "b")) == "inline"
     assert spark.inline[0].num_rows == 6
 
 
 def test_few_bytes_go_inline_beside_a_local_server_too(tmp_path):
     spark = Spark()
-    assert hand_over(LocalFiles(tmp_path / "rows"), spark, tables("a")) == "inline"
+    assert hand_over(HandOff(tmp_path / "rows"), spark, tables("a")) == "inline"
     assert list((tmp_path / "rows").iterdir()) == []
 
 
 def test_a_file_has_a_row_group_a_batch_and_only_we_can_read_it(tmp_path):
     spark = Spark()
     given = tables("a", "b")
-    assert hand_over(LocalFiles(tmp_path / "rows", least_bytes=1), spark, given) == "scan"
+    assert hand_over(HandOff(tmp_path / "rows", least_bytes=1), spark, given) == "scan"
     (file,) = spark.scanned
     found = pq.ParquetFile(file)
     assert found.metadata.num_row_groups == 2
@@ -71,7 +71,7 @@ def test_a_file_has_a_row_group_a_batch_and_only_we_can_read_it(tmp_path):
 
 def test_files_go_when_one_of_their_batches_is_released(tmp_path):
     spark = Spark()
-    files = LocalFiles(tmp_path / "rows", least_bytes=1)
+    files = HandOff(tmp_path / "rows", least_bytes=1)
     hand_over(files, spark, first := tables("a", "b"))
     hand_over(files, spark, tables("c"))
     files.release(first)
@@ -83,13 +83,13 @@ def test_what_an_earlier_process_left_is_removed(tmp_path):
     left = tmp_path / "rows" / "rows-1.parquet"
     left.parent.mkdir()
     left.write_bytes(b"payload")
-    LocalFiles(tmp_path / "rows")
+    HandOff(tmp_path / "rows")
     assert not left.exists()
 
 
 @pytest.mark.parametrize("rows", [0, 1])
 def test_a_batch_without_rows_is_handed_over_as_well(tmp_path, rows):
     spark = Spark()
-    files = LocalFiles(tmp_path / "rows")
+    files = HandOff(tmp_path / "rows")
     assert hand_over(files, spark, tables("a", count=rows)) == "inline"
     assert spark.inline[0].num_rows == rows
