@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -46,6 +46,16 @@ class CommitOutcome(StrEnum):
     """Another writer has moved the shard's mark: this hold of it ends; nothing was committed."""
     AGAIN = "again"
     """Nothing was committed: write again, without those that are lost."""
+
+
+def outcomes(
+    batches: Sequence[ShardBatch], lost: Collection[ShardKey]
+) -> Mapping[ShardKey, CommitOutcome]:
+    """Of a commit that some shards have lost."""
+    return {
+        batch.shard: CommitOutcome.LOST if batch.shard in lost else CommitOutcome.AGAIN
+        for batch in batches
+    }
 
 
 class Sink(Protocol):

@@ -29,7 +29,7 @@ from mld.spark.table.rules import as_nullable, fields_in, refused_type
 from mld.spark.table.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import PurePath
 
     from pyspark.sql import DataFrame, SparkSession
@@ -78,6 +78,9 @@ class DeltaSink:
     """The ``delta`` sink. One instance a process; all methods may be called from any thread."""
 
     uses_intents = False
+    _table_type: type[MarkedTable] = MarkedTable
+    #: Gives the paths of files that somebody may still commit.
+    _wanted: Callable[[], Collection[str]] = frozenset
 
     def __init__(self, config: SparkConfig, application: str) -> None:
         """Read the configuration; nothing is touched before ``prepare``.
@@ -106,7 +109,7 @@ class DeltaSink:
         change = self._change(application, config)
         self._keeps_files = change.keeps_files
         self._log = DeltaLog(self.store, syncs_files=not self._keeps_files)
-        self._table = MarkedTable(
+        self._table = self._table_type(
             self._log,
             self.store.name,
             application,
@@ -133,7 +136,8 @@ class DeltaSink:
             else:
                 self._lay_out(table)
             self._files.open()
-            self._sweep()
+            if count := self._files.sweep(self._log.live_paths, self._wanted):
+                _log.info("%s: %d jobs that nobody committed were removed", self.store.name, count)
         except OSError as error:
             raise SinkRefused(
                 f"spark.sink.path={self.store.name} can't be written: {error}"
@@ -245,10 +249,6 @@ class DeltaSink:
             raise SinkRefused(f"{self.store.name}: the partition column {binary[0]} is binary")
         self._layout = DirectoryLayout(types)
         return self._layout
-
-    def _sweep(self) -> None:
-        if count := self._files.sweep(self._log.live_paths):
-            _log.info("%s: %d jobs that nobody committed were removed", self.store.name, count)
 
     def _refuse_other_files(self) -> None:
         if self.store.has(OUTPUTS_MARK):

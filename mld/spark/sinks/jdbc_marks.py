@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from mld.spark.model import position_text
-from mld.spark.ports import CommitOutcome
+from mld.spark.ports import CommitOutcome, outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,7 +49,4 @@ def judge(
                 position_text(marks[each.shard]) if each.shard in marks else "missing",
                 position_text(each.after),
             )
-    return {
-        each.shard: CommitOutcome.LOST if each.shard in moved else CommitOutcome.AGAIN
-        for each in batches
-    }
+    return outcomes(batches, moved)

@@ -14,18 +14,17 @@ import secrets
 import threading
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.failures import describe
 from mld.spark.model import position_text
-from mld.spark.ports import CommitOutcome
+from mld.spark.ports import CommitOutcome, outcomes
 from mld.spark.sinks.delta import OUTPUTS_MARK, UPKEEP_THREAD, DeltaSink, StagedFiles
 from mld.spark.table.delta_log import DeltaLog
 from mld.spark.table.epoch import NEW_EPOCH
 from mld.spark.table.manifest import Manifest, Step
 from mld.spark.table.manifests import Manifests
-from mld.spark.table.marked_table import outcomes
 from mld.spark.table.marks import BITS, Judgement
 from mld.spark.table.stepped_table import SteppedTable
 from mld.spark.table.store import open_store
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from mld.spark.config import SparkConfig
     from mld.spark.model import Position, ShardBatch, ShardKey
     from mld.spark.table.footers import DataFile
+    from mld.spark.table.marked_table import MarkedTable
     from mld.spark.table.marks import Mark
 
 _log = logging.getLogger(__name__)
@@ -74,19 +74,18 @@ class Output(DeltaSink):
         still_named: gives the paths of files that an open manifest names.
     """
 
+    _table_type: type[MarkedTable] = SteppedTable
+
     def __init__(
         self, config: SparkConfig, application: str, still_named: Callable[[], set[str]]
     ) -> None:
         super().__init__(config, application)
-        self.table = SteppedTable(
-            self._log,
-            self.store.name,
-            application,
-            config.epoch,
-            adds_columns=config.adds_columns,
-        )
-        self._table = self.table
-        self._still_named = still_named
+        self._wanted = still_named
+
+    @property
+    def table(self) -> SteppedTable:
+        """It takes the steps."""
+        return cast("SteppedTable", self._table)
 
     def carry_out(self, manifest: Manifest, step: Step) -> None:
         """Add the files of a step, unless they are in the table.
@@ -110,10 +109,6 @@ class Output(DeltaSink):
                     f"{self.store.name}: {file.path} is gone, which belongs to a batch that other tables "
                     f"have already. Put it back, or choose a new spark.sink.epoch"
                 )
-
-    def _sweep(self) -> None:
-        if count := self._files.sweep(self._log.live_paths, self._still_named):
-            _log.info("%s: %d jobs that nobody committed were removed", self.store.name, count)
 
 
 class OutputsSink:

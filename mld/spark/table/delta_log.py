@@ -45,7 +45,8 @@ CHECKPOINT_EVERY = 100
 #: How many of the latest entries a process syncs when it starts: older ones have been there for long.
 _SYNC_BACK = 1000
 _COLOR = re.compile(r"\x1b\[[0-9;]*m|↳")
-_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+#: What may follow a commit is done apart from it.
+NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 class Snapshot:
@@ -95,7 +96,7 @@ class Snapshot:
             self.table.schema(),
             partition_by=self.partitions,
             commit_properties=_with(transactions),
-            post_commithook_properties=_NO_HOOKS,
+            post_commithook_properties=NO_HOOKS,
         )
         self.is_sound = True
 
@@ -130,7 +131,7 @@ class Snapshot:
             target_alias="t",
             streamed_exec=False,
             commit_properties=_with(transactions),
-            post_commithook_properties=_NO_HOOKS,
+            post_commithook_properties=NO_HOOKS,
         )
         if updates:
             merger = merger.when_matched_update(dict(columns), predicate=newer)
@@ -145,14 +146,14 @@ class Snapshot:
             {name: text},
             raise_if_not_exists=False,
             commit_properties=_with(transactions),
-            post_commithook_properties=_NO_HOOKS,
+            post_commithook_properties=NO_HOOKS,
         )
 
     def add_columns(self, fields: Sequence[Mapping[str, Any]]) -> None:
         """Add columns at the end of the schema."""
         self.is_sound = False
         added = deltalake.Schema.from_json(json.dumps({"type": "struct", "fields": list(fields)}))
-        self.table.alter.add_columns(added.fields, post_commithook_properties=_NO_HOOKS)
+        self.table.alter.add_columns(added.fields, post_commithook_properties=NO_HOOKS)
 
     def restored_after(self, version: int) -> bool:
         """True if a RESTORE is among the commits after a version, of which the log still tells."""
@@ -224,9 +225,9 @@ class DeltaLog:
             mode="error",
             partition_by=list(partitions),
             configuration=dict(configuration),
-            storage_options=self._options(),
+            storage_options=_options(self._store),
             commit_properties=_with(transactions),
-            post_commithook_properties=_NO_HOOKS,
+            post_commithook_properties=NO_HOOKS,
             raise_if_key_not_exists=False,
         )
 
@@ -281,16 +282,13 @@ class DeltaLog:
 
     def _opened(self) -> DeltaTable | None:
         try:
-            return DeltaTable(self._uri, storage_options=self._options())
+            return open_table(self._store)
         except TableNotFoundError:
             return None
         except SparkChildError:
             raise
         except Exception as error:
             raise SinkUnavailable(f"{self._uri} can't be opened: {in_a_line(error)}") from error
-
-    def _options(self) -> dict[str, str] | None:
-        return dict(self._store.options()) or None
 
     def _entry(self, version: int) -> object | None:
         """What tells a log's entry from one of the same name in another table."""
@@ -329,6 +327,19 @@ class DeltaLog:
                 changed.update(each for each in path.parents if each.is_relative_to(self._root))
         for directory in changed:
             _sync(directory)
+
+
+def open_table(store: Store, version: int | None = None) -> DeltaTable:
+    """The table that lies in a store; ``version`` None = the newest.
+
+    Raises:
+        Exception: of delta-rs; ``TableNotFoundError`` if it is none.
+    """
+    return DeltaTable(store.name, version=version, storage_options=_options(store))
+
+
+def _options(store: Store) -> dict[str, str] | None:
+    return dict(store.options()) or None
 
 
 def in_a_line(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from mld.spark.calls import raise_if_abandoned
 from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.model import position_text
-from mld.spark.ports import CommitOutcome
+from mld.spark.ports import CommitOutcome, outcomes
 from mld.spark.table.changes import Append
 from mld.spark.table.epoch import NEW_EPOCH, TableEpoch
 from mld.spark.table.marks import (
@@ -32,7 +32,7 @@ from mld.spark.table.marks import (
 from mld.spark.table.rules import new_columns, refused_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mld.spark.model import Position, ShardBatch, ShardKey
     from mld.spark.table.changes import Change
@@ -303,13 +303,3 @@ class MarkedTable:
         with self._lock:
             for shard in shards:
                 self._known.pop(shard, None)
-
-
-def outcomes(
-    batches: Sequence[ShardBatch], lost: Collection[ShardKey]
-) -> Mapping[ShardKey, CommitOutcome]:
-    """Of a commit that some shards have lost."""
-    return {
-        batch.shard: CommitOutcome.LOST if batch.shard in lost else CommitOutcome.AGAIN
-        for batch in batches
-    }

@@ -11,12 +11,11 @@ import json
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from mld.spark.errors import SinkRefused
 from mld.spark.model import ShardKey
 from mld.spark.sinks.delta import OUTPUTS_MARK
-from mld.spark.table.delta_log import Snapshot
+from mld.spark.table.delta_log import Snapshot, open_table
 from mld.spark.table.epoch import TableEpoch, epochs_of
 from mld.spark.table.marks import guard_id, read_mark, shard_of, transactions
 
@@ -46,7 +45,7 @@ def new_epoch(store: Store, word: str, application: str | None, version: int | N
             f"{store.name} is one of several outputs, which get the same batches: name a new directory in "
             f"spark.sink.path, and set the checkpoints back"
         )
-    table = Snapshot(_opened(store))
+    table = Snapshot(open_table(store))
     shards = _shards(store)
     names = sorted({shard.application for shard in shards})
     if application is None and len(names) == 1:
@@ -131,13 +130,9 @@ def _shards(store: Store) -> list[ShardKey]:
     return [shard for shard in found if shard is not None]
 
 
-def _opened(store: Store, version: int | None = None) -> DeltaTable:
-    return DeltaTable(store.name, version=version, storage_options=dict(store.options()) or None)
-
-
 def _at(store: Store, version: int) -> Snapshot:
     try:
-        return Snapshot(_opened(store, version))
+        return Snapshot(open_table(store, version))
     except Exception as error:
         raise SinkRefused(
             f"{store.name}: the log no longer has version {version}, whose marks belong to the rows: name "

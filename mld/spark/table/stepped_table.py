@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed, SinkRefused
+from mld.spark.ports import outcomes
 from mld.spark.table.epoch import NEW_EPOCH
 from mld.spark.table.manifest import Move, next_move
-from mld.spark.table.marked_table import PAUSES_S, MarkedTable, outcomes
+from mld.spark.table.marked_table import PAUSES_S, MarkedTable
 from mld.spark.table.marks import Judgement, Mark, guard_id, judge, transactions
 
 if TYPE_CHECKING:

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from mld.spark.errors import MissingPart, SinkRefused, SparkChildError
-from mld.spark.table.delta_log import in_a_line
+from mld.spark.table.delta_log import NO_HOOKS, in_a_line, open_table
 from mld.spark.table.disk import sync
 from mld.spark.table.job_files import OWNER_PREFIX
 from mld.spark.table.new_epoch import new_epoch
 from mld.spark.table.store import open_store
 
 try:
-    from deltalake import DeltaTable, PostCommitHookProperties
     from deltalake.exceptions import DeltaError, TableNotFoundError
 except ImportError as missing:  # pragma: no cover - the tests have it
     raise MissingPart("deltalake is missing: pip install 'kcl-mld[spark]'") from missing
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from deltalake import DeltaTable
+
     from mld.spark.table.store import Store
 
 #: Below this, readers of an older version lose its files under their hands, in hours.
@@ -40,7 +41,6 @@ LEAST_RETENTION_H = 24
 #: What the log does not name may be of a commit that is still to come, for so many hours.
 _UNNAMED_H = 168
 _MIB = 1024 * 1024
-_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -97,7 +97,7 @@ def optimize(table: DeltaTable, store: Store, target_mib: int | None) -> str:
     """
     found: dict[str, Any] = table.optimize.compact(
         target_size=None if target_mib is None else target_mib * _MIB,
-        post_commithook_properties=_NO_HOOKS,
+        post_commithook_properties=NO_HOOKS,
     )
     added, removed = found["numFilesAdded"], found["numFilesRemoved"]
     if not removed:
@@ -122,7 +122,7 @@ def vacuum(table: DeltaTable, store: Store, retention_hours: int | None, *, is_t
         dry_run=is_trial,
         enforce_retention_duration=False,
         full=False,
-        post_commithook_properties=_NO_HOOKS,
+        post_commithook_properties=NO_HOOKS,
     )
     unnamed = _unnamed(table, store, retention_hours)
     if not is_trial:
@@ -147,7 +147,7 @@ def _unnamed(table: DeltaTable, store: Store, retention_hours: int | None) -> li
 
 def _open(store: Store) -> DeltaTable:
     try:
-        return DeltaTable(store.name, storage_options=dict(store.options()) or None)
+        return open_table(store)
     except TableNotFoundError as error:
         raise SinkRefused(f"{store.name} is no Delta table") from error
 

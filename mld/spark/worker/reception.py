@@ -44,14 +44,17 @@ class End:
     """Why the host ends.
 
     Attributes:
-        why: a sentence for the log; "" = nothing to say.
-        notice: for the stubs that are still there.
+        notice: for the stubs that are still there; its message goes to the log, too.
         is_urgent: True if nobody is left to be told anything.
     """
 
-    why: str
     notice: ExitNotice
     is_urgent: bool = False
+
+    @classmethod
+    def because(cls, why: str, *, is_urgent: bool = False) -> End:
+        """An end that is a failure for whoever is still there."""
+        return cls(ExitNotice(SparkChildError.exit_code, why), is_urgent)
 
 
 class Reception:
@@ -266,12 +269,11 @@ class Reception:
             return _DAEMON_ENDED
         outcome = self._start.outcome
         if isinstance(outcome, ExitNotice):
-            return End(outcome.message, outcome)
+            return End(outcome)
         if outcome is None or self._server is None or (code := self._server.poll()) is None:
             return None
         how = ending(code, self._server.last_lines())
-        text = f"the Spark server (pid {self._server.pid}) {how}"
-        return End(text, ExitNotice(SparkChildError.exit_code, text))
+        return End.because(f"the Spark server (pid {self._server.pid}) {how}")
 
     def _leave(self, end: End) -> bool:
         """Close the door under the lock; False if it can't be had yet, or somebody came in."""
@@ -294,9 +296,5 @@ class Reception:
 
 
 _LEFT_IN_MID_BATCH = ExitNotice(SparkChildError.exit_code, "the daemon left in mid-batch")
-_DAEMON_ENDED = End(
-    "the daemon has ended",
-    ExitNotice(SparkChildError.exit_code, "the daemon has ended"),
-    is_urgent=True,
-)
-_LINGERED = End("", ExitNotice())
+_DAEMON_ENDED = End.because("the daemon has ended", is_urgent=True)
+_LINGERED = End(ExitNotice())

@@ -147,8 +147,8 @@ class Host:
         """The other thread: watch until the end, then end everything."""
         try:
             end = reception.run()
-            if end.why:
-                _log.log(logging.INFO if end.is_urgent else logging.ERROR, "%s", end.why)
+            if why := end.notice.message:
+                _log.log(logging.INFO if end.is_urgent else logging.ERROR, "%s", why)
             if end.is_urgent:
                 self._close()
                 reception.shut_down(end, _TELL_S)
@@ -178,10 +178,7 @@ class Host:
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
-_TERMINATED = End(
-    "the Spark host was told to end",
-    ExitNotice(SparkChildError.exit_code, "the Spark host was told to end"),
-)
+_TERMINATED = End.because("the Spark host was told to end")
 
 
 def _raise_limit() -> None:

@@ -308,7 +308,7 @@ def test_what_a_void_manifest_named_is_swept(tmp_path, monkeypatch):
         with pytest.raises(Crash):
             sink.commit_all(staged, [ours])
     for output in sink._outputs.values():
-        output._files.close()
+        os.close(output._files._lock)
     other = open_outputs(tmp_path)
     assert len(manifests(tmp_path)) == 1
     assert all(each.job.exists() for each in staged.parts.values())

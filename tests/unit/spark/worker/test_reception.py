@@ -2,7 +2,7 @@
 
 import socket
 
-from mld.spark.worker.host_stubs import ExitNotice, Start
+from mld.spark.worker.host_stubs import Start
 from mld.spark.worker.reception import End, Reception
 
 
@@ -28,6 +28,6 @@ def test_a_request_to_end_that_comes_during_a_look_around_is_not_lost(tmp_path):
         reception = Reception(
             listener, str(tmp_path / "host.lock"), daemon, None, Start(), None, None, linger_s=3.0
         )
-        told = End("told to end", ExitNotice(70, "told to end"))
+        told = End.because("told to end")
         daemon.meanwhile = lambda: reception.request_end(told)
         assert reception.run() is told
