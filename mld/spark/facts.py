@@ -32,7 +32,6 @@ class Facts:
     Attributes:
         application: name of the KCL application.
         stream: name of the stream.
-        worker_id: of the daemon; "" under a daemon that doesn't tell.
         capabilities: what the daemon can do beyond the protocol: ``intent``, ``tick``.
         shard_id: of the child; None under a daemon that tells it in ``initialize`` only.
         has_schemas: the daemon has a schema registry.
@@ -41,7 +40,6 @@ class Facts:
 
     application: str
     stream: str
-    worker_id: str = ""
     capabilities: frozenset[str] = frozenset()
     shard_id: str | None = None
     keep_alive_s: float = 1.0
@@ -69,7 +67,6 @@ class Facts:
         return cls(
             application.strip(),
             stream.strip(),
-            environ.get("KCL_WORKER_ID", ""),
             capabilities(environ),
             environ.get("KCL_SHARD_ID") or None,
             interval_s(environ, properties.get(TIMEOUT_KEY)),

@@ -144,12 +144,6 @@ class LinePump:
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
-    def descriptors(self) -> tuple[int, ...]:
-        """What a pump that was closed still holds open."""
-        with self._lock:
-            readers = [reader.descriptor for reader in self._readers.values()]
-        return (self._wake_read, self._wake_write, *readers)
-
     def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.write(self._wake_write, b"!")

@@ -392,7 +392,7 @@ class Session:
     ):
         self.daemon = Daemon(shard_id)
         self.error = None
-        facts = Facts("app", "stream", "worker", frozenset(capabilities), shard_id, keep_alive_s)
+        facts = Facts("app", "stream", frozenset(capabilities), shard_id, keep_alive_s)
         more.setdefault("gate", ShardGate())
         self.session = ShardSession(
             facts,

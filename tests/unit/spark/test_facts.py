@@ -11,7 +11,6 @@ from mld.spark.model import ShardKey
 ENVIRON = {
     "KCL_APPLICATION_NAME": "app",
     "KCL_STREAM_NAME": "stream",
-    "KCL_WORKER_ID": "worker",
     "KCL_SHARD_ID": "shardId-000000000000",
     "KCL_MLD_CAPABILITIES": "intent, tick",
 }
@@ -19,7 +18,7 @@ ENVIRON = {
 
 def test_the_environment_says_it_all():
     assert Facts.gather(ENVIRON, {}) == Facts(
-        "app", "stream", "worker", frozenset({"intent", "tick"}), "shardId-000000000000", 5.0
+        "app", "stream", frozenset({"intent", "tick"}), "shardId-000000000000", 5.0
     )
 
 

@@ -35,7 +35,13 @@ class Pumped:
         for key in range(1, 1 + len(self.ends)):
             self.pump.remove(key)
         self.pump.close(5.0)
-        for descriptor in [*self.ends, self.source, self.sink, *self.pump.descriptors()]:
+        for descriptor in [
+            *self.ends,
+            self.source,
+            self.sink,
+            self.pump._wake_read,
+            self.pump._wake_write,
+        ]:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
 
