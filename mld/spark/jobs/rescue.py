@@ -3,6 +3,9 @@
 Once a batch has failed because of its rows, it is halved down to the records that fail alone. They
 are kept as dead letters before the rest is committed, so a crash between the two loses nothing: the
 records come again, fail again, and are found among the letters.
+
+Halving is sound for a function only that treats each record by itself: whether one fails must not
+depend on its company.
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ from typing import TYPE_CHECKING
 from mld.spark.calls import Overdue
 from mld.spark.errors import BatchFailed, RecordRefused
 from mld.spark.failures import describe, is_deterministic
-from mld.spark.jobs.halving import TooManyFail, guilty
 from mld.spark.model import DeadLetter, MicroBatch
 from mld.spark.plans.answers import FunctionFailed
 from mld.spark.rows.decode import bad_record_in
@@ -39,6 +41,10 @@ def is_of_rows(error: BaseException) -> bool:
     if isinstance(error, RecordRefused) or bad_record_in(str(error)) is not None:
         return False  # it can't be decoded, for which there is another policy
     return isinstance(error, FunctionFailed) or is_deterministic(error)
+
+
+class TooManyFail(Exception):
+    """More records fail than may be set aside: it is the function that is wrong, or the schema."""
 
 
 class Rescue:
@@ -140,3 +146,40 @@ def _part_of(whole: MicroBatch, records: Sequence[tuple[ShardBatch, Row]]) -> Mi
         rows.setdefault(id(part), []).append(row)
     parts = [replace(part, rows=tuple(rows[id(part)])) for part in whole.parts if id(part) in rows]
     return MicroBatch(tuple(parts) or (replace(whole.parts[0], rows=()),))
+
+
+def guilty(count: int, most: int, fails: Callable[[int, int], bool]) -> list[int]:
+    """The records that fail, in order.
+
+    Where one half is fine, the other one must be what failed, and is not asked as a whole. But a
+    record is only ever named after it has failed alone, so a fault that has passed meanwhile, or
+    one that needs company, names nobody.
+
+    Args:
+        count: of records that have failed together, >= 1.
+        most: how many may be named.
+        fails: whether the records ``begin <= n < end`` fail; asked some
+            ``log2(count)`` times for each record that does.
+
+    Raises:
+        TooManyFail: more than ``most`` fail.
+        Exception: of ``fails``.
+    """
+    found: list[int] = []
+
+    def look(begin: int, end: int, *, is_known: bool) -> bool:
+        """Name those in a part; False if the part as a whole is fine."""
+        if (end - begin == 1 or not is_known) and not fails(begin, end):
+            return False
+        if end - begin == 1:
+            if len(found) == most:
+                raise TooManyFail
+            found.append(begin)
+            return True
+        middle = (begin + end) // 2
+        is_left = look(begin, middle, is_known=False)
+        look(middle, end, is_known=not is_left)
+        return True
+
+    look(0, count, is_known=True)
+    return found

@@ -8,7 +8,7 @@ a position changes nothing, and a redelivery may be cut anywhere: the mark says 
 begins.
 
 An exception proves nothing: the marks are looked at again over another connection
-(:func:`mld.spark.sinks.jdbc_marks.judge`), and while they say that nothing was committed the same
+(:func:`mld.spark.sinks.jdbc_tables.judge`), and while they say that nothing was committed the same
 staging table is moved again, as long as an outage is likely to last. As long as the database goes
 on with a transaction that nobody waits for any more, it has the marks locked: whoever extends the
 same positions waits for it, and then finds them moved or where they were.
@@ -31,9 +31,8 @@ from mld.spark.errors import (
 from mld.spark.model import MicroBatch
 from mld.spark.ports import CommitOutcome
 from mld.spark.sinks.database import Database, DatabaseUnavailable, quoted
-from mld.spark.sinks.jdbc_marks import judge
 from mld.spark.sinks.jdbc_staging import ROW_COLUMN, JdbcStaging, StagedRows
-from mld.spark.sinks.jdbc_tables import SinkTables, split_name, table_columns
+from mld.spark.sinks.jdbc_tables import SinkTables, judge, split_name, table_columns
 from mld.spark.sinks.postgres_url import connection_arguments, credentials
 
 if TYPE_CHECKING:

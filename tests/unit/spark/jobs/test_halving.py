@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from mld.spark.jobs.halving import TooManyFail, guilty
+from mld.spark.jobs.rescue import TooManyFail, guilty
 
 
 class Function:
