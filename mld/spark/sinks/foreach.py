@@ -37,12 +37,7 @@ class ForeachSink:
             application: name of the KCL application.
         """
         del application
-        self._uses_intents = config.scope == "shard" and config.intent_store != "none"
-
-    @property
-    def uses_intents(self) -> bool:
-        """True with a call for each shard, unless ``spark.intent.store=none``."""
-        return self._uses_intents
+        self.uses_intents = config.scope == "shard" and config.intent_store != "none"
 
     def prepare(self, spark: SparkSession) -> None:
         """Nothing: where the function writes is its own affair."""

@@ -13,8 +13,8 @@ import logging
 import secrets
 import threading
 import time
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.failures import describe
@@ -54,15 +54,8 @@ _NO_ROWS = (
 _LOOKS_S = (0.0, 0.1, 0.4, 1.0, 2.0)
 
 
-@dataclass(slots=True)
-class StagedOutputs:
-    """What a job left below the tables.
-
-    Attributes:
-        parts: by the name of the output.
-    """
-
-    parts: dict[str, StagedFiles] = field(default_factory=dict)
+#: What a job left below the tables, by the name of the output.
+StagedOutputs: TypeAlias = dict[str, StagedFiles]
 
 
 class Output(DeltaSink):
@@ -218,10 +211,10 @@ class OutputsSink:
             BatchFailed: rows do not fit their table.
             OSError: the disk is full. It may be tried again, like what Spark raises.
         """
-        staged = StagedOutputs()
+        staged: StagedOutputs = {}
         try:
             for name in sorted(frame):
-                staged.parts[name] = self._outputs[name].write(frame[name], batches)
+                staged[name] = self._outputs[name].write(frame[name], batches)
         except BaseException:
             self.discard(staged)
             raise
@@ -241,7 +234,7 @@ class OutputsSink:
             return lost
         manifest = self._manifest(staged, batches, before)
         self._manifests.keep(manifest)
-        for part in staged.parts.values():
+        for part in staged.values():
             part.may_stand = True
         first = manifest.steps[0]
         moved = self._positions.carry_out(first, manifest.ends, manifest.identity, decides=True)
@@ -249,7 +242,7 @@ class OutputsSink:
             # If others have moved all shards, they may have done so behind this very commit, and
             # then all tables have its files. A shard that did not move proves that it never stood.
             may_stand = len(moved) == len(batches)
-            for part in staged.parts.values():
+            for part in staged.values():
                 part.may_stand = may_stand
             self._manifests.remove(manifest)
             return outcomes(batches, moved)
@@ -260,7 +253,7 @@ class OutputsSink:
                 f"{self.store.name}: the batch is in some of its tables and not yet in all; it is added "
                 f"to them when its shards begin again: {describe(error)}"
             ) from error
-        for name, part in staged.parts.items():
+        for name, part in staged.items():
             self._outputs[name].settle(part)
         # No daemon thread: delta-rs does not survive the end of the interpreter in mid-call.
         threading.Thread(target=self._keep_short, name=UPKEEP_THREAD).start()
@@ -268,7 +261,7 @@ class OutputsSink:
 
     def discard(self, staged: StagedOutputs) -> None:
         """Remove a job that no commit can use any more."""
-        for name, part in staged.parts.items():
+        for name, part in staged.items():
             self._outputs[name].discard(part)
 
     def _manifest(
@@ -281,7 +274,7 @@ class OutputsSink:
         steps = [Step(POSITIONS, before, ())]
         for name, output in self._outputs.items():
             if (guards := output.table.guards(ends)) is not None:
-                files = staged.parts[name].files if name in staged.parts else ()
+                files = staged[name].files if name in staged else ()
                 steps.append(Step(name, guards, files))
         return Manifest(self._new_identity(), ends, steps)
 

@@ -6,12 +6,12 @@ Both are one commit of delta-rs on the snapshot that they are given, with the ma
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mld.spark.model import SEQUENCE_COLUMN, SUB_SEQUENCE_COLUMN
+from mld.spark.table.marks import output_id
 from mld.spark.table.rules import misfit
 
 if TYPE_CHECKING:
@@ -85,9 +85,7 @@ class Upsert:
         self, store: Store, application: str, epoch: str, key: Sequence[str], *, updates: bool
     ) -> None:
         self._store = store
-        self._id = "/".join(
-            ("kcl-mld", *(quote(name, safe="") for name in (application, epoch)), "merge")
-        )
+        self._id = output_id(application, epoch, "merge")
         self._key = tuple(key)
         self._updates = updates
 

@@ -14,12 +14,10 @@ from urllib.parse import unquote
 from mld.spark.errors import SinkRefused
 from mld.spark.table.marks import (
     EpochState,
-    epoch_id,
-    epoch_property,
     epoch_state,
     is_set_back,
-    witness_id,
-    witness_property,
+    output_id,
+    output_property,
 )
 from mld.spark.table.rules import refused_table, refused_type
 
@@ -28,6 +26,10 @@ if TYPE_CHECKING:
 
     from mld.spark.table.delta_log import Snapshot
 
+#: What records the beginning, as a property and as a transaction: the oldest one, which goes first.
+_BEGUN, BEGIN = "epoch", "begin"
+#: What records how far the table's commits were looked through for a RESTORE, as both.
+_SEEN = "seen"
 #: Commits between two witnesses of what was looked through for a RESTORE.
 WITNESS_EVERY = 100
 #: What an operator can do about marks that can't be trusted any more.
@@ -43,7 +45,7 @@ _NONE: Mapping[str, int] = MappingProxyType({})
 
 def epochs_of(application: str, configuration: Mapping[str, str]) -> list[str]:
     """The epochs of an application that a table knows, in the order in which they began."""
-    prefix = epoch_property(application, "")
+    prefix = output_property(application, "", _BEGUN)
     begun = {
         int(json.loads(text)["version"]): unquote(name.removeprefix(prefix))
         for name, text in configuration.items()
@@ -63,10 +65,10 @@ class TableEpoch:
 
     def __init__(self, name: str, application: str, epoch: str) -> None:
         self._name = name
-        self._property = epoch_property(application, epoch)
-        self._begin = epoch_id(application, epoch)
-        self._witness_property = witness_property(application, epoch)
-        self._witness = witness_id(application, epoch)
+        self._property = output_property(application, epoch, _BEGUN)
+        self._begin = output_id(application, epoch, BEGIN)
+        self._witness_property = output_property(application, epoch, _SEEN)
+        self._witness = output_id(application, epoch, _SEEN)
         self._table_id = ""
         self._seen = -1
 

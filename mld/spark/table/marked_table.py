@@ -129,7 +129,12 @@ class MarkedTable:
         return table
 
     def mark(self, shard: ShardKey) -> Position | None:
-        """Where a shard stands, durably; None = no commit of this epoch names it.
+        """Where a shard stands, durably; None = no commit of this epoch names it."""
+        mark = self.read(shard)
+        return None if mark is None else mark.position
+
+    def read(self, shard: ShardKey) -> Mark | None:
+        """A shard's mark as it is now, durably; None if there is no table.
 
         Raises:
             SinkRefused: what the table says of the shards can't be trusted.
@@ -137,11 +142,10 @@ class MarkedTable:
         """
         with self._log.snapshot() as table:
             if table is None:
-                with self._lock:
-                    self._known[shard] = Mark(None, None)
+                self._forget(frozenset({shard}))
                 return None
             self._epoch.check(table)
-            return self._read(table, shard).position
+            return self._read(table, shard)
 
     def fit(self, table: Snapshot, files: Sequence[DataFile]) -> None:
         """See that files fit the table.

@@ -157,24 +157,14 @@ class EpochState(StrEnum):
     SET_BACK = "set back"
 
 
-def epoch_property(application: str, epoch: str) -> str:
-    """The table property that records the beginning; it goes back with RESTORE."""
-    return f"kclMld.epoch.{quote(application, safe='')}.{quote(epoch, safe='')}"
+def output_property(application: str, epoch: str, what: str) -> str:
+    """A table property about an application's output; it goes back with RESTORE."""
+    return f"kclMld.{what}.{quote(application, safe='')}.{quote(epoch, safe='')}"
 
 
-def epoch_id(application: str, epoch: str) -> str:
-    """The application id that records the same; it is the oldest one, and goes first."""
-    return "/".join(("kcl-mld", quote(application, safe=""), quote(epoch, safe=""), "begin"))
-
-
-def witness_property(application: str, epoch: str) -> str:
-    """The table property that says how far its commits were looked through for a RESTORE."""
-    return f"kclMld.seen.{quote(application, safe='')}.{quote(epoch, safe='')}"
-
-
-def witness_id(application: str, epoch: str) -> str:
-    """The application id that is given the same number in the same step."""
-    return "/".join(("kcl-mld", quote(application, safe=""), quote(epoch, safe=""), "seen"))
+def output_id(application: str, epoch: str, what: str) -> str:
+    """An application id about the same; it stays with RESTORE."""
+    return "/".join(("kcl-mld", quote(application, safe=""), quote(epoch, safe=""), what))
 
 
 def is_set_back(text: str | None, number: int | None) -> bool:

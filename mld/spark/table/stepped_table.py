@@ -28,20 +28,6 @@ if TYPE_CHECKING:
 class SteppedTable(MarkedTable):
     """See the module; safe to use from any thread."""
 
-    def read(self, shard: ShardKey) -> Mark | None:
-        """A shard's mark as it is now, durably; None if there is no table.
-
-        Raises:
-            SinkRefused: what the table says of the shards can't be trusted.
-            SinkUnavailable: it can't be read.
-        """
-        with self._log.snapshot() as table:
-            if table is None:
-                self._forget(frozenset({shard}))
-                return None
-            self._epoch.check(table)
-            return self._read(table, shard)
-
     def behind(
         self, batches: Sequence[ShardBatch]
     ) -> tuple[Mapping[ShardKey, int | None], Mapping[ShardKey, CommitOutcome] | None]:

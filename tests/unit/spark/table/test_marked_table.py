@@ -23,7 +23,7 @@ from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.sinks.delta import StagedFiles
 from mld.spark.table import epoch, marked_table
 from mld.spark.table.delta_log import Snapshot
-from mld.spark.table.marks import epoch_id, guard_id, transactions
+from mld.spark.table.marks import guard_id, output_id, transactions
 from tests.unit.spark.table_kit import (
     BASE,
     Frame,
@@ -263,7 +263,7 @@ def test_marks_that_were_dropped_are_told(tmp_path):
     sink = table_with(tmp_path)
     entry = tmp_path / "_delta_log" / f"{0:020}.json"
     lines = entry.read_text().splitlines(keepends=True)
-    begin = epoch_id("app", "0")
+    begin = output_id("app", "0", epoch.BEGIN)
     assert sum(begin in line for line in lines) == 1
     entry.write_text("".join(line for line in lines if begin not in line))
     with pytest.raises(SinkRefused, match=r"marks .* were dropped"):

@@ -12,16 +12,14 @@ from mld.spark.table.marks import (
     Judgement,
     Mark,
     app_id,
-    epoch_id,
-    epoch_property,
     epoch_state,
     guard_id,
     is_set_back,
     judge,
+    output_id,
+    output_property,
     read_mark,
     transactions,
-    witness_id,
-    witness_property,
 )
 
 A = ShardKey("app", "stream", "shardId-0")
@@ -55,8 +53,8 @@ def test_no_two_shards_share_an_id(one, other):
 def test_names_with_slashes_are_kept_apart():
     assert guard_id(ShardKey("a/b", "c", "d", "e")) != guard_id(ShardKey("a", "b/c", "d", "e"))
     assert app_id(A, "guard") == guard_id(A) == "kcl-mld/app/0/stream/shardId-0/guard"
-    assert epoch_id("a/b", "0") == "kcl-mld/a%2Fb/0/begin"
-    assert epoch_property("app", "0") == "kclMld.epoch.app.0"
+    assert output_id("a/b", "0", "begin") == "kcl-mld/a%2Fb/0/begin"
+    assert output_property("app", "0", "epoch") == "kclMld.epoch.app.0"
 
 
 def test_a_shard_that_no_commit_names_has_no_mark():
@@ -222,5 +220,3 @@ def test_the_same_with_a_refresh_between_look_and_commit_doubles_rows():
 )
 def test_a_property_and_a_number_of_one_step_tell_of_a_restore(text, number, is_back):
     assert is_set_back(text, number) is is_back
-    assert witness_property("a b", "0") != epoch_property("a b", "0")
-    assert witness_id("a b", "0") not in {epoch_id("a b", "0"), app_id(A, "guard")}

@@ -134,7 +134,7 @@ def test_a_crash_between_any_two_commits_is_rolled_forward_with_the_same_files(
     assert two.mark(shard(1)) == at(4 if stands else 2)
     assert rows(tmp_path) == [expected(s0=7, s1=4) if stands else expected(s0=3, s1=2)] * 2
     if stands:
-        names = {file.path for part in staged.parts.values() for file in part.files}
+        names = {file.path for part in staged.values() for file in part.files}
         added = {
             each["add"]["path"]
             for name in NAMES
@@ -190,7 +190,7 @@ def test_of_two_writers_one_loses_whole_and_nothing_of_it_is_left(tmp_path):
     assert commit(one, staged, *late) == ["again", "lost"]
     assert rows(tmp_path) == [expected(s1=2)] * 2
     assert manifests(tmp_path) == []
-    assert not [each.job for each in staged.parts.values() if each.job.exists()]
+    assert not [each.job for each in staged.values() if each.job.exists()]
     assert write(one, batch(shard(), 0, 4)) == ["stands"]
     assert rows(tmp_path) == [expected(s0=4, s1=2)] * 2
 
@@ -311,11 +311,11 @@ def test_what_a_void_manifest_named_is_swept(tmp_path, monkeypatch):
         os.close(output._files._lock)
     other = open_outputs(tmp_path)
     assert len(manifests(tmp_path)) == 1
-    assert all(each.job.exists() for each in staged.parts.values())
+    assert all(each.job.exists() for each in staged.values())
     write(other, batch(shard(), 0, 2))
     open_outputs(tmp_path)
     assert manifests(tmp_path) == []
-    assert not any(each.job.exists() for each in staged.parts.values())
+    assert not any(each.job.exists() for each in staged.values())
 
 
 def test_a_file_that_is_gone_is_named_and_nothing_is_skipped(tmp_path, monkeypatch):
@@ -327,7 +327,7 @@ def test_a_file_that_is_gone_is_named_and_nothing_is_skipped(tmp_path, monkeypat
         dies_before(patch, tmp_path, "errors")
         with pytest.raises(Crash):
             sink.commit_all(staged, [ours])
-    shutil.rmtree(staged.parts["errors"].job)
+    shutil.rmtree(staged["errors"].job)
     with pytest.raises(BatchFailed, match="is gone, which belongs to a batch that other tables"):
         open_outputs(tmp_path).mark(shard())
 
