@@ -27,19 +27,7 @@ if TYPE_CHECKING:
     from mld.spark.ports import IntentStore
 
 _KEY = "shard"
-_TRIES = 5
-_CREATION_TRIES = 120
-#: Codes after which the same request cannot succeed.
-_FINAL = frozenset(
-    {
-        "AccessDeniedException",
-        "UnrecognizedClientException",
-        "InvalidSignatureException",
-        "MissingAuthenticationTokenException",
-        "ValidationException",
-        "ExpiredTokenException",
-    }
-)
+_CREATION_LOOKS = 120
 
 
 def make_intent_store(config: SparkConfig, application: str) -> IntentStore | None:
@@ -93,7 +81,7 @@ class DynamoIntentStore:
             BatchFailed: the table cannot be read, or the item is no intent.
         """
         self._make_ready()
-        found = self._repeat(f"read of the intent of {shard.shard_id}", lambda: self._get(shard))
+        found = self._asked(f"read of the intent of {shard.shard_id}", lambda: self._get(shard))
         return None if found is None else self._decode(shard, found)
 
     def store(self, shard: ShardKey, intent: WriteIntent) -> None:
@@ -105,7 +93,7 @@ class DynamoIntentStore:
         """
         self._make_ready()
         what = f"batch {intent.number} of {shard.shard_id}"
-        if self._repeat(f"intent for {what}", lambda: self._put(shard, intent)):
+        if self._asked(f"intent for {what}", lambda: self._put(shard, intent)):
             return
         # Either another worker was first, or it was us and the answer got lost.
         if (found := self.load(shard)) != intent:
@@ -143,20 +131,14 @@ class DynamoIntentStore:
             return False
         return True
 
-    def _repeat(self, what: str, call: Callable[[], Any]) -> Any:
-        """Repeat a request whose outcome is unknown; each of ours may be repeated."""
+    def _asked(self, what: str, call: Callable[[], Any]) -> Any:
+        """Make a request, which the client repeats by itself; each of ours may be repeated."""
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
 
-        last: Exception | None = None
-        for attempt in range(_TRIES):
-            try:
-                return call()
-            except (BotoCoreError, ClientError) as error:
-                last = error
-                if _code(error) in _FINAL:
-                    break
-                self._pause(min(2.0, 0.1 * 2**attempt))
-        raise BatchFailed(f"{what}: DynamoDB table {self._table}: {last}") from last
+        try:
+            return call()
+        except (BotoCoreError, ClientError) as error:
+            raise BatchFailed(f"{what}: DynamoDB table {self._table}: {error}") from error
 
     def _make_ready(self) -> None:
         with self._lock:
@@ -165,11 +147,11 @@ class DynamoIntentStore:
                 self._is_ready = True
 
     def _create_and_wait(self) -> None:
-        for _ in range(_CREATION_TRIES):
-            if (status := self._repeat("look at the intents", self._status)) == "ACTIVE":
+        for _ in range(_CREATION_LOOKS):
+            if (status := self._asked("look at the intents", self._status)) == "ACTIVE":
                 return
             if status is None:
-                self._repeat("creation of the table of intents", self._create)
+                self._asked("creation of the table of intents", self._create)
             else:
                 self._pause(0.5)
         raise BatchFailed(f"DynamoDB table {self._table} is not active; look at it in the console")
@@ -209,19 +191,13 @@ def _key(shard: ShardKey) -> str:
     return "/".join(quote(part, safe="") for part in parts)
 
 
-def _code(error: Exception) -> str:
-    response = getattr(error, "response", None) or {}  # None after a lost connection
-    return str(response.get("Error", {}).get("Code", ""))
-
-
 def _client() -> Any:
-    """A client with few tries of its own: a failed one is judged here."""
     import botocore.session  # noqa: PLC0415
     from botocore.config import Config  # noqa: PLC0415
     from botocore.exceptions import BotoCoreError  # noqa: PLC0415
 
     config = Config(
-        connect_timeout=5, read_timeout=10, retries={"mode": "standard", "max_attempts": 2}
+        connect_timeout=5, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 5}
     )
     region = os.environ.get("AWS_REGION") or None
     try:
