@@ -96,7 +96,7 @@ class DeltaSink:
         assert config.sink_path is not None  # see ``config.require_places``
         self.store = open_store(config.sink_path, config.sink)
         options = dict(config.sink_options)
-        # As Delta's own writer names them, and as older files do.
+        # As Delta's own writer names them.
         words = options.pop(_PARTITION_BY, "").split(",")
         columns = tuple(word.strip() for word in words if word.strip())
         self._partitions = config.partition_by or columns
