@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from deltalake import DeltaTable
 
 from mld.local.embedded import EmbeddedAws
 from mld.spark.config import read_properties
@@ -206,7 +207,7 @@ def test_records_are_set_aside_once(s3):
         kept.prepare()
         kept.keep(letters[:1])
         kept.keep(letters)
-    held = upkeep.DeltaTable(place, storage_options={"aws_allow_http": "true"})
+    held = DeltaTable(place, storage_options={"aws_allow_http": "true"})
     assert sorted(held.to_pyarrow_table().column("data").to_pylist()) == [b"bad 1", b"bad 2"]
 
 
