@@ -25,6 +25,7 @@ import urllib.parse
 from typing import TYPE_CHECKING, Any
 
 from mld.model import spark_remote
+from mld.spark.calls import Overdue, call_within
 from mld.spark.errors import SparkConfigError, SparkUnreachable
 from mld.spark.failures import describe, is_server_gone, is_session_lost, status_name
 from mld.spark.server.retries import retry_shortly
@@ -247,14 +248,10 @@ def hang_up(client: Any) -> None:
 
 def _within_seconds(call: Callable[[], object], what: str) -> bool:
     """Wait at most three seconds for a call; False if it goes on behind our back."""
-
-    def attempt() -> None:
-        try:
-            call()
-        except Exception as error:  # noqa: BLE001 - there is nobody left to tell but the log
-            _log.info("%s failed: %s", what, describe(error))
-
-    thread = threading.Thread(target=attempt, name="spark-bounded", daemon=True)
-    thread.start()
-    thread.join(_CLOSE_TIMEOUT_S)
-    return not thread.is_alive()
+    try:
+        call_within(_CLOSE_TIMEOUT_S, call, name="spark-bounded")
+    except Overdue:
+        return False
+    except Exception as error:  # noqa: BLE001 - there is nobody left to tell but the log
+        _log.info("%s failed: %s", what, describe(error))
+    return True

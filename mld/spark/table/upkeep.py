@@ -14,11 +14,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from mld.spark.errors import MissingPart, SinkRefused, SparkChildError
-from mld.spark.table.delta_log import NO_HOOKS, in_a_line, open_table
-from mld.spark.table.disk import sync
+from mld.spark.table.delta_log import NO_HOOKS, DeltaLog, in_a_line, open_table
 from mld.spark.table.job_files import OWNER_PREFIX
 from mld.spark.table.new_epoch import new_epoch
 from mld.spark.table.store import open_store
@@ -102,9 +100,9 @@ def optimize(table: DeltaTable, store: Store, target_mib: int | None) -> str:
     added, removed = found["numFilesAdded"], found["numFilesRemoved"]
     if not removed:
         return "nothing to merge"
-    table.update_incremental()
     if store.directory is not None:
-        _sync(table, store.directory)
+        with DeltaLog(store, syncs_files=True).snapshot():
+            pass  # what delta-rs has written is on the disk now
     return f"{removed} files were merged into {added}"
 
 
@@ -150,19 +148,6 @@ def _open(store: Store) -> DeltaTable:
         return open_table(store)
     except TableNotFoundError as error:
         raise SinkRefused(f"{store.name} is no Delta table") from error
-
-
-def _sync(table: DeltaTable, root: Path) -> None:
-    """Bring the table's newest files and its log to the disk, which delta-rs leaves to chance."""
-    changed = {root, root / "_delta_log"}
-    files = [root / unquote(name) for name in table.get_add_actions()["path"].to_pylist()]
-    entries = sorted((root / "_delta_log").glob("*.json"))[-1:]
-    for path in (*files, *entries):
-        with suppress(FileNotFoundError):  # merged again in between
-            sync(path)
-            changed.add(path.parent)
-    for directory in changed:
-        sync(directory)
 
 
 def _drop_empty_jobs(root: Path) -> None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from mld.spark import rendezvous
 from mld.spark.app_loading import load, passing_session
+from mld.spark.calls import call_within
 from mld.spark.config import SparkConfig, read_properties
 from mld.spark.errors import SparkChildError
 from mld.spark.facts import Facts, gather_properties
@@ -171,9 +172,8 @@ class Host:
         if self._server is not None:
             self._server.stop()
         elif (service := self._service) is not None:
-            closing = threading.Thread(target=service.close, daemon=True)
-            closing.start()
-            closing.join(_CLOSE_S)
+            with contextlib.suppress(Exception):
+                call_within(_CLOSE_S, service.close, name="closing")
         end_leftovers(_LEFTOVERS_S)
         shutil.rmtree(self._directory, ignore_errors=True)
 
