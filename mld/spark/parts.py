@@ -14,7 +14,7 @@ from mld.spark.server.settings import is_local_master
 from mld.spark.table.s3_look import require_buckets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from mld.spark.config import SparkConfig
@@ -124,6 +124,7 @@ class SparkService:
         from mld.spark.sinks import make_sink  # noqa: PLC0415
 
         self._config = config
+        self._facts = facts
         self._pipeline = pipeline
         self._gate = ShardGate()
         self._sink = make_sink(config, facts.application)
@@ -195,12 +196,20 @@ class SparkService:
                 f"takes all cores unless spark.conf.spark.cores.max says less)"
             ) from error
 
-    def session(self, facts: Facts, stdin: ShardInput, stdout: ShardOutput) -> ShardSession:
-        """A shard's session over the one engine."""
+    def session(
+        self, environ: Mapping[str, str], stdin: ShardInput, stdout: ShardOutput
+    ) -> ShardSession:
+        """A shard's session over the one engine; not started.
+
+        Args:
+            environ: what its child knows that others don't.
+            stdin: from the daemon.
+            stdout: to it.
+        """
         from mld.spark.shard.session import ShardSession  # noqa: PLC0415
 
         return ShardSession(
-            facts,
+            self._facts.of_child(environ),
             stdin,
             stdout,
             engine=self._engine,

@@ -133,12 +133,13 @@ class FakeSession:
 
 
 class FakeService:
-    def __init__(self, pipeline):
+    def __init__(self, facts, pipeline):
+        self._facts = facts
         self._pipeline = pipeline
         self._gate = ShardGate()
 
-    def session(self, facts, stdin, stdout):
-        return FakeSession(facts, stdin, stdout, self._pipeline, self._gate)
+    def session(self, environ, stdin, stdout):
+        return FakeSession(self._facts.of_child(environ), stdin, stdout, self._pipeline, self._gate)
 
     def close(self):
         note("sessions", "closed")
@@ -153,7 +154,7 @@ class FakeParts:
 
     def open(self, config, facts, pipeline, address):
         assert address()[0].startswith("sc://")
-        return FakeService(pipeline)
+        return FakeService(facts, pipeline)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ from mld.spark.shard.pipes import ShardInput, ShardOutput
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.spark.facts import Facts
     from mld.spark.parts import SparkService
     from mld.spark.shard.session import ShardSession
     from mld.spark.worker.host_log import LinePump, ShardLogHandler
@@ -51,19 +50,6 @@ class ExitNotice:
         return cls(error.exit_code, str(error) or type(error).__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """What the start came to, if it came to anything good.
-
-    Attributes:
-        service: serves shards.
-        facts: of the worker.
-    """
-
-    service: SparkService
-    facts: Facts
-
-
 class Start:
     """The outcome of the host's start, which stubs wait for.
 
@@ -76,9 +62,9 @@ class Start:
         self.keep_alive_s = _SIGN_S
         self.longest_s = _LONGEST_S
         self._changed = threading.Condition()
-        self._outcome: Ready | ExitNotice | None = None
+        self._outcome: SparkService | ExitNotice | None = None
 
-    def decide(self, outcome: Ready | ExitNotice) -> None:
+    def decide(self, outcome: SparkService | ExitNotice) -> None:
         """All is ready, or nothing will be; a failure replaces what was ready."""
         with self._changed:
             if not isinstance(self._outcome, ExitNotice):
@@ -86,11 +72,11 @@ class Start:
             self._changed.notify_all()
 
     @property
-    def outcome(self) -> Ready | ExitNotice | None:
+    def outcome(self) -> SparkService | ExitNotice | None:
         """None while it is open."""
         return self._outcome
 
-    def wait(self, stub: Stub) -> Ready | ExitNotice | None:
+    def wait(self, stub: Stub) -> SparkService | ExitNotice | None:
         """The outcome, with keep-alives until then; None if the stub went away first."""
         until = time.monotonic() + self.longest_s
         while True:
@@ -174,14 +160,13 @@ class Stub:
             with contextlib.suppress(OSError):
                 os.write(self.stdout, KEEP_ALIVE)
 
-    def converse(self, ready: Ready) -> None:
+    def converse(self, service: SparkService) -> None:
         """Serve its shard until that ends."""
         assert self.stdin is not None
         assert self.stdout is not None
         self._output = ShardOutput(self.stdout)
         stdin = ShardInput(self.stdin, self.connection)
-        facts = ready.facts.of_child(self.environ)
-        self._session = ready.service.session(facts, stdin, self._output)
+        self._session = service.session(self.environ, stdin, self._output)
         if not self.is_gone:
             self._session.serve()
 

@@ -28,7 +28,7 @@ from mld.spark.errors import SparkChildError
 from mld.spark.facts import Facts, gather_properties
 from mld.spark.parts import address_of
 from mld.spark.worker.host_log import LinePump, ShardLogHandler
-from mld.spark.worker.host_stubs import ExitNotice, Ready, Start, start_thread
+from mld.spark.worker.host_stubs import ExitNotice, Start, start_thread
 from mld.spark.worker.processes import DaemonWatch, end_leftovers, is_gone
 from mld.spark.worker.reception import End, Reception
 
@@ -104,8 +104,8 @@ class Host:
             signal.signal(number, lambda *_: reception.request_end(_TERMINATED))
         self._pump.start()
         start_thread(lambda: self._watch(reception), "reception")
-        if known is not None and (ready := self._try(lambda: self._open(*known))) is not None:
-            self._start.decide(ready)
+        if known is not None and (service := self._try(lambda: self._open(*known))) is not None:
+            self._start.decide(service)
             _log.info("the Spark host is ready (pid %d)", os.getpid())
         while True:  # the reception ends the process; signals arrive here
             # Not for ever: one that comes just before the wait begins would be noticed after it.
@@ -133,7 +133,7 @@ class Host:
         self._server = self._parts.launch(config, self._directory)
         return config, facts
 
-    def _open(self, config: SparkConfig, facts: Facts) -> Ready:
+    def _open(self, config: SparkConfig, facts: Facts) -> SparkService:
         """Import the app while the server starts, then put all together."""
 
         def address() -> Address:
@@ -142,7 +142,7 @@ class Host:
         options = self._options
         pipeline = load(options.app, options.args, lambda: passing_session(config, facts, address))
         self._service = self._parts.open(config, facts, pipeline, address)
-        return Ready(self._service, facts)
+        return self._service
 
     def _watch(self, reception: Reception) -> NoReturn:
         """The other thread: watch until the end, then end everything."""
