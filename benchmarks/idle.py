@@ -10,6 +10,7 @@ import sys
 import time
 
 from benchmarks.measure import cpu_s, daemon, rss_mib, wait_until
+from benchmarks.startup import KINDS
 from benchmarks.table_server import fast_table
 from benchmarks.throughput import CHILDREN, fill
 
@@ -21,16 +22,17 @@ LOST = "Lost lease "
 
 
 def idle_rows(aws, folder, quick):
-    """One row a number of shards; figures are per minute."""
+    """One row a number of shards and kind of fleet; figures are per minute."""
     client = aws.client("kinesis")
-    for shards in (4,) if quick else (4, 300):
-        stream = f"idle-{shards}"
+    cases = ((4, "2.x"), (4, "3.x"), (300, "3.x"))
+    for shards, fleet in cases[: 2 if quick else None]:
+        stream = f"idle-{shards}-{fleet[0]}"
         fill(client, stream, shards, shards * 2, 100)
         with fast_table() as table:
-            yield one_row(aws, table, folder, stream, shards, 10 if quick else WINDOW_S)
+            yield one_row(aws, table, folder, stream, shards, fleet, 10 if quick else WINDOW_S)
 
 
-def one_row(aws, table, folder, stream, shards, window_s):
+def one_row(aws, table, folder, stream, shards, fleet, window_s):
     """The daemon, then the peer at the rates that the daemon had."""
     command = f"{sys.executable} -S {CHILDREN['discard']}"
     log = folder / f"{stream}.log"
@@ -44,6 +46,7 @@ def one_row(aws, table, folder, stream, shards, window_s):
             app=stream,
             child=command,
             table_url=table.url,
+            extra=KINDS[fleet],
             stderr=stderr,
         ) as (process, progress),
     ):
@@ -55,7 +58,7 @@ def one_row(aws, table, folder, stream, shards, window_s):
     with peer(aws, table, stream, *rates) as process:
         theirs = Usage(aws, table, process.pid, window_s)
     return {
-        "case": f"idle, {shards} shards",
+        "case": f"idle, {shards} shards, {fleet}",
         "all children after s": f"{started_s:.1f}",
         "leases lost": log.read_text().count(LOST),
         "RSS MiB": f"{resident:.0f}",
