@@ -10,8 +10,8 @@ CHAOS_SEEDS = $(if $(filter file,$(origin SEEDS)),1,$(SEEDS))
 SINKS ?= delta outputs merge jdbc foreach s3
 STAMP := $(VENV)/.installed-dev
 
-.PHONY: all test test-pythons check sim chaos-spark bench bench-spark demo conform contract peer \
-	wheel clean
+.PHONY: all test test-pythons check prepared sim chaos-spark bench bench-spark demo conform \
+	contract peer wheel clean
 
 all: check test
 
@@ -28,7 +28,11 @@ check: $(STAMP)  ## style, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check  ## everything that proves the daemon, 200 simulated fleets included
+prepared: $(STAMP)
+	$(BIN)/python -m tests.prepared
+
+test: $(STAMP)  ## everything that proves the daemon, 200 simulated fleets included
+	$(MAKE) --jobs=2 check prepared
 	$(BIN)/python tests/run.py
 
 test-pythons: $(STAMP)  ## protocol and daemon on the oldest and the newest Python that is here

@@ -133,31 +133,30 @@ PROFILE_ROWS = {
 }
 
 
-def sections():
-    """All generated sections: (page, name) -> body."""
-    return {
-        ("docs/architecture.md", "lifecycle"): diagram(lifecycle.mermaid()),
-        ("docs/architecture.md", "client-version"): diagram(client_version.mermaid()),
-        ("docs/architecture.md", "table-migration"): diagram(table_migration.mermaid()),
-        ("docs/architecture.md", "lease-life"): diagram(lease_life.mermaid()),
-        ("docs/architecture.md", "leader-lock"): diagram(leader_lock.mermaid()),
-        ("docs/architecture.md", "protocol"): state.markdown(state.Role.DAEMON),
-        ("docs/differences.md", "own-keys"): own_keys(),
-        ("docs/simulate.md", "simulate-java2"): simulation("java2"),
-        ("docs/simulate.md", "simulate-java3"): simulation("java3"),
-        ("docs/simulate.md", "simulate-ours"): simulation("ours"),
-        ("docs/simulate.md", "simulate-options"): simulate_options(),
-        ("docs/simulate.md", "simulate-profiles"): simulate_profiles(),
-        ("docs/spark/reference.md", "spark-exits"): spark_exits(),
-        ("docs/spark/keys.md", "spark-keys"): spark_keys(),
-    }
+#: All generated sections: (page, name) -> what writes its body.
+SECTIONS = {
+    ("docs/architecture.md", "lifecycle"): lambda: diagram(lifecycle.mermaid()),
+    ("docs/architecture.md", "client-version"): lambda: diagram(client_version.mermaid()),
+    ("docs/architecture.md", "table-migration"): lambda: diagram(table_migration.mermaid()),
+    ("docs/architecture.md", "lease-life"): lambda: diagram(lease_life.mermaid()),
+    ("docs/architecture.md", "leader-lock"): lambda: diagram(leader_lock.mermaid()),
+    ("docs/architecture.md", "protocol"): lambda: state.markdown(state.Role.DAEMON),
+    ("docs/differences.md", "own-keys"): own_keys,
+    ("docs/simulate.md", "simulate-java2"): lambda: simulation("java2"),
+    ("docs/simulate.md", "simulate-java3"): lambda: simulation("java3"),
+    ("docs/simulate.md", "simulate-ours"): lambda: simulation("ours"),
+    ("docs/simulate.md", "simulate-options"): simulate_options,
+    ("docs/simulate.md", "simulate-profiles"): simulate_profiles,
+    ("docs/spark/reference.md", "spark-exits"): spark_exits,
+    ("docs/spark/keys.md", "spark-keys"): spark_keys,
+}
 
 
 def main():
     """Write them."""
-    for (page, name), body in sections().items():
+    for (page, name), body in SECTIONS.items():
         path = ROOT / page
-        path.write_text(with_section(path.read_text("utf-8"), name, body), "utf-8")
+        path.write_text(with_section(path.read_text("utf-8"), name, body()), "utf-8")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,6 @@ def main():
     if sys.argv[1:]:
         return run("pytest", *sys.argv[1:])
     run("coverage", "erase")
-    run("tests.spark.small_server")  # fails without Java: then Spark's tests say so themselves
     # What shares a server is a group: one server for all of them, and not one a worker.
     # Servers start and leases expire: tests wait, too, so three more than cores.
     spread = ("-n", str((os.cpu_count() or 2) + 3), "--dist=loadgroup", "--durations=40")
