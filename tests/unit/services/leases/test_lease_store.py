@@ -496,6 +496,27 @@ def test_a_scan_sorts_leases_sets_aside_what_is_none_and_what_cannot_be_read():
     on_table(test)
 
 
+def test_the_next_scan_reads_anew_whatever_has_changed_in_a_row():
+    async def test(world, store):
+        world.put(lease(1), lease(2), lease(3), lease(4))
+        before = {row.lease_key: row for row in (await store.scan()).leases}
+        kept, raised, broken, gone = sorted(before)
+        world.change(raised, leaseCounter=9)
+        world.change(broken, leaseCounter=None)
+        key = {"leaseKey": {"S": gone}}
+        world.model.call("DeleteItem", {"TableName": TABLE, "Key": key})
+        scan = await store.scan()
+        assert [row.lease_key for row in scan.leases] == [kept, raised]
+        assert scan.leases[0] is before[kept]
+        assert scan.leases[1].lease_counter == 9
+        for _ in range(2):
+            assert (await store.scan()).broken == ((broken, "leaseCounter is missing"),)
+        world.put(lease(4, lease_owner="new"), lease(3))
+        assert (await store.scan()).leases == (*scan.leases, lease(3), lease(4, lease_owner="new"))
+
+    on_table(test)
+
+
 @pytest.mark.parametrize("segments", [0, 1, 4])
 def test_all_pages_of_all_segments_are_read(segments):
     async def test(world, store):
