@@ -6,6 +6,7 @@ boto3 is never imported: it costs 50 ms and 3 MiB at every start and adds nothin
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,10 @@ from botocore import UNSIGNED, exceptions as boto
 from botocore.config import Config as ClientConfig
 
 from mld import __version__, errors
+from mld.adapters.aws.answer_limit import SILENCES, AnswerLimit, limit_answers
 from mld.adapters.aws.errors import (
     BrokenAnswer,
+    check_page,
     check_whole,
     client_error,
     not_sent,
@@ -96,6 +99,7 @@ def make_client(session: Session, settings: ClientSettings) -> BaseClient:
     except (ValueError, boto.BotoCoreError) as error:
         raise errors.ConfigError(f"{settings.service} client: {error}") from error
     client.meta.events.register("before-parse", check_whole)
+    limit_answers(client)
     return client
 
 
@@ -112,6 +116,7 @@ class Caller:
     def __init__(self, client: BaseClient, pool: CallPool, frequent: tuple[str, ...] = ()) -> None:
         self._client = client
         self._pool = pool
+        self._limit_s = SILENCES * client.meta.config.read_timeout
         self._prepared = {name: PreparedOperation(client, name) for name in frequent}
 
     async def read(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -125,21 +130,32 @@ class Caller:
     async def _run(
         self, operation: str, request: dict[str, Any], *, writes: bool
     ) -> dict[str, Any]:
+        limit = AnswerLimit(asyncio.get_running_loop(), self._limit_s)
         try:
-            return await self._pool.run(self._call, operation, request, writes=writes)
+            return await self._pool.run(self._call, limit, operation, request, writes=writes)
         except errors.ThreadRefused as error:
             raise not_sent(error, self._api_name(operation)) from error
+        finally:
+            limit.drop()
 
     def _api_name(self, operation: str) -> str:
         return str(self._client.meta.method_to_api_mapping[operation])
 
-    def _call(self, operation: str, request: dict[str, Any], *, writes: bool) -> dict[str, Any]:
+    def _call(
+        self, limit: AnswerLimit, operation: str, request: dict[str, Any], *, writes: bool
+    ) -> dict[str, Any]:
         try:
             perform = self._prepared.get(operation) or getattr(self._client, operation)
-            answer: dict[str, Any] = perform(**request)
+            with limit.running():
+                answer: dict[str, Any] = perform(**request)
+            check_page(request, answer)
         except boto.ClientError as error:
             raise service_error(error, writes=writes) from None
         except (boto.BotoCoreError, BrokenAnswer) as error:
+            if limit.has_passed:
+                why = f"the answer was not whole after {limit.limit_s:g} s"
+                name = self._api_name(operation)
+                raise errors.UnknownOutcome(name, "SlowAnswer", why) from error
             raise client_error(error, self._api_name(operation)) from error
         return answer
 

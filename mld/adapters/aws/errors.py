@@ -140,12 +140,19 @@ def not_sent(error: Exception, operation: str) -> errors.Unreachable:
     return errors.Unreachable(operation, type(error).__name__, str(error))
 
 
+#: Where a page of a list begins, in the request, and where the next one does, in the answer.
+_PAGES = (("NextToken", "NextToken"), ("ExclusiveStartKey", "LastEvaluatedKey"))
+
+
 class BrokenAnswer(Exception):
     """An answer that arrived cut, damaged, or from somebody else than AWS."""
 
 
 def check_whole(
-    response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any
+    response_dict: dict[str, Any],
+    customized_response_dict: dict[str, Any],
+    operation_model: Any = None,
+    **_: Any,
 ) -> None:
     """Refuse a good answer whose body is not what the service sent; a ``before-parse`` hook.
 
@@ -168,8 +175,22 @@ def check_whole(
     if checksum is not None and checksum.strip() != str(zlib.crc32(body)):
         raise BrokenAnswer("the checksum differs")
     kind = str(headers.get("content-type", "")).lower()
-    if body and "xml" not in kind and "cbor" not in kind and not _is_object(body):
+    # Operations that answer nothing (of CloudWatch, of consumers) have an empty body.
+    is_due = bool(body) or (operation_model is not None and operation_model.output_shape)
+    if is_due and "xml" not in kind and "cbor" not in kind and not _is_object(body):
         raise BrokenAnswer(f"not a JSON object ({kind or 'no content type'})")
+
+
+def check_page(request: dict[str, Any], answer: dict[str, Any]) -> None:
+    """Refuse a page that says to go on where it began: whoever reads on would never end.
+
+    Raises:
+        BrokenAnswer: it does.
+    """
+    for begins, goes_on in _PAGES:
+        place = request.get(begins)
+        if place is not None and answer.get(goes_on) == place:
+            raise BrokenAnswer(f"the page goes on where it began ({goes_on})")
 
 
 def _is_object(body: bytes) -> bool:

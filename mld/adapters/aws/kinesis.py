@@ -97,10 +97,10 @@ class BotocoreKinesis:
 
 
 def _take_body(
-    response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any
+    response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **more: Any
 ) -> None:
     """Move the body of a good JSON answer out of the parser's sight, once it is seen whole."""
-    check_whole(response_dict, customized_response_dict)
+    check_whole(response_dict, customized_response_dict, **more)
     content_type = str(response_dict["headers"].get("content-type", "")).lower()
     if response_dict["status_code"] < 300 and content_type.startswith(_JSON):
         customized_response_dict[_RAW] = response_dict["body"]

@@ -31,6 +31,7 @@ from botocore.exceptions import (
 )
 from botocore.parsers import create_parser
 
+from mld.adapters.aws.answer_limit import limited, send_limited
 from mld.adapters.aws.http_exchange import Answer, BrokenExchange, exchange
 from mld.adapters.aws.kept_connections import KeptConnections
 from mld.adapters.aws.request_template import RequestTemplate
@@ -68,7 +69,8 @@ class PreparedOperation:
         model = client.meta.service_model
         self._event = f"{model.service_id.hyphenize()}.{self._name}"
         operation = model.operation_model(self._name)
-        self._service, self._shape = model, operation.output_shape
+        self._operation, self._shape = operation, operation.output_shape
+        self._service = model
         self._parser = create_parser("json")
         self._clock = clock
         self._templates: dict[Hashable, tuple[RequestTemplate, float]] = {}
@@ -153,7 +155,7 @@ class PreparedOperation:
             return _exchange(kept, connection, template, template.text(changing, body))
         headers = HeadersDict(template.fixed | changing)
         request = AWSPreparedRequest("POST", template.url, headers, body, stream_output=False)
-        response = self._send(request)
+        response = send_limited(self._send, request)
         lower = {name.lower(): value for name, value in response.headers.items()}
         return Answer(response.status_code, lower, response.content, is_reusable=False)
 
@@ -172,7 +174,7 @@ class PreparedOperation:
         custom: dict[str, Any] = {}
         self._client.meta.events.emit(
             f"before-parse.{self._event}",
-            operation_model=None,
+            operation_model=self._operation,
             response_dict=response,
             customized_response_dict=custom,
         )
@@ -199,7 +201,8 @@ def _exchange(
     """One exchange with the errors that botocore would raise."""
     answer: Answer | None = None
     try:
-        answer = exchange(connection.sock, text)
+        with limited(connection.sock):
+            answer = exchange(connection.sock, text)
     except TimeoutError as error:
         raise ReadTimeoutError(endpoint_url=template.url, error=error) from error
     except (ConnectionError, BrokenExchange) as error:

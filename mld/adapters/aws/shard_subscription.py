@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import socket
 import threading
 from collections import deque
 from http.client import HTTPException
@@ -21,6 +19,7 @@ from botocore import exceptions as boto
 from botocore.eventstream import ParserError
 from urllib3.exceptions import HTTPError
 
+from mld.adapters.aws.answer_limit import shut_down
 from mld.adapters.aws.errors import BrokenAnswer, client_error, not_sent, service_error
 from mld.adapters.aws.event_frames import BrokenFrame, next_payload
 from mld.adapters.calls import start_thread
@@ -122,7 +121,7 @@ class ShardSubscription:
                 return
             self._is_closed = True
             if self._body is not None:
-                _shut_down(self._body)
+                shut_down(self._body)
         self._told.clear()
         self._demand.release()
         self._arrived.set()
@@ -196,12 +195,3 @@ class ShardSubscription:
     def _tell(self, told: bytes | AwsError | None) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended, and all its subscriptions
             self._loop.call_soon_threadsafe(self._hear, told)
-
-
-def _shut_down(body: HTTPResponse) -> None:
-    """Wake whoever reads from a connection; closing it would not."""
-    with (
-        contextlib.suppress(OSError, ValueError),
-        socket.socket(fileno=os.dup(body.fileno())) as twin,
-    ):
-        twin.shutdown(socket.SHUT_RDWR)

@@ -311,6 +311,44 @@ def test_an_answer_that_is_no_json_is_an_unknown_outcome(
         ask(session, service, call, url)
 
 
+@pytest.mark.parametrize(
+    ("service", "call"), [("dynamodb", update), ("dynamodb", get), ("kinesis", get_records)]
+)
+def test_an_answer_without_a_body_is_an_unknown_outcome(
+    session: Session, answers: Answers, url: str, service: str, call: Any
+) -> None:
+    answers.body = b""
+    with pytest.raises(errors.UnknownOutcome, match="BrokenAnswer: not a JSON object"):
+        ask(session, service, call, url)
+
+
+def scan(client: Any, pool: CallPool) -> Coroutine[Any, Any, Any]:
+    key = {"leaseKey": {"S": "a"}}
+    return BotocoreDynamoDb(client, pool).scan(TableName="t", ExclusiveStartKey=key)
+
+
+def list_shards(client: Any, pool: CallPool) -> Coroutine[Any, Any, Any]:
+    return BotocoreKinesis(client, pool, pool).list_shards(NextToken="a")
+
+
+@pytest.mark.parametrize(
+    ("service", "call", "body"),
+    [
+        ("dynamodb", scan, b'{"Items":[],"LastEvaluatedKey":{"leaseKey":{"S":"%b"}}}'),
+        ("kinesis", list_shards, b'{"Shards":[],"NextToken":"%b"}'),
+    ],
+)
+def test_a_page_that_goes_on_where_it_began_is_refused(
+    session: Session, answers: Answers, url: str, service: str, call: Any, body: bytes
+) -> None:
+    """Whoever reads the pages of a list would never come to an end."""
+    answers.body = body % b"b"
+    ask(session, service, call, url)
+    answers.body = body % b"a"
+    with pytest.raises(errors.UnknownOutcome, match="the page goes on where it began"):
+        ask(session, service, call, url)
+
+
 @pytest.mark.parametrize("right", [True, False])
 def test_a_checksum_is_compared(session: Session, answers: Answers, url: str, right: bool) -> None:
     answers.body = b'{"Item": {}}'
