@@ -21,9 +21,10 @@ _SECRET_KEY = re.compile(
     r"(?:[A-Za-z0-9+/]{100,}|[A-Za-z0-9+/]{40})={0,2}(?![A-Za-z0-9+/=])"
 )
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+#: Behind the name of an error, e.g. ``ExpiredTokenException``, is what is wrong.
 _NAMED = re.compile(
     r"(?i)((?:external[-_]?id|passw(?:or)?d|pwd|passphrase|secret|token|(?:access|api|auth|private)[-_]?key)"
-    r"[\w-]{0,40}\s{0,3}[=: ]\s{0,3})"
+    r"(?![\w-]{0,40}Exception\b)[\w-]{0,40}\s{0,3}[=: ]\s{0,3})"
     r"[^\s|,]+"
 )
 _SECRET_NAME = re.compile(

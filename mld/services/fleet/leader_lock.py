@@ -311,4 +311,5 @@ class LeaderLock:
             # Not asyncio.timeout: before Python 3.11.3 it raises nothing in a task that was cancelled.
             await asyncio.wait_for(self._store.delete(place, held), RELEASE_LIMIT_S)
         except (AwsError, TimeoutError) as error:
-            log.warning("Could not delete the leader lock; it will expire: %s", error)
+            why = str(error) or f"no answer within {RELEASE_LIMIT_S:g} s"
+            log.warning("Could not delete the leader lock; it will expire: %s", why)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.errors import Denied, MalformedData, NotFound
+from mld.errors import CredentialsRefused, Denied, MalformedData, NotFound
 
 if TYPE_CHECKING:
     from mld.decide.readiness import Reason
@@ -84,6 +84,8 @@ def remedy(error: Exception) -> str:
     """
     if isinstance(error, NotFound):
         return ". The table is missing: restore it from a backup"
+    if isinstance(error, CredentialsRefused):
+        return ". Renew the credentials, or set the clock of this machine right"
     if isinstance(error, Denied):
         return f". Allow dynamodb:{error.operation} on this table"
     if isinstance(error, MalformedData):

@@ -208,4 +208,5 @@ class WorkerMetricsReporter:
             item = self._store.delete_metrics(self._store.layout.metrics, last)
             await asyncio.wait_for(item, RETIRE_LIMIT_S)
         except (AwsError, TimeoutError) as error:
-            log.warning("Could not delete this worker's metrics; they will expire: %s", error)
+            why = str(error) or f"no answer within {RETIRE_LIMIT_S:g} s"
+            log.warning("Could not delete this worker's metrics; they will expire: %s", why)

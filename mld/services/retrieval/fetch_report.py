@@ -73,10 +73,12 @@ class FetchReport(CallReport):
             True when it is the iterator's fault: get a new one.
         """
         self.count_failure()
-        shard, count = self._shard_id, self.failures
+        count = self.failures
         match error:
             case ExpiredIterator():
-                log.info("%s: the iterator expired, getting a new one", shard)
+                # New ones that expire at once are an outage, too.
+                level = logging.INFO if count <= _CALM_FAILURES else logging.ERROR
+                self._log(level, "the iterator expired, getting a new one")
                 self._metrics.add("ProcessTask", "ExpiredIterator", 1)
             case InvalidArgument():
                 # Once is an old iterator; again and again it is a position that Kinesis rejects.

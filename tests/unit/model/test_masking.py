@@ -19,6 +19,7 @@ from mld.model.masking import mask, mask_value, printable
         ("token: abc", "token: ****"),
         ("app.py --api-key abc -v", "app.py --api-key **** -v"),
         ("db.pwd=abc", "db.pwd=****"),
+        ("tokenExceptional=abc", "tokenExceptional=****"),
     ],
 )
 def test_secrets_are_replaced(text, shown):
@@ -36,6 +37,8 @@ def test_secrets_are_replaced(text, shown):
         "python secret_santa.py",
         "0123456789abcdef0123456789abcdef01234567",
         "AKIA",
+        "GetItem: ExpiredTokenException: The keys are too old",
+        "ListShards: ExpiredNextTokenException: why",
     ],
 )
 def test_ordinary_text_is_left_alone(text):

@@ -445,6 +445,20 @@ def test_a_shard_that_is_gone_does_not_end_while_its_stream_is_in_doubt(fate):
     fetching(test)
 
 
+@pytest.mark.parametrize("error", [ExpiredIterator, InvalidArgument])
+def test_iterators_that_never_serve_are_an_error_that_is_told_now_and_then(error, caplog):
+    async def test(world):
+        caplog.clear()
+        world.kinesis.answers += [error("GetRecords", "x") for _ in range(30)]
+        with caplog.at_level("INFO", "mld.services.retrieval"):
+            await asyncio.sleep(60)
+        levels = [one.levelname for one in caplog.records if "iterator" in one.getMessage()]
+        assert levels[:6] == ["INFO"] * 5 + ["ERROR"]
+        assert len(levels) < 10
+
+    fetching(test)
+
+
 @pytest.mark.parametrize(
     ("position", "known"), [(TRIM_HORIZON, None), (At("5"), "5")], ids=["horizon", "number"]
 )
