@@ -190,6 +190,11 @@ def health_of(shard: ConsumerStatus) -> ShardHealth:
     return ShardHealth.READ if is_processing else ShardHealth.STARTING
 
 
+def batch_age_s(shard: ConsumerStatus) -> float:
+    """Seconds since a batch was finished, or since the hold began while none was."""
+    return shard.held_s if shard.last_processed_age_s is None else shard.last_processed_age_s
+
+
 def _why(shard: ConsumerStatus, health: ShardHealth) -> str:
     if health is ShardHealth.CHILD_FAILS:
         what = f"its child failed {shard.child_failures} times in a row without a checkpoint"
@@ -222,7 +227,9 @@ def _too_old(due: list[ConsumerStatus], max_age_s: float) -> list[Condition]:
         for shard in due
         if shard.millis_behind_latest is not None and shard.millis_behind_latest / 1000 > max_age_s
     ]
-    idle = [(age_s, shard.shown_shard) for shard in due if (age_s := _age_s(shard)) > max_age_s]
+    idle = [
+        (age_s, shard.shown_shard) for shard in due if (age_s := batch_age_s(shard)) > max_age_s
+    ]
     found = []
     for shards, what in ((behind, "is {:.0f} s behind"), (idle, "finished no batch for {:.0f} s")):
         if shards:
@@ -231,7 +238,3 @@ def _too_old(due: list[ConsumerStatus], max_age_s: float) -> list[Condition]:
             text = f"{shard_id} {what.format(worst_s)}, the limit is {max_age_s:g} s{more}"
             found.append(Condition(Reason.TOO_OLD, text))
     return found
-
-
-def _age_s(shard: ConsumerStatus) -> float:
-    return shard.held_s if shard.last_processed_age_s is None else shard.last_processed_age_s

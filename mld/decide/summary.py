@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.decide.readiness import ShardHealth, readiness
+from mld.decide.lifecycle import ConsumerState
+from mld.decide.readiness import ShardHealth, batch_age_s, health_of, readiness
 
 if TYPE_CHECKING:
     from mld.decide.readiness import WorkerSnapshot
+    from mld.model.consumer_status import ConsumerStatus
 
 _WORDS = {
     ShardHealth.READ: "being read",
@@ -17,6 +19,9 @@ _WORDS = {
     ShardHealth.CHILD_FAILS: "with a failing child",
     ShardHealth.READING_FAILS: "that can't be read",
 }
+#: A shard without a finished batch for longer is named: its child may hang, and then the lag that
+#: is told is that of long ago.
+_LONG_S = 60.0
 
 
 def summary(worker: WorkerSnapshot, *, records: int, restarts: int, interval_s: float) -> str:
@@ -33,6 +38,7 @@ def summary(worker: WorkerSnapshot, *, records: int, restarts: int, interval_s: 
         _shards(len(worker.shards), judged.shards),
         f"{_rate(records / interval_s)} records/s",
         *_lag(worker),
+        *_unfinished(worker),
         f"{restarts} child restart{'s' * (restarts != 1)}",
     ]
     if not judged.is_ready:
@@ -62,6 +68,23 @@ def _lag(worker: WorkerSnapshot) -> list[str]:
         return []
     lag_ms, shard_id = max(lags)
     return [f"greatest lag {_duration(lag_ms / 1000)} ({shard_id})"]
+
+
+def _unfinished(worker: WorkerSnapshot) -> list[str]:
+    ages = [
+        (age_s, shard.shown_shard)
+        for shard in worker.shards
+        if _has_work(shard) and (age_s := batch_age_s(shard)) > _LONG_S
+    ]
+    if not ages:
+        return []
+    age_s, shard_id = max(ages)
+    return [f"longest without a finished batch {_duration(age_s)} ({shard_id})"]
+
+
+def _has_work(shard: ConsumerStatus) -> bool:
+    is_over = shard.state == ConsumerState.SHUTDOWN_COMPLETE.value
+    return not is_over and health_of(shard) is not ShardHealth.WAITING
 
 
 def _duration(seconds: float) -> str:

@@ -75,3 +75,30 @@ def test_every_health_has_its_words():
 )
 def test_a_lag_is_shown_in_a_fitting_unit(lag_ms, shown):
     assert f"greatest lag {shown} (shardId-0)" in line(shard(0, millis_behind_latest=lag_ms))
+
+
+@pytest.mark.parametrize("state", ["INITIALIZING", "PROCESSING", "SHUTTING_DOWN"])
+def test_a_child_that_does_not_answer_is_told_though_the_last_lag_was_none(state):
+    shown = line(
+        shard(0, state=state, held_s=600.0, last_processed_age_s=90.0, millis_behind_latest=0),
+        shard(1, held_s=900.0, last_processed_age_s=1.0, millis_behind_latest=0),
+    )
+    assert "; longest without a finished batch 90.0 s (shardId-0); " in shown
+
+
+def test_a_shard_whose_first_batch_is_not_finished_counts_from_its_hold():
+    shown = line(shard(0, state="INITIALIZING", held_s=61.0), shard(1, held_s=600.0))
+    assert "longest without a finished batch 10.0 min (shardId-1)" in shown
+
+
+@pytest.mark.parametrize(
+    "quiet",
+    [
+        {"held_s": 600.0, "last_processed_age_s": 59.0},
+        {"held_s": 59.0},
+        {"held_s": 600.0, "state": "WAITING_ON_PARENT_SHARDS"},
+        {"held_s": 600.0, "state": "SHUTDOWN_COMPLETE"},
+    ],
+)
+def test_who_has_no_batch_to_finish_is_not_named(quiet):
+    assert "finished" not in line(shard(0, **quiet))
