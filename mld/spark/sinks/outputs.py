@@ -286,9 +286,16 @@ class OutputsSink:
         self._manifests.remove(manifest)
 
     def _drop_void(self) -> None:
-        """Remove the manifests that nobody will carry out, or need any more."""
+        """Remove the manifests that nobody will carry out, or need any more.
+
+        Only who made a manifest may let it stand, and at once. So whoever did not for a week is
+        dead, also in an epoch whose shards nobody moves any more.
+        """
+        old = self._manifests.old()
         for manifest in self._manifests.all():
-            if self._verdict(manifest) is Judgement.LOST:
+            verdict = self._verdict(manifest)
+            is_dead = verdict is Judgement.REPEAT and manifest.identity in old
+            if is_dead or verdict is Judgement.LOST:
                 self._manifests.remove(manifest)
 
     def _verdict(self, manifest: Manifest) -> Judgement:

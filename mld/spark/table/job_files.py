@@ -38,7 +38,7 @@ _LOCK = "owner.lock"
 _LOCK_DRAFT = "owner.draft"
 _PENDING = "pending-"
 #: Longer than any job with its tries, in s; as long as a vacuum leaves alone what it does not know.
-_OLD_S = 7 * 86_400.0
+OLD_S = 7 * 86_400.0
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 
@@ -92,7 +92,7 @@ class JobFiles:
             if directory == self._directory or (is_dead := _is_dead(directory)) is False:
                 continue
             found = directory.glob(f"{_PENDING}*")
-            left += (each for each in found if is_dead or _is_old(each, now_s))
+            left += (each for each in found if is_dead or is_old(each, now_s))
             if is_dead:
                 dead.append(directory)
         kept = jobs_of(wanted()) if left else set()
@@ -182,9 +182,9 @@ def _is_dead(directory: Path) -> bool | None:
         os.close(descriptor)
 
 
-def _is_old(path: Path, now_s: float) -> bool:
+def is_old(path: Path, now_s: float) -> bool:
     """True if a file was last changed long ago; False also if it is gone."""
     try:
-        return now_s - path.stat().st_mtime > _OLD_S
+        return now_s - path.stat().st_mtime > OLD_S
     except OSError:
         return False

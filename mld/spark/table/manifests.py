@@ -61,6 +61,18 @@ class Manifests:
             if (found := self._read(name)) is not None:
                 yield found
 
+    def old(self) -> set[int]:
+        """The identities of those that were made a week ago or before.
+
+        Raises:
+            SinkRefused: a file is broken.
+            SinkUnavailable: one can't be read.
+            OSError: the store does not answer.
+        """
+        if not (names := self._store.old_names(_SUFFIX)):
+            return set()
+        return {each.identity for each in self.all() if _name(each.identity) in names}
+
     def remove(self, manifest: Manifest) -> None:
         """All tables have it, or none ever will; quiet if it is gone."""
         self._store.drop(_name(manifest.identity))

@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 
 from mld.spark.errors import BatchFailed
 from mld.spark.table.footers import data_file, is_data, jobs_of
-from mld.spark.table.job_files import OWNER_PREFIX
+from mld.spark.table.job_files import OLD_S, OWNER_PREFIX
 from mld.spark.table.s3_access import PENDING, S3Access, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import Any
 
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: Longer than any job with its tries, in ms; as long as a vacuum leaves alone what it does not know.
-_OLD_MS = 7 * 86_400_000
+_OLD_MS = int(OLD_S * 1000)
 #: Of a file's end, in bytes; most footers are smaller.
 _TAIL = 64 * 1024
 _MAGIC = b"PAR1"
@@ -109,9 +108,12 @@ class Bucket:
 
     def names(self, suffix: str) -> Sequence[str]:
         """As ``Store``."""
-        begin = self.key("")
-        found = (each.key for each in self.access.list(begin, is_flat=True))
-        return [key.removeprefix(begin) for key in found if key.endswith(suffix)]
+        return [name for name, _ in self._named(suffix)]
+
+    def old_names(self, suffix: str) -> Collection[str]:
+        """As ``Store``."""
+        then_ms = self.access.now_ms(self.key("")) - _OLD_MS
+        return {name for name, modified_ms in self._named(suffix) if modified_ms <= then_ms}
 
     def drop(self, path: str) -> None:
         """As ``Store``."""
@@ -124,6 +126,13 @@ class Bucket:
     def path(self, key: str) -> str:
         """The inverse of :meth:`key`."""
         return key.removeprefix(self.key(""))
+
+    def _named(self, suffix: str) -> Iterator[tuple[str, int]]:
+        """Names right in it that end so, and when they were written, in ms since 1970."""
+        begin = self.key("")
+        for each in self.access.list(begin, is_flat=True):
+            if each.key.endswith(suffix):
+                yield each.key.removeprefix(begin), each.modified_ms
 
     def _first(self, key: str) -> list[ListedObject]:
         """Of the names that begin so, the one itself, and one below it; others may lie between."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from mld.model.s3_place import is_s3, s3_place
 from mld.spark.errors import SinkRefused
 from mld.spark.table.disk import local_root, make_directories, sync
-from mld.spark.table.job_files import JobFiles
+from mld.spark.table.job_files import JobFiles, is_old
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -129,6 +129,9 @@ class Store(Protocol):
     def names(self, suffix: str) -> Sequence[str]:
         """The names of small files right in it that end so, in their order."""
 
+    def old_names(self, suffix: str) -> Collection[str]:
+        """Those that were written ``OLD_S`` ago or before, by the store's own clock."""
+
     def drop(self, path: str) -> None:
         """Remove a small file; quiet if it is gone."""
 
@@ -234,6 +237,12 @@ class Directory:
     def names(self, suffix: str) -> Sequence[str]:
         """As ``Store``."""
         return sorted(path.name for path in self._root.glob(f"*{suffix}"))
+
+    def old_names(self, suffix: str) -> Collection[str]:
+        """As ``Store``."""
+        os.utime(self._root)  # the file system knows what time it is
+        now_s = self._root.stat().st_mtime
+        return {path.name for path in self._root.glob(f"*{suffix}") if is_old(path, now_s)}
 
     def drop(self, path: str) -> None:
         """As ``Store``."""

@@ -19,6 +19,7 @@ from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
 from mld.spark.sinks import make_sink
 from mld.spark.sinks.outputs import MANIFESTS, POSITIONS, OutputsSink
 from mld.spark.table.delta_log import Snapshot
+from mld.spark.table.job_files import OLD_S
 from mld.spark.table.marked_table import MarkedTable
 from tests.unit.spark.table_kit import (
     at,
@@ -318,6 +319,35 @@ def test_what_a_void_manifest_named_is_swept(tmp_path, monkeypatch):
     assert not any(each.job.exists() for each in staged.values())
 
 
+def test_what_a_dead_process_left_in_a_former_epoch_is_swept_after_a_week(tmp_path, monkeypatch):
+    """No batch of that epoch makes its manifest void; only who made it could let it stand."""
+    left = left_open(tmp_path, monkeypatch, POSITIONS)
+    open_outputs(tmp_path, sink__epoch="1")
+    (manifest,) = manifests(tmp_path)
+    assert all(job.exists() for job in left)
+    wrote = manifest.stat().st_mtime
+    for age_s, is_there in ((OLD_S - 60, True), (OLD_S + 60, False)):
+        os.utime(manifest, (wrote, wrote - age_s))
+        sink = open_outputs(tmp_path, sink__epoch="1")
+        assert manifest.exists() is is_there
+        assert [job.exists() for job in left] == [is_there] * len(left)
+    later = replace(batch(shard(epoch="1"), 3, 7), after=None)
+    sink.mark(later.shard)
+    assert commit(sink, stage(sink, later), later) == ["stands"]
+    assert rows(tmp_path) == [expected(s0=7)] * 2
+
+
+def test_what_stands_waits_for_its_owner_however_old_it_is(tmp_path, monkeypatch):
+    left = left_open(tmp_path, monkeypatch, "errors")
+    (manifest,) = manifests(tmp_path)
+    os.utime(manifest, (0, 0))
+    open_outputs(tmp_path, sink__epoch="1")
+    assert manifest.exists()
+    assert all(job.exists() for job in left)
+    assert open_outputs(tmp_path).mark(shard()) == at(7)
+    assert rows(tmp_path) == [expected(s0=7)] * 2
+
+
 def test_a_file_that_is_gone_is_named_and_nothing_is_skipped(tmp_path, monkeypatch):
     sink = open_outputs(tmp_path)
     ours = batch(shard(), 0, 6)
@@ -440,7 +470,11 @@ def test_kill_9_between_two_commits_loses_and_doubles_nothing(tmp_path):
 
 
 def left_open(path, monkeypatch, before):
-    """A crash of epoch 0 in the batch (3, 7] of a shard, right before the commit to a table."""
+    """A crash of epoch 0 in the batch (3, 7] of a shard, right before the commit to a table.
+
+    Returns:
+        the directories of its files.
+    """
     sink = open_outputs(path)
     write(sink, batch(shard(), 0, 3))
     one = batch(shard(), 3, 7)
@@ -449,6 +483,9 @@ def left_open(path, monkeypatch, before):
         dies_before(patch, path, before)
         with pytest.raises(Crash):
             sink.commit_all(staged, [one])
+    for output in sink._outputs.values():
+        os.close(output._files._lock)  # as the end of the process does
+    return [part.job for part in staged.values()]
 
 
 def test_a_batch_of_an_older_epoch_that_one_table_lacks_has_to_be_finished_under_it(

@@ -183,6 +183,29 @@ def test_of_several_tables_the_next_owner_adds_the_same_files(s3, monkeypatch):
     assert not [key for key in s3.keys(place) if key.startswith("kcl-mld-manifests/")]
 
 
+def test_what_a_dead_process_left_in_a_former_epoch_is_removed_after_a_week(s3, monkeypatch):
+    place = s3.place()
+    sink = sink_at(place, sink__outputs="first, second")
+    one = batch(shard(), 0, 2)
+    sink.mark(shard())
+    staged = sink.write({"first": S3Frame(s3, one), "second": S3Frame(s3, one)}, [one])
+
+    def dies(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sink._positions, "carry_out", dies)
+    with pytest.raises(KeyboardInterrupt):
+        sink.commit_all(staged, [one])
+    jobs = tuple(f"{name}/{part.job}/" for name, part in staged.items())
+    left = [key for key in s3.keys(place) if key.startswith(("kcl-mld-manifests/", *jobs))]
+    assert len(left) >= 3
+    sink_at(place, sink__outputs="first, second", sink__epoch="1")
+    assert not set(left) - set(s3.keys(place))
+    monkeypatch.setattr(s3_store, "_OLD_MS", 0)
+    sink_at(place, sink__outputs="first, second", sink__epoch="1")
+    assert not set(left) & set(s3.keys(place))
+
+
 def test_a_row_replaces_that_of_its_key(s3):
     place = s3.place()
     sink = sink_at(place, sink="merge", sink__key="n")
