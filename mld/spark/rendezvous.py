@@ -191,8 +191,19 @@ def _with_options(arguments: Sequence[str], options: Sequence[str]) -> list[str]
     return [*arguments[:at], *options, *arguments[at:]]
 
 
+def environ_of_host(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a host that a stub with this one starts.
+
+    A host has a thread for each shard, and glibc would give each an arena that keeps its own free
+    memory. Two arenas took 400 MiB less for 40 shards that read a backlog (decision 97).
+    """
+    found = {name: value for name, value in environ.items() if name != "KCL_SHARD_ID"}
+    found.setdefault("MALLOC_ARENA_MAX", "2")
+    return found
+
+
 def _spawn(argv: list[str]) -> None:
-    environ = {name: value for name, value in os.environ.items() if name != "KCL_SHARD_ID"}
+    environ = environ_of_host(os.environ)
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_DUP2, 2, 1),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed, Fenced, SparkChildError
 from mld.spark.jobs.moments import CutMoments
+from mld.spark.jobs.room import Room
 from mld.spark.ports import CommitOutcome
 from mld.spark.shard.batcher import FlushReason, Limits
 from mld.spark.shard.resume import resume_at_mark
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from mld.spark.model import ShardBatch, ShardKey
 
+#: What the shards of a host may hold, in bytes: a dozen records of the simulated world.
+_HELD_BYTES = 4_000
 #: Tries of a micro-batch before its shards fail.
 ATTEMPTS = 4
 
@@ -50,6 +53,18 @@ class PlayedEngine:
     def __init__(self, world, sink, host) -> None:
         self._world, self._sink, self._host = world, sink, host
         self._moments: CutMoments[ShardWork] = CutMoments(0.0)
+        self._room: Room[ShardWork] = Room(_HELD_BYTES)
+
+    def admit(self, work: ShardWork, expected_bytes: int) -> bool:
+        held = self._moments.held_bytes
+        is_admitted = self._room.admit(work, expected_bytes, held, self._world.now)
+        if not is_admitted:
+            self._world.refused += 1
+            any(source.ask() for source in self._moments.sources)
+        return is_admitted
+
+    def arrived(self, work: ShardWork) -> None:
+        self._room.arrived(work)
 
     def join(self, work: ShardWork) -> None:
         self._moments.join(work)
@@ -58,7 +73,8 @@ class PlayedEngine:
         self._moments.ask(work, self._world.now)
 
     def abandon(self, shard: ShardKey, hold: object) -> None:
-        self._moments.leave(shard, hold)
+        for work in self._moments.leave(shard, hold):
+            self._room.leave(work)
 
     def run(self) -> Iterator[None]:
         ahead: list[Ticket] = []
@@ -174,7 +190,8 @@ class Session:
         sent = 0
         while work.is_open:
             yield
-            batch = [] if work.is_backed_up else rows[sent : sent + dice.choice([0, 1, 3, 9])]
+            is_full = work.is_backed_up or not work.has_room()
+            batch = [] if is_full else rows[sent : sent + dice.choice([0, 1, 3, 9])]
             sent += len(batch)
             work.add(batch, world.now, None)
             reason = FlushReason.FLOWING if batch else FlushReason.IDLE

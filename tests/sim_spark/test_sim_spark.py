@@ -31,6 +31,7 @@ def test_every_record_comes_out_once_and_in_order(kind, seeds):
     assert sum(verdict.written_again for verdict in found) > PORTION // 2
     assert sum(verdict.cut_along for verdict in found) > 10 * PORTION
     assert sum(verdict.cut_ahead for verdict in found) > PORTION
+    assert sum(verdict.refused for verdict in found) > PORTION
     assert sum(verdict.fenced for verdict in found) > 0
 
 

@@ -42,6 +42,7 @@ class Verdict:
         written_again: jobs that a lost shard was in.
         cut_along: moments at which several shards were cut.
         cut_ahead: jobs that were cut while another one ran.
+        refused: deliveries that had to wait for room in the host.
         trace: what happened, a line each.
     """
 
@@ -53,6 +54,7 @@ class Verdict:
     written_again: int
     cut_along: int
     cut_ahead: int
+    refused: int
     trace: list[str] = field(repr=False, default_factory=list)
 
     def report(self) -> str:
@@ -75,7 +77,7 @@ class World:
         self.now = 0.0
         self.is_stormy = True
         self.fenced = self.crashes = self.written_again = self._incarnations = 0
-        self.cut_along = self.cut_ahead = 0
+        self.cut_along = self.cut_ahead = self.refused = 0
         self._on_stack: list[Host] = []
         self.violations: list[str] = []
         self.trace: list[str] = []
@@ -173,7 +175,8 @@ class World:
         self._judge()
         records = sum(len(rows) for rows in self.records.values())
         replay = f'python -m tests.sim_spark.run --kind "{self.kind}" --seed {self.seed}'
-        seen = (self.fenced, self.crashes, self.written_again, self.cut_along, self.cut_ahead)
+        jobs = (self.written_again, self.cut_along, self.cut_ahead, self.refused)
+        seen = (self.fenced, self.crashes, *jobs)
         return Verdict(replay, self.violations, records, *seen, self.trace)
 
     def _step(self) -> None:

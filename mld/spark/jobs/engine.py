@@ -22,6 +22,7 @@ from mld.spark.jobs.host_run import HostRun
 from mld.spark.jobs.moments import CutMoments
 from mld.spark.jobs.progress import Progress
 from mld.spark.jobs.rescue import Rescue
+from mld.spark.jobs.room import Room
 from mld.spark.jobs.tickets import Ticket
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ MAX_JOB_BYTES = 64 * 1024 * 1024
 #: Payload from which on a job is made ready while another one runs, in bytes: to make less ready
 #: takes some milliseconds.
 LEAST_AHEAD_BYTES = 1024 * 1024
+#: What the shards of a host may hold, in bytes: one job runs, one is made ready, one is collected.
+HELD_BYTES = 3 * MAX_JOB_BYTES
 #: One runs, the next one is made ready; where batches queue there is nothing to cut ahead.
 _MOST_JOBS = 2
 
@@ -73,6 +76,7 @@ class Engine:
         self._window_s = config.coalesce_window_s
         self._most_jobs = 1 if sink.uses_intents else _MOST_JOBS
         self._moments: CutMoments[ShardWork] = CutMoments(self._window_s)
+        self._room: Room[ShardWork] = Room(HELD_BYTES)
         self._sessions = sessions
         self._changed = threading.Condition()
         self._queue: list[Ticket] = []
@@ -133,6 +137,39 @@ class Engine:
                 self._start_runner()
                 self._changed.notify_all()
 
+    def admit(self, work: ShardWork, expected_bytes: int) -> bool:
+        """Whether a shard that has joined may get more records; if not, a job is to make room.
+
+        Whoever is refused asks again when it is woken, or ``room.GRANT_S`` later.
+
+        Args:
+            work: of the shard.
+            expected_bytes: what its next delivery will hold.
+        """
+        with self._changed:
+            held = self._moments.held_bytes
+            now = self._clock.monotonic()
+            is_admitted = self._closed.is_set() or self._room.admit(work, expected_bytes, held, now)
+            sources = [] if is_admitted else self._moments.sources
+        if is_admitted:
+            self._wake_first()
+        elif not any(source.has_asked for source in sources):
+            any(source.ask() for source in sources)
+        return is_admitted
+
+    def arrived(self, work: ShardWork) -> None:
+        """The delivery that was expected is there, or something else came in its place."""
+        with self._changed:
+            self._room.arrived(work)
+        self._wake_first()
+
+    def _wake_first(self) -> None:
+        """Who waits first for a delivery looks again."""
+        with self._changed:
+            first = self._room.first
+        if first is not None:
+            first.wake()
+
     def abandon(self, shard: ShardKey, hold: object = None) -> None:
         """Nobody wants these batches of a shard any more: forget them, end a job of theirs.
 
@@ -145,10 +182,12 @@ class Engine:
                 batches here; None = the batches of every hold.
         """
         with self._changed:
-            self._moments.leave(shard, hold)
+            for work in self._moments.leave(shard, hold):
+                self._room.leave(work)
             gone = [ticket for ticket in self._queue if ticket.is_of(shard, hold)]
             self._queue = [ticket for ticket in self._queue if ticket not in gone]
             runs = [(run, run.ends_with(shard, hold)) for run in self._runs]
+        self._wake_first()
         for ticket in gone:
             ticket.fail(BatchFailed(f"{shard.shard_id}: given up before it was written"))
         for run, is_to_end in runs:
@@ -211,6 +250,7 @@ class Engine:
                 self._runs.remove(run)
                 self._changed.notify_all()
             run.is_over.set()
+            self._wake_first()
         return True
 
     def _next(self) -> HostRun | None:

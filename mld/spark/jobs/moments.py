@@ -39,6 +39,10 @@ class Source(Protocol):
     def shard(self) -> ShardKey:
         """Whose records they are."""
 
+    @property
+    def held_bytes(self) -> int:
+        """What its records take in memory, until they are committed."""
+
     def offer(self) -> Offer | None:
         """What it would give; None while there is nothing, or no room for a batch of the shard."""
 
@@ -62,11 +66,17 @@ class CutMoments(Generic[S]):
         """Cut it with the others from now on."""
         self._sources.append(source)
 
-    def leave(self, shard: ShardKey, hold: object) -> None:
-        """Forget the sources of a shard; ``hold`` is the source itself, None = whichever."""
-        for each in [s for s in self._sources if s.shard == shard and hold in (None, s)]:
+    def leave(self, shard: ShardKey, hold: object) -> list[S]:
+        """Forget the sources of a shard; ``hold`` is the source itself, None = whichever.
+
+        Returns:
+            those that were there.
+        """
+        gone = [s for s in self._sources if s.shard == shard and hold in (None, s)]
+        for each in gone:
             self._sources.remove(each)
             self._due.pop(each, None)
+        return gone
 
     def ask(self, source: S, now: float) -> None:
         """A batch of this source is due, if it has not left."""
@@ -104,6 +114,16 @@ class CutMoments(Generic[S]):
     def offered_bytes(self) -> int:
         """Payload that all sources would give together, in bytes."""
         return sum(offer.most_bytes for each in self._sources if (offer := each.offer()))
+
+    @property
+    def sources(self) -> list[S]:
+        """All that have joined and not left."""
+        return list(self._sources)
+
+    @property
+    def held_bytes(self) -> int:
+        """What all of them hold, in bytes."""
+        return sum(each.held_bytes for each in self._sources)
 
     @property
     def is_due(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mld.spark.jobs.room import GRANT_S
 from mld.spark.shard.batcher import FlushReason
 
 if TYPE_CHECKING:
@@ -79,6 +80,23 @@ class Pump:
         while self._moves and self.work.is_backed_up:
             self._wait(self._sign_s)
             self._move(reason)
+        self.wait_for_room(reason)
+
+    def wait_for_room(self, reason: FlushReason) -> None:
+        """Return when the host has room for the next delivery, or when the shard is lost.
+
+        Raises:
+            SparkChildError: a batch, an intent or a checkpoint failed.
+        """
+        since = self._clock.monotonic()
+        while self._moves and not self.work.has_room():
+            if self._wake.wait(min(self._sign_s, GRANT_S)):
+                self._wake.clear()
+            now = self._clock.monotonic()
+            if now - since >= self._sign_s and not self._is_over():
+                self._keep_alive()
+                since = now
+            self._move(reason)
 
     def drain(self, reason: FlushReason, patience_s: float | None = None) -> bool:
         """Make everything durable and checkpoint it.
@@ -93,6 +111,7 @@ class Pump:
         Raises:
             SparkChildError: a batch, an intent or a checkpoint failed.
         """
+        self.work.arrived()
         deadline = None if patience_s is None else self._clock.monotonic() + patience_s
         while True:
             self._move(reason)

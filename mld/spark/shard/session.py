@@ -199,6 +199,7 @@ class ShardSession(RecordProcessor):
             position_text(resume.drop_through),
             f", repeats batch {resume.next_number}" if resume.forced_to else "",
         )
+        self._pump.wait_for_room(FlushReason.FLOWING)
 
     def process_records(self, process_records_input: ProcessRecordsInput) -> None:
         """Buffer, cut, submit what is due, checkpoint what is durable; wait while it is too much."""

@@ -11,14 +11,14 @@ import logging
 import threading
 from collections import deque
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mld.spark.model import ShardBatch, WriteIntent
 from mld.spark.shard.batcher import ShardBuffer
 from mld.spark.shard.resume import void_warning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
     from mld.spark.jobs.engine import Engine
     from mld.spark.jobs.moments import Offer
@@ -29,6 +29,24 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 #: Batches of a shard in the engine where the sink needs no numbers: one runs, one waits.
 _MOST_AT_ONCE = 2
+#: What a record takes in memory beside its payload, in bytes: measured, 64-bit CPython 3.11.
+ROW_BYTES = 330
+#: What is expected of a shard that has not had a delivery yet: an answer of Kinesis at its largest.
+FIRST_BYTES = 10 * 2**20
+
+
+class InFlight(NamedTuple):
+    """A batch in the engine.
+
+    Attributes:
+        batch: its records.
+        future: done when it is over.
+        held_bytes: what it takes in memory.
+    """
+
+    batch: ShardBatch
+    future: Future[None]
+    held_bytes: int
 
 
 class ShardWork:
@@ -72,7 +90,8 @@ class ShardWork:
             drop_through=resume.drop_through,
             forced_to=resume.forced_to,
         )
-        self._in_flight: deque[tuple[ShardBatch, Future[None]]] = deque()
+        self._in_flight: deque[InFlight] = deque()
+        self._expected_bytes = FIRST_BYTES
         self._next_number = resume.next_number
         self._is_first = True
         self._is_open = True
@@ -112,7 +131,7 @@ class ShardWork:
     def in_jobs(self) -> int:
         """Records of batches whose end nobody has taken yet."""
         with self._lock:
-            return sum(len(batch.rows) for batch, _ in self._in_flight)
+            return sum(len(each.batch.rows) for each in self._in_flight)
 
     @property
     def due_checkpoint(self) -> Position | None:
@@ -133,14 +152,42 @@ class ShardWork:
         """The daemon has stored it."""
         self._checkpointed = position
 
-    def add(self, rows: Iterable[Row], now: float, millis_behind: int | None) -> None:
+    @property
+    def held_bytes(self) -> int:
+        """What its records take in memory; those of a batch that is over are as good as gone."""
+        if not self.is_wanted():
+            return 0
+        with self._lock:
+            buffered = self._buffer.payload_bytes + ROW_BYTES * len(self._buffer)
+            return buffered + sum(
+                each.held_bytes for each in self._in_flight if not each.future.done()
+            )
+
+    def has_room(self) -> bool:
+        """Whether the next delivery may come; if not, ask again soon, or when it is woken.
+
+        Where each batch has a number, a shard is bounded by itself: see :attr:`is_backed_up`. A
+        batch that has to end where it ended before is read that far in any case.
+        """
+        if self._keep_intent is not None or self._buffer.forced_to is not None:
+            return True
+        return self._engine.admit(self, self._expected_bytes)
+
+    def add(self, rows: Sequence[Row], now: float, millis_behind: int | None) -> None:
         """Take a delivery."""
+        self._expected_bytes = _held_bytes(rows)
         with self._lock:
             self._buffer.add(rows, now, millis_behind)
         if self._resume.may_void and (first := self._buffer.void_forced()) is not None:
             _log.warning("%s", void_warning(self.shard, self._resume, first))
             self._next_number += 1
             self._is_first = False
+        self.arrived()
+
+    def arrived(self) -> None:
+        """The daemon has spoken, so that no delivery is expected any more."""
+        if self._keep_intent is None:
+            self._engine.arrived(self)
 
     def submit(self, now: float, reason: FlushReason) -> bool:
         """Hand the next batch to the engine if one is due and there is room; True if so.
@@ -165,15 +212,13 @@ class ShardWork:
         self._next_number += 1
         future = self._engine.submit(batch, self.is_wanted, self)
         future.add_done_callback(self._note_end)
-        self._in_flight.append((batch, future))
+        self._in_flight.append(InFlight(batch, future, _held_bytes(batch.rows)))
         return True
 
     def offer(self) -> Offer | None:
         """What a batch of this shard would hold now; None if there is nothing, or no room."""
         with self._lock:
-            if not self.is_open or self._has_failed or len(self._in_flight) >= _MOST_AT_ONCE:
-                return None
-            return self._buffer.offer()
+            return self._offer()
 
     def cut(self, most_bytes: int) -> tuple[ShardBatch, Future[None]]:
         """Cut for a job of many shards, right after an offer; in the engine's thread.
@@ -188,7 +233,7 @@ class ShardWork:
         future.add_done_callback(self._note_end)
         with self._lock:
             batch = self._batch(self._buffer.cut_now(most_bytes))
-            self._in_flight.append((batch, future))
+            self._in_flight.append(InFlight(batch, future, _held_bytes(batch.rows)))
             self.has_asked = self._is_first = False
         self._on_done()
         return batch, future
@@ -207,8 +252,8 @@ class ShardWork:
             SparkChildError: a batch failed. From then on nothing is committed or checkpointed.
         """
         took = False
-        while self._in_flight and self._in_flight[0][1].done():
-            batch, future = self._in_flight[0]
+        while self._in_flight and self._in_flight[0].future.done():
+            batch, future, _ = self._in_flight[0]
             error = future.exception()
             if error is not None and took and self._is_open:
                 break
@@ -244,7 +289,20 @@ class ShardWork:
     def futures(self) -> list[Future[None]]:
         """Of the batches in the engine."""
         with self._lock:
-            return [future for _, future in self._in_flight]
+            return [each.future for each in self._in_flight]
+
+    def ask(self) -> bool:
+        """Have what is buffered cut, due or not; False if there is nothing to cut."""
+        with self._lock:
+            if self._offer() is None:
+                return False
+            self.has_asked = True
+        self._engine.ask(self)
+        return True
+
+    def wake(self) -> None:
+        """Let the thread of the shard look again."""
+        self._on_done()
 
     def _ask(self, now: float, reason: FlushReason) -> None:
         with self._lock:
@@ -252,6 +310,11 @@ class ShardWork:
                 return
             self.has_asked = True
         self._engine.ask(self)
+
+    def _offer(self) -> Offer | None:
+        if not self.is_wanted() or len(self._in_flight) >= _MOST_AT_ONCE:
+            return None
+        return self._buffer.offer()
 
     def _batch(self, cut: Cut) -> ShardBatch:
         numbered = self._keep_intent is not None
@@ -265,3 +328,8 @@ class ShardWork:
             is_replay=self._is_first and self._resume.is_replay,
             millis_behind_latest=cut.millis_behind_latest,
         )
+
+
+def _held_bytes(rows: Sequence[Row]) -> int:
+    """What records take in memory."""
+    return sum(len(row.data) for row in rows) + ROW_BYTES * len(rows)

@@ -14,6 +14,7 @@ from mld.spark import rendezvous
 from mld.spark.rendezvous import (
     HostPlace,
     attach,
+    environ_of_host,
     locked,
     place_of,
     private_directory,
@@ -40,6 +41,12 @@ def test_the_same_worker_and_app_meet_at_the_same_place(environ):
 def test_another_app_or_python_is_another_place(environ, words):
     place = place_of(environ, 1, ["python", "app.py", "x"])
     assert place_of(environ, 1, words).socket_path != place.socket_path
+
+
+def test_a_host_keeps_little_free_memory_unless_the_user_has_tuned_it():
+    given = {"KCL_SHARD_ID": "shardId-1", "PATH": "/bin"}
+    assert environ_of_host(given) == {"PATH": "/bin", "MALLOC_ARENA_MAX": "2"}
+    assert environ_of_host({"MALLOC_ARENA_MAX": "8"}) == {"MALLOC_ARENA_MAX": "8"}
 
 
 def test_words_are_not_joined_to_the_same_thing(environ):

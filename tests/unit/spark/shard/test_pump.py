@@ -18,6 +18,13 @@ class Engine:
 
     def __init__(self):
         self.futures = []
+        self.is_full = False
+
+    def admit(self, work, expected_bytes):
+        return not self.is_full
+
+    def arrived(self, work):
+        pass
 
     def join(self, work):
         pass
@@ -122,6 +129,31 @@ def test_nobody_waits_for_room_when_nobody_listens():
     scene.accept(1, 2, 3)
     assert (len(scene.waits), scene.storage.stored) == (2, [])
     assert scene.signs_of_life == [5.0]
+
+
+def test_while_the_host_has_no_room_the_next_delivery_waits_with_signs_of_life_as_often_as_asked():
+    scene = Scene(max_records=10, keep_alive_s=1.0)
+    scene.engine.is_full = True
+    scene.after = {6: lambda: setattr(scene.engine, "is_full", False)}
+    scene.accept(1)
+    assert scene.waits == [0.5] * 6
+    assert scene.signs_of_life == [1.0, 2.0]
+
+
+def test_a_shard_that_is_lost_while_it_waits_for_room_waits_no_longer():
+    scene = Scene(max_records=10)
+    scene.engine.is_full = True
+    scene.after = {2: scene.pump.work.close}
+    scene.accept(1)
+    assert len(scene.waits) == 2
+
+
+def test_a_batch_that_is_over_is_checkpointed_while_the_shard_waits_for_room():
+    scene = Scene(max_records=1)
+    scene.engine.is_full = True
+    scene.after = {1: lambda: scene.finish(0), 2: lambda: setattr(scene.engine, "is_full", False)}
+    scene.accept(1)
+    assert scene.storage.stored == [Position(1)]
 
 
 def test_a_drain_ends_when_everything_is_checkpointed():

@@ -20,6 +20,9 @@ class Waiting:
     def join(self, work):
         pass
 
+    def arrived(self, work):
+        pass
+
     def abandon(self, shard, hold):
         self.abandoned.append(shard)
 
