@@ -4,8 +4,7 @@ import threading
 
 import pytest
 
-from mld.spark.jobs import engine as engine_module
-from mld.spark.jobs import room as room_module
+from mld.spark.jobs import engine as engine_module, room as room_module
 from mld.spark.jobs.room import GRANT_S, Room
 from mld.spark.shard import work as work_module
 from tests.unit.spark.shard_kit import WAIT_S, record
