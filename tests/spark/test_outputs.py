@@ -16,12 +16,10 @@ from mld.spark.pipeline import FunctionProcessor, Pipeline
 from mld.spark.table.marked_table import MarkedTable
 from tests.spark.conftest import spark_config
 from tests.spark.job_kit import batch
-from tests.unit.spark.shard_kit import EveryShard
+from tests.unit.spark.shard_kit import WAIT_S, EveryShard
 
 pytestmark = pytest.mark.spark
 
-#: A server on a busy machine answers that late.
-SERVER_S = 300.0
 CALLS: list[int] = []
 
 
@@ -78,7 +76,7 @@ def run(service, *batches):
     for each in batches:
         service._sink.mark(each.shard)
     futures = [service._engine.submit(each, lambda: True) for each in batches]
-    return [each.exception(SERVER_S) for each in futures]
+    return [each.exception(WAIT_S) for each in futures]
 
 
 def rows(path, *columns):

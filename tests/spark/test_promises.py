@@ -14,10 +14,7 @@ from protocol import ShardEnded
 from tests.spark.conftest import spark_config
 from tests.spark.job_kit import engine_of, pipeline_of
 from tests.spark.sink_server import open_sessions
-from tests.unit.spark.shard_kit import Session, record
-
-#: A server on a busy machine answers that late.
-SERVER_S = 300.0
+from tests.unit.spark.shard_kit import WAIT_S, Session, record
 
 pytestmark = pytest.mark.spark
 SHARDS = ("shard-a", "shard-b", "shard-c")
@@ -56,7 +53,7 @@ def deliver_all(parts, count=20, portion=7, shards=SHARDS):
     for each in served:
         with each.daemon.changed:
             assert each.daemon.changed.wait_for(
-                lambda daemon=each.daemon: "END" in daemon.checkpoints or daemon.is_over, SERVER_S
+                lambda daemon=each.daemon: "END" in daemon.checkpoints or daemon.is_over, WAIT_S
             )
         assert each.end() is None
         assert each.daemon.checkpoints[-1] == "END"

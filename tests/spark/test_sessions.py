@@ -109,7 +109,7 @@ def test_only_what_carries_the_tag_is_interrupted(sessions, tmp_path):
     assert thread.is_alive()
     assert spark.range(3).count() == 3
     sessions.interrupt("one")
-    thread.join(20)
+    thread.join(120)
     assert not thread.is_alive()
     assert "OPERATION_CANCELED" in describe(caught[0])
 

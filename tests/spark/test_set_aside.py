@@ -13,11 +13,10 @@ from mld.spark.parts import SparkService
 from mld.spark.pipeline import FunctionProcessor, Pipeline
 from tests.spark.conftest import spark_config
 from tests.spark.job_kit import batch
+from tests.unit.spark.shard_kit import WAIT_S
 
 pytestmark = pytest.mark.spark
 
-#: A server on a busy machine answers that late.
-SERVER_S = 300.0
 FACTS = Facts("app", "stream")
 
 
@@ -71,7 +70,7 @@ def records(shard, *texts):
 
 def run(service, *batches):
     futures = [service._engine.submit(each, lambda: True) for each in batches]
-    return [each.exception(SERVER_S) for each in futures]
+    return [each.exception(WAIT_S) for each in futures]
 
 
 def counts(path, *columns):

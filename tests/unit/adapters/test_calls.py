@@ -73,7 +73,7 @@ def test_threads_start_by_need_and_never_more_than_allowed() -> None:
             work = [tasks.create_task(pool.run(gate.pass_through)) for _ in range(10)]
             probe = CallPool("probe", 1)
             for _ in range(3):
-                assert await probe.run(gate.begun.acquire, timeout=10)
+                assert await probe.run(gate.begun.acquire, timeout=120)
             assert not gate.begun.acquire(blocking=False)
             gate.end.set()
         assert {w.result() for w in work} == {"bounded-0", "bounded-1", "bounded-2"}
@@ -137,7 +137,7 @@ def test_a_pool_whose_calls_all_hang_delays_no_other_pool() -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(stuck.run(gate.pass_through))
             tasks.create_task(stuck.run(gate.pass_through))
-            assert await free.run(gate.begun.acquire, timeout=10)
+            assert await free.run(gate.begun.acquire, timeout=120)
             assert await free.run(str, 1) == "1"
             gate.end.set()
         stuck.close()
@@ -153,7 +153,7 @@ def test_abandoned_work_keeps_its_place_and_work_abandoned_in_the_queue_is_never
         running = asyncio.ensure_future(pool.run(gate.pass_through))
         queued = asyncio.ensure_future(pool.run(done.append, "never"))
         last = asyncio.ensure_future(pool.run(done.append, "last"))
-        assert await probe.run(gate.begun.acquire, timeout=10)
+        assert await probe.run(gate.begun.acquire, timeout=120)
         running.cancel()
         queued.cancel()
         await asyncio.gather(running, queued, return_exceptions=True)
@@ -175,7 +175,7 @@ def test_a_shielded_call_is_finished_though_its_caller_was_cancelled() -> None:
         pool, probe, gate = CallPool("write", 1), CallPool("probe", 1), Gate()
         write = asyncio.ensure_future(pool.run(gate.pass_through))
         caller = asyncio.ensure_future(asyncio.wait_for(asyncio.shield(write), 20))
-        assert await probe.run(gate.begun.acquire, timeout=10)
+        assert await probe.run(gate.begun.acquire, timeout=120)
         caller.cancel()
         with pytest.raises(asyncio.CancelledError):
             await caller
@@ -196,7 +196,7 @@ def test_a_closed_pool_refuses_work_and_its_idle_threads_end() -> None:
         pool.close()
         with pytest.raises(PoolClosed, match="closing"):
             await pool.run(int)
-        thread.join(10)
+        thread.join(120)
         assert not thread.is_alive()
 
     bounded(scene())
@@ -255,7 +255,7 @@ def test_a_result_that_comes_after_the_loops_end_is_dropped_quietly() -> None:
     (thread,) = [t for t in threading.enumerate() if t.name == "late-0"]
     gate.end.set()
     pool.close()
-    thread.join(10)
+    thread.join(120)
     assert not thread.is_alive()
 
 
@@ -296,6 +296,6 @@ def test_the_interpreter_ends_while_a_call_hangs() -> None:
         "print('ended')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, check=False, timeout=30
+        [sys.executable, "-c", code], capture_output=True, check=False, timeout=120
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"ended\n", b"")

@@ -173,7 +173,7 @@ def test_the_daemon_is_ours_wherever_the_user_stands(
     monkeypatch.chdir(tmp_path)
     for argument, code in (("--version", 0), ("missing.properties", 2)):
         with cli.run_daemon([argument], {}) as daemon:
-            assert daemon.wait(30) == code
+            assert daemon.wait(120) == code
 
 
 def test_the_daemon_ends_with_whoever_started_it(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_the_daemon_ends_with_whoever_started_it(tmp_path: Path) -> None:
     with cli.run_daemon([str(fifo)], {}) as daemon:
         assert daemon.stdin is not None
         daemon.stdin.close()
-        assert daemon.wait(30) == -signal.SIGTERM
+        assert daemon.wait(120) == -signal.SIGTERM
 
 
 @pytest.mark.parametrize("name", ["two words", "n" * 129])
@@ -221,7 +221,7 @@ def test_a_server_alone_runs_until_it_is_stopped(number: int) -> None:
         )
         assert len(client.list_shards(StreamName="mine")["Shards"]) == 5
         process.send_signal(number)
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])

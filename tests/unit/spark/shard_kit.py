@@ -30,7 +30,8 @@ from protocol import (
     encode,
 )
 
-WAIT_S = 30.0
+#: For what comes at once on a machine that has nothing else to do, a job of Spark's included.
+WAIT_S = 300.0
 
 
 def settings(**more):

@@ -7,7 +7,7 @@ import pytest
 from mld.spark.keep_alive import KEEP_ALIVE, KeepAlive, interval_s
 from protocol import ChildConnection, Initialize, encode
 
-WAIT_S = 20.0
+WAIT_S = 120.0
 
 
 def test_the_sign_is_the_protocols_keep_alive():

@@ -141,7 +141,7 @@ def test_a_stub_shows_that_it_lives_until_the_host_is_there_and_never_after():
             assert set(process.stdout.readlines()) <= {KEEP_ALIVE}, "it let go of its stdout"
             theirs.sendall(b'{"exit": 3, "message": ""}\n')
         theirs.shutdown(socket.SHUT_WR)
-        assert process.wait(20) == 3
+        assert process.wait(120) == 3
 
 
 @pytest.mark.parametrize(
@@ -178,4 +178,4 @@ def test_the_last_line_of_a_stub_says_it_all_however_many_lines_the_host_wrote()
         theirs.shutdown(socket.SHUT_WR)
         said = process.stderr.read()
         assert said == b"kcl-mld-spark: it ended; its last lines: | a | >\n"
-    assert process.wait(20) == 69
+    assert process.wait(120) == 69

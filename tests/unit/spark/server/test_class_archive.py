@@ -224,7 +224,7 @@ def test_who_waits_ends_with_its_parent(tmp_path):
     later = Later([sys.executable, "-c", f"open({str(tmp_path / 'made')!r}, 'w')"])
     with later._waiting as process:
         process.stdin.close()
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
     assert not (tmp_path / "made").exists()
 
 

@@ -82,7 +82,7 @@ def test_a_running_transaction_is_cancelled_by_its_name(tmp_path):
             transaction.rows(ENDLESS)
 
     def cancel():
-        assert began.wait(10)
+        assert began.wait(120)
         database.cancel("another")
         database.cancel("endless")
 
@@ -100,7 +100,7 @@ def test_connections_that_cannot_be_closed_keep_nobody_from_a_new_one():
         def rollback(self):
             if is_gone.is_set():
                 is_closing.set()
-                assert is_back.wait(10)
+                assert is_back.wait(120)
             super().rollback()
 
     def connect():
@@ -113,14 +113,14 @@ def test_connections_that_cannot_be_closed_keep_nobody_from_a_new_one():
     is_gone.set()
     closing = threading.Thread(target=database.close)
     closing.start()
-    assert is_closing.wait(10)
+    assert is_closing.wait(120)
 
     def use():
         with database.transaction("second") as transaction:
             return transaction.rows("SELECT 1")
 
     try:
-        assert call_within(5, use, name="second") == [(1,)]
+        assert call_within(120, use, name="second") == [(1,)]
     finally:
         is_back.set()
         closing.join(10)
