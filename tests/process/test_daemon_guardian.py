@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.process
 
-#: What the design promises after a kill -9 of the daemon, and a busy machine.
+#: After a kill -9 of the daemon. The design promises five seconds; a busy machine has more.
 PROMISE_S = 60.0
 #: Never answers, and ignores whatever can be ignored.
 DEAF = """\

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.process
 
-#: What the design promises after a kill -9 of the daemon.
+#: After a kill -9 of the daemon. The design promises five seconds; a busy machine has more.
 PROMISE_S = 60.0
 
 #: A daemon with one child; prints the child's pid, the guardian's, and what the child says.
