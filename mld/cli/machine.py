@@ -28,7 +28,12 @@ if TYPE_CHECKING:
     from mld.model.config_build import Built
     from mld.model.settings import Setting
 
-_LOOK = Look(os.path.lexists, os.path.isdir, lambda path: os.access(path, os.W_OK | os.X_OK))
+_LOOK = Look(
+    os.path.lexists,
+    os.path.isdir,
+    lambda path: os.access(path, os.W_OK | os.X_OK),
+    os.path.realpath,
+)
 
 
 def on_this_machine(built: Built, file: str) -> Built:

@@ -6,7 +6,9 @@ Object stores are not looked at, nor a directory that only a server behind ``spa
 
 from __future__ import annotations
 
+import contextlib
 import json
+import posixpath
 import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,11 +33,13 @@ class Look(NamedTuple):
         exists: there is something, a link that leads nowhere included.
         is_directory: it is one.
         may_write: this user may make files in it.
+        real: an absolute path without links, dots and doubled slashes.
     """
 
     exists: Callable[[str], bool]
     is_directory: Callable[[str], bool]
     may_write: Callable[[str], bool]
+    real: Callable[[str], str] = posixpath.normpath
 
 
 class PlaceFault(NamedTuple):
@@ -62,7 +66,7 @@ def place_faults(texts: Mapping[str, str | None], folder: str, look: Look) -> li
     """
     given = {name: key.default for name, key in BY_NAME.items()} | dict(texts)
     text = {name: (value or "").strip() for name, value in given.items()}
-    faults = [*_missing(text), *_misplaced(text), *_schema(text)]
+    faults = [*_missing(text), *_shared(text, folder, look), *_misplaced(text), *_schema(text)]
     for key in _directories(text):
         fault = _directory_fault(key, text[key], folder, look)
         faults += [fault] if fault else []
@@ -80,9 +84,38 @@ def _missing(text: Mapping[str, str]) -> Iterator[PlaceFault]:
     if text["spark.function.onError"] == "deadletter" and not text[_LETTERS]:
         why = "is missing: records go there of which the function fails"
         yield PlaceFault(_LETTERS, why, "name a directory")
-    if text[_LETTERS] and text[_LETTERS] in (text[_SINK_PATH], text[_DEADLETTER]):
-        why = "is a directory of other rows, too"
-        yield PlaceFault(_LETTERS, why, "name one of its own")
+
+
+def _shared(text: Mapping[str, str], folder: str, look: Look) -> Iterator[PlaceFault]:
+    """Places of which one lies in another, however they are spelled.
+
+    The marks of dead letters have the names of those of the rows: in one table a letter would make
+    the records before it count as written. And whoever looks after a table removes the files below
+    it that its log does not name.
+    """
+    sinks = [text[_SINK_PATH]] if text["spark.sink"] in DELTA_SINKS else []
+    if text["spark.sink"] == "delta":
+        names = [word.strip() for word in text[OUTPUTS].split(",") if word.strip()]
+        sinks = [f"{each}/{name}" for each in sinks if each for name in names] or sinks
+    others = [(_SINK_PATH, each) for each in sinks]
+    for key in (_LETTERS, _DEADLETTER):
+        mine = _whole(text[key], folder, look)
+        for other, its in others:
+            there = _whole(its, folder, look)
+            if mine and there and (mine in (there, *there.parents) or there in mine.parents):
+                why = f"{text[key]} is, holds or lies in the directory {its} of {other}"
+                yield PlaceFault(key, why, "name one of its own, beside it")
+        others.append((key, text[key]))
+
+
+def _whole(text: str, folder: str, look: Look) -> PurePosixPath | None:
+    """A place, to compare it with others; None if there is none, or nothing is known of it."""
+    if is_s3(text):
+        with contextlib.suppress(ValueError):
+            place = s3_place(text)
+            return PurePosixPath("//s3", place.bucket, place.prefix)
+    path = local_path(text)
+    return PurePosixPath(look.real(posixpath.join(folder, path))) if text and path else None
 
 
 def _misplaced(text: Mapping[str, str]) -> Iterator[PlaceFault]:

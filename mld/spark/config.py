@@ -32,7 +32,12 @@ if TYPE_CHECKING:
 #: Environment variable with the ``spark.*`` properties as a JSON object.
 PROPERTIES_VARIABLE = "KCL_MLD_SPARK"
 _CONF_PREFIX, _OPTIONS_PREFIX = FREE_PREFIXES
-_LOOK = Look(os.path.lexists, os.path.isdir, lambda path: os.access(path, os.W_OK | os.X_OK))
+_LOOK = Look(
+    os.path.lexists,
+    os.path.isdir,
+    lambda path: os.access(path, os.W_OK | os.X_OK),
+    os.path.realpath,
+)
 #: Beyond this a name is no slip of the pen, and comparing takes long.
 _LONGEST_NAME = 100
 

@@ -28,15 +28,17 @@ _PLAN = re.compile(r";\n'?[A-Z]\w*[^\n]*\n[ :]*\+- ")
 _DATA_PARAMETERS = ("expression", "badRecord", "value", "input", "inputRow", "row", "field")
 _SQL_STATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
 _SQL_STATES = re.compile(r"SQLSTATE: (\w{5})")
-#: Classes of SQL states: data exceptions, external routines, what is not supported, syntax and names.
-_OF_ROWS_OR_PLAN = frozenset({"21", "22", "23", "38", "39", "0A", "42"})
+#: Classes of SQL states: data exceptions, external routines, what is not supported, syntax and
+#: names, and what the function itself raises (``raise_error``, ``assert_true``).
+_OF_ROWS_OR_PLAN = frozenset({"21", "22", "23", "38", "39", "0A", "42", "P0"})
 _WORKER_TRACE = "Traceback (most recent call last):"
 _JVM_TRACE = re.compile(r"\n\s*(JVM stacktrace:|at [\w.$]+\(|Caused by: |Driver stacktrace:)")
 
 
 def is_session_lost(error: BaseException) -> bool:
     """True if the server no longer knows the session: ``renew``, then repeat what may be."""
-    return any(mark in f"{condition(error)} {error}" for mark in _LOST)
+    text = f"{condition(error)} {said_by(error)}"
+    return any(mark in text for mark in _LOST)
 
 
 def is_server_gone(error: BaseException) -> bool:
@@ -55,7 +57,7 @@ def is_deterministic(error: BaseException) -> bool:
         return True
     getter = getattr(error, "getSqlState", None)
     states = [getter() or ""] if callable(getter) else []
-    text = str(error)
+    text = said_by(error)
     states += _SQL_STATES.findall(text)
     return _WORKER_TRACE in text or any(state[:2] in _OF_ROWS_OR_PLAN for state in states)
 
@@ -66,7 +68,7 @@ def describe(error: BaseException) -> str:
     Values of the data that Spark puts into its messages are left out. The text of an exception
     that the user's function raised is shown, cut after 600 characters.
     """
-    text = _details(error) or str(error)
+    text = _details(error) or said_by(error)
     if (worker := _worker_error(text)) is not None:
         return worker
     for name, value in _parameters(error).items():
@@ -80,7 +82,15 @@ def raised(error: BaseException) -> str:
     """What the user's own code has raised, in one sentence."""
     if condition(error) == _OWN_SESSION:  # Spark advises to set a property, which would not help
         return "it makes a Spark session; there is one already: use ctx.spark in the function"
-    return f"{type(error).__name__}: {error}"
+    return _shortened(f"{type(error).__name__}: {said_by(error)}")
+
+
+def said_by(error: BaseException) -> str:
+    """The text of an exception; of one of the user's even making it may fail."""
+    try:
+        return str(error)
+    except BaseException as another:  # noqa: BLE001 - any may be raised there
+        return f"(its text can't be made: {type(another).__name__})"
 
 
 def _worker_error(text: str) -> str | None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from mld.spark.calls import SystemMonotonicClock
 from mld.spark.errors import BatchFailed
+from mld.spark.failures import describe
 from mld.spark.jobs.host_run import HostRun
 from mld.spark.jobs.moments import CutMoments
 from mld.spark.jobs.progress import Progress
@@ -244,7 +245,9 @@ class Engine:
         except BaseException as error:  # noqa: BLE001 - a runner must outlive every job
             _log.exception("a job ended with an unexpected error")
             for ticket in run.tickets:
-                ticket.fail(BatchFailed(f"{ticket.shard_id}: {error!r}"))
+                ticket.fail(
+                    BatchFailed(f"{ticket.shard_id}: {type(error).__name__}: {describe(error)}")
+                )
         finally:
             with self._changed:
                 self._runs.remove(run)

@@ -122,7 +122,8 @@ class FunctionCaller:
         frame = self.source(spark, whole, packed)
         try:
             answer = self._function(frame, context_of(spark, whole))
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            # Whatever it is, e.g. asyncio's CancelledError: this thread is the function's alone.
             if is_session_lost(error) or is_server_gone(error):
                 raise
             if _is_of_spark(error) and not is_deterministic(error):

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from mld.spark.errors import MissingPart, SinkRefused, SparkChildError
 from mld.spark.table.delta_log import NO_HOOKS, DeltaLog, in_a_line, open_table
-from mld.spark.table.job_files import OWNER_PREFIX
 from mld.spark.table.new_epoch import new_epoch
 from mld.spark.table.store import open_store
 
@@ -132,15 +131,25 @@ def vacuum(table: DeltaTable, store: Store, retention_hours: int | None, *, is_t
 
 
 def _unnamed(table: DeltaTable, store: Store, retention_hours: int | None) -> list[str]:
-    """Old data files outside of our jobs that the log never named: of merges that were refused."""
+    """Old data files that the log never named: of merges that were refused.
+
+    They lie where delta-rs writes a table's own. What lies elsewhere below it, in our jobs or in
+    another table, is nobody's leftover.
+    """
     found = table.vacuum(
         retention_hours=None if retention_hours is None else max(retention_hours, _UNNAMED_H),
         dry_run=True,
         enforce_retention_duration=False,
         full=True,
     )
-    paths = [each for each in found if not each.startswith(OWNER_PREFIX)]
+    depth = len(table.metadata().partition_columns)
+    paths = [each for each in found if _is_own(each.split("/")[:-1], depth)]
     return [path for path in paths if path.endswith(".parquet") and store.has(path)]
+
+
+def _is_own(directories: Sequence[str], depth: int) -> bool:
+    """True for directories as delta-rs makes them for a table with so many partition columns."""
+    return len(directories) == depth and all("=" in each for each in directories)
 
 
 def _open(store: Store) -> DeltaTable:

@@ -29,6 +29,8 @@ _HELLO_S = 10.0
 _SIGN_S = 1.0
 _LONGEST_S = 600.0
 _MOST_HELLO = 65_536
+#: Of a message to a stub, in characters: it must fit into the socket, which is not waited for.
+_MOST_SAID = 8_000
 _CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
@@ -184,7 +186,7 @@ class Stub:
         """Tell the stub how to end; nothing is said to it afterwards."""
         if not self.is_dismissed:
             self.is_dismissed = True
-            self.say({"exit": notice.code, "message": notice.message})
+            self.say({"exit": notice.code, "message": notice.message[:_MOST_SAID]})
             with contextlib.suppress(OSError):
                 self.connection.shutdown(socket.SHUT_RDWR)
 

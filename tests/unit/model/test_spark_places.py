@@ -87,7 +87,7 @@ def test_what_can_be_used_is_not_told_of(more):
         ),
         (
             {"function__deadletter__path": "/data/ours"},
-            "spark.function.deadletter.path is a directory of other rows, too: name one of its own",
+            "spark.function.deadletter.path /data/ours is, holds or lies in the directory /data/ours",
         ),
         (
             {"function__deadletter__path": "/closed/x"},
@@ -146,6 +146,52 @@ def test_what_cannot_be_used_is_told_with_the_way_out(more, expected):
     else:
         (found,) = told(**more)
     assert found.startswith(expected)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"function__deadletter__path": "/data/ours/"},
+        {"function__deadletter__path": "/data/x/..//ours/./"},
+        {"function__deadletter__path": "file:///data/ours"},
+        {"function__deadletter__path": "../../data/ours"},
+        {"function__deadletter__path": "/data/ours/letters"},
+        {"function__deadletter__path": "/data"},
+        {"function__deadletter__path": "/data/link"},
+        {"deadletter__path": "/data/ours/bad"},
+        {"sink": "merge", "deadletter__path": "/data/ours"},
+        {"function__deadletter__path": "/data/a", "deadletter__path": "/data/a/b"},
+        {"sink__path": "s3://bucket/t", "function__deadletter__path": "s3a://bucket/t/bad"},
+        {"sink__outputs": "a, errors", "function__deadletter__path": "/data/ours/errors"},
+        {"sink__outputs": "a, errors", "function__deadletter__path": "/data/ours"},
+    ],
+    ids=str,
+)
+def test_places_in_one_another_are_told_of_however_they_are_spelled(more):
+    real = LOOK.real
+    look = LOOK._replace(
+        real=lambda path: {"/data/link": "/data/ours"}.get(real(path), real(path)),
+        is_directory=lambda _: True,
+        may_write=lambda _: True,
+    )
+    texts = FINE | {f"spark.{key.replace('__', '.')}": text for key, text in more.items()}
+    told = " ".join(each.text for each in place_faults(texts, "/srv/app", look))
+    assert "is, holds or lies in the directory" in told
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"function__deadletter__path": "/data/ours-bad", "deadletter__path": "/data/ours2"},
+        {"sink__outputs": "a, b", "function__deadletter__path": "/data/ours/letters"},
+        {"sink": "jdbc", "function__deadletter__path": "/data/ours/letters"},
+        {"sink__path": "s3://bucket/t", "function__deadletter__path": "/data/ours"},
+        {"sink__path": "s3://bucket/t", "function__deadletter__path": "s3://bucket/t-bad"},
+    ],
+    ids=str,
+)
+def test_places_beside_one_another_are_fine(more):
+    assert told(**more) == []
 
 
 def test_of_a_machine_without_a_root_nothing_is_said():

@@ -1,5 +1,6 @@
 """Bad input and bad company: a clear error ends the shard, and nothing is checkpointed."""
 
+import asyncio
 import errno
 import threading
 from functools import partial
@@ -19,6 +20,27 @@ def raises(df, ctx):
 
 def leaves(df, ctx):
     raise SystemExit(1)
+
+
+class Unspeakable(BaseException):
+    """Its text can't be made."""
+
+    def __repr__(self):
+        raise Unspeakable
+
+    __str__ = __repr__
+
+
+def is_cancelled(df, ctx):
+    raise asyncio.CancelledError("of a task")
+
+
+def is_unspeakable(df, ctx):
+    raise Unspeakable
+
+
+def says_much(df, ctx):
+    raise ValueError("x" * 1_000_000)
 
 
 def returns_a_list(df, ctx):
@@ -45,6 +67,9 @@ def returns_a_frame(df, ctx):
 CASES = {
     "raises": (raises, [], {}, "ValueError: no such flight"),
     "exits": (leaves, [], {}, "SystemExit: 1"),
+    "cancelled": (is_cancelled, [], {}, "function failed on batch stream.shardId-0@start"),
+    "unspeakable": (is_unspeakable, [], {}, "Unspeakable: (its text can't be made: Unspeakable)"),
+    "says much": (says_much, [], {}, "ValueError: xxx"),
     "a list": (returns_a_list, [], {}, "is of type list; return a DataFrame"),
     "nothing": (returns_nothing, [], {}, "is None; return a DataFrame"),
     "a frame for foreach": (returns_a_frame, [], {"sink": "foreach"}, "writes nowhere"),
@@ -71,6 +96,7 @@ def test_it_ends_the_shard_with_a_clear_error_and_without_a_checkpoint(name, mon
     error = session.ended()
     assert isinstance(error, BatchFailed)
     assert text in str(error)
+    assert len(str(error)) < 1000
     assert "shardId-0" in str(error) or name in {"a bad record", "another writer"}
     assert session.daemon.checkpoints == []
     assert sink.committed == []

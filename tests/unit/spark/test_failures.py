@@ -166,3 +166,7 @@ def test_a_long_text_is_cut():
 
 def test_an_error_without_text_is_named():
     assert describe(KeyboardInterrupt()) == "KeyboardInterrupt"
+
+
+def test_of_what_an_exception_says_no_more_is_shown_than_people_read():
+    assert len(raised(ValueError("x" * 1_000_000))) == 600

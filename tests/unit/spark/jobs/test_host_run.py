@@ -92,6 +92,7 @@ def test_a_failure_that_may_pass_is_repeated_within_one_budget(bench):
     "error",
     [
         RuntimeError("[CAST_INVALID_INPUT] The value 'x' cannot be cast. SQLSTATE: 22018"),
+        RuntimeError("[USER_RAISED_EXCEPTION] no such flight SQLSTATE: P0001"),
         RuntimeError('Traceback (most recent call last):\n  File "app.py", line 3, in f\nKeyError'),
     ],
 )

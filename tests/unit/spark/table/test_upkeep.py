@@ -7,8 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from mld.spark import stub
 from mld.spark.table import upkeep
@@ -79,6 +80,31 @@ def test_old_files_that_no_commit_names_are_removed_but_none_of_a_job(table, cap
     assert (new.exists(), old.exists(), other.exists()) == (True, False, True)
     assert sink.commit_all(staged, [one]) == {shard(): "stands"}
     assert rows_in(path) == expected(s0=9)
+
+
+def test_old_files_of_a_table_below_are_nobodys_leftovers(table, capsys):
+    path, _ = table
+    below = path / "letters"
+    write(open_sink(below), batch(shard(), 0, 3))
+    bad = path / "bad"
+    bad.mkdir()
+    (bad / "part-0.parquet").touch()
+    for each in path.rglob("*.parquet"):
+        os.utime(each, (1, 1))
+    assert say(capsys, "vacuum", path) == (0, "0 files were removed\n")
+    assert rows_in(below) == expected(s0=3)
+    assert (bad / "part-0.parquet").exists()
+
+
+def test_old_files_are_removed_from_the_directories_of_partitions(tmp_path, capsys):
+    path = tmp_path / "t"
+    write_deltalake(path, pa.table({"day": ["a b", "c=/x"], "n": [1, 2]}), partition_by=["day"])
+    for directory in path.glob("day=*"):
+        refused = directory / "part-9.parquet"
+        refused.touch()
+        os.utime(refused, (1, 1))
+    assert say(capsys, "vacuum", path) == (0, "2 files were removed\n")
+    assert DeltaTable(path).to_pyarrow_table().num_rows == 2
 
 
 def test_what_was_merged_is_on_the_disk_when_it_is_told(table, monkeypatch, capsys):
