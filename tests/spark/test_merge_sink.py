@@ -96,11 +96,44 @@ def test_without_the_sequence_number_a_key_may_be_there_once_a_batch(spark, tmp_
         merge(spark, sink, batch(shard(), 8, 18), drop=drop)
 
 
+def test_a_zero_is_one_key_whatever_its_sign(spark, tmp_path):
+    """In directories by key: a name says the sign."""
+    path = tmp_path / "t"
+    sink = open_sink(
+        spark, sink="merge", sink__path=str(path), sink__key="k-1,f", sink__partitionBy="k-1"
+    )
+    for begin, zero in enumerate(("-0.0", "0.0", "-0.0")):
+        numbers = F.when(F.col("n") == begin * 2 + 1, F.lit(zero)).otherwise("1.5")
+        merge(
+            spark,
+            sink,
+            batch(shard(), begin * 2, begin * 2 + 2),
+            **{"k-1": numbers.cast("double"), "f": F.lit(zero).cast("float")},
+        )
+    found = DeltaTable(path).to_pyarrow_table().to_pylist()
+    assert sorted((str(row["k-1"]), str(row["f"]), row["n"]) for row in found) == [
+        ("0.0", "0.0", 5),
+        ("1.5", "0.0", 6),
+    ]
+
+
+def test_a_key_that_would_not_be_found_again_is_told(spark, tmp_path):
+    path, one = tmp_path / "t", batch(shard(), 0, 3)
+    sink = sink_of(spark, path)
+    for kind in ("double", "float"):
+        key = F.when(F.col("n") == 2, F.lit("NaN")).otherwise("1").cast(kind)
+        with pytest.raises(BatchFailed, match="a null or a NaN in the key"):
+            merge(spark, sink_of(spark, tmp_path / kind), one, key=key)
+    for key in (F.struct("n"), F.array("n")):
+        with pytest.raises(BatchFailed, match=r"the key key is of the type .*, which can't be comp"):
+            merge(spark, sink, one, key=key)
+
+
 def test_what_cannot_be_merged_is_told_before_anything_is_committed(spark, tmp_path):
     path, one = tmp_path / "t", batch(shard(), 5, 10)
     sink = sink_of(spark, path)
     merge(spark, sink, batch(shard(), 0, 5))
-    with pytest.raises(BatchFailed, match="a null in the key"):
+    with pytest.raises(BatchFailed, match="a null or a NaN in the key"):
         merge(spark, sink, one, key=F.expr("nullif(n, 7)").cast("string"))
     with pytest.raises(BatchFailed, match=r"no column fee; .*spark\.sink\.schema=addColumns"):
         merge(spark, sink, one, fee=F.lit(1))

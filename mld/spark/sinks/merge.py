@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 
 
 #: Raised inside the job, before anything is written; never shown to people.
-_NULL_KEY = "kcl-mld: null in a merge key"
+_NULL_KEY = "kcl-mld: null or NaN in a merge key"
 _TWICE = "kcl-mld: merge key occurs twice"
 _RANK = "_kcl_rank"
+#: Beginnings of types that delta-rs can't look for, as Spark names them.
+_NESTED = ("struct", "array", "map", "variant")
+_FLOATS = ("float", "double")
 
 
 class MergeSink(DeltaSink):
@@ -57,8 +60,8 @@ class MergeSink(DeltaSink):
         """Stage one row a key, the last one of its shard.
 
         Raises:
-            BatchFailed: a key is missing, null or occurs twice without an order, or the columns do
-                not fit.
+            BatchFailed: a key is missing, null, NaN or of a type that can't be compared, occurs
+                twice without an order, or the columns do not fit.
         """
         columns = list(frame.columns)
         key = ", ".join(self._key)
@@ -67,13 +70,19 @@ class MergeSink(DeltaSink):
                 f"{self.store.name}: the function's rows lack {', '.join(missing)} of spark.sink.key; "
                 f"they have {', '.join(columns)}"
             )
+        types = dict(frame.dtypes)
+        if nested := [name for name in self._key if types[name].startswith(_NESTED)]:
+            raise BatchFailed(
+                f"{self.store.name}: the key {nested[0]} is of the type {types[nested[0]]}, which "
+                f"can't be compared; make a text or a number of it in the function"
+            )
         try:
             return super().write(last_of_key(frame, self._key, columns), batches)
         except Exception as error:
             if _NULL_KEY in str(error):
                 raise BatchFailed(
-                    f"{self.store.name}: a row has a null in the key ({key}); filter such rows in the "
-                    f"function"
+                    f"{self.store.name}: a row has a null or a NaN in the key ({key}); filter such "
+                    f"rows in the function"
                 ) from error
             if _TWICE in str(error):
                 raise BatchFailed(
@@ -112,8 +121,9 @@ class MergeSink(DeltaSink):
 def last_of_key(rows: DataFrame, key: Sequence[str], columns: Sequence[str]) -> DataFrame:
     """One row a key: the one with the highest position.
 
-    Without position columns a key that occurs twice ends the job, as does a null in a key; both
-    before anything is committed.
+    Without position columns a key that occurs twice ends the job, as does a null or a NaN in a key;
+    both before anything is committed. A NaN is in no file's range of values, so its row would not
+    be found again. A zero is stored without its sign, by which readers tell directories and ranges.
 
     Args:
         rows: of the function.
@@ -122,10 +132,18 @@ def last_of_key(rows: DataFrame, key: Sequence[str], columns: Sequence[str]) -> 
     """
     from pyspark.sql import Window, functions as f  # noqa: PLC0415
 
-    no_null = f.lit(True)  # noqa: FBT003
+    types = dict(rows.dtypes)
+    floats = [name for name in key if types[name] in _FLOATS]
+    good = f.lit(True)  # noqa: FBT003
     for name in key:
-        no_null = no_null & f.col(_quoted(name)).isNotNull()
-    checked = rows.where(_or_raise(no_null, _NULL_KEY))
+        good = good & f.col(_quoted(name)).isNotNull()
+    for name in floats:
+        good = good & ~f.isnan(_quoted(name))
+    checked = rows.where(_or_raise(good, _NULL_KEY))
+    if floats:
+        checked = checked.withColumns(
+            {name: f.col(_quoted(name)) + f.lit(0).cast(types[name]) for name in floats}
+        )
     window = Window.partitionBy(*(f.col(_quoted(name)) for name in key))
     if SEQUENCE_COLUMN in columns:
         ranked = checked.withColumn(_RANK, f.row_number().over(window.orderBy(*_order(columns))))
