@@ -348,6 +348,62 @@ def test_a_dead_database_is_told(session, server, schema):
     assert rows(server, schema) == expected(s0=9)
 
 
+def test_connections_that_the_server_has_cut_meanwhile_cost_nothing(session, server, schema):
+    sink = sink_of(session, server, schema)
+    write(session, sink, batch(shard(), 0, 4))
+    server.query(
+        "select pg_terminate_backend(pid) from pg_stat_activity"
+        " where pid <> pg_backend_pid() and backend_type = 'client backend'"
+    )
+    assert sink.mark(shard()).sequence - BASE == 4
+
+
+def test_names_are_texts_in_a_database_without_an_encoding(session, server):
+    with server.connect() as connection:
+        connection.autocommit = True
+        connection.execute(
+            "create database plain encoding 'SQL_ASCII' template template0 locale 'C'"
+        )
+    url = server.url.replace("/postgres?", "/plain?")
+    for begin in (0, 4):
+        sink = open_sink(session, sink="jdbc", sink__url=url, sink__table="rows")
+        assert (sink.mark(shard()) is None) == (begin == 0)
+        write(session, sink, batch(shard(), begin, begin + 4))
+        sink.close()
+
+
+def test_a_schema_may_have_any_name_and_is_the_same_for_both_connections(session, server):
+    for name in ("50%s", 'My "own', "back\\slash"):
+        quoted = '"' + name.replace('"', '""') + '"'
+        server.execute(f"create schema {quoted}")
+        sink = open_sink(session, sink="jdbc", sink__url=server.url, sink__table=f"{quoted}.rows")
+        write(session, sink, batch(shard(), 0, 2))
+        more = {"sink__options__currentSchema": quoted}
+        sink = open_sink(session, sink="jdbc", sink__url=server.url, sink__table="rows", **more)
+        write(session, sink, batch(shard(), 2, 4))
+        assert server.query(f"select count(*) from {quoted}.rows".replace("%", "%%")) == [(4,)]
+
+
+def test_of_two_users_the_one_in_the_options_writes_everything(session, server, schema):
+    server.execute("create role insider login password 'p 1'")
+    server.execute(f"grant usage, create on schema {schema} to insider")
+    more = {"sink__options__user": "insider", "sink__options__password": "p 1"}
+    write(session, sink_of(session, server, schema, **more), batch(shard(), 0, 2))
+    owners = "select distinct tableowner from pg_tables where schemaname = %s"
+    assert server.query(owners, schema) == [("insider",)]
+
+
+def test_a_target_that_may_not_be_read_is_told_with_what_to_grant(session, server, schema):
+    server.execute(f"create table {schema}.rows (n int)")
+    server.execute("create role blind login password 'p2'")
+    server.execute(f"grant usage, create on schema {schema} to blind")
+    server.execute(f"grant insert on {schema}.rows to blind")
+    more = {"sink__options__user": "blind", "sink__options__password": "p2"}
+    sink = sink_of(session, server, schema, **more)
+    with pytest.raises(BatchFailed, match=r"cannot be read, nor made: .* needs SELECT and INSERT"):
+        write(session, sink, batch(shard(), 0, 2))
+
+
 def test_a_wrong_password_is_told_and_not_shown(session, server, schema):
     wrong = server.url.replace(server.password, "s3cret-wrong")
     with pytest.raises(SinkUnavailable, match="password authentication failed") as caught:

@@ -125,7 +125,9 @@ def test_a_key_that_would_not_be_found_again_is_told(spark, tmp_path):
         with pytest.raises(BatchFailed, match="a null or a NaN in the key"):
             merge(spark, sink_of(spark, tmp_path / kind), one, key=key)
     for key in (F.struct("n"), F.array("n")):
-        with pytest.raises(BatchFailed, match=r"the key key is of the type .*, which can't be comp"):
+        with pytest.raises(
+            BatchFailed, match=r"the key key is of the type .*, which can't be comp"
+        ):
             merge(spark, sink, one, key=key)
 
 

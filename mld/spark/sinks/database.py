@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _SINK = "spark.sink=jdbc"
 _SECRET = re.compile(r"((?:password|passwd|pwd|secret|token)\s*[=:]\s*)[^\s&;,'\"]+", re.IGNORECASE)
+_PERCENT = re.compile(r"%(?!\()")
 _USER_INFO = re.compile(r"(//[^/\s:@]+:)[^@\s/]+@")
 
 
@@ -142,7 +143,7 @@ class Transaction:
 
     def run_each(self, sql: str, each: Sequence[Mapping[str, Any]]) -> None:
         """Execute a statement once for each set of values, in that order."""
-        self.cursor.executemany(sql, each)
+        self.cursor.executemany(_escaped(sql), each)
 
     def rows(self, sql: str, **values: Any) -> list[tuple[Any, ...]]:
         """Execute a query; all its rows."""
@@ -160,7 +161,12 @@ class Transaction:
 
     def _execute(self, sql: str, values: Mapping[str, Any]) -> None:
         # Without values psycopg takes percent signs as they are.
-        self.cursor.execute(*((sql, values) if values else (sql,)))
+        self.cursor.execute(*((_escaped(sql), values) if values else (sql,)))
+
+
+def _escaped(sql: str) -> str:
+    """A statement in which percent signs that begin no parameter are part of a name."""
+    return _PERCENT.sub("%%", sql)
 
 
 def quoted(*parts: str) -> str:

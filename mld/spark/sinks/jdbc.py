@@ -33,7 +33,11 @@ from mld.spark.ports import CommitOutcome
 from mld.spark.sinks.database import Database, DatabaseUnavailable, quoted
 from mld.spark.sinks.jdbc_staging import ROW_COLUMN, JdbcStaging, StagedRows
 from mld.spark.sinks.jdbc_tables import SinkTables, judge, split_name, table_columns
-from mld.spark.sinks.postgres_url import connection_arguments, credentials
+from mld.spark.sinks.postgres_url import (
+    connection_arguments,
+    credentials,
+    driver_url,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -58,6 +62,9 @@ _PATIENCE = {
     "keepalives_count": "3",
     "tcp_user_timeout": "60000",
 }
+#: Names come as texts, whatever encoding the database has; and nothing is left in a session that
+#: something in between may hand to another one.
+_ALWAYS: dict[str, Any] = {"client_encoding": "utf8", "prepare_threshold": None}
 
 
 class JdbcSink:
@@ -119,12 +126,20 @@ class JdbcSink:
         self._staging.require_access(spark)
 
     def mark(self, shard: ShardKey) -> Position | None:
-        """The mark of the shard in the database.
+        """The mark of the shard in the database; an outage is waited for as in a commit.
 
         Raises:
-            SinkUnavailable: the database does not answer.
+            SinkUnavailable: the database does not answer for so long.
         """
-        return self._tables.mark(shard)
+        last: DatabaseUnavailable | None = None
+        for pause_s in PAUSES_S:
+            self._pause(pause_s)
+            try:
+                return self._tables.mark(shard)
+            except DatabaseUnavailable as error:
+                last = error
+        assert last is not None  # there is a pause, so there was a try
+        raise last
 
     def write(self, frame: DataFrame, batches: Sequence[ShardBatch]) -> StagedRows:
         """Write the rows of all batches to a new staging table.
@@ -232,7 +247,7 @@ def _writer_options(config: SparkConfig) -> dict[str, str]:
     """Options of Spark's JDBC writer; what it does not know goes to the driver."""
     url = str(config.sink_url)
     return {
-        "url": url,
+        "url": driver_url(url, config.sink_options),
         # Many rows a statement; and no values of rows in the messages of errors.
         "driver": "org.postgresql.Driver",
         "reWriteBatchedInserts": "true",
@@ -246,6 +261,7 @@ def _postgres(config: SparkConfig, secrets: Sequence[str]) -> Database:
     arguments: dict[str, Any] = {
         **_PATIENCE,
         **connection_arguments(str(config.sink_url), config.sink_options, os.environ),
+        **_ALWAYS,
     }
     try:
         import psycopg  # noqa: PLC0415

@@ -153,7 +153,10 @@ class JdbcStaging:
             if isinstance(error, DatabaseUnavailable):
                 raise
             text = self._database.explain(error)
-            raise BatchFailed(f"{self._target} is not there and cannot be made: {text}") from None
+            raise BatchFailed(
+                f"{self._target} cannot be read, nor made: {text}; on a table that is there this "
+                "user needs SELECT and INSERT"
+            ) from None
         return list(columns)
 
     def _explain(self, error: Exception) -> None:

@@ -5,8 +5,9 @@ Source: pgJDBC's "Connecting to the database" and libpq's "Connection strings".
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, unquote, urlencode
 
 from mld.spark.errors import SparkConfigError
 
@@ -27,6 +28,11 @@ _NAMES = {
     "ApplicationName": "application_name",
     "targetServerType": "",
 }
+_CREDENTIALS = ("user", "password")
+#: What holds for both connections, wherever it is written.
+_BOTH = frozenset(_NAMES) - {*_CREDENTIALS} | {"ssl", "currentSchema", "options"}
+#: What libpq wants a backslash before, in ``options``.
+_BLANK = re.compile(r"[\s\\]")
 _TARGETS = {"primary": "read-write", "master": "read-write", "any": "any"}
 
 
@@ -37,7 +43,8 @@ def connection_arguments(
 
     Args:
         url: ``jdbc:postgresql://host:port/database?parameter=value``.
-        options: ``spark.sink.options.*``; ``user`` and ``password`` count, before those of the URL.
+        options: ``spark.sink.options.*``; ``user`` and ``password`` count before those of the URL,
+            other parameters of the driver behind them, as the driver has it.
         environ: ``PGUSER`` and ``PGPASSWORD`` count where neither says something.
 
     Raises:
@@ -49,7 +56,12 @@ def connection_arguments(
             "jdbc:postgresql://host:port/database"
         )
     place, _, query = url.removeprefix(PREFIX).partition("?")
-    parameters = dict(parse_qsl(query, keep_blank_values=True))
+    if "@" in place:  # the driver would take all of it for a host's name, and tell it
+        raise SparkConfigError(
+            "spark.sink.url: user and password have no place before the host; write "
+            "?user=...&password=... behind the database, or spark.sink.options.user and password"
+        )
+    parameters = {**options, **dict(parse_qsl(query, keep_blank_values=True))}
     arguments = _place(place)
     arguments.update(_translated(parameters))
     arguments.update(credentials(url, options, environ))
@@ -65,6 +77,25 @@ def credentials(url: str, options: Mapping[str, str], environ: Mapping[str, str]
         if text:
             found[name] = text
     return found
+
+
+def driver_url(url: str, options: Mapping[str, str]) -> str:
+    """The URL for Spark's side, which then means what it means to ours.
+
+    Without user and password: the driver would take those of a URL before those of options. With
+    what options say to the driver: Spark Connect hands on the names of options in small letters.
+
+    Args:
+        url: ``spark.sink.url``.
+        options: ``spark.sink.options.*``.
+    """
+    place, _, query = url.partition("?")
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    more = {name: text for name, text in options.items() if name in _BOTH and name not in given}
+    kept = {name: text for name, text in (given | more).items() if name not in _CREDENTIALS}
+    if kept == given:
+        return url
+    return f"{place}?{urlencode(kept)}" if kept else place
 
 
 def _place(place: str) -> dict[str, str]:
@@ -89,8 +120,11 @@ def _translated(parameters: Mapping[str, str]) -> dict[str, str]:
     found = {_NAMES[name]: text for name, text in parameters.items() if _NAMES.get(name) and text}
     if "sslmode" not in found and parameters.get("ssl", "false").lower() in {"true", ""}:
         found["sslmode"] = "verify-full"
+    session = [parameters.get("options", "")]
     if schema := parameters.get("currentSchema"):
-        found["options"] = f"-csearch_path={schema}"
+        session.append("-csearch_path=" + _BLANK.sub(r"\\\g<0>", schema))
+    if text := " ".join(filter(None, session)):
+        found["options"] = text
     if target := _TARGETS.get(parameters.get("targetServerType", "").lower()):
         found["target_session_attrs"] = target
     return found

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from mld.spark.calls import Overdue, call_within
 from mld.spark.errors import SparkConfigError
-from mld.spark.sinks.database import Database, DatabaseUnavailable, brief, masked
+from mld.spark.sinks.database import Database, DatabaseUnavailable, Transaction, brief, masked
 from mld.spark.sinks.jdbc_tables import split_name
 from tests.unit.spark import sqlite_kit
 from tests.unit.spark.sqlite_kit import TRANSIENT
@@ -35,6 +36,24 @@ def test_passwords_do_not_show(text, shown):
 def test_an_error_is_one_line():
     assert brief(ValueError("duplicate key\nDETAIL: Key (a)=(5)")) == "ValueError: duplicate key"
     assert brief(ValueError()) == "ValueError: "
+
+
+def test_percent_signs_in_names_are_no_parameters():
+    said = []
+    cursor = SimpleNamespace(
+        execute=lambda *args: said.append(args),
+        executemany=lambda *args: said.append(args),
+        rowcount=0,
+    )
+    transaction = Transaction(cursor)
+    transaction.run('DELETE FROM "100%s" WHERE a = %(a)s', a=1)
+    transaction.run_each('INSERT INTO "5%" VALUES (%(a)s)', [{"a": 1}])
+    transaction.run('DROP TABLE "100%s"')
+    assert said == [
+        ('DELETE FROM "100%%s" WHERE a = %(a)s', {"a": 1}),
+        ('INSERT INTO "5%%" VALUES (%(a)s)', [{"a": 1}]),
+        ('DROP TABLE "100%s"',),
+    ]
 
 
 class Flaky:

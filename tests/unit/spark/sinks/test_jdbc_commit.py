@@ -216,6 +216,21 @@ def test_an_outage_costs_one_wait_and_one_write_whatever_the_number_of_shards(sh
     assert query("SELECT COUNT(*) FROM rows") == [(38,)]
 
 
+def test_a_shard_that_begins_during_an_outage_waits_for_its_mark(shaky, flaky):
+    """Or after one, with a connection that it has cut: the worker would end otherwise."""
+    write(shaky, batch(shard(), None, 3))
+    shaky.close()
+    flaky.refusals = 9
+    assert shaky.mark(shard()) == batch(shard(), None, 3).to
+    flaky.pauses.clear()
+    shaky.close()
+    flaky.refusals = 1000
+    with pytest.raises(SinkUnavailable, match="cannot connect"):
+        shaky.mark(shard())
+    assert flaky.pauses == list(PAUSES_S)
+    flaky.refusals = 0
+
+
 def test_an_outage_that_lasts_is_told_and_the_batches_are_found_committed_or_not(shaky, flaky):
     one = batch(shard(), None, 3)
     staged = shaky.write(Frame(one), [one])
@@ -329,9 +344,11 @@ def test_libpq_is_told_to_notice_a_dead_peer_unless_the_url_says_otherwise(monke
     )
     monkeypatch.setitem(sys.modules, "psycopg", fake)
     url = "jdbc:postgresql://h/d?connectTimeout=3"
-    sink = JdbcSink(config_of(sink="jdbc", sink__url=url, sink__table="rows"), "app")
+    config = config_of(sink="jdbc", sink__url=url, sink__table="rows")
+    sink = JdbcSink(config, "app", pause=lambda _: None)
     with pytest.raises(SinkUnavailable):
         sink.mark(shard())
+    assert (calls[0]["client_encoding"], calls[0]["prepare_threshold"]) == ("utf8", None)
     assert calls[0]["tcp_user_timeout"] == "60000"
     assert calls[0]["connect_timeout"] == "3"
 
@@ -485,7 +502,8 @@ def test_url_and_table_have_to_be_named(missing):
 
 def test_postgresql_is_opened_by_its_url_and_its_password_never_shows():
     url = "jdbc:postgresql://127.0.0.1:1/d?user=u&password=geheim"
-    sink = JdbcSink(config_of(sink="jdbc", sink__url=url, sink__table="rows"), "app")
+    config = config_of(sink="jdbc", sink__url=url, sink__table="rows")
+    sink = JdbcSink(config, "app", pause=lambda _: None)
     with pytest.raises(SinkUnavailable, match="cannot connect: OperationalError") as caught:
         sink.mark(shard())
     assert "geheim" not in str(caught.value)

@@ -14,7 +14,7 @@ from mld.spark.sinks.delta import write_tasks
 from mld.spark.sinks.foreach import ForeachSink
 from mld.spark.sinks.jdbc_staging import first_line
 from mld.spark.sinks.packages import POSTGRES_COORDINATE, sinks_conf
-from mld.spark.sinks.postgres_url import connection_arguments
+from mld.spark.sinks.postgres_url import connection_arguments, driver_url
 from tests.unit.spark.batches import batch, config_of, shard
 
 
@@ -83,6 +83,10 @@ def test_postgresql_brings_its_driver():
                 "target_session_attrs": "read-write",
             },
         ),
+        (
+            "jdbc:postgresql:d?currentSchema=My%20own\\&options=-c%20statement_timeout=5s",
+            {"dbname": "d", "options": "-c statement_timeout=5s -csearch_path=My\\ own\\\\"},
+        ),
     ],
 )
 def test_a_url_of_postgresql_is_understood(url, arguments):
@@ -94,6 +98,34 @@ def test_user_and_password_come_from_the_options_then_the_url_then_the_environme
     found = connection_arguments(url, {"password": "option"}, environ)
     assert found == {"dbname": "d", "user": "env", "password": "option"}
     assert connection_arguments(url, {}, environ)["password"] == "url"
+
+
+def test_what_the_driver_takes_from_the_options_holds_for_both_connections():
+    options = {"sslmode": "verify-full", "currentSchema": "a", "batchsize": "5"}
+    found = connection_arguments("jdbc:postgresql:d?currentSchema=b", options, {})
+    assert found == {"dbname": "d", "sslmode": "verify-full", "options": "-csearch_path=b"}
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "expected"),
+    [
+        ("jdbc:postgresql:d?a=%20b", {"user": "u", "batchsize": "5"}, "jdbc:postgresql:d?a=%20b"),
+        ("jdbc:postgresql:d?user=u&password=p%26q", {}, "jdbc:postgresql:d"),
+        (
+            "jdbc:postgresql://h/d?user=u&sslmode=require&options=-c%20a%3Db",
+            {"password": "x", "currentSchema": "My own", "sslmode": "disable"},
+            "jdbc:postgresql://h/d?sslmode=require&options=-c+a%3Db&currentSchema=My+own",
+        ),
+    ],
+)
+def test_the_url_for_spark_says_what_ours_does(url, options, expected):
+    assert driver_url(url, options) == expected
+
+
+def test_a_password_before_the_host_is_refused_and_not_shown():
+    with pytest.raises(SparkConfigError, match="have no place before the host") as caught:
+        connection_arguments("jdbc:postgresql://kcl:geheim@h/d", {}, {})
+    assert "geheim" not in str(caught.value)
 
 
 def test_another_database_is_refused():
