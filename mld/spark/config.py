@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mld.model.s3_place import is_s3
@@ -23,7 +23,7 @@ from mld.model.spark_keys import (
     size_bytes,
     whole_number,
 )
-from mld.model.spark_places import Look, place_faults
+from mld.model.spark_places import Look, local_path, place_faults
 from mld.spark.errors import SparkConfigError
 
 if TYPE_CHECKING:
@@ -129,6 +129,26 @@ def require_places(config: SparkConfig) -> None:
     if faults := place_faults(config.texts, os.getcwd(), _LOOK):
         told = (f"{fault.key} {fault.text}: {fault.advice}" for fault in faults)
         raise SparkConfigError("; ".join(told))
+
+
+def rooted(config: SparkConfig, folder: str) -> SparkConfig:
+    """The same with absolute directories: an app may change its working directory.
+
+    Args:
+        config: as it was read.
+        folder: working directory at the start.
+    """
+    return replace(
+        config,
+        sink_path=_rooted(config.sink_path, folder),
+        letters_path=_rooted(config.letters_path, folder),
+    )
+
+
+def _rooted(text: str | None, folder: str) -> str | None:
+    if text is None or local_path(text) != text:
+        return text  # a URL
+    return os.path.join(folder, text)
 
 
 def _advice(name: str) -> str:

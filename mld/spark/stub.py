@@ -50,6 +50,10 @@ def main(argv: Sequence[str] | None = None, *, host_module: str = HOST_MODULE) -
         sys.exit(0)
     if arguments[:1] and arguments[0] in UPKEEP:
         sys.exit(_look_after(arguments))
+    try:
+        os.getcwd()
+    except OSError:  # neither Java nor a relative path would work
+        end(_WRONG, "the working directory is gone: start the daemon again where there is one")
     properties, app, args = _parse(arguments)
     how = host_command(host_module, properties, app, args)
     hand_over(how, [properties or "", app, *args])

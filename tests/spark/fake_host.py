@@ -154,6 +154,7 @@ class FakeParts:
 
     def open(self, config, facts, pipeline, address):
         assert address()[0].startswith("sc://")
+        note("places", config.sink_path)
         return FakeService(facts, pipeline)
 
 

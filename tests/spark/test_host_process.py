@@ -9,7 +9,7 @@ import time
 import pytest
 
 from mld.spark.stub_wait import GONE_ADVICE
-from tests.spark.stubs import KEEP_ALIVE, STUB, Worker, is_alive, kill, wait_for
+from tests.spark.stubs import APP, KEEP_ALIVE, ROOT, STUB, Worker, is_alive, kill, wait_for
 
 pytestmark = pytest.mark.process
 
@@ -346,6 +346,13 @@ STUB_ELSEWHERE = "import os, sys; os.chdir('/'); from mld.spark import stub; stu
 def test_an_app_beside_a_folder_named_protocol_works(worker, tmp_path):
     (tmp_path / "protocol.py").write_text("raise RuntimeError")
     worker.child().begin()
+
+
+def test_an_app_that_changes_its_directory_writes_where_the_file_says(worker):
+    worker.app.write_text("import os\nos.chdir('/')\n" + APP)
+    worker.properties["spark.sink.path"] = "out"
+    worker.child().begin()
+    assert worker.noted("places") == [str(ROOT / "out")]
 
 
 def test_the_host_outlives_its_last_shard_by_the_linger(worker):

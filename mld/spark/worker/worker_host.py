@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from mld.spark import rendezvous
 from mld.spark.app_loading import load, passing_session
 from mld.spark.calls import call_within
-from mld.spark.config import SparkConfig, read_properties
+from mld.spark.config import SparkConfig, read_properties, rooted
 from mld.spark.errors import SparkChildError
 from mld.spark.facts import Facts, gather_properties
 from mld.spark.parts import address_of
@@ -126,7 +126,7 @@ class Host:
     def _launch(self) -> tuple[SparkConfig, Facts]:
         """Read what is known without Spark, and start the server."""
         properties = gather_properties(os.environ, self._options.properties)
-        config = read_properties(properties)
+        config = rooted(read_properties(properties), os.getcwd())
         facts = Facts.gather(os.environ, properties)
         self._start.keep_alive_s = facts.keep_alive_s
         self._start.longest_s = 2 * config.start_timeout_s

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.spark.config import read_properties, require_places
+from mld.spark.config import read_properties, require_places, rooted
 from mld.spark.errors import SparkConfigError
 
 
@@ -44,3 +44,19 @@ def test_what_does_not_fit_together_is_told_with_every_key():
     missing, misplaced = str(failure.value).split("; ", 1)
     assert missing == "spark.sink.path is missing: the merge sink writes there: name a directory"
     assert misplaced.startswith("spark.sink.table is for jdbc: merge writes its table without a")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("out", "/srv/app/out"),
+        ("/data/out", "/data/out"),
+        ("s3://bucket/out", "s3://bucket/out"),
+        ("file:/data/out", "file:/data/out"),
+    ],
+)
+def test_directories_are_those_of_the_start_wherever_an_app_goes(text, place):
+    given = {"spark.sink.path": text, "spark.function.deadletter.path": f"{text}-bad"}
+    config = rooted(read_properties(given), "/srv/app")
+    assert (config.sink_path, config.letters_path) == (place, f"{place}-bad")
+    assert rooted(read_properties({}), "/srv/app").sink_path is None

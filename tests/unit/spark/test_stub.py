@@ -107,6 +107,18 @@ def test_a_directory_that_cannot_be_private_is_said():
     assert found.stdout == ""
 
 
+def test_a_working_directory_that_is_gone_is_said(tmp_path):
+    program = (
+        "import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')\n"
+        f"from mld.spark import stub; stub.main([{__file__!r}])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert found.returncode == 2
+    assert found.stderr.startswith("kcl-mld-spark: the working directory is gone: start the daemon")
+
+
 GONE = f"went away without a word: {stub_wait.GONE_ADVICE}"
 
 
