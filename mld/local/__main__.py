@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from mld.local.motoserver import MotoServer
 
 _LOOPBACK = "127.0.0.1"
+#: The arguments are to blame; argparse's own.
+USAGE_EXIT = 2
 
 
 def _print_line(line: str) -> None:
@@ -42,7 +44,7 @@ def main(
     stdin: BinaryIO | None = None,
     announce: Callable[[str], object] = _print_line,
 ) -> int:
-    """Serve until told to stop; returns the exit code.
+    """Serve until told to stop; returns the exit code, or exits with 2: the arguments are wrong.
 
     Args:
         argv: arguments without the program's name; None = those of the process.
@@ -53,7 +55,7 @@ def main(
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     rng = random.Random(options.seed)
     plan = FaultPlan(rng)
-    listener = _listener_or_exit(options.host, options.kinesis_port)
+    listener = _listener_or_exit("Kinesis", options.host, options.kinesis_port)
     endpoints = {"kinesis": f"http://{options.host}:{listener.getsockname()[1]}"}
     moto = None if options.no_moto else _moto(options, plan)
     if moto is not None:
@@ -84,11 +86,13 @@ def _settings(options: argparse.Namespace) -> KinesisSettings:
     )
 
 
-def _listener_or_exit(host: str, port: int) -> socket.socket:
+def _listener_or_exit(what: str, host: str, port: int) -> socket.socket:
     try:
         return _listener(host, port)
     except OSError as error:
-        sys.exit(f"Kinesis cannot listen on {host}:{port}: {error.strerror}; choose another port")
+        why = f"{what} cannot listen on {host}:{port}: {error.strerror}; choose another port"
+        sys.stderr.write(f"{why}\n")
+        sys.exit(USAGE_EXIT)
 
 
 def _listener(host: str, port: int) -> socket.socket:
@@ -102,6 +106,8 @@ def _listener(host: str, port: int) -> socket.socket:
 
 
 def _moto(options: argparse.Namespace, plan: FaultPlan) -> MotoServer:
+    if options.moto_port:  # before its start takes half a second, and in our words
+        _listener_or_exit("moto", options.host, options.moto_port).close()
     os.environ["MOTO_ACCOUNT_ID"] = options.account_id
     from mld.local.motoserver import MotoServer  # noqa: PLC0415 (0.4 s, not always wanted)
 

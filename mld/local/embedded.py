@@ -25,12 +25,20 @@ if TYPE_CHECKING:
 _ROOT = Path(mld.__file__).resolve().parent.parent
 _START_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 5
+#: Of the child when its arguments are to blame.
+_USAGE_EXIT = 2
 #: What the child imports that a plain installation lacks.
 _PACKAGES = ("uvicorn", "h11", "moto", "flask")
 
 
 class EmbeddedAwsFailed(MldError):
     """The embedded AWS did not start: its own words on stderr say why."""
+
+
+class EmbeddedAwsRefused(EmbeddedAwsFailed):
+    """It did not start because of its arguments, e.g. a port that is taken."""
+
+    exit_code = 2
 
 
 class EmbeddedAws:
@@ -70,6 +78,7 @@ class EmbeddedAws:
 
         Raises:
             ConfigError: a package of the extra ``[local]`` is missing.
+            EmbeddedAwsRefused: a port is taken.
             EmbeddedAwsFailed: it ended or said nothing for 60 s; its own words are on stderr.
         """
         for package in _PACKAGES:
@@ -88,8 +97,10 @@ class EmbeddedAws:
         self._process = process
         try:
             self._endpoints = _first_line(process)
-        except BaseException:
+        except BaseException as error:
             self.stop()
+            if isinstance(error, EmbeddedAwsFailed) and process.returncode == _USAGE_EXIT:
+                raise EmbeddedAwsRefused(str(error)) from None
             raise
         return self
 

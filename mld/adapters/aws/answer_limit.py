@@ -45,6 +45,7 @@ class AnswerLimit:
         """Time counts from :meth:`running`: a call may wait long for its thread."""
         self.limit_s = limit_s
         self.has_passed = False
+        self.was_read = False  #: whether an answer came, to its end or not
         self._loop = loop
         self._lock = threading.Lock()  # guards the two below
         self._read_from: Connection | None = None
@@ -82,6 +83,7 @@ class AnswerLimit:
     def read_from(self, connection: Connection | None) -> None:
         """What the answer comes from; None = nothing more of it is to come."""
         with self._lock:
+            self.was_read = connection is None
             self._read_from = connection
             if connection is not None and self.has_passed:
                 shut_down(connection)

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from botocore import UNSIGNED, exceptions as boto
 from botocore.config import Config as ClientConfig
+from botocore.parsers import ResponseParserError
 
 from mld import __version__, errors
 from mld.adapters.aws.answer_limit import SILENCES, AnswerLimit, limit_answers
 from mld.adapters.aws.errors import (
     BrokenAnswer,
+    ca_file_of,
+    check_members,
     check_page,
     check_whole,
     client_error,
@@ -32,6 +35,10 @@ if TYPE_CHECKING:
 
     from mld.adapters.calls import CallPool
     from mld.model.config import Config
+
+
+#: What botocore's parsers raise for a member of another form than they know.
+_UNREADABLE = (ResponseParserError, AttributeError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +123,7 @@ class Caller:
     def __init__(self, client: BaseClient, pool: CallPool, frequent: tuple[str, ...] = ()) -> None:
         self._client = client
         self._pool = pool
+        self._ca_file = ca_file_of(client)
         self._limit_s = SILENCES * client.meta.config.read_timeout
         self._prepared = {name: PreparedOperation(client, name) for name in frequent}
 
@@ -149,6 +157,7 @@ class Caller:
             with limit.running():
                 answer: dict[str, Any] = perform(**request)
             check_page(request, answer)
+            check_members(self._api_name(operation), request, answer)
         except boto.ClientError as error:
             raise service_error(error, writes=writes) from None
         except (boto.BotoCoreError, BrokenAnswer) as error:
@@ -156,7 +165,14 @@ class Caller:
                 why = f"the answer was not whole after {limit.limit_s:g} s"
                 name = self._api_name(operation)
                 raise errors.UnknownOutcome(name, "SlowAnswer", why) from error
-            raise client_error(error, self._api_name(operation)) from error
+            raise client_error(error, self._api_name(operation), self._ca_file) from error
+        except _UNREADABLE as error:
+            if not limit.was_read:  # a defect of ours, or of the request
+                raise
+            why = f"{type(error).__name__}: {error}"
+            raise errors.UnknownOutcome(
+                self._api_name(operation), "UnreadableAnswer", why
+            ) from error
         return answer
 
 

@@ -7,11 +7,14 @@ What matters to a lease is what is known about the effect: refused (nothing chan
 from __future__ import annotations
 
 import zlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from botocore import exceptions as boto
 
 from mld import errors
+
+if TYPE_CHECKING:
+    from botocore.client import BaseClient
 
 #: Codes that say "too many requests", over all services in use.
 #: Source: botocore's retries.standard.ThrottledRetryableChecker, and Kinesis' KMS codes.
@@ -123,16 +126,31 @@ def service_error(error: boto.ClientError, *, writes: bool) -> errors.AwsError:
     return (kind or errors.ServiceError)(operation, code, message)
 
 
-def client_error(error: Exception, operation: str) -> errors.AwsError:
+def client_error(error: Exception, operation: str, ca_file: str | None = None) -> errors.AwsError:
     """Our error for a call that got no answer.
 
     Args:
         error: botocore's; its messages hold addresses but no secrets.
         operation: API name, e.g. ``UpdateItem``.
+        ca_file: see :func:`ca_file_of`; named where TLS fails, which itself names no file.
     """
     if isinstance(error, _NOT_SENT):
         return not_sent(error, operation)
-    return errors.UnknownOutcome(operation, type(error).__name__, str(error))
+    message = str(error)
+    if ca_file is not None and isinstance(error, boto.SSLError):
+        message += (
+            f" (certificates are trusted by {ca_file}: AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE or"
+            " ca_bundle of the profile)"
+        )
+    return errors.UnknownOutcome(operation, type(error).__name__, message)
+
+
+def ca_file_of(client: BaseClient) -> str | None:
+    """The file of certificates that a client was told to trust; None = the usual ones."""
+    # Not promised by botocore; it has no other place that tells.
+    session = getattr(getattr(client, "_endpoint", None), "http_session", None)
+    verify = getattr(session, "_verify", None)
+    return verify if isinstance(verify, str) else None
 
 
 def not_sent(error: Exception, operation: str) -> errors.Unreachable:
@@ -142,6 +160,28 @@ def not_sent(error: Exception, operation: str) -> errors.Unreachable:
 
 #: Where a page of a list begins, in the request, and where the next one does, in the answer.
 _PAGES = (("NextToken", "NextToken"), ("ExclusiveStartKey", "LastEvaluatedKey"))
+
+
+#: Members of a good answer without which it says nothing, and what each is; AWS always sends them.
+#: Where a list or a state is missing, an empty one or "there is none" would be believed.
+_DUE: dict[str, dict[str, type]] = {
+    "DescribeTable": {"Table.TableStatus": str},
+    "Scan": {"Items": list},
+    "Query": {"Items": list},
+    "DescribeStreamSummary": {
+        "StreamDescriptionSummary.StreamARN": str,
+        "StreamDescriptionSummary.StreamStatus": str,
+    },
+    "ListShards": {"Shards": list},
+    "ListStreams": {"StreamNames": list},
+    "ListTagsForStream": {"Tags": list},
+    "GetShardIterator": {"ShardIterator": str},
+    "DescribeStreamConsumer": {
+        "ConsumerDescription.ConsumerARN": str,
+        "ConsumerDescription.ConsumerStatus": str,
+    },
+    "GetCallerIdentity": {"Account": str},
+}
 
 
 class BrokenAnswer(Exception):
@@ -191,6 +231,29 @@ def check_page(request: dict[str, Any], answer: dict[str, Any]) -> None:
         place = request.get(begins)
         if place is not None and answer.get(goes_on) == place:
             raise BrokenAnswer(f"the page goes on where it began ({goes_on})")
+
+
+def check_members(operation: str, request: dict[str, Any], answer: dict[str, Any]) -> None:
+    """Refuse a good answer that lacks what it is asked for.
+
+    Args:
+        operation: API name, e.g. ``DescribeTable``.
+        request: that was sent.
+        answer: as parsed.
+
+    Raises:
+        BrokenAnswer: it does.
+    """
+    due = _DUE.get(operation, {})
+    # What an update has left is part of its answer if that was asked for.
+    if operation == "UpdateItem" and request.get("ReturnValues", "NONE") != "NONE":
+        due = {"Attributes": dict}
+    for path, kind in due.items():
+        found: Any = answer
+        for name in path.split("."):
+            found = found.get(name) if isinstance(found, dict) else None
+        if not isinstance(found, kind):
+            raise BrokenAnswer(f"the answer has no {path}")
 
 
 def _is_object(body: bytes) -> bool:

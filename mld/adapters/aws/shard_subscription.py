@@ -20,7 +20,7 @@ from botocore.eventstream import ParserError
 from urllib3.exceptions import HTTPError
 
 from mld.adapters.aws.answer_limit import shut_down
-from mld.adapters.aws.errors import BrokenAnswer, client_error, not_sent, service_error
+from mld.adapters.aws.errors import BrokenAnswer, ca_file_of, client_error, not_sent, service_error
 from mld.adapters.aws.event_frames import BrokenFrame, next_payload
 from mld.adapters.calls import start_thread
 from mld.errors import AwsError, ThreadRefused, UnknownOutcome
@@ -154,7 +154,7 @@ class ShardSubscription:
         except boto.ClientError as error:
             last = service_error(error, writes=False)
         except (boto.BotoCoreError, BrokenAnswer) as error:
-            last = client_error(error, _OPERATION)
+            last = client_error(error, _OPERATION, ca_file_of(self._client))
         except _BROKEN as error:
             last = UnknownOutcome(_OPERATION, type(error).__name__, str(error))
         except Exception as error:  # noqa: BLE001 - or the loop would wait for ever

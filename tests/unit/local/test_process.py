@@ -191,11 +191,13 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         EmbeddedAws().start()
 
 
-def test_a_port_in_use_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("server", ["kinesis_port", "moto_port"])
+def test_a_port_in_use_is_named(capfd: pytest.CaptureFixture[str], server: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(EmbeddedAwsFailed):
-            EmbeddedAws(kinesis_port=port).start()
+        with pytest.raises(EmbeddedAwsFailed) as raised:
+            EmbeddedAws(**{server: port}).start()
+        assert raised.value.exit_code == 2, "as of a port that --http names"
         said = capfd.readouterr().err
         assert f"127.0.0.1:{port}" in said
         assert "Traceback" not in said

@@ -36,6 +36,7 @@ from mld.services.schemas.schema_registry import CALL_S, CALLS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
+    from pathlib import Path
 
     from botocore.session import Session
 
@@ -349,6 +350,86 @@ def test_a_page_that_goes_on_where_it_began_is_refused(
         ask(session, service, call, url)
 
 
+def dynamodb(name: str, **request: Any) -> Any:
+    return lambda client, pool: getattr(BotocoreDynamoDb(client, pool), name)(**request)
+
+
+def kinesis(name: str, **request: Any) -> Any:
+    return lambda client, pool: getattr(BotocoreKinesis(client, pool, pool), name)(**request)
+
+
+_IMAGE = {"TableName": "t", "Key": {"leaseKey": {"S": "a"}}, "ReturnValues": "ALL_NEW"}
+
+
+@pytest.mark.parametrize(
+    ("call", "missing", "whole"),
+    [
+        (dynamodb("describe_table"), "Table.TableStatus", {"Table": {"TableStatus": "ACTIVE"}}),
+        (dynamodb("scan"), "Items", {"Items": []}),
+        (dynamodb("query"), "Items", {"Items": []}),
+        (dynamodb("update_item", **_IMAGE), "Attributes", {"Attributes": {"a": {"S": "b"}}}),
+        (
+            kinesis("describe_stream_summary", StreamName="s"),
+            "StreamDescriptionSummary.StreamARN",
+            {"StreamDescriptionSummary": {"StreamARN": "a", "StreamStatus": "ACTIVE"}},
+        ),
+        (kinesis("list_shards", StreamName="s"), "Shards", {"Shards": []}),
+        (kinesis("list_streams"), "StreamNames", {"StreamNames": []}),
+        (kinesis("list_tags_for_stream", StreamName="s"), "Tags", {"Tags": []}),
+        (
+            kinesis("get_shard_iterator", StreamName="s"),
+            "ShardIterator",
+            {"ShardIterator": "i"},
+        ),
+        (
+            kinesis("describe_stream_consumer", StreamARN="s"),
+            "ConsumerDescription.ConsumerARN",
+            {"ConsumerDescription": {"ConsumerARN": "a", "ConsumerStatus": "ACTIVE"}},
+        ),
+    ],
+)
+def test_an_answer_that_lacks_what_was_asked_for_is_an_unknown_outcome(
+    session: Session, answers: Answers, url: str, call: Any, missing: str, whole: dict[str, Any]
+) -> None:
+    """No shards, no leases or no consumer would be believed where nothing is said of them."""
+    service = "kinesis" if "kinesis" in call.__qualname__ else "dynamodb"
+    answers.body = json.dumps(whole).encode()
+    ask(session, service, call, url)
+    (first, _) = next(iter(whole.items()))
+    for body in ({}, {first: None}, {first: 5}):
+        answers.body = json.dumps(body).encode()
+        with pytest.raises(errors.UnknownOutcome) as raised:
+            ask(session, service, call, url)
+        if body == {}:
+            assert raised.value.code == "BrokenAnswer"
+            assert raised.value.message == f"the answer has no {missing}"
+
+
+@pytest.mark.parametrize("variable", ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"])
+@pytest.mark.parametrize("content", [None, "no certificate"])
+@pytest.mark.parametrize(("service", "call"), [("dynamodb", update), ("dynamodb", get)])
+def test_a_file_of_certificates_that_is_no_good_is_named(
+    answers: Answers,
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    content: str | None,
+    service: str,
+    call: Any,
+) -> None:
+    file = tmp_path / "authorities.pem"
+    if content is not None:
+        file.write_text(content)
+    monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
+    monkeypatch.setenv(variable, str(file))
+    session = botocore.session.Session()
+    session.set_credentials("AKIDEXAMPLE", "secret")
+    with pytest.raises(errors.AwsError, match=str(file)):
+        ask(session, service, call, url.replace("http:", "https:"))
+    assert answers.requests == []
+
+
 @pytest.mark.parametrize("right", [True, False])
 def test_a_checksum_is_compared(session: Session, answers: Answers, url: str, right: bool) -> None:
     answers.body = b'{"Item": {}}'
@@ -430,7 +511,7 @@ def test_only_get_records_is_left_raw(session: Session, answers: Answers, url: s
         {
             "Shards": [],
             "ShardIterator": "i",
-            "StreamDescriptionSummary": {"StreamName": "s"},
+            "StreamDescriptionSummary": {"StreamARN": "s", "StreamStatus": "ACTIVE"},
             "StreamNames": ["s"],
             "Tags": [{"Key": "k", "Value": "v"}],
         }
@@ -438,7 +519,7 @@ def test_only_get_records_is_left_raw(session: Session, answers: Answers, url: s
     shards, iterator, summary, streams, tags = ask(session, "kinesis", calls, url)
     assert shards["Shards"] == []
     assert iterator["ShardIterator"] == "i"
-    assert summary["StreamDescriptionSummary"]["StreamName"] == "s"
+    assert summary["StreamDescriptionSummary"]["StreamARN"] == "s"
     assert streams["StreamNames"] == ["s"]
     assert tags["Tags"] == [{"Key": "k", "Value": "v"}]
 
@@ -464,6 +545,7 @@ def test_every_dynamodb_operation_reaches_the_wire(
         await dynamodb.update_table(TableName="t", GlobalSecondaryIndexUpdates=[])
         await dynamodb.transact_write_items(TransactItems=[])
 
+    answers.body = b'{"Table": {"TableStatus": "ACTIVE"}, "Items": []}'
     ask(session, "dynamodb", calls, url)
     names = [headers["X-Amz-Target"].rpartition(".")[2] for headers, _ in answers.requests]
     assert names == [

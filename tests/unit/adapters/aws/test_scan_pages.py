@@ -112,9 +112,8 @@ def server() -> Iterator[Server]:
         json.dumps({"Items": [{"a": {"M": {"b": {"B": "AP8="}}}}]}, indent=2).encode(),
         b'{"Items": [{"a": {"\\u0042": "AP8="}, "b": {"\\u0042\\u0053": ["AP8="]}}]}',
         b'{"Items": [{"a": {"S": "\\ud800"}}]}',
-        b'{"Items": null, "Count": 0}',
         b'{"Items": [], "NewMember": 1}',
-        b"{}",
+        b'{"Items": [], "Count": null}',
     ],
 )
 def test_a_page_is_what_botocore_reads(server: Server, body: bytes, operation: str) -> None:
