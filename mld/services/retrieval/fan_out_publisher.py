@@ -245,11 +245,15 @@ class FanOutPublisher(BufferedPublisher):
         self._is_confirmed = not start.fits_any_stream
         self._parts.registration.accepted()
         self._subscription = subscription
+        any_came = False
         try:
             while self._rewinds == rewinds and not self._has_ended:
                 await self._gate()
-                if self._rewinds != rewinds or not await self._receive_one(subscription, rewinds):
+                if self._rewinds != rewinds:
                     return
+                if not await self._receive_one(subscription, rewinds, any_came=any_came):
+                    return
+                any_came = True
         finally:
             self._subscription = None
             subscription.close()
@@ -270,14 +274,24 @@ class FanOutPublisher(BufferedPublisher):
         since = position if is_known else self._position or position
         return iterator_start(since, self._parts.initial_timestamp_s)
 
-    async def _receive_one(self, subscription: Subscription, rewinds: int) -> bool:
-        """The next event; False at the end of the subscription."""
+    async def _receive_one(
+        self, subscription: Subscription, rewinds: int, *, any_came: bool
+    ) -> bool:
+        """The next event; False at the end of the subscription.
+
+        Raises:
+            UnknownOutcome: it ended before any came, which the service never does on purpose.
+        """
         await self._credit.refill(READING_FACTOR * self._expected_bytes)
         if self._rewinds != rewinds:
             return False
         async with _within_silence():
             body = await subscription.next_event()
-        if body is None or self._rewinds != rewinds:
+        if self._rewinds != rewinds:
+            return False
+        if body is None:
+            if not any_came:
+                raise UnknownOutcome("SubscribeToShard", "Ended", "accepted, but no event came")
             return False
         reservation: Reservation | None = self._credit.spend(max(1, len(body)))
         try:

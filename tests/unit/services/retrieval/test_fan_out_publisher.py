@@ -341,6 +341,18 @@ class TestRenewal:
 
         pushing(test, [event(1)], [event(2)])
 
+    def test_subscriptions_that_end_before_any_event_came_are_failures(self, caplog):
+        async def test(world):
+            with caplog.at_level(logging.WARNING):
+                await asyncio.sleep(19)
+            assert world.times == [0.0, 5.0, 10.0, 15.0], "paced as the service wants it"
+            assert caplog.text.count("accepted, but no event came") == 4
+            assert world.publisher.failing_since == pytest.approx(0.0, abs=0.01)
+            assert await world.take_numbers(2) == ["1", "2"]
+            assert world.publisher.failing_since is None
+
+        pushing(test, [None], [None], [None], [None], [event(1), None], [event(2)])
+
     def test_silence_does_not_count_while_nothing_is_asked_for(self):
         async def test(world):
             await asyncio.sleep(200)
