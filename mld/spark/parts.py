@@ -10,7 +10,7 @@ from mld.spark.app_loading import require_pyspark
 from mld.spark.config import require_places
 from mld.spark.errors import SparkConfigError, SparkUnreachable
 from mld.spark.facts import ShardGate
-from mld.spark.server.settings import is_local_master
+from mld.spark.server.settings import around_proxies, is_local_master
 from mld.spark.table.s3_look import require_buckets
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class SparkParts:
         buckets = require_buckets(config)
         if not config.is_embedded:
             return None
+        os.environ.update(around_proxies(os.environ))
         from mld.spark.server.launcher import EmbeddedServer  # noqa: PLC0415
         from mld.spark.sinks.packages import sinks_conf  # noqa: PLC0415
 

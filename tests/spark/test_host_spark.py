@@ -45,6 +45,7 @@ def worker(tmp_path):
 def test_shards_share_one_server_and_nothing_but_the_protocol_reaches_stdout(worker):
     shards = ["shardId-000000000000", "shardId-000000000001"]
     children = []
+    worker.environ["http_proxy"] = "http://127.0.0.1:1"  # nobody; it is not for our own server
     for shard in shards:  # one by one: what is printed goes to the oldest
         children.append(start(worker, shard))
         assert hear_status(children[-1], START_S) == []

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from mld.spark.calls import GivenUp, Overdue, call_within
 from mld.spark.errors import BatchFailed, MissingPart, SinkUnavailable
 from mld.spark.ports import CommitOutcome
-from mld.spark.sinks import make_sink
+from mld.spark.sinks import jdbc, make_sink
 from mld.spark.sinks.jdbc import PAUSES_S
 from tests.spark.conftest import spark_config
 from tests.spark.postgres import running_postgres, why_not
@@ -356,6 +356,46 @@ def test_connections_that_the_server_has_cut_meanwhile_cost_nothing(session, ser
         " where pid <> pg_backend_pid() and backend_type = 'client backend'"
     )
     assert sink.mark(shard()).sequence - BASE == 4
+
+
+def test_a_start_waits_for_nobody_who_holds_a_staging_table_of_a_dead_job(
+    session, server, schema, monkeypatch
+):
+    """As pg_dump holds all tables that there are, for hours."""
+    first = sink_of(session, server, schema)
+    first._now_s = lambda: 1_000_000.0
+    one = batch(shard(), 0, 3)
+    staged = first.write(frame(session, [one]), [one])
+    monkeypatch.setattr(jdbc, "_SWEEP_S", 0.1)
+    with server.connect() as dump:
+        dump.execute(f"lock table {staged.table} in access share mode")
+        call_within(60.0, lambda: sink_of(session, server, schema), name="start")
+        assert len(stages(server, schema)) == 1
+    monkeypatch.setattr(jdbc, "_SWEEP_S", 60.0)
+    sink_of(session, server, schema)
+    assert stages(server, schema) == []
+
+
+def test_a_server_that_is_a_standby_for_a_while_costs_one_wait(session, server, schema):
+    server.execute("create role mover login password 'p3'")
+    server.execute(f"grant usage, create on schema {schema} to mover")
+    more = {"sink__options__user": "mover", "sink__options__password": "p3"}
+    sink = sink_of(session, server, schema, **more)
+    one = batch(shard(), 0, 3)
+    staged = sink.write(frame(session, [one]), [one])
+    server.execute("alter role mover set default_transaction_read_only = on")
+    sink.close()
+    pauses = []
+
+    def pause(_):
+        pauses.append(0)
+        if len(pauses) == 3:
+            server.execute("alter role mover reset default_transaction_read_only")
+
+    sink._pause = pause
+    assert commit(sink, staged, [one]) == [STANDS]
+    assert len(pauses) == 3
+    assert rows(server, schema) == expected(s0=3)
 
 
 def test_names_are_texts_in_a_database_without_an_encoding(session, server):

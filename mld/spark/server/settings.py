@@ -63,6 +63,10 @@ _SMALL_HEAP_BYTES = 2 * 1024**3
 _COLLECTOR = re.compile(r"-XX:[+-]Use\w+GC")
 
 
+#: The first of the variables that gRPC looks at; the second one is ``no_proxy``.
+_NO_GRPC_PROXY = "no_grpc_proxy"
+
+
 class ServerFiles(NamedTuple):
     """Where the server's files lie, all below one private directory."""
 
@@ -260,3 +264,15 @@ def _file_names(environ: Mapping[str, str]) -> dict[str, str]:
     if "utf" in environ.get(deciding, "").lower():
         return {}
     return {"LC_ALL" if deciding == "LC_ALL" else "LC_CTYPE": "C.UTF-8"}
+
+
+def around_proxies(environ: Mapping[str, str]) -> dict[str, str]:
+    """What gRPC has to find in the environment so that it asks no proxy for our own server.
+
+    Where ``http_proxy`` or the like is set, it would ask that for ``localhost`` as well.
+
+    Args:
+        environ: of this process; what it excludes stays so.
+    """
+    given = environ.get(_NO_GRPC_PROXY) or environ.get("no_proxy", "")
+    return {_NO_GRPC_PROXY: ",".join(filter(None, (given, "localhost", "127.0.0.1")))}

@@ -16,11 +16,12 @@ same positions waits for it, and then finds them moved or where they were.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from mld.spark.calls import GivenUp, raise_if_abandoned
+from mld.spark.calls import GivenUp, Overdue, call_within, raise_if_abandoned
 from mld.spark.errors import (
     BatchFailed,
     MissingPart,
@@ -32,7 +33,7 @@ from mld.spark.model import MicroBatch
 from mld.spark.ports import CommitOutcome
 from mld.spark.sinks.database import Database, DatabaseUnavailable, quoted
 from mld.spark.sinks.jdbc_staging import ROW_COLUMN, JdbcStaging, StagedRows
-from mld.spark.sinks.jdbc_tables import SinkTables, judge, split_name, table_columns
+from mld.spark.sinks.jdbc_tables import REMOVAL, SinkTables, judge, split_name, table_columns
 from mld.spark.sinks.postgres_url import (
     connection_arguments,
     credentials,
@@ -48,9 +49,13 @@ if TYPE_CHECKING:
     from mld.spark.model import Position, ShardBatch, ShardKey
     from mld.spark.sinks.database import Transaction
 
+_log = logging.getLogger(__name__)
+
 #: A staging table is swept so long after the last moment at which its job may commit, in s: the
 #: clocks of two hosts differ by less.
 _STALE_S = 3600
+#: How long a start waits for what has to be dropped, in s.
+_SWEEP_S = 10.0
 #: Before the tries of a commit after the first, in s; a database that is started again takes some
 #: ten seconds.
 PAUSES_S = (0.0, 0.1, 0.2, 0.5, 1.0, *(2.0,) * 9)
@@ -118,12 +123,25 @@ class JdbcSink:
         try:
             self._tables.create()
             self._tables.require_transactions(int(self._now_s()))
-            self._tables.sweep(int(self._now_s() - _STALE_S))
+            self._sweep()
         except SparkChildError:
             raise
         except Exception as error:  # noqa: BLE001 - told in one line
             raise self._final("cannot make the tables of marks", error) from None
         self._staging.require_access(spark)
+
+    def _sweep(self) -> None:
+        """Drop what dead jobs have left; who holds such a table, e.g. a dump, is not waited for."""
+        before_s = int(self._now_s() - _STALE_S)
+        try:
+            call_within(
+                _SWEEP_S,
+                lambda: self._tables.sweep(before_s),
+                name="jdbc-sweep",
+                interrupt=lambda: self._database.cancel(REMOVAL),
+            )
+        except Overdue:
+            _log.info("a staging table of a dead job is in use; a later start drops it")
 
     def mark(self, shard: ShardKey) -> Position | None:
         """The mark of the shard in the database; an outage is waited for as in a commit.
@@ -269,5 +287,10 @@ def _postgres(config: SparkConfig, secrets: Sequence[str]) -> Database:
         raise MissingPart(
             "spark.sink=jdbc: psycopg is not installed: pip install 'kcl-mld[postgres]'"
         ) from error
-    transient = (psycopg.OperationalError, psycopg.InterfaceError)
+    # The last one: of a server that was the primary.
+    transient = (
+        psycopg.OperationalError,
+        psycopg.InterfaceError,
+        psycopg.errors.ReadOnlySqlTransaction,
+    )
     return Database(lambda: psycopg.connect(**arguments), transient, secrets)

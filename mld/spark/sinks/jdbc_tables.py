@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 
 MARKS = "kcl_mld_marks"
 STAGES = "kcl_mld_stages"
+#: What a transaction does that drops a staging table.
+REMOVAL = "removal of a staging table"
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 _KEY = "application, stream, shard, epoch"
 _KEY_VALUES = "%(application)s, %(stream)s, %(shard)s, %(epoch)s"
@@ -199,7 +201,7 @@ class SinkTables:
 
     def drop(self, stage: str) -> None:
         """Drop a staging table, there or not, and forget it."""
-        with self._database.transaction("removal of a staging table") as transaction:
+        with self._database.transaction(REMOVAL) as transaction:
             transaction.run(f"DROP TABLE IF EXISTS {stage}")
             transaction.run(f"DELETE FROM {self._stages} WHERE name = %(name)s", name=stage)  # noqa: S608
 

@@ -13,6 +13,7 @@ from mld.spark.server.files import ivy_text, log4j_text, properties_text
 from mld.spark.server.settings import (
     REFUSED_CONF,
     ServerFiles,
+    around_proxies,
     is_local_master,
     port_of,
     server_command,
@@ -191,3 +192,15 @@ def test_a_package_that_java_25_has_not_is_opened_up_to_24_only():
 )
 def test_java_can_spell_any_name_of_a_file_whatever_the_locale(environ, added):
     assert server_environment(environ) == {**environ, **added}
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"http_proxy": "http://proxy:3128"}, "localhost,127.0.0.1"),
+        ({"no_proxy": ".corp,10.0.0.1"}, ".corp,10.0.0.1,localhost,127.0.0.1"),
+        ({"no_proxy": ".corp", "no_grpc_proxy": "s3"}, "s3,localhost,127.0.0.1"),
+    ],
+)
+def test_no_proxy_is_asked_for_our_own_server(environ, expected):
+    assert around_proxies(environ) == {"no_grpc_proxy": expected}

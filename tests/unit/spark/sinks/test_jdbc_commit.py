@@ -341,6 +341,7 @@ def test_libpq_is_told_to_notice_a_dead_peer_unless_the_url_says_otherwise(monke
         connect=lambda **arguments: calls.append(arguments),
         OperationalError=OSError,
         InterfaceError=AttributeError,
+        errors=SimpleNamespace(ReadOnlySqlTransaction=LookupError),
     )
     monkeypatch.setitem(sys.modules, "psycopg", fake)
     url = "jdbc:postgresql://h/d?connectTimeout=3"
