@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from mld.decide.readiness import Readiness, WorkerSnapshot, readiness
+from mld.decide.lease_report import left_free, told_free
+from mld.decide.readiness import (
+    TABLE_SILENT_INTERVALS,
+    Readiness,
+    WorkerSnapshot,
+    readiness,
+)
 from mld.services.streams.worker_streams import SingleStream
 
 if TYPE_CHECKING:
@@ -51,6 +57,7 @@ class Worker:
             shards=tuple(one.status() for one in self.scheduler.consumers()),
             scan_age_s=None if scan is None else self.clock.monotonic() - scan.finished_at,
             scan_interval_s=self.config.leases.taker_interval_s,
+            left_free=self._why_free(self.left_free()),
         )
 
     def readiness(self, max_age_s: float | None = None) -> Readiness:
@@ -61,6 +68,21 @@ class Worker:
         """(lease key, why) of the rows that the last scan of the lease table could not read."""
         scan = self.coordinator.store.last_scan
         return () if scan is None else scan.broken
+
+    def left_free(self) -> tuple[str, ...]:
+        """Keys of leases that get no owner, because no worker may hold more.
+
+        Of the last scan of the lease table; none where that is long ago: of a fleet of 3.x the
+        leader scans it all the time.
+        """
+        scan, leases = self.coordinator.store.last_scan, self.config.leases
+        oldest_s = TABLE_SILENT_INTERVALS * leases.taker_interval_s
+        if scan is None or self.clock.monotonic() - scan.finished_at > oldest_s:
+            return ()
+        return left_free(scan.leases, leases.max_leases_for_worker, [self.config.worker_id])
+
+    def _why_free(self, keys: tuple[str, ...]) -> str:
+        return told_free(len(keys), self.config.leases.max_leases_for_worker) if keys else ""
 
     def _shown_streams(self) -> dict[str, Any]:
         if isinstance(self.streams, SingleStream):
@@ -81,6 +103,7 @@ class Worker:
             **self._shown_streams(),
             "state": self.scheduler.state,
             "unreadable": [{"lease_key": key, "why": why} for key, why in self.unreadable()],
+            "left_free": list(self.left_free()),
             "leases": [
                 {
                     "lease_key": held.lease.lease_key,

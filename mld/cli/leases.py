@@ -19,7 +19,7 @@ from mld.cli.loading import build
 from mld.cli.migrate_leases import migrate
 from mld.cli.suggesting import SuggestingGroup
 from mld.decide.lease_life import state_of
-from mld.decide.lease_report import Grouping, group_leases
+from mld.decide.lease_report import Grouping, group_leases, left_free, told_free
 from mld.errors import MldError, NotFound, ResourceMissing
 from mld.model.lease_item import is_moving
 from mld.model.masking import printable
@@ -74,6 +74,9 @@ def list_leases(file: str, *, by: str, as_json: bool) -> int:
         click.echo(json.dumps(listed | {"fleet": _fleet_as_json(fleet)}, indent=2))
     else:
         _print(config.leases.table_name, groups, scan)
+        most = config.leases.max_leases_for_worker
+        if free := left_free(scan.leases, most):
+            click.echo(f"\n{told_free(len(free), most)}")
         for line in [fleet] if isinstance(fleet, str) else fleet.lines() if fleet else ():
             click.echo(f"\n{printable(line)}")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,35 @@ class Grouping(StrEnum):
 def cluster_of(worker_id: str) -> str:
     """The part of a worker id before its first ``-``; all of it without one."""
     return worker_id.partition("-")[0]
+
+
+def left_free(
+    leases: Iterable[Lease], max_leases: int, workers: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """Keys of unfinished leases that nobody takes, because no worker may hold more.
+
+    Args:
+        leases: all rows.
+        max_leases: ``maxLeasesForWorker``, of every worker.
+        workers: that are known to live, with or without leases. Owners are believed to live.
+
+    Returns:
+        As the rows come; none while a worker has room.
+    """
+    rows = tuple(leases)
+    counts = Counter(dict.fromkeys(workers, 0))
+    counts.update(lease.lease_owner for lease in rows if lease.lease_owner is not None)
+    if not counts or min(counts.values()) < max_leases:
+        return ()
+    return tuple(
+        lease.lease_key for lease in rows if lease.lease_owner is None and not lease.is_finished
+    )
+
+
+def told_free(count: int, max_leases: int) -> str:
+    """In words, why so many leases have no owner."""
+    subject = "1 lease has" if count == 1 else f"{count} leases have"
+    return f"{subject} no owner, because each worker holds maxLeasesForWorker = {max_leases}"
 
 
 def group_leases(leases: Iterable[Lease], by: Grouping) -> dict[str, tuple[Lease, ...]]:

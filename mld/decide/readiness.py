@@ -90,6 +90,7 @@ class WorkerSnapshot:
         shards: its consumers.
         scan_age_s: since the last complete scan of the lease table; None before the first.
         scan_interval_s: how often a scan is due.
+        left_free: why leases have no owner and get none, in words; empty while all is well.
     """
 
     state: str
@@ -97,6 +98,7 @@ class WorkerSnapshot:
     shards: tuple[ConsumerStatus, ...] = ()
     scan_age_s: float | None = None
     scan_interval_s: float = 0.0
+    left_free: str = ""
 
 
 @dataclass(frozen=True, slots=True)

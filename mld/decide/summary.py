@@ -41,6 +41,8 @@ def summary(worker: WorkerSnapshot, *, records: int, restarts: int, interval_s: 
         *_unfinished(worker),
         f"{restarts} child restart{'s' * (restarts != 1)}",
     ]
+    if worker.left_free:
+        parts.append(worker.left_free)
     if not judged.is_ready:
         reasons = dict.fromkeys(str(one.reason) for one in judged.reasons)
         parts.append(f"not ready: {', '.join(reasons)}")

@@ -109,7 +109,7 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
     worker = world.worker
     assert worker.metrics is None
     about = {"worker_id": "w1", "application": "app", "stream": "orders"}
-    nothing: dict[str, Any] = {"unreadable": [], "leases": []}
+    nothing: dict[str, Any] = {"unreadable": [], "left_free": [], "leases": []}
     assert worker.status() == {**about, "state": "starting", **nothing}
     stored = world.put()
     running = asyncio.create_task(worker.scheduler.run())
@@ -160,6 +160,27 @@ async def test_rows_that_cannot_be_read_are_shown_and_make_the_worker_unready():
     (reason,) = world.worker.readiness().reasons
     assert reason.reason is Reason.UNREADABLE_ROWS
     assert SECOND in reason.message
+    world.worker.scheduler.stop()
+    await running
+
+
+@simulated
+async def test_a_lease_that_no_worker_may_take_is_shown(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody reads that shard; a worker that has as many as it may does its job, and is ready."""
+    world = World(ScriptedChildren(polite), maxLeasesForWorker="1")
+    world.put()
+    running = asyncio.create_task(world.worker.scheduler.run())
+    await asyncio.sleep(5)
+    assert world.worker.status()["left_free"] == []
+    world.split()
+    with caplog.at_level(logging.INFO, "mld.services.summary_log"):
+        await asyncio.sleep(300)
+    status = world.worker.status()
+    (held,) = (one for one in status["leases"] if one["state"] != "FINISHED")
+    (free,) = status["left_free"]
+    assert free not in {FIRST, held["lease_key"]}
+    assert world.worker.readiness().is_ready
+    assert "1 lease has no owner, because each worker holds maxLeasesForWorker = 1" in caplog.text
     world.worker.scheduler.stop()
     await running
 

@@ -77,6 +77,16 @@ def test_leases_are_listed_by_worker(properties, monkeypatch, capsys):
     assert "Can't be read: bad\\x1b: leaseCounter is missing" in lines
 
 
+@pytest.mark.parametrize(("most", "is_told"), [(1, True), (2, False)])
+def test_leases_that_no_worker_may_take_are_told(properties, monkeypatch, capsys, most, is_told):
+    with open(properties, "a") as file:
+        file.write(f"maxLeasesForWorker={most}\n")
+    answer(monkeypatch, SCAN)
+    assert dispatch(["leases", "list", properties]) == 0
+    why = "1 lease has no owner, because each worker holds maxLeasesForWorker = 1"
+    assert (why in capsys.readouterr().out.splitlines()) == is_told
+
+
 def test_of_a_fleet_of_3x_it_says_who_leads_and_who_gets_nothing(properties, monkeypatch, capsys):
     lock = LockItem("blue-1", 8.0, "1")
     version = ClientVersion.CLIENT_VERSION_3X

@@ -102,3 +102,9 @@ def test_a_shard_whose_first_batch_is_not_finished_counts_from_its_hold():
 )
 def test_who_has_no_batch_to_finish_is_not_named(quiet):
     assert "finished" not in line(shard(0, **quiet))
+
+
+def test_leases_that_nobody_may_take_are_told():
+    assert line(shard(0), left_free="3 leases have no owner, because ...").endswith(
+        "; 0 child restarts; 3 leases have no owner, because ..."
+    )
