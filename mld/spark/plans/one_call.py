@@ -13,10 +13,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mld.spark.calls import raise_if_abandoned
-from mld.spark.failures import is_deterministic, is_server_gone, is_session_lost, raised
+from mld.spark.failures import (
+    is_deterministic,
+    is_server_gone,
+    is_session_lost,
+    raised,
+    said_by,
+)
 from mld.spark.model import context_of
 from mld.spark.plans.answers import FunctionFailed, fault_of_outputs, require_usable
 from mld.spark.rows.app_decoder import named_table, write_bad_rows
+from mld.spark.rows.decode import bad_record_in
 from mld.spark.rows.handoff import HandOff
 from mld.spark.rows.records import table_of
 
@@ -126,6 +133,8 @@ class FunctionCaller:
             # Whatever it is, e.g. asyncio's CancelledError: this thread is the function's alone.
             if is_session_lost(error) or is_server_gone(error):
                 raise
+            if bad_record_in(said_by(error)) is not None:
+                raise  # it met a record that can't be decoded
             if _is_of_spark(error) and not is_deterministic(error):
                 raise
             raise FunctionFailed(f"the function failed on {whole}: {raised(error)}") from error

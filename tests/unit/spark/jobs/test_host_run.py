@@ -112,6 +112,15 @@ def test_a_record_that_cannot_be_decoded_is_named(bench):
     assert "the record of b at 7.0 cannot be decoded" in str(error)
 
 
+def test_a_record_that_cannot_be_decoded_is_named_if_the_function_itself_meets_it(bench):
+    def counts(df, ctx):
+        raise Away("kcl-mld: bad record <b at 7.0> SQLSTATE: P0001")
+
+    error = outcome(once(bench, counts).engine.submit(batch("b"), always))
+    assert isinstance(error, RecordRefused)
+    assert "the record of b at 7.0 cannot be decoded" in str(error)
+
+
 def test_a_function_that_raises_fails_the_batch_at_once(bench):
     calls = []
 
