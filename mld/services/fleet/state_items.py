@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mld.errors import AwsError, ConditionFailed, UnknownOutcome
 from mld.model.entities import ENTITY_TYPE
 from mld.model.item_writes import change, creation, deletion, key_of, upsert
+from mld.services.pages import page_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -67,7 +68,9 @@ class StateItems:
                 "ExpressionAttributeValues": {":e": {"S": entity.value}},
             }
         items: list[Item] = []
+        numbers = page_numbers("Scan")
         while True:
+            next(numbers)
             page = await self._dynamodb.scan(**request)
             items += page.get("Items", ())
             if not page.get("LastEvaluatedKey"):

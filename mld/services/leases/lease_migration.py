@@ -17,6 +17,7 @@ from mld.errors import (
 )
 from mld.model.lease_item import LEASE_KEY
 from mld.model.lease_move import comparable, unchanged_condition
+from mld.services.pages import page_numbers
 
 if TYPE_CHECKING:
     import random
@@ -59,7 +60,9 @@ class LeaseMigration:
         """
         items: list[Item] = []
         request: dict[str, Any] = {"TableName": self._table_name, "ConsistentRead": True}
+        numbers = page_numbers("Scan")
         while True:
+            next(numbers)
             page = await self._patiently(self._dynamodb.scan, request)
             items += page.get("Items", ())
             if not page.get("LastEvaluatedKey"):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mld.errors import MalformedData
 from mld.model.lease_item import is_lease_item, item_key, lease_from_item
+from mld.services.pages import page_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,7 +92,9 @@ class TableScanner:
         if segments > 1:
             request |= {"Segment": segment, "TotalSegments": segments}
         items: list[Mapping[str, Any]] = []
+        numbers = page_numbers("Scan")
         while True:
+            next(numbers)
             page = await self._dynamodb.scan(**request)
             items += page.get("Items", ())
             last_key = page.get("LastEvaluatedKey")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mld.errors import NotFound, ServiceError
 from mld.model.lease_index import LEASE_OWNER_INDEX, my_leases_query
 from mld.model.lease_item import item_key
+from mld.services.pages import page_numbers
 
 if TYPE_CHECKING:
     from mld.ports.aws import DynamoDb
@@ -46,7 +47,9 @@ class OwnerIndex:
         request = {"TableName": self._table_name, **my_leases_query(worker_id)}
         keys: list[str] = []
         try:
+            numbers = page_numbers("Query")
             while True:
+                next(numbers)
                 page = await self._dynamodb.query(**request)
                 keys += (item_key(item) for item in page.get("Items", ()))
                 if not page.get("LastEvaluatedKey"):

@@ -26,6 +26,7 @@ from mld.errors import (
 )
 from mld.model.shard import ChildShard, Shard
 from mld.model.wire import read_batch
+from mld.services.pages import page_numbers
 
 if TYPE_CHECKING:
     import random
@@ -135,7 +136,9 @@ class ShardDetector:
         if shard_filter is not None:
             request["ShardFilter"] = shard_filter
         shards: list[Shard] = []
+        numbers = page_numbers("ListShards")
         while True:
+            next(numbers)
             answer = await self._page(request)
             shards += [Shard.from_response(entry) for entry in answer.get("Shards", ())]
             token = answer.get("NextToken")

@@ -10,6 +10,7 @@ from mld.decide.backoff import backoff_s
 from mld.decide.stream_discovery import FoundStreams, KnownTags, found, tags_to_ask
 from mld.errors import LimitExceeded, NotFound, Throttled
 from mld.model.listed_stream import ListedStream
+from mld.services.pages import page_numbers
 
 if TYPE_CHECKING:
     import random
@@ -88,7 +89,9 @@ class DiscoveredNames:
     async def _listed(self) -> list[str]:
         names: list[str] = []
         request: dict[str, Any] = {"Limit": PAGE}
+        numbers = page_numbers("ListStreams")
         while True:
+            next(numbers)
             page = await self._patiently(self._kinesis.list_streams, request)
             last = page["StreamNames"][-1:]
             states = {one["StreamName"]: one["StreamStatus"] for one in _summaries(page)}
@@ -121,7 +124,9 @@ class DiscoveredNames:
     async def _tags_of(self, name: str) -> dict[str, str]:
         tags: dict[str, str] = {}
         request: dict[str, Any] = {"StreamName": name}
+        numbers = page_numbers("ListTagsForStream")
         while True:
+            next(numbers)
             page = await self._patiently(self._kinesis.list_tags_for_stream, request)
             tags |= {tag["Key"]: tag.get("Value", "") for tag in page["Tags"]}
             if not page.get("HasMoreTags") or not page["Tags"]:
