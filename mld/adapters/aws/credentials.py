@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 import botocore.session
@@ -19,11 +18,11 @@ from botocore.credentials import (
     AssumeRoleCredentialFetcher,
     DeferredRefreshableCredentials,
     EnvProvider,
-    RefreshableCredentials,
     create_credential_resolver,
 )
-from botocore.exceptions import BotoCoreError, ClientError, CredentialRetrievalError
+from botocore.exceptions import BotoCoreError
 
+from mld.adapters.aws.credential_renewal import renewed_plainly, why_failed
 from mld.adapters.aws.data_files import PlainLoader
 from mld.errors import ConfigError, CredentialsMissing
 from mld.model.credentials import (
@@ -148,47 +147,6 @@ class ChainResolver:
                 _log.info("using credentials of %s", step)
                 return renewed_plainly(credentials), False
         return None, False
-
-
-def why_failed(error: Exception) -> str:
-    """What to say of an error on the way to credentials.
-
-    Programs and servers of the operator make the keys, and botocore trusts their form: it lets
-    through whatever an answer of another form leads to, of any class. Its messages name files,
-    profiles and roles, never keys.
-    """
-    if isinstance(error, BotoCoreError | ClientError | OSError | RuntimeError):
-        return str(error)
-    return f"its answer or a setting of it can't be read: {type(error).__name__}: {error}"
-
-
-def renewed_plainly(credentials: Credentials) -> Credentials:
-    """The same; keys that can't be renewed are from now on an error that says so.
-
-    A request that is never sent for want of keys is one of many troubles on the way to AWS, and may
-    be over in a minute. An error of another class would end the worker as a fault of its own.
-    """
-    if not isinstance(credentials, RefreshableCredentials):
-        return credentials
-    # All ways to the keys lead through it: frozen ones, single ones, and the account.
-    refresh = credentials._refresh  # noqa: SLF001
-
-    def renew() -> None:
-        expiry = credentials._expiry_time  # noqa: SLF001
-        if expiry is not None and expiry.tzinfo is None:
-            # A program that leaves the zone out means UTC; else nothing would be renewed any more.
-            credentials._expiry_time = expiry.replace(tzinfo=UTC)  # noqa: SLF001
-        try:
-            refresh()
-        except (BotoCoreError, ClientError):
-            raise
-        except Exception as error:
-            raise CredentialRetrievalError(
-                provider=credentials.method, error_msg=why_failed(error)
-            ) from error
-
-    credentials._refresh = renew  # noqa: SLF001
-    return credentials
 
 
 def new_session() -> Session:

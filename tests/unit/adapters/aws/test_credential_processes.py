@@ -6,11 +6,13 @@ import asyncio
 import json
 import shlex
 import sys
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mld import errors
+from mld.adapters.aws import credential_renewal
 from mld.adapters.aws.clients import ClientSettings, make_client
 from mld.adapters.aws.credentials import make_session, require_credentials
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
@@ -109,13 +111,23 @@ def client(answer: Path) -> Iterator[Any]:
         json.dumps({**KEYS, "Expiration": "2001-01-01T00:00:00"}),
     ],
 )
-def test_keys_that_cannot_be_renewed_are_trouble_on_the_way_until_they_can(
-    answer: Path, client: Any, said: str
+def test_keys_that_expired_and_cannot_be_renewed_are_trouble_on_the_way_until_they_can(
+    answer: Path, client: Any, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
-    good = answer.read_text()
+    monkeypatch.setattr(credential_renewal, "PAUSE_S", 0.0)
+    later = datetime.now(UTC) + timedelta(minutes=6)
+    client._request_signer._credentials._time_fetcher = lambda: later
     answer.write_text(said)
     assert code_of_a_call(client) == "CredentialRetrievalError"
-    answer.write_text(good)
+    answer.write_text(json.dumps({**KEYS, "Expiration": "2199-01-01T00:00:00Z"}))
+    assert code_of_a_call(client) == "EndpointConnectionError"
+
+
+@pytest.mark.parametrize("said", BROKEN)
+def test_keys_that_are_still_good_serve_while_they_cannot_be_renewed(
+    answer: Path, client: Any, said: str
+) -> None:
+    answer.write_text(said)
     assert code_of_a_call(client) == "EndpointConnectionError"
 
 

@@ -1,0 +1,144 @@
+"""Keys that expire: who is asked for new ones, when, and what serves meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from botocore.credentials import DeferredRefreshableCredentials, RefreshableCredentials
+from botocore.exceptions import ClientError, CredentialRetrievalError
+
+from mld.adapters.aws.credential_renewal import PAUSE_S, renewed_plainly
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+DENIED = ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "AssumeRole")
+
+
+class Role:
+    """A role whose keys live for an hour, and a clock by hand; it fails while it has an error."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.asked = 0
+        self.error: Exception | None = None
+        self.held: threading.Event | None = None
+        self.is_asked = threading.Event()
+        made = RefreshableCredentials.create_from_metadata(self.keys(), self.ask, "assume-role")
+        made._time_fetcher = self.now
+        self.credentials: Any = renewed_plainly(made, lambda: self.now_s)
+
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.now_s)
+
+    def keys(self) -> dict[str, str]:
+        until = (self.now() + timedelta(hours=1)).isoformat()
+        return {
+            "access_key": f"key-{self.asked}",
+            "secret_key": "s",
+            "token": "t",
+            "expiry_time": until,
+        }
+
+    def ask(self) -> dict[str, str]:
+        self.asked += 1
+        if self.held is not None:
+            self.is_asked.set()
+            assert self.held.wait(120)
+        if self.error is not None:
+            raise self.error
+        return self.keys()
+
+    def used(self) -> str:
+        return str(self.credentials.get_frozen_credentials().access_key)
+
+
+@pytest.fixture
+def role() -> Role:
+    return Role()
+
+
+def test_nobody_is_asked_before_the_keys_are_due(role: Role) -> None:
+    role.now_s = 44 * 60
+    assert [role.used() for _ in range(3)] == ["key-0"] * 3
+    assert role.asked == 0
+    role.now_s = 46 * 60
+    assert [role.used() for _ in range(3)] == ["key-1"] * 3
+
+
+@pytest.mark.parametrize("minute", [46, 55, 59.9])
+def test_old_keys_serve_until_they_expire_and_one_request_in_five_seconds_asks(
+    role: Role, minute: float
+) -> None:
+    role.error = DENIED
+    role.now_s = minute * 60
+    assert [role.used() for _ in range(50)] == ["key-0"] * 50
+    assert role.asked == 1
+    role.now_s += PAUSE_S
+    assert role.used() == "key-0"
+    assert role.asked == 2
+    role.error = None
+    assert role.used() == "key-0"
+    role.now_s += PAUSE_S
+    assert role.used() == "key-3"
+
+
+def test_keys_that_expired_are_an_error_at_once_and_asked_for_seldom(role: Role) -> None:
+    role.error = DENIED
+    role.now_s = 61 * 60
+    with pytest.raises(ClientError, match="AccessDenied"):
+        role.used()
+    for _ in range(50):
+        with pytest.raises(CredentialRetrievalError, match="AccessDenied"):
+            role.used()
+    assert role.asked == 1
+    role.error = None
+    role.now_s += PAUSE_S
+    assert role.used() == "key-2"
+
+
+def test_an_error_of_any_class_is_one_of_the_credentials(role: Role) -> None:
+    role.error = KeyError("Credentials")
+    role.now_s = 61 * 60
+    with pytest.raises(CredentialRetrievalError, match=r"can't be read: KeyError: 'Credentials'"):
+        role.used()
+
+
+def test_whoever_has_keys_does_not_wait_for_the_one_who_asks(role: Role) -> None:
+    role.held = threading.Event()
+    role.now_s = 55 * 60
+    found: list[str] = []
+    asking = threading.Thread(target=lambda: found.append(role.used()))
+    asking.start()
+    try:
+        assert role.is_asked.wait(120)
+        assert role.used() == "key-0"
+        assert role.asked == 1
+    finally:
+        role.held.set()
+        asking.join(120)
+    assert found == ["key-1"]
+
+
+def test_keys_that_live_for_minutes_are_not_asked_for_with_every_request(role: Role) -> None:
+    role.now_s = 46 * 60
+    made = RefreshableCredentials.create_from_metadata(
+        role.keys() | {"expiry_time": (role.now() + timedelta(minutes=5)).isoformat()},
+        lambda: role.ask() | {"expiry_time": (role.now() + timedelta(minutes=5)).isoformat()},
+        "process",
+    )
+    made._time_fetcher = role.now
+    role.credentials = renewed_plainly(made, lambda: role.now_s)
+    assert [role.used() for _ in range(50)] == ["key-1"] * 50
+    assert role.asked == 1
+
+
+def test_keys_that_never_were_are_asked_for_and_none_serve(role: Role) -> None:
+    made = DeferredRefreshableCredentials(role.ask, "assume-role", time_fetcher=role.now)
+    role.credentials = renewed_plainly(made, lambda: role.now_s)
+    role.error = DENIED
+    with pytest.raises(ClientError):
+        role.used()
+    role.error, role.now_s = None, PAUSE_S
+    assert role.used() == "key-2"
