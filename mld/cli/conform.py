@@ -18,6 +18,7 @@ import click
 
 from mld.adapters.children.child_process import SHIM
 from mld.adapters.children.program import Surroundings, examine
+from mld.cli.finite import Finite
 from mld.cli.suggesting import SuggestingGroup
 from mld.decide.child_environment import ChildFacts, environment_of_child
 from mld.errors import ConfigError
@@ -164,7 +165,7 @@ _JSON = click.option("--json", "json_path", type=click.Path(path_type=pathlib.Pa
 
 @conform.command("child")
 @click.option("--implementation", type=click.Choice(["generic", "kclpy"]), default="generic")
-@click.option("--timeout-s", type=float, default=60.0, show_default=True)
+@click.option("--timeout-s", type=Finite(min=0, min_open=True), default=60.0, show_default=True)
 @click.option("-v", "--verbose", is_flag=True, help="Show the child's stderr as it comes.")
 @_JSON
 @_COMMAND

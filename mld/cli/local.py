@@ -78,7 +78,7 @@ def local(
     moto_port: int,
     daemon_arguments: tuple[str, ...],
 ) -> int:
-    """Run Kinesis, DynamoDB, CloudWatch and STS on loopback, and the daemon of FILE against them.
+    """Run Kinesis, DynamoDB, CloudWatch, STS, Glue and S3 on loopback, and the daemon of FILE.
 
     The streams of FILE and the consumers that it names are created. Endpoints, region and
     credentials in FILE are replaced. The addresses of the servers are printed for other programs.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mld.cli import simulate_plot
+from mld.cli.finite import Finite
 from mld.cli.simulate_report import as_json, as_text
 from mld.errors import ConfigError
 from mld.simulate import bill
@@ -18,6 +19,7 @@ from mld.simulate.outcome import outcome_of
 from mld.simulate.profile import ProfileName
 from mld.simulate.scenario import (
     MAX_GROUPS,
+    MAX_WORKERS,
     ChangeKind,
     Load,
     Scenario,
@@ -31,10 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 #: Bounds of what is simulated; larger fleets would take too long.
-MAX_WORKERS, MAX_SHARDS, MAX_DURATION_S = 1000, 10_000, 86_400.0
+MAX_SHARDS, MAX_DURATION_S = 10_000, 86_400.0
 #: Steps of the progress bar.
 _STEPS = 100
-_POSITIVE = click.FloatRange(min=0, min_open=True)
+_POSITIVE = Finite(min=0, min_open=True)
 
 
 class Seconds(click.ParamType[float]):
@@ -155,14 +157,14 @@ def _changes(kind: ChangeKind, text: str) -> Callable[..., Callable[..., int]]:
 @click.option("--seed", type=int, default=1, show_default=True, help="Same seed, same answer.")
 @click.option(
     "--price-read",
-    type=click.FloatRange(min=0),
+    type=Finite(min=0),
     default=bill.PRICE_READ,
     show_default=True,
     help="Dollars per million read request units, as your region charges.",
 )
 @click.option(
     "--price-write",
-    type=click.FloatRange(min=0),
+    type=Finite(min=0),
     default=bill.PRICE_WRITE,
     show_default=True,
     help="Dollars per million write request units.",

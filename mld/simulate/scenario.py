@@ -16,6 +16,8 @@ _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|)")
 _CHANGE = re.compile(r"(leader|[1-9][0-9]*)(?::([A-Za-z0-9_.]+))?@(.+)")
 #: Groups that ``--groups`` can name: groupA to groupZ.
 MAX_GROUPS = len(ascii_uppercase)
+#: Workers that run at a time.
+MAX_WORKERS = 1000
 
 
 class ChangeKind(StrEnum):
@@ -143,7 +145,8 @@ def check(scenario: Scenario) -> None:
     """Refuse changes that can't happen.
 
     Raises:
-        ConfigError: a change after the end, or of workers that are not there.
+        ConfigError: a change after the end, of workers that are not there, or to more than
+            :data:`MAX_WORKERS`.
     """
     live: Counter[str] = Counter()
     spread(live, scenario.workers, scenario.groups)
@@ -156,6 +159,12 @@ def check(scenario: Scenario) -> None:
                 key=key,
             )
         if change.kind is ChangeKind.JOIN:
+            if live.total() + change.count > MAX_WORKERS:
+                raise ConfigError(
+                    f"{live.total() + change.count} workers at {change.at_s:g} s; "
+                    f"at most {MAX_WORKERS} are simulated",
+                    key=key,
+                )
             spread(live, change.count, _groups_of(change, live))
             continue
         there = live.total() if change.group is None else live[change.group]

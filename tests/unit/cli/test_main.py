@@ -120,6 +120,14 @@ def test_a_mistyped_command_is_answered_with_the_nearest(capsys, args, words):
     assert err.endswith(MORE)
 
 
+@pytest.mark.parametrize("seconds", ["nan", "inf", "1e999", "0", "-1", "soon"])
+def test_a_time_that_is_none_is_an_error_of_usage(capsys, seconds):
+    code, _, err = invoke(capsys, "conform", "child", "--timeout-s", seconds, "--", "true")
+    assert code == 2
+    assert "Invalid value for '--timeout-s'" in err
+    assert err.endswith(MORE)
+
+
 def test_a_file_that_is_named_nearly_like_a_command_is_a_file(started, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "valdate").touch()
