@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 from mld.adapters.children.guardian import _SHORT_LIVES, Guardian
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
 pytestmark = pytest.mark.process
 
@@ -200,33 +201,130 @@ def test_an_ended_guardian_is_replaced_at_once_while_a_loop_runs(
         assert child.wait(60) == -signal.SIGTERM
 
 
-def test_a_guardian_that_ends_all_the_time_is_not_started_all_the_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # Long enough for a busy machine to start one and to kill it.
-    monkeypatch.setattr("mld.adapters.children.guardian._SHORT_LIFE_S", 4.0)
-    guardian = Guardian()
-    seen: list[int] = []
+def end_of(guardian: Guardian) -> int:
+    """Kill the process; returns its id once it is dead, so that its pipes are closed."""
+    pid = guardian.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    assert within(60, lambda: not alive(pid))
+    return pid
 
-    async def scene(session: int) -> None:
-        guardian.watch(session)
-        began = time.monotonic()
-        while len(seen) < _SHORT_LIVES + 2:
-            assert time.monotonic() - began < 60
-            if guardian.pid is not None and guardian.pid not in seen:
-                seen.append(guardian.pid)
-                os.kill(guardian.pid, signal.SIGKILL)
-            guardian.watch(session)  # another child does not start it earlier
-            await asyncio.sleep(0.01)
-        assert time.monotonic() - began > 3.5
 
+@contextmanager
+def one_session(python: str = sys.executable) -> Iterator[tuple[Guardian, int]]:
+    """A guardian, and a session for it to watch; both are gone afterwards."""
+    guardian = Guardian(python)
     with sleeper() as child:
         try:
-            asyncio.run(scene(child.pid))
+            yield guardian, child.pid
         finally:
             guardian.close()
             guardian.wait(PROMISE_S)
             child.kill()
+
+
+async def loop_notices(guardian: Guardian, _: int, dead: int) -> None:
+    async with asyncio.timeout(60):
+        while guardian.pid == dead:  # noqa: ASYNC110 - the reader of the loop works
+            await asyncio.sleep(0.01)
+
+
+async def next_child_notices(guardian: Guardian, session: int, _: int) -> None:
+    guardian.watch(session)  # the loop had no turn since the end
+
+
+def never_ending_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is, each life is short and no rest ends."""
+    monkeypatch.setattr("mld.adapters.children.guardian._SHORT_LIFE_S", 3600.0)
+    monkeypatch.setattr("mld.adapters.children.guardian._REST_S", 3600.0)
+
+
+def starts_after_the_first(caplog: pytest.LogCaptureFixture) -> int:
+    return sum("takes its place" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    "notices",
+    [
+        pytest.param(loop_notices, id="the event loop"),
+        pytest.param(next_child_notices, id="the next child"),
+    ],
+)
+def test_a_guardian_that_ends_all_the_time_is_not_started_all_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    notices: Callable[[Guardian, int, int], Awaitable[None]],
+) -> None:
+    never_ending_rest(monkeypatch)
+
+    async def scene(guardian: Guardian, session: int) -> None:
+        guardian.watch(session)
+        for _ in range(_SHORT_LIVES + 1):
+            await notices(guardian, session, end_of(guardian))
+        for _ in range(5):
+            guardian.watch(session)  # more children do not start it earlier
+            await asyncio.sleep(0.01)
+        assert guardian.pid is None
+
+    with one_session() as (guardian, session):
+        asyncio.run(scene(guardian, session))
+        guardian.watch(session)  # nor does one without a loop
+    assert starts_after_the_first(caplog) == _SHORT_LIVES
+
+
+def test_a_guardian_that_ended_too_often_is_started_again_after_a_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    never_ending_rest(monkeypatch)
+
+    async def scene(guardian: Guardian, session: int) -> None:
+        guardian.watch(session)
+        for number in range(_SHORT_LIVES + 1):
+            if number == _SHORT_LIVES:
+                monkeypatch.setattr("mld.adapters.children.guardian._REST_S", 0.05)
+            await loop_notices(guardian, session, end_of(guardian))
+        async with asyncio.timeout(60):
+            while guardian.pid is None:  # noqa: ASYNC110 - the timer of the loop works
+                await asyncio.sleep(0.01)
+
+    with one_session() as (guardian, session):
+        asyncio.run(scene(guardian, session))
+        # Without a loop the next child starts it, once the rest is over.
+        end_of(guardian)
+        assert within(60, lambda: guardian.watch(session) is None and guardian.pid is not None)
+
+
+def test_a_guardian_that_cannot_be_started_is_tried_seldom_and_works_once_it_can(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    never_ending_rest(monkeypatch)
+    python = tmp_path / "python"
+
+    def appears() -> None:
+        python.symlink_to(sys.executable)
+
+    async def without(guardian: Guardian, session: int) -> None:
+        for _ in range(_SHORT_LIVES + 1):
+            guardian.watch(session)
+        appears()
+        guardian.watch(session)
+        await asyncio.sleep(0.05)
+        assert guardian.pid is None
+
+    async def with_a_loop(guardian: Guardian, session: int) -> None:
+        monkeypatch.setattr("mld.adapters.children.guardian._REST_S", 0.05)
+        guardian.watch(session)
+        appears()
+        async with asyncio.timeout(60):
+            while guardian.pid is None:  # noqa: ASYNC110 - the timer of the loop works
+                await asyncio.sleep(0.01)
+
+    with one_session(str(python)) as (guardian, session):
+        asyncio.run(without(guardian, session))
+    python.unlink()
+    with one_session(str(python)) as (guardian, session):
+        asyncio.run(with_a_loop(guardian, session))
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
 
 
 def test_what_a_reaped_leader_left_behind_is_known_to_the_next_guardian() -> None:
@@ -315,3 +413,19 @@ def test_without_a_guardian_the_daemon_goes_on_with_one_warning(
     assert guardian.wait(0) == 0
     assert guardian.pid is None
     assert [r.levelname for r in caplog.records] == ["WARNING"]
+
+
+def test_a_daemon_without_descriptors_left_goes_on_until_there_are_some(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def none_left() -> tuple[int, int]:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with one_session() as (guardian, session):
+        with monkeypatch.context() as short:
+            short.setattr(os, "pipe", none_left)
+            guardian.watch(session)
+            assert guardian.pid is None
+        guardian.watch(session)
+        assert guardian.pid is not None
+    assert [record.levelname for record in caplog.records] == ["WARNING"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -23,17 +24,19 @@ _log = logging.getLogger(__name__)
 _PROGRAM = Path(__file__).with_name("guardian_main.py")
 #: Reaped leaders that are remembered, because what they started may live on.
 _FORGOTTEN = 64
-#: A guardian that lives no longer has a short life. After some of them in a row the next one is
-#: started only after as long.
+#: A guardian that lives no longer has a short life; one that cannot be started has none at all.
 _SHORT_LIFE_S = 5.0
+#: After more short lives than these in a row each next one is started only after a rest.
 _SHORT_LIVES = 3
+_REST_S = 5.0
 
 
 class Guardian:
     """Starts the process, tells it of sessions; satisfies ``SessionKeeper`` of the launcher.
 
     The process starts with the first session. If somebody ends it, a running event loop notices at
-    once, else the next session does; another one is started and told of everything. Without it the
+    once, or the next session does if it comes first; another one is started and told of everything.
+    Whoever notices, one that ends all the time is started only once in ``_REST_S``. Without it the
     daemon works on, with one warning.
 
     Args:
@@ -47,6 +50,7 @@ class Guardian:
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
         self._short_lives = 0  # in a row
+        self._rests_until = -math.inf
         self._pipe: int | None = None
         self._life: int | None = (
             None  # the reading end of a pipe that only it writes to: ends with it
@@ -59,14 +63,14 @@ class Guardian:
     @property
     def pid(self) -> int | None:
         """Of the process while it is believed to run."""
-        return self._process.pid if self._process is not None else None
+        return self._process.pid if self._process and self._pipe is not None else None
 
     def watch(self, session_id: int) -> None:
         """A session was started: end it when the daemon is gone."""
         self._forgotten.pop(session_id, None)
         self._sessions[session_id] = None
-        if self._restart is None and (self._pipe is None or not self._tell(f"+{session_id}\n")):
-            self._start()
+        if not self._tell(f"+{session_id}\n"):
+            self._next()
 
     def forget(self, session_id: int) -> None:
         """The session's leader has been reaped; what else is in it stays watched."""
@@ -79,9 +83,7 @@ class Guardian:
 
     def close(self) -> None:
         """Close the pipe: the guardian ends what is left and then itself. Does not wait."""
-        if self._restart is not None:
-            self._restart.cancel()
-            self._restart = None
+        self._start_later(None)
         if self._life is not None:
             if self._loop is not None:
                 self._loop.remove_reader(self._life)
@@ -100,28 +102,56 @@ class Guardian:
         except subprocess.TimeoutExpired:
             return None
 
-    def _start(self) -> None:
-        self.close()
+    def _next(self) -> None:
+        """There is none, or it ended: the only way to another one, whoever noticed.
+
+        It comes at once, or after a rest if many in a row had short lives.
+        """
+        if self._pipe is not None:
+            self.close()  # else the loop would notice the same end once more
+            self._count_life(time.monotonic() - self._started_at)
+        if time.monotonic() >= self._rests_until:
+            if self._start():
+                self._start_later(None)
+                return
+            self._count_life(0.0)
+        self._start_later(self._rests_until - time.monotonic())
+
+    def _count_life(self, seconds: float) -> None:
+        self._short_lives = self._short_lives + 1 if seconds < _SHORT_LIFE_S else 0
+        if self._short_lives > _SHORT_LIVES:
+            self._rests_until = time.monotonic() + _REST_S
+
+    def _start_later(self, delay_s: float | None) -> None:
+        """Have the loop see to the next one, if one runs: else the next session does; None = not."""
+        if self._restart is not None:
+            self._restart.cancel()
+            self._restart = None
+        if delay_s is not None:
+            with contextlib.suppress(RuntimeError):
+                loop = asyncio.get_running_loop()
+                self._restart = loop.call_later(max(0.0, delay_s), self._next)
+
+    def _start(self) -> bool:
+        """Start one that knows everything; False when that cannot be done now."""
         before = self._process
-        theirs, ours = os.pipe()
-        life, alive = os.pipe()
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 - our own program
-                [self._python, "-I", "-S", "-B", str(_PROGRAM)],
-                stdin=theirs,
-                stdout=alive,
-                stderr=subprocess.DEVNULL,  # it must not wait for a reader that stalls
-                cwd="/",
-                start_new_session=True,
-            )
-        except OSError as error:
-            os.close(ours)
-            os.close(life)
-            self._warn(f"cannot start: {error}")
-            return
-        finally:
-            os.close(theirs)
-            os.close(alive)
+        with contextlib.ExitStack() as undo:
+            try:
+                theirs, ours, life, alive = *_pipe(undo), *_pipe(undo)
+                self._process = subprocess.Popen(  # noqa: S603 - our own program
+                    [self._python, "-I", "-S", "-B", str(_PROGRAM)],
+                    stdin=theirs,
+                    stdout=alive,
+                    stderr=subprocess.DEVNULL,  # it must not wait for a reader that stalls
+                    cwd="/",
+                    start_new_session=True,
+                )
+            except OSError as error:
+                self._warn(f"cannot start: {error}")
+                return False
+            undo.pop_all()
+        os.close(theirs)
+        os.close(alive)
         os.set_blocking(ours, False)
         self._pipe, self._life = ours, life
         self._started_at = time.monotonic()
@@ -134,11 +164,12 @@ class Guardian:
         elif before is not None:
             text = "The guardian process %d ended (status %s); process %d takes its place"
             _log.warning(text, before.pid, _status(before), self._process.pid)
+        return True
 
     def _watch(self, life: int) -> None:
         with contextlib.suppress(RuntimeError):  # no loop runs: the next session notices
             self._loop = asyncio.get_running_loop()
-            self._loop.add_reader(life, self._ended)
+            self._loop.add_reader(life, self._next)
 
     def _left_behind(self) -> set[int]:
         """Sessions whose leader was reaped while others are left in them."""
@@ -148,16 +179,6 @@ class Guardian:
         watch.orphaned = set(self._forgotten)
         watch.left()
         return watch.orphaned
-
-    def _ended(self) -> None:
-        """Somebody ended it: start another, which is told of the living children."""
-        is_short = time.monotonic() - self._started_at < _SHORT_LIFE_S
-        self._short_lives = self._short_lives + 1 if is_short else 0
-        if self._short_lives <= _SHORT_LIVES or self._loop is None:
-            self._start()
-            return
-        self.close()
-        self._restart = self._loop.call_later(_SHORT_LIFE_S, self._start)
 
     def _tell(self, lines: str) -> bool:
         """Write; False when nobody listens. What a full pipe does not take goes with the next."""
@@ -178,6 +199,13 @@ class Guardian:
             _log.warning(
                 "the guardian process %s: children of a killed daemon must be ended by hand", why
             )
+
+
+def _pipe(undo: contextlib.ExitStack) -> tuple[int, int]:
+    ends = os.pipe()
+    for end in ends:
+        undo.callback(os.close, end)
+    return ends
 
 
 def _status(process: subprocess.Popen[bytes]) -> int | None:
