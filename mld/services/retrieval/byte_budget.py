@@ -331,11 +331,12 @@ class ByteBudget:
     def _on_timer(self) -> None:
         self._timer = None
         self.look_again()
-        if self._waiting and self.now() - self._moved_at >= STALL_S:
-            request = self._in_turn()[0]
-            if request.credit.is_awaited():
-                self._warn()
-                self._let_in(request)
+        if self.now() - self._moved_at >= STALL_S:
+            # Perhaps nobody: who is being cancelled waits no more, and is taken out a moment later.
+            for request in self._in_turn()[:1]:
+                if request.credit.is_awaited():
+                    self._warn()
+                    self._let_in(request)
         self._look_later()
 
     def _warn(self) -> None:

@@ -17,7 +17,7 @@ from mld.services.retrieval.byte_budget import (
 )
 from tests.fakes.budget import reserve
 from tests.fakes.clock import LoopClock
-from tests.sim.loop import run
+from tests.sim.loop import RESOLUTION_S, run
 
 
 def in_budget(test, limit=100):
@@ -203,6 +203,33 @@ def test_a_grant_that_meets_its_cancellation_is_given_back():
             first.release()
             waiting.cancel()
         assert budget.used_bytes == 0
+
+    in_budget(test)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_the_timer_that_fires_while_a_wait_is_being_cancelled_lets_in_the_others_alone(others):
+    async def test(budget):
+        holding = await reserve(budget, 90)
+        await asyncio.sleep(STALL_S)  # from now on the timer lets in the first in turn
+        loop = asyncio.get_running_loop()
+        failures = []
+        loop.set_exception_handler(lambda _, context: failures.append(context))
+
+        async def wait():
+            # In the pass of the loop in which the timer fires, before it: this task learns of its
+            # cancellation in the next one.
+            loop.call_later(LOOK_S - RESOLUTION_S / 2, cancelled.cancel)
+            await reserve(budget, 80)
+
+        cancelled = loop.create_task(wait())
+        waiting = [loop.create_task(reserve(budget, 70)) for _ in range(others)]
+        await asyncio.sleep(1.5 * LOOK_S)
+        assert failures == []
+        assert cancelled.cancelled()
+        assert all(task.done() for task in waiting)
+        assert budget.used_bytes == 90 + 70 * others
+        holding.release()
 
     in_budget(test)
 
