@@ -28,6 +28,9 @@ _MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
 #: An object with this name is there already.
 TAKEN = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict", "409"})
 _DEFAULT_REGION = "us-east-1"
+#: Of one list: ten million objects. Each page may name another place to go on, so that nothing but
+#: their number tells that something on the way to S3 makes them up.
+_MOST_PAGES = 10_000
 
 
 class StoreError(OSError):
@@ -184,18 +187,25 @@ class S3Access:
             is_flat: True = only those without a slash behind it.
 
         Raises:
-            StoreError: they can't be listed.
+            StoreError: they can't be listed, or the list has no end.
         """
         flat = {"Delimiter": "/"} if is_flat else {}
-        more = flat
-        while True:
-            page = self._page(prefix, more)
+        token = ""
+        for _ in range(_MOST_PAGES):
+            page = self._page(prefix, {**flat, "ContinuationToken": token} if token else flat)
             for each in page.get("Contents", ()):
                 modified_ms = int(each["LastModified"].timestamp() * 1000)
                 yield ListedObject(each["Key"], each["Size"], modified_ms)
             if not page.get("IsTruncated"):
                 return
-            more = {**flat, "ContinuationToken": page["NextContinuationToken"]}
+            before, token = token, page.get("NextContinuationToken", "")
+            if not token:
+                raise self._unlisted(
+                    prefix, "a page is not the last and does not say where to go on"
+                )
+            if token == before:
+                raise self._unlisted(prefix, "a page goes on where it began")
+        raise self._unlisted(prefix, f"the list does not end: {_MOST_PAGES} pages were read")
 
     def now_ms(self, prefix: str) -> int:
         """The time by S3's clock, since 1970.
@@ -213,6 +223,10 @@ class S3Access:
 
         page: dict[str, Any] = self._asked(f"list {prefix}", ask)
         return page
+
+    def _unlisted(self, prefix: str, why: str) -> StoreError:
+        advice = "look at what stands between this process and the bucket"
+        return StoreError(f"s3://{self.bucket}: can't list {prefix}: {why}; {advice}")
 
     def _unless_missing(self, what: str, ask: Callable[[Any], T]) -> T | None:
         try:
