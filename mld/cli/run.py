@@ -36,7 +36,7 @@ _METRICS_S = 2.0
 
 
 def run(options: RunOptions) -> int:
-    """Run the daemon until it is stopped; the exit code.
+    """Run the daemon until it is stopped; the exit code, with which the process is to end now.
 
     Args:
         options: the parsed command line.

@@ -3,7 +3,8 @@
 SIGTERM, SIGINT and SIGHUP stop it gracefully; a second SIGTERM or SIGINT stops it now. A second
 SIGHUP does not: a terminal that closes and systemd's ``SendSIGHUP`` send one on top of what was
 sent before. SIGQUIT says what the worker is doing, as in a JVM. SIGUSR1 and SIGUSR2 would end a
-process that doesn't know them, so they are received and mean nothing.
+process that doesn't know them, so they are received and mean nothing. Once the outcome is known all
+of them are ignored until the process has ended: nothing of what follows waits for long.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _MEANINGLESS = (signal.SIGUSR1, signal.SIGUSR2)
 
 @contextlib.contextmanager
 def handled_signals(worker: Worker) -> Iterator[list[int]]:
-    """Handle signals in the running loop inside the block.
+    """Handle signals in the running loop inside the block, and ignore them for good behind it.
 
     Yields:
         The numbers of the signals that asked for a stop, filled as they come.
@@ -51,6 +52,8 @@ def handled_signals(worker: Worker) -> Iterator[list[int]]:
     finally:
         for number in handlers:
             loop.remove_signal_handler(number)
+            # A second Ctrl-C would else end the interpreter's end, with another exit code.
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _stopping() -> Iterator[signal.Signals]:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.process.daemon import CHECKPOINT, STATUS, alive, child_pids, heard, shard_id
+from tests.process.daemon import (
+    CHECKPOINT,
+    PATIENCE_S,
+    STATUS,
+    alive,
+    child_pids,
+    heard,
+    shard_id,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +69,54 @@ def test_a_hangup_whose_stop_is_cut_short_ends_with_129(
     run.signal(signal.SIGHUP)
     assert run.ends() == 129, run.output
     assert "SIGHUP received, the worker is already stopping" in run.output
+
+
+#: A daemon whose end takes until it is allowed: where it closes what it had, and where the
+#: interpreter ends.
+SLOW_END = """
+import atexit, os, signal, sys, time
+from mld.adapters.children.guardian import Guardian
+from mld.cli import main
+
+def wait(name):
+    place = os.path.join(os.environ["JOURNAL"], name)
+    open(place, "w").close()
+    until = time.monotonic() + 120
+    while not os.path.exists(place + "-goes-on") and time.monotonic() < until:
+        time.sleep(0.01)
+
+close = Guardian.close
+
+def slow_close(guardian):
+    if not os.path.exists(os.path.join(os.environ["JOURNAL"], "closing")):
+        wait("closing")
+    close(guardian)
+
+Guardian.close = slow_close
+atexit.register(wait, "ending")
+for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+    signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+main(sys.argv[4:])
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM])
+def test_a_signal_at_the_very_end_changes_nothing(
+    new_app: Callable[..., Application], number: signal.Signals
+) -> None:
+    app = new_app()
+    app.put(5)
+    run = app.start(launcher=(sys.executable, "-c", SLOW_END))
+    run.wait_for_actions("checkpoint")
+    run.signal(number)
+    for place in ("closing", "ending"):
+        there = run.folder / place
+        assert run.wait_for(lambda _, there=there: there.exists(), PATIENCE_S), run.output
+        run.signal(number)
+        (run.folder / f"{place}-goes-on").touch()
+    assert run.ends() == 0, run.output
+    assert "every lease released" in run.output
+    assert "Traceback" not in run.output
 
 
 def test_a_worker_under_nohup_ignores_hangups(new_app: Callable[..., Application]) -> None:

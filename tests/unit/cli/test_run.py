@@ -40,6 +40,15 @@ pytestmark = pytest.mark.usefixtures("restored_logging")
 
 COMPLETE = StopOutcome(complete=True)
 CUT_SHORT = StopOutcome(complete=False, leases_left=2)
+#: Signals that a worker knows.
+HANDLED = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
 FILE = """\
 executableName = sh app.py
 streamName = orders
@@ -141,7 +150,18 @@ class Started:
 
 
 @pytest.fixture
-def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, Started]]:
+def own_signals() -> Iterator[None]:
+    """What a worker does to signals until its process ends is undone."""
+    before = {number: signal.getsignal(number) for number in HANDLED}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_signals: None
+) -> Callable[..., tuple[int, Started]]:
     """Runs the command with a scheduler of the test's; gives the exit code and what was started."""
 
     monkeypatch.chdir(tmp_path)
@@ -407,11 +427,14 @@ def test_a_stop_that_is_cut_short_without_a_signal_is_a_failure(daemon):
     assert daemon(ends_with(CUT_SHORT))[0] == 1
 
 
-def test_afterwards_signals_do_what_they_did_before(daemon):
-    daemon(ends_with(COMPLETE))
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    assert signal.getsignal(signal.SIGQUIT) is signal.SIG_DFL
+@pytest.mark.usefixtures("hangup")
+@pytest.mark.parametrize(
+    "outcome", [COMPLETE, CUT_SHORT, ResourceMissing("no stream"), ValueError("a defect")]
+)
+def test_once_the_outcome_is_known_signals_are_ignored(daemon, outcome):
+    daemon(ends_with(outcome))
+    found = {number: signal.getsignal(number) for number in HANDLED}
+    assert found == dict.fromkeys(HANDLED, signal.SIG_IGN)
 
 
 # --- streams by ARN
