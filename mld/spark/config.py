@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ _LOOK = Look(
     lambda path: os.access(path, os.W_OK | os.X_OK),
     os.path.realpath,
 )
+_LOCAL_MASTER = re.compile(r"local(?:\[(\*|\d+)[^]]*\])?")
 #: Beyond this a name is no slip of the pen, and comparing takes long.
 _LONGEST_NAME = 100
 
@@ -92,6 +94,14 @@ class SparkConfig:
     def is_embedded(self) -> bool:
         """True if we launch the server ourselves."""
         return self.remote is None
+
+    @property
+    def local_cores(self) -> int:
+        """How many tasks run at a time in a server of our own on this machine; 0 = elsewhere."""
+        match = _LOCAL_MASTER.fullmatch(self.master) if self.is_embedded else None
+        if match is None:
+            return 0
+        return os.cpu_count() or 1 if match[1] == "*" else max(1, int(match[1] or 1))
 
     @property
     def uses_s3(self) -> bool:

@@ -140,7 +140,8 @@ class SparkService:
         decoder.get(self._sessions.get())  # a wrong schema is told before a shard begins
         shared = pipeline.function if config.scope == "all" else None
         kind = ShardCaller if shared is None else FunctionCaller
-        caller = kind(shared or pipeline.process, config, decoder, HandOff(scratch))
+        handoff = HandOff(scratch, most_files=max(1, config.local_cores))
+        caller = kind(shared or pipeline.process, config, decoder, handoff)
         self._engine = Engine(self._sessions, self._sink, caller, config, letters=letters)
 
     def _dead_letters(self, application: str) -> KeepsLetters | None:

@@ -1,8 +1,9 @@
 """How a job's rows get from this process into Spark.
 
 Inline they travel in the plan: Spark turns them into rows on one thread, keeps them in the plan,
-and serializes them into every task. Beside a server of our own on this machine a file is cheaper,
-from some size on: 16,000 records of 1 KB cost the server 0.62 instead of 0.90 CPU s.
+and serializes them into every task. Beside a server of our own on this machine files are cheaper,
+from some size on: 16,000 records of 1 KB cost the server 0.62 instead of 0.90 CPU s. There are as
+many as tasks run at a time: one file Spark would cut in two so that one task has twice the rows.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -33,13 +34,13 @@ class Parcel:
 
     Attributes:
         schema: of the rows.
-        table: the rows; None if a file has them.
-        file: with the rows; None = they go inline.
+        table: the rows; None if files have them.
+        files: with the rows; none = they go inline.
     """
 
     schema: pa.Schema
     table: pa.Table | None = None
-    file: Path | None = None
+    files: tuple[Path, ...] = ()
 
 
 class HandOff:
@@ -51,14 +52,22 @@ class HandOff:
         directory: of the files, ours alone (0700), which a server of our own on this machine reads;
             what an earlier process left in it is removed. None = all rows go inline.
         least_bytes: smaller jobs go inline.
+        most_files: of a job, >= 1.
     """
 
-    def __init__(self, directory: Path | None = None, least_bytes: int = LEAST_BYTES) -> None:
+    def __init__(
+        self,
+        directory: Path | None = None,
+        least_bytes: int = LEAST_BYTES,
+        *,
+        most_files: int = 1,
+    ) -> None:
         if directory is not None:
             shutil.rmtree(directory, ignore_errors=True)
             directory.mkdir(mode=0o700, parents=True)
         self._directory = directory
         self._least_bytes = least_bytes
+        self._most_files = most_files
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._files: dict[str, list[Path]] = {}
@@ -73,21 +82,25 @@ class HandOff:
         if self._directory is None or is_small:
             table = pa.concat_tables(tables.values()).combine_chunks()
             return Parcel(table.schema, table)
-        file = self._directory / f"rows-{next(self._numbers)}.parquet"
-        schema = next(iter(tables.values())).schema
+        groups = shared_out(list(tables.values()), self._most_files)
+        number = next(self._numbers)
+        files = [self._directory / f"rows-{number}-{part}.parquet" for part in range(len(groups))]
+        schema = groups[0][0].schema
         with self._lock:
             for batch_id in tables:
-                self._files.setdefault(batch_id, []).append(file)
-        with pq.ParquetWriter(file, schema, compression="none") as writer:
-            for table in tables.values():
-                writer.write_table(table)
-        return Parcel(schema, file=file)
+                self._files.setdefault(batch_id, []).extend(files)
+        for file, group in zip(files, groups, strict=True):
+            with pq.ParquetWriter(file, schema, compression="none") as writer:
+                for table in group:
+                    writer.write_table(table)
+        return Parcel(schema, files=tuple(files))
 
     def frame(self, spark: SparkSession, parcel: Parcel) -> DataFrame:
         """The rows as a frame that can be used until one of the batches is released."""
-        if parcel.file is None:  # with a schema, because Spark finds none in an empty table
+        if not parcel.files:  # with a schema, because Spark finds none in an empty table
             return spark.createDataFrame(parcel.table, _schema_of(parcel.schema))
-        return spark.read.schema(_schema_of(parcel.schema)).parquet(parcel.file.as_uri())
+        urls = [file.as_uri() for file in parcel.files]
+        return spark.read.schema(_schema_of(parcel.schema)).parquet(*urls)
 
     def release(self, batch_ids: Iterable[str]) -> None:
         """An attempt at these batches is over; their frames are not used any more."""
@@ -95,6 +108,26 @@ class HandOff:
             gone = [file for each in batch_ids for file in self._files.pop(each, ())]
         for file in gone:
             file.unlink(missing_ok=True)
+
+
+def shared_out(tables: Sequence[pa.Table], most: int) -> list[list[pa.Table]]:
+    """Groups of neighbours with about equally many bytes.
+
+    Args:
+        tables: at least one.
+        most: how many groups at most, >= 1.
+
+    Returns:
+        at least one group, and no empty one; together all tables in their order.
+    """
+    whole = sum(table.nbytes for table in tables)
+    groups: dict[int, list[pa.Table]] = {}
+    before = 0
+    for table in tables:
+        middle = before + table.nbytes / 2
+        groups.setdefault(int(middle * most / whole) if whole else 0, []).append(table)
+        before += table.nbytes
+    return list(groups.values())
 
 
 def _schema_of(schema: pa.Schema) -> StructType:

@@ -11,17 +11,15 @@ from __future__ import annotations
 import errno
 import json
 import logging
-import os
-import re
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.model.s3_place import is_s3
 from mld.spark.calls import raise_if_abandoned
-from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
+from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.ports import CommitOutcome
 from mld.spark.sinks.directories import DirectoryLayout
+from mld.spark.sinks.writing import TASKS_OPTION, write_tasks, writer_options
 from mld.spark.table.changes import Append
 from mld.spark.table.delta_log import DeltaLog
 from mld.spark.table.marked_table import MarkedTable
@@ -50,13 +48,6 @@ _PARTITION_BY, _MERGE_SCHEMA = "partitionBy", "mergeSchema"
 _NO_ROOM_TEXT = "No space left on device"
 #: INT96, Spark's default, is nanoseconds to others, and Spark's own Delta reader refuses it.
 _TIMESTAMPS = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-_ALGORITHM = "mapreduce.fileoutputcommitter.algorithm.version"
-#: Below ``spark.sink.options.``; ours, and not handed to Spark's writer.
-_TASKS_OPTION = "writeTasks"
-_LOCAL = re.compile(r"local(?:\[(\*|\d+)[^]]*\])?")
-#: Masters without a number of tries.
-_ONE_TRY = re.compile(r"local(\[[0-9*]+\])?")
-_NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
 
 @dataclass(slots=True)
@@ -103,9 +94,9 @@ class DeltaSink:
         merges = options.pop(_MERGE_SCHEMA, "").strip().lower() == "true"
         adds_columns = config.adds_columns or merges
         self._tasks = write_tasks(config)
-        options.pop(_TASKS_OPTION, None)
-        self._options = {**_NO_SUCCESS_FILE, **_committer(config), **options}
-        self._is_far = config.remote is not None or not config.master.startswith("local")
+        options.pop(TASKS_OPTION, None)
+        self._options = {**writer_options(config), **options}
+        self._is_far = not config.local_cores
         change = self._change(application, config)
         self._keeps_files = change.keeps_files
         self._log = DeltaLog(self.store, syncs_files=not self._keeps_files)
@@ -117,7 +108,7 @@ class DeltaSink:
             adds_columns=adds_columns,
             change=change,
         )
-        self._files = self.store.jobs()
+        self._files = self.store.jobs(lays_out=not self._is_far)
         self._layout: DirectoryLayout | None = None
         self._tuned: SparkSession | None = None
 
@@ -206,7 +197,7 @@ class DeltaSink:
         rows = layout.apply(rows)
         if self._tasks:
             rows = rows.coalesce(self._tasks)
-        writer = rows.write.options(**self._options)
+        writer = rows.write.mode("append").options(**self._options)  # its directories are there
         if layout.types:
             writer = writer.partitionBy(*layout.types)
         try:
@@ -280,33 +271,3 @@ class DeltaSink:
             ) from error
         finally:
             self._files.remove(job)
-
-
-def write_tasks(config: SparkConfig) -> int:
-    """How many tasks write the files of a job; 0 = as many as Spark makes.
-
-    As many as a ``local`` master has cores. More of them cost more, and make smaller files: on two
-    cores 16,000 records took twice the time in 16 tasks.
-
-    Raises:
-        SparkConfigError: ``spark.sink.options.writeTasks`` is not a whole number.
-    """
-    if (text := config.sink_options.get(_TASKS_OPTION)) is not None:
-        if not (text.isascii() and text.isdigit()):
-            raise SparkConfigError(
-                f"spark.sink.options.{_TASKS_OPTION}: {text!r} is not a whole number"
-            )
-        return int(text)
-    match = _LOCAL.fullmatch(config.master) if config.is_embedded else None
-    if match is None:
-        return 0
-    return os.cpu_count() or 1 if match[1] == "*" else max(1, int(match[1] or 1))
-
-
-def _committer(config: SparkConfig) -> dict[str, str]:
-    """How files come from their tasks to the job. In S3 a rename is a copy, so one is better than two.
-
-    That is right where no task is tried twice: another try may leave out a file of the first.
-    """
-    is_one_try = config.is_embedded and _ONE_TRY.fullmatch(config.master)
-    return {_ALGORITHM: "2"} if is_one_try and is_s3(config.sink_path or "") else {}

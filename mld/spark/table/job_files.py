@@ -37,6 +37,11 @@ OWNER_PREFIX = "kcl-mld-"
 _LOCK = "owner.lock"
 _LOCK_DRAFT = "owner.draft"
 _PENDING = "pending-"
+#: Where Spark's tasks write, before their files go where readers look.
+_TEMPORARY = "_temporary"
+_OF_TASKS = f"{_TEMPORARY}/0/{_TEMPORARY}"
+#: Of the directories that Spark makes, whatever the umask of this process.
+_SPARKS_MODE = 0o755
 #: Longer than any job with its tries, in s; as long as a vacuum leaves alone what it does not know.
 OLD_S = 7 * 86_400.0
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
@@ -47,10 +52,12 @@ class JobFiles:
 
     Args:
         root: of the table.
+        lays_out: as :meth:`Store.jobs`.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, lays_out: bool = False) -> None:
         self._root = root
+        self._lays_out = lays_out
         self._directory = root / f"{OWNER_PREFIX}{uuid.uuid4().hex[:16]}"
         self._numbers = itertools.count(1)
         self._lock: int | None = None
@@ -68,7 +75,12 @@ class JobFiles:
         """As ``Jobs``."""
         number = next(self._numbers)
         (self._directory / f"{_PENDING}{number}").touch()
-        return self._directory / f"job-{number}"
+        job = self._directory / f"job-{number}"
+        if self._lays_out:
+            job.mkdir()
+            job.chmod(_SPARKS_MODE)
+            (job / _OF_TASKS).mkdir(parents=True)
+        return job
 
     def committed(self, job: PurePath) -> None:
         """As ``Jobs``."""
@@ -115,7 +127,7 @@ class JobFiles:
 
     def write(self, job: PurePath, rows: pa.Table) -> None:
         """As ``Jobs``."""
-        Path(job).mkdir()
+        Path(job).mkdir(exist_ok=True)
         pq.write_table(rows, Path(job) / "part-0.parquet")
 
     def found(self, job: PurePath, types: Mapping[str, str]) -> list[DataFile]:
@@ -149,7 +161,7 @@ class JobFiles:
 def _walk(job: Path) -> Iterator[tuple[Path, Path]]:
     """Directory and path of each data file, in order."""
     for name, names, files in os.walk(job):
-        names[:] = sorted(set(names) - {"_temporary"})
+        names[:] = sorted(set(names) - {_TEMPORARY})
         for file in sorted(files):
             if is_data(file):
                 yield Path(name), Path(name) / file

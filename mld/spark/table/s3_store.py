@@ -67,8 +67,9 @@ class Bucket:
         """As ``Store``."""
         return Bucket(self.place.above(), self.access)
 
-    def jobs(self) -> StoredJobs:
-        """As ``Store``."""
+    def jobs(self, *, lays_out: bool = False) -> StoredJobs:
+        """As ``Store``; there are no directories."""
+        del lays_out
         return StoredJobs(self)
 
     def spark_url(self, job: PurePath) -> str:

@@ -33,7 +33,7 @@ class Jobs(Protocol):
         """Make a place for this process's jobs."""
 
     def new_job(self) -> PurePath:
-        """Where a job shall write; not there yet."""
+        """Where a job shall write; nothing is in it yet, and it may not be there."""
 
     def write(self, job: PurePath, rows: pa.Table) -> None:
         """Make a job's only file here, without Spark."""
@@ -102,8 +102,13 @@ class Store(Protocol):
     def above(self) -> Store:
         """The place it is in."""
 
-    def jobs(self) -> Jobs:
-        """The files of this process's jobs."""
+    def jobs(self, *, lays_out: bool = False) -> Jobs:
+        """The files of this process's jobs.
+
+        Args:
+            lays_out: Spark writes as this process's user on this machine, so the directories that
+                it would make can be made here.
+        """
 
     def spark_url(self, job: PurePath) -> str:
         """Where Spark finds a job's directory."""
@@ -181,9 +186,9 @@ class Directory:
         """As ``Store``."""
         return Directory(self._root.parent)
 
-    def jobs(self) -> Jobs:
+    def jobs(self, *, lays_out: bool = False) -> Jobs:
         """As ``Store``."""
-        return JobFiles(self._root)
+        return JobFiles(self._root, lays_out=lays_out)
 
     def spark_url(self, job: PurePath) -> str:
         """As ``Store``, whatever Spark's default file system is."""

@@ -73,6 +73,9 @@ class Frame:
     def selectExpr(self, *columns):  # noqa: N802 - Spark's name
         return self
 
+    def mode(self, name):
+        return self
+
     def options(self, **options):
         return self
 

@@ -1,12 +1,13 @@
 """How rows get into Spark: in the plan, or by a file of ours."""
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StructType
 
 from mld.spark.model import Position, Row, ShardBatch, ShardKey
 from mld.spark.rows.app_decoder import named_table
-from mld.spark.rows.handoff import HandOff
+from mld.spark.rows.handoff import HandOff, shared_out
 
 
 class Spark:
@@ -29,8 +30,8 @@ class Spark:
         assert isinstance(schema, StructType)
         return self
 
-    def parquet(self, url):
-        self.scanned.append(url.removeprefix("file://"))
+    def parquet(self, *urls):
+        self.scanned += [url.removeprefix("file://") for url in urls]
         return "scan"
 
 
@@ -67,6 +68,45 @@ def test_a_file_has_a_row_group_a_batch_and_only_we_can_read_it(tmp_path):
     assert found.metadata.num_row_groups == 2
     assert found.read().to_pylist() == [row for one in given.values() for row in one.to_pylist()]
     assert (tmp_path / "rows").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_job_has_a_file_for_each_task_and_a_batch_is_in_one_of_them(tmp_path):
+    spark = Spark()
+    given = tables("a", "b", "c", "d", "e")
+    files = HandOff(tmp_path / "rows", least_bytes=1, most_files=2)
+    assert hand_over(files, spark, given) == "scan"
+    assert [pq.ParquetFile(file).metadata.num_row_groups for file in spark.scanned] == [2, 3]
+    found = [row for file in spark.scanned for row in pq.read_table(file).to_pylist()]
+    assert found == [row for one in given.values() for row in one.to_pylist()]
+    files.release(["unknown", next(iter(given))])
+    assert list((tmp_path / "rows").iterdir()) == []
+
+
+def sized(*kibs):
+    return [pa.table({"data": [b"x" * 1024 * kib]}) for kib in kibs]
+
+
+@pytest.mark.parametrize(
+    ("kibs", "most", "found"),
+    [
+        ((1, 1, 1, 1), 1, [(1, 1, 1, 1)]),
+        ((1, 1, 1, 1), 2, [(1, 1), (1, 1)]),
+        ((1, 1, 1, 1), 4, [(1,), (1,), (1,), (1,)]),
+        ((1,), 4, [(1,)]),
+        ((100, 1, 1), 2, [(100,), (1, 1)]),
+        ((1, 1, 100), 2, [(1, 1), (100,)]),
+        ((1, 100, 1), 3, [(1,), (100,), (1,)]),
+        ((0, 0), 2, [(0, 0)]),
+    ],
+)
+def test_the_bytes_are_shared_out_evenly(kibs, most, found):
+    groups = shared_out(sized(*kibs), most)
+    assert [tuple(len(each["data"][0].as_py()) // 1024 for each in group) for group in groups] == found
+
+
+def test_nothing_at_all_is_one_group():
+    nothing = pa.table({"data": pa.array([], pa.binary())})
+    assert shared_out([nothing, nothing], 2) == [[nothing, nothing]]
 
 
 def test_files_go_when_one_of_their_batches_is_released(tmp_path):

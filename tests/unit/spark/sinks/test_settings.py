@@ -10,11 +10,11 @@ from mld.spark.config import read_properties
 from mld.spark.errors import SparkConfigError
 from mld.spark.ports import CommitOutcome
 from mld.spark.rows.decode import AVRO_COORDINATE
-from mld.spark.sinks.delta import write_tasks
 from mld.spark.sinks.foreach import ForeachSink
 from mld.spark.sinks.jdbc_staging import first_line
 from mld.spark.sinks.packages import POSTGRES_COORDINATE, sinks_conf
 from mld.spark.sinks.postgres_url import connection_arguments, driver_url
+from mld.spark.sinks.writing import write_tasks, writer_options
 from tests.unit.spark.batches import batch, config_of, shard
 
 
@@ -184,3 +184,25 @@ def test_a_job_is_written_by_as_many_tasks_as_there_are_cores(properties, tasks)
 def test_a_number_of_tasks_that_is_none_is_named():
     with pytest.raises(SparkConfigError, match="writeTasks: 'many' is not a whole number"):
         write_tasks(read_properties({"spark.sink.options.writeTasks": "many"}))
+
+
+RAW = "org.apache.hadoop.fs.RawLocalFileSystem"
+
+
+@pytest.mark.parametrize(
+    ("properties", "file_system", "algorithm"),
+    [
+        ({"spark.master": "local[2]", "spark.sink.path": "/table"}, RAW, None),
+        ({"spark.master": "local[*]", "spark.sink.path": "file:///table"}, RAW, None),
+        ({"spark.master": "yarn", "spark.sink.path": "/shared/table"}, None, None),
+        ({"spark.remote": "sc://host", "spark.sink.path": "/shared/table"}, None, None),
+        ({"spark.master": "local[2]", "spark.sink.path": "s3://bucket/table"}, None, "2"),
+        ({"spark.master": "local[2,3]", "spark.sink.path": "s3://bucket/table"}, None, None),
+        ({"spark.master": "yarn", "spark.sink.path": "s3://bucket/table"}, None, None),
+    ],
+)
+def test_what_is_dear_where_the_files_go_is_left_out(properties, file_system, algorithm):
+    found = writer_options(read_properties(properties))
+    assert found.get("fs.file.impl") == file_system
+    assert found.get("mapreduce.fileoutputcommitter.algorithm.version") == algorithm
+    assert found["mapreduce.fileoutputcommitter.marksuccessfuljobs"] == "false"

@@ -1,0 +1,62 @@
+"""How Spark is told to write the files of a job, beyond what the user says.
+
+On a file system of this machine Hadoop runs the program ``chmod`` for each directory and file, and
+keeps a checksum file beside each: ten processes a job of two files, one after the other, which is
+a sixth of the time of a warm one. So there a job writes without checksum files, which are removed
+anyway, into directories that are made for it before (:mod:`mld.spark.table.job_files`); two
+processes are left, for each of its files.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from mld.model.s3_place import is_s3
+from mld.spark.errors import SparkConfigError
+
+if TYPE_CHECKING:
+    from mld.spark.config import SparkConfig
+
+#: Below ``spark.sink.options.``; ours, and not handed to Spark's writer.
+TASKS_OPTION = "writeTasks"
+#: Masters without a number of tries.
+_ONE_TRY = re.compile(r"local(\[[0-9*]+\])?")
+_NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+_ONE_RENAME = {"mapreduce.fileoutputcommitter.algorithm.version": "2"}
+#: For this job alone, so not out of the cache of file systems, where there is another one.
+_NO_CHECKSUM_FILES = {
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+}
+
+
+def write_tasks(config: SparkConfig) -> int:
+    """How many tasks write the files of a job; 0 = as many as Spark makes.
+
+    As many as a ``local`` master has cores. More of them cost more, and make smaller files: on two
+    cores 16,000 records took twice the time in 16 tasks.
+
+    Raises:
+        SparkConfigError: ``spark.sink.options.writeTasks`` is not a whole number.
+    """
+    if (text := config.sink_options.get(TASKS_OPTION)) is None:
+        return config.local_cores
+    if not (text.isascii() and text.isdigit()):
+        raise SparkConfigError(f"spark.sink.options.{TASKS_OPTION}: {text!r} is not a whole number")
+    return int(text)
+
+
+def writer_options(config: SparkConfig) -> dict[str, str]:
+    """For Spark's writer of Parquet; what the user says comes after, and wins.
+
+    In S3 a rename is a copy, so one is better than two. That is right where no task is tried twice:
+    another try may leave out a file of the first.
+    """
+    found = dict(_NO_SUCCESS_FILE)
+    if is_s3(config.sink_path or ""):
+        if config.is_embedded and _ONE_TRY.fullmatch(config.master):
+            found |= _ONE_RENAME
+    elif config.local_cores:
+        found |= _NO_CHECKSUM_FILES
+    return found
