@@ -7,33 +7,27 @@ minute; so does this, to the end.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
-from botocore.credentials import RefreshableCredentials
+from botocore.credentials import CachedCredentialFetcher, RefreshableCredentials
 from botocore.exceptions import BotoCoreError, ClientError, CredentialRetrievalError
+
+from mld.adapters.aws.credential_keys import UselessKeys, of_use, why_failed, with_zone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from botocore.credentials import Credentials
 
+_log = logging.getLogger(__name__)
+
 #: Whoever makes the keys is asked once in so many seconds while they are due.
 PAUSE_S = 5.0
-
-
-def why_failed(error: Exception) -> str:
-    """What to say of an error on the way to credentials.
-
-    Programs and servers of the operator make the keys, and botocore trusts their form: it lets
-    through whatever an answer of another form leads to, of any class. Its messages name files,
-    profiles and roles, never keys.
-    """
-    if isinstance(error, BotoCoreError | ClientError | OSError | RuntimeError):
-        return str(error)
-    return f"its answer or a setting of it can't be read: {type(error).__name__}: {error}"
+#: That it does so in vain is told as often.
+REPEAT_S = 60.0
 
 
 def renewed_plainly(
@@ -62,8 +56,11 @@ class _Renewal:
         self._monotonic = monotonic
         self._lock = threading.Lock()  # held by the thread that asks
         self._asked: tuple[float, str] | None = None  # in vain: when, and why
+        self._told_at: float | None = None
+        expiry = self._credentials._expiry_time  # noqa: SLF001
+        if expiry is not None:
+            self._credentials._expiry_time = with_zone(expiry)  # noqa: SLF001
         # All ways to the keys lead through it: frozen ones, single ones, and the account.
-        self._refresh = self._credentials._refresh  # noqa: SLF001
         self._credentials._refresh = self._renew  # noqa: SLF001
 
     def _renew(self) -> None:
@@ -74,7 +71,6 @@ class _Renewal:
             BotoCoreError: the same, in words of botocore's.
             ClientError: the same, in words of AWS.
         """
-        self._mend_zone()
         if not self._credentials.refresh_needed():
             return
         # Who has keys that work does not wait for the one who asks for new ones.
@@ -91,27 +87,47 @@ class _Renewal:
                 raise self._trouble(self._asked[1])
             return
         try:
-            self._refresh()
+            self._bring()
         except Exception as error:
             self._asked = (self._monotonic(), why_failed(error))
-            self._mend_zone()
+            self._tell(self._asked[1])
             if not self._has_expired():
-                return  # botocore has told it as a warning
+                return
             if isinstance(error, BotoCoreError | ClientError):
                 raise
             raise self._trouble(self._asked[1]) from error
-        # Early on botocore keeps an error to itself; and some keys live for minutes only.
+        if self._told_at is not None:
+            _log.info("New keys of %s have come", self._credentials.method)
+        self._told_at = None
+        # Some keys live for minutes only.
         are_due = self._credentials.refresh_needed()
         self._asked = (self._monotonic(), "no new ones came") if are_due else None
 
+    def _bring(self) -> None:
+        """Ask for new keys and put them into the place of the old ones, if they are of any use."""
+        ask = self._credentials._refresh_using  # noqa: SLF001
+        try:
+            keys = of_use(ask(), self._credentials._time_fetcher())  # noqa: SLF001
+        except UselessKeys:
+            # Those of STS and SSO would come again from botocore's memory until they expire.
+            fetcher: Any = getattr(ask, "__self__", None)
+            if isinstance(fetcher, CachedCredentialFetcher):
+                fetcher._cache.pop(fetcher._cache_key, None)  # type: ignore[attr-defined] # noqa: SLF001
+            raise
+        self._credentials._set_from_data(keys)  # noqa: SLF001
+        self._credentials._publish_refresh()  # noqa: SLF001
+
+    def _tell(self, why: str) -> None:
+        now = self._monotonic()
+        if self._told_at is not None and now < self._told_at + REPEAT_S:
+            return
+        self._told_at = now
+        until = "have expired" if self._has_expired() else "serve until they expire"
+        method = self._credentials.method
+        _log.warning("No new keys of %s have come; the old ones %s: %s", method, until, why)
+
     def _has_expired(self) -> bool:
         return bool(self._credentials.refresh_needed(refresh_in=0))
-
-    def _mend_zone(self) -> None:
-        """A program that leaves the zone out means UTC; else nothing would be renewed any more."""
-        expiry = self._credentials._expiry_time  # noqa: SLF001
-        if expiry is not None and expiry.tzinfo is None:
-            self._credentials._expiry_time = expiry.replace(tzinfo=UTC)  # noqa: SLF001
 
     def _trouble(self, why: str) -> CredentialRetrievalError:
         return CredentialRetrievalError(provider=self._credentials.method, error_msg=why)

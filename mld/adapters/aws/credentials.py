@@ -22,7 +22,8 @@ from botocore.credentials import (
 )
 from botocore.exceptions import BotoCoreError
 
-from mld.adapters.aws.credential_renewal import renewed_plainly, why_failed
+from mld.adapters.aws.credential_keys import why_failed
+from mld.adapters.aws.credential_renewal import renewed_plainly
 from mld.adapters.aws.data_files import PlainLoader
 from mld.errors import ConfigError, CredentialsMissing
 from mld.model.credentials import (

@@ -123,12 +123,27 @@ def test_keys_that_expired_and_cannot_be_renewed_are_trouble_on_the_way_until_th
     assert code_of_a_call(client) == "EndpointConnectionError"
 
 
-@pytest.mark.parametrize("said", BROKEN)
+#: Of the right form, and of no use.
+USELESS = [
+    json.dumps({**KEYS, "Expiration": "2001-01-01T00:00:00Z"}),
+    json.dumps({**KEYS, "Expiration": "UNTIL", "AccessKeyId": None}),
+    json.dumps({**KEYS, "Expiration": "UNTIL", "AccessKeyId": ""}),
+    json.dumps({**KEYS, "Expiration": "UNTIL", "AccessKeyId": "NEW", "SecretAccessKey": None}),
+    json.dumps({**KEYS, "Expiration": "UNTIL", "AccessKeyId": "NEW", "SecretAccessKey": ""}),
+]
+
+
+@pytest.mark.parametrize("said", [*BROKEN, *USELESS])
 def test_keys_that_are_still_good_serve_while_they_cannot_be_renewed(
-    answer: Path, client: Any, said: str
+    answer: Path, client: Any, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer.write_text(said)
     assert code_of_a_call(client) == "EndpointConnectionError"
+    used = client._request_signer._credentials.get_frozen_credentials()
+    assert used.access_key == "PROCESSKEY"
+    assert used.secret_key == KEYS["SecretAccessKey"]
+    assert "No new keys of custom-process have come" in caplog.text
+    assert "geheim" not in caplog.text
 
 
 def test_an_expiry_without_a_zone_is_meant_as_utc(answer: Path, client: Any) -> None:

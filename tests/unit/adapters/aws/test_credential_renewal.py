@@ -23,6 +23,7 @@ class Role:
         self.now_s = 0.0
         self.asked = 0
         self.error: Exception | None = None
+        self.brings: dict[str, Any] = {}
         self.held: threading.Event | None = None
         self.is_asked = threading.Event()
         made = RefreshableCredentials.create_from_metadata(self.keys(), self.ask, "assume-role")
@@ -48,7 +49,7 @@ class Role:
             assert self.held.wait(120)
         if self.error is not None:
             raise self.error
-        return self.keys()
+        return self.keys() | self.brings
 
     def used(self) -> str:
         return str(self.credentials.get_frozen_credentials().access_key)
@@ -96,6 +97,51 @@ def test_keys_that_expired_are_an_error_at_once_and_asked_for_seldom(role: Role)
     role.error = None
     role.now_s += PAUSE_S
     assert role.used() == "key-2"
+
+
+USELESS = {
+    "expired": ({"expiry_time": START.isoformat()}, "had expired: at 2026-01-01T00:00:00"),
+    "null": ({"access_key": None}, "access key is null"),
+    "empty": ({"secret_key": " "}, "secret key is empty"),
+    "no text": ({"secret_key": 5}, "secret key is no text"),
+    "token": ({"token": ["t"]}, "session token is no text"),
+}
+
+
+@pytest.mark.parametrize(("brings", "why"), USELESS.values(), ids=USELESS)
+def test_keys_of_no_use_do_not_take_the_place_of_good_ones(
+    role: Role, brings: dict[str, Any], why: str
+) -> None:
+    role.brings = brings
+    for minute in (46, 55, 59.9):
+        role.now_s = minute * 60
+        assert role.used() == "key-0"
+    assert role.asked == 3
+    role.now_s = 61 * 60
+    with pytest.raises(CredentialRetrievalError, match=why):
+        role.used()
+    role.brings = {}
+    role.now_s += PAUSE_S
+    assert role.used() == "key-5"
+
+
+def test_keys_of_no_use_are_told_once_a_minute_without_the_keys(
+    role: Role, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "mld")
+    role.brings = {"access_key": None, "secret_key": "geheim", "token": "geheim"}
+    for second in range(0, 121, 5):
+        role.now_s = 50 * 60 + second
+        assert role.used() == "key-0"
+    assert role.asked == 25
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(told) == 3
+    assert all("assume-role" in line and "access key is null" in line for line in told)
+    assert "geheim" not in caplog.text
+    role.brings = {}
+    role.now_s += PAUSE_S
+    role.used()
+    assert "New keys of assume-role have come" in caplog.text
 
 
 def test_an_error_of_any_class_is_one_of_the_credentials(role: Role) -> None:
