@@ -12,10 +12,20 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from botocore.credentials import CachedCredentialFetcher, RefreshableCredentials
+from botocore.credentials import (
+    CachedCredentialFetcher,
+    DeferredRefreshableCredentials,
+    RefreshableCredentials,
+)
 from botocore.exceptions import BotoCoreError, ClientError, CredentialRetrievalError
 
-from mld.adapters.aws.credential_keys import UselessKeys, of_use, why_failed, with_zone
+from mld.adapters.aws.credential_keys import (
+    UselessKeys,
+    of_use,
+    require_texts,
+    why_failed,
+    with_zone,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +52,31 @@ def renewed_plainly(
     if isinstance(credentials, RefreshableCredentials):
         _Renewal(credentials, monotonic)
     return credentials
+
+
+def require_keys(credentials: Credentials) -> None:
+    """Refuse what a provider has just brought, if it signs nothing.
+
+    Keys that had expired are asked for once more: some providers begin with those they remember.
+    Those that are asked for with the first request only are not looked at.
+
+    Args:
+        credentials: from :func:`renewed_plainly`.
+
+    Raises:
+        UselessKeys: a key is not there or empty.
+        BotoCoreError: they have expired, and there are no new ones.
+        ClientError: the same, in words of AWS.
+    """
+    if isinstance(credentials, DeferredRefreshableCredentials):
+        return
+    if not isinstance(credentials, RefreshableCredentials):
+        require_texts(credentials.access_key, credentials.secret_key, credentials.token)
+        return
+    if credentials.refresh_needed(refresh_in=0):
+        credentials.get_frozen_credentials()
+    found: Any = credentials._frozen_credentials  # noqa: SLF001 - its own way would ask for new ones
+    require_texts(found.access_key, found.secret_key, found.token)
 
 
 class _Renewal:

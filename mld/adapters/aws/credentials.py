@@ -23,7 +23,7 @@ from botocore.credentials import (
 from botocore.exceptions import BotoCoreError
 
 from mld.adapters.aws.credential_keys import why_failed
-from mld.adapters.aws.credential_renewal import renewed_plainly
+from mld.adapters.aws.credential_renewal import renewed_plainly, require_keys
 from mld.adapters.aws.data_files import PlainLoader
 from mld.errors import ConfigError, CredentialsMissing
 from mld.model.credentials import (
@@ -141,12 +141,14 @@ class ChainResolver:
                 return None, True
             try:
                 credentials = load()
+                if credentials is not None:
+                    require_keys(renewed_plainly(credentials))
             except Exception as error:  # noqa: BLE001 - see why_failed()
                 _log.warning("credentials provider %s failed: %s", step, why_failed(error))
                 continue
             if credentials is not None:
                 _log.info("using credentials of %s", step)
-                return renewed_plainly(credentials), False
+                return credentials, False
         return None, False
 
 

@@ -84,6 +84,32 @@ def test_an_answer_that_makes_no_sense_at_the_start_means_no_credentials(
     assert "geheim" not in caplog.text
 
 
+LONG = "2199-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"AccessKeyId": None}, "access key is null"),
+        ({"AccessKeyId": ""}, "access key is empty"),
+        ({"SecretAccessKey": None}, "secret key is null"),
+        ({"AccessKeyId": None, "Expiration": LONG}, "access key is null"),
+        ({"SecretAccessKey": "", "Expiration": "UNTIL"}, "secret key is empty"),
+        ({"Expiration": "2001-01-01T00:00:00Z"}, "had expired"),
+        ({"Expiration": "2001-01-01T00:00:00"}, "had expired"),
+    ],
+)
+def test_keys_of_no_use_at_the_start_mean_no_credentials(
+    answer: Path, caplog: pytest.LogCaptureFixture, said: dict[str, Any], why: str
+) -> None:
+    answer.write_text(json.dumps({**KEYS, **said}))
+    with pytest.raises(errors.CredentialsMissing, match="DefaultCredentialsProvider"):
+        require_credentials(session(), "AwsCredentialsProvider")
+    assert "provider DefaultCredentialsProvider failed: " in caplog.text
+    assert why in caplog.text
+    assert "geheim" not in caplog.text
+
+
 @pytest.fixture
 def client(answer: Path) -> Iterator[Any]:
     """Of keys that have to be renewed with the next call."""
