@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import BotoCoreError, ClientError
 
+from mld.adapters.aws.errors import service_error
+from mld.errors import CredentialsRefused, Denied
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -22,11 +25,13 @@ class UselessKeys(Exception):
 
 
 def why_failed(error: Exception) -> str:
-    """What to say of an error on the way to credentials.
+    """What to say of an error on the way to credentials, and what to do about it.
 
     botocore's messages name files, profiles and roles, never keys.
     """
-    if isinstance(error, BotoCoreError | ClientError | OSError | RuntimeError | UselessKeys):
+    if isinstance(error, ClientError):
+        return f"{error}{_remedy(error)}"
+    if isinstance(error, BotoCoreError | OSError | RuntimeError | UselessKeys):
         return str(error)
     return f"its answer or a setting of it can't be read: {type(error).__name__}: {error}"
 
@@ -68,6 +73,22 @@ def of_use(brought: Any, now: datetime) -> dict[str, Any]:
 def with_zone(expiry: datetime) -> datetime:
     """A program that leaves the zone out means UTC; botocore could not compare it with anything."""
     return expiry if expiry.tzinfo is not None else expiry.replace(tzinfo=UTC)
+
+
+def _remedy(error: ClientError) -> str:
+    """What to do about a refusal of the service that gives keys, as the end of a sentence."""
+    kind = service_error(error, writes=False)
+    if isinstance(kind, CredentialsRefused):
+        return (
+            ". Renew the keys or the token with which the role is assumed,"
+            " or set the clock of this machine right"
+        )
+    if isinstance(kind, Denied) and error.operation_name.startswith("AssumeRole"):
+        return (
+            f". Allow sts:{error.operation_name} on this role to whoever assumes it, in the policy"
+            " of that one and in the trust policy of the role"
+        )
+    return ""
 
 
 def _instead(key: object) -> str:

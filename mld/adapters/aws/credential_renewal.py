@@ -17,7 +17,7 @@ from botocore.credentials import (
     DeferredRefreshableCredentials,
     RefreshableCredentials,
 )
-from botocore.exceptions import BotoCoreError, ClientError, CredentialRetrievalError
+from botocore.exceptions import CredentialRetrievalError
 
 from mld.adapters.aws.credential_keys import (
     UselessKeys,
@@ -65,8 +65,7 @@ def require_keys(credentials: Credentials) -> None:
 
     Raises:
         UselessKeys: a key is not there or empty.
-        BotoCoreError: they have expired, and there are no new ones.
-        ClientError: the same, in words of AWS.
+        CredentialRetrievalError: they have expired, and there are no new ones.
     """
     if isinstance(credentials, DeferredRefreshableCredentials):
         return
@@ -102,9 +101,8 @@ class _Renewal:
         """Renew what is about to expire.
 
         Raises:
-            CredentialRetrievalError: they have expired, and there are no new ones.
-            BotoCoreError: the same, in words of botocore's.
-            ClientError: the same, in words of AWS.
+            CredentialRetrievalError: they have expired, and there are no new ones. Whatever the
+                cause, a request for something else was meant and was not sent.
         """
         if not self._credentials.refresh_needed():
             return
@@ -128,8 +126,6 @@ class _Renewal:
             self._tell(self._asked[1])
             if not self._has_expired():
                 return
-            if isinstance(error, BotoCoreError | ClientError):
-                raise
             raise self._trouble(self._asked[1]) from error
         if self._told_at is not None:
             _log.info("New keys of %s have come", self._credentials.method)

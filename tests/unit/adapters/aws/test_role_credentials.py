@@ -1,0 +1,215 @@
+"""Roles that STS gives or refuses, and the keys with which they are assumed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import sys
+import threading
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mld import errors
+from mld.adapters.aws import credential_renewal
+from mld.adapters.aws.clients import ClientSettings, make_client
+from mld.adapters.aws.credentials import make_session
+from mld.adapters.aws.dynamodb import BotocoreDynamoDb
+from mld.adapters.calls import CallPool
+from mld.model.credentials import parse_chain
+from mld.services.fleet.trouble import remedy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from botocore.client import BaseClient
+
+ROLE = "arn:aws:iam::123456789012:role/reader"
+#: The two ways to a role: of the properties file, and of a profile.
+BY_FILE, BY_PROFILE = "the file", "a profile"
+
+
+class Sts:
+    """Answers AssumeRole; by whose keys it was asked is kept."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.status = 200
+        self.code = "AccessDenied"
+        self.key = "ROLEKEY"
+        self.until = datetime.now(UTC) + timedelta(minutes=5)
+        self.asked_by: list[str] = []
+
+    def answer(self) -> str:
+        if self.status != 200:
+            error = f"<Code>{self.code}</Code><Message>no</Message>"
+            return f"<ErrorResponse><Error>{error}</Error></ErrorResponse>"
+        keys = (
+            f"<AccessKeyId>{self.key}</AccessKeyId><SecretAccessKey>geheim</SecretAccessKey>"
+            f"<SessionToken>t</SessionToken><Expiration>{self.until.isoformat()}</Expiration>"
+        )
+        return (
+            f"<AssumeRoleResponse><AssumeRoleResult><Credentials>{keys}</Credentials>"
+            "</AssumeRoleResult></AssumeRoleResponse>"
+        )
+
+
+@contextmanager
+def served(sts: Sts) -> Iterator[None]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            signed = self.headers["Authorization"]
+            sts.asked_by.append(signed.partition("Credential=")[2].partition("/")[0])
+            body = sts.answer().encode()
+            self.send_response(sts.status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_args: object) -> None:
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=http.serve_forever, args=(0.01,))
+    thread.start()
+    sts.url = f"http://127.0.0.1:{http.server_port}"
+    try:
+        yield
+    finally:
+        http.shutdown()
+        thread.join()
+        http.server_close()
+
+
+@pytest.fixture
+def sts(machine: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sts]:
+    sts = Sts()
+    monkeypatch.setattr(credential_renewal, "PAUSE_S", 0.0)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    with served(sts):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", sts.url)
+        yield sts
+
+
+@pytest.fixture
+def source(machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the process prints that makes the keys with which the role is assumed."""
+    said, program = tmp_path / "answer", tmp_path / "keys.py"
+    program.write_text(f"print(open({str(said)!r}).read())\n")
+    command = shlex.join([sys.executable, "-I", "-S", str(program)])
+    (tmp_path / "config").write_text(
+        f"[default]\ncredential_process = {command}\n"
+        f"[profile role]\nrole_arn = {ROLE}\nsource_profile = default\n"
+    )
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    source_says(said, "SOURCE", timedelta(minutes=5))
+    return said
+
+
+def source_says(said: Path, key: str | None, lives: timedelta) -> None:
+    until = (datetime.now(UTC) + lives).isoformat()
+    keys = {"Version": 1, "AccessKeyId": key, "SecretAccessKey": "geheim", "Expiration": until}
+    said.write_text(json.dumps(keys))
+
+
+def role_client(way: str, monkeypatch: pytest.MonkeyPatch) -> BaseClient:
+    if way == BY_PROFILE:
+        monkeypatch.setenv("AWS_PROFILE", "role")
+        chain, _ = parse_chain("DefaultCredentialsProvider")
+    else:
+        chain, _ = parse_chain(f"StsAssumeRoleCredentialsProvider|{ROLE}|sess")
+    settings = ClientSettings(
+        service="dynamodb",
+        region="us-east-1",
+        endpoint="http://127.0.0.1:9",
+        threads=1,
+        connect_timeout_s=1.0,
+        read_timeout_s=1.0,
+    )
+    return make_client(make_session(chain, "us-east-1"), settings)
+
+
+def failure_of_a_call(client: Any) -> errors.AwsError:
+    """How it fails to write to a table on a port where nobody listens."""
+    pool = CallPool("test", 1)
+    try:
+        with pytest.raises(errors.AwsError) as caught:
+            asyncio.run(BotocoreDynamoDb(client, pool).put_item(TableName="t", Item={}))
+    finally:
+        pool.close()
+    assert "geheim" not in str(caught.value)
+    return caught.value
+
+
+def let_expire(client: Any) -> None:
+    """From now on the keys of the role, not those of its source, are seen as expired."""
+    later = datetime.now(UTC) + timedelta(minutes=6)
+    client._request_signer._credentials._time_fetcher = lambda: later
+
+
+REFUSALS = {
+    "AccessDenied": "Allow sts:AssumeRole",
+    "ExpiredToken": "Renew the keys or the token with which the role is assumed",
+    "InvalidClientTokenId": "Renew the keys or the token with which the role is assumed",
+    "SomethingElse": "SomethingElse",
+}
+
+
+@pytest.mark.usefixtures("source")
+@pytest.mark.parametrize("code", REFUSALS)
+@pytest.mark.parametrize("way", [BY_FILE, BY_PROFILE])
+def test_a_refusal_of_sts_is_one_of_the_credentials_and_not_of_the_table(
+    sts: Sts, monkeypatch: pytest.MonkeyPatch, way: str, code: str
+) -> None:
+    with closing(role_client(way, monkeypatch)) as client:
+        assert failure_of_a_call(client).code == "EndpointConnectionError"
+        let_expire(client)
+        sts.status, sts.code = 403, code
+        error = failure_of_a_call(client)
+    assert type(error) is errors.Unreachable
+    assert error.code == "CredentialRetrievalError"
+    assert "credentials from assume-role" in error.message
+    assert code in error.message
+    assert REFUSALS[code] in error.message
+    assert "dynamodb" not in f"{error}{remedy(error)}"
+
+
+@pytest.mark.usefixtures("source")
+@pytest.mark.parametrize("way", [BY_FILE, BY_PROFILE])
+def test_an_sts_that_fails_or_is_away_leaves_no_outcome_unknown(
+    sts: Sts, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    with closing(role_client(way, monkeypatch)) as client:
+        failure_of_a_call(client)
+        let_expire(client)
+        sts.status, sts.code = 400, "IDPCommunicationError"
+        error = failure_of_a_call(client)
+        assert type(error) is errors.Unreachable
+        assert error.code == "CredentialRetrievalError"
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:9")
+        error = failure_of_a_call(client)
+    assert type(error) is errors.Unreachable
+    assert error.code == "CredentialRetrievalError"
+    assert "127.0.0.1:9" in error.message
+
+
+@pytest.mark.usefixtures("source")
+@pytest.mark.parametrize("way", [BY_FILE, BY_PROFILE])
+def test_keys_of_no_use_from_sts_are_not_remembered(
+    sts: Sts, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    with closing(role_client(way, monkeypatch)) as client:
+        failure_of_a_call(client)
+        let_expire(client)
+        sts.key, sts.until = "", datetime.now(UTC) + timedelta(hours=1)
+        assert "access key is" in failure_of_a_call(client).message
+        sts.key = "ROLEKEY2"
+        assert failure_of_a_call(client).code == "EndpointConnectionError"
+        used: Any = client._request_signer._credentials.get_frozen_credentials()
+    assert used.access_key == "ROLEKEY2"
