@@ -49,8 +49,24 @@ def renewed_plainly(
         credentials: of any provider.
         monotonic: seconds of a clock that is never set.
     """
-    if isinstance(credentials, RefreshableCredentials):
+    # A second one would ask through the first.
+    if isinstance(credentials, RefreshableCredentials) and not _is_renewed_plainly(credentials):
         _Renewal(credentials, monotonic)
+    return credentials
+
+
+def _is_renewed_plainly(credentials: Any) -> bool:
+    return isinstance(getattr(credentials._refresh, "__self__", None), _Renewal)  # noqa: SLF001
+
+
+def usable(credentials: Credentials | None) -> Credentials | None:
+    """What a provider has just brought, to be renewed as this module says.
+
+    Raises:
+        Exception: as :func:`require_keys`.
+    """
+    if credentials is not None:
+        require_keys(renewed_plainly(credentials))
     return credentials
 
 

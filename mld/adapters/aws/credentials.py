@@ -16,6 +16,7 @@ from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.credentials import (
     AssumeRoleCredentialFetcher,
+    AssumeRoleProvider,
     DeferredRefreshableCredentials,
     EnvProvider,
     create_credential_resolver,
@@ -23,7 +24,7 @@ from botocore.credentials import (
 from botocore.exceptions import BotoCoreError
 
 from mld.adapters.aws.credential_keys import why_failed
-from mld.adapters.aws.credential_renewal import renewed_plainly, require_keys
+from mld.adapters.aws.credential_renewal import renewed_plainly, usable
 from mld.adapters.aws.data_files import PlainLoader
 from mld.errors import ConfigError, CredentialsMissing
 from mld.model.credentials import (
@@ -140,9 +141,7 @@ class ChainResolver:
             if step.source is CredentialSource.ANONYMOUS:
                 return None, True
             try:
-                credentials = load()
-                if credentials is not None:
-                    require_keys(renewed_plainly(credentials))
+                credentials = usable(load())
             except Exception as error:  # noqa: BLE001 - see why_failed()
                 _log.warning("credentials provider %s failed: %s", step, why_failed(error))
                 continue
@@ -189,7 +188,19 @@ def _loader(
 
 
 def _default_chain(session: Session, region: str | None) -> CredentialResolver:
-    return create_credential_resolver(session, region_name=region)
+    """The chain of botocore; keys with which it assumes roles are looked after like others."""
+    chain = create_credential_resolver(session, region_name=region)
+    for provider in chain.providers:
+        if isinstance(provider, AssumeRoleProvider):
+            _look_after_sources(provider)
+    return chain
+
+
+def _look_after_sources(provider: Any) -> None:
+    """Of a role that is assumed with keys of another profile, which may be those of a role, too."""
+    # Not promised by botocore; it keeps them to itself.
+    resolve = provider._resolve_source_credentials  # noqa: SLF001
+    provider._resolve_source_credentials = lambda *role: usable(resolve(*role))  # noqa: SLF001
 
 
 #: botocore's providers that are about the machine or the process, not about a profile.
@@ -229,7 +240,7 @@ def _assume_role(
         )
 
     def load() -> Credentials | None:
-        source = _default_chain(session, sts_region).load_credentials()
+        source = usable(_default_chain(session, sts_region).load_credentials())
         if source is None:
             return None
         fetcher = AssumeRoleCredentialFetcher(
@@ -242,7 +253,7 @@ def _assume_role(
             refresh_using=fetcher.fetch_credentials, method="assume-role"
         )
         # Asking now decides whether this provider has credentials at all.
-        credentials.get_frozen_credentials()
+        renewed_plainly(credentials).get_frozen_credentials()
         return credentials
 
     return load

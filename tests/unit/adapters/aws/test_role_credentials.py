@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from botocore.client import BaseClient
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
-#: The two ways to a role: of the properties file, and of a profile.
-BY_FILE, BY_PROFILE = "the file", "a profile"
+SECOND = "arn:aws:iam::123456789012:role/second"
+#: The ways to a role: of the properties file, of a profile, and of one after the other.
+WAYS = BY_FILE, BY_PROFILE, BY_TWO = "the file", "a profile", "two roles"
 
 
 class Sts:
@@ -106,6 +107,7 @@ def source(machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     (tmp_path / "config").write_text(
         f"[default]\ncredential_process = {command}\n"
         f"[profile role]\nrole_arn = {ROLE}\nsource_profile = default\n"
+        f"[profile second]\nrole_arn = {SECOND}\nsource_profile = role\n"
     )
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     source_says(said, "SOURCE", timedelta(minutes=5))
@@ -119,8 +121,8 @@ def source_says(said: Path, key: str | None, lives: timedelta) -> None:
 
 
 def role_client(way: str, monkeypatch: pytest.MonkeyPatch) -> BaseClient:
-    if way == BY_PROFILE:
-        monkeypatch.setenv("AWS_PROFILE", "role")
+    if way != BY_FILE:
+        monkeypatch.setenv("AWS_PROFILE", "role" if way == BY_PROFILE else "second")
         chain, _ = parse_chain("DefaultCredentialsProvider")
     else:
         chain, _ = parse_chain(f"StsAssumeRoleCredentialsProvider|{ROLE}|sess")
@@ -147,10 +149,21 @@ def failure_of_a_call(client: Any) -> errors.AwsError:
     return caught.value
 
 
+def in_six_minutes() -> datetime:
+    return datetime.now(UTC) + timedelta(minutes=6)
+
+
 def let_expire(client: Any) -> None:
     """From now on the keys of the role, not those of its source, are seen as expired."""
-    later = datetime.now(UTC) + timedelta(minutes=6)
-    client._request_signer._credentials._time_fetcher = lambda: later
+    client._request_signer._credentials._time_fetcher = in_six_minutes
+
+
+def let_expire_at_the_source(client: Any) -> None:
+    """The same for the keys that the process has made, behind one role or two."""
+    credentials = client._request_signer._credentials
+    while credentials.method == "assume-role":
+        credentials = credentials._refresh_using.__self__._source_credentials
+        credentials._time_fetcher = in_six_minutes
 
 
 REFUSALS = {
@@ -163,7 +176,7 @@ REFUSALS = {
 
 @pytest.mark.usefixtures("source")
 @pytest.mark.parametrize("code", REFUSALS)
-@pytest.mark.parametrize("way", [BY_FILE, BY_PROFILE])
+@pytest.mark.parametrize("way", WAYS)
 def test_a_refusal_of_sts_is_one_of_the_credentials_and_not_of_the_table(
     sts: Sts, monkeypatch: pytest.MonkeyPatch, way: str, code: str
 ) -> None:
@@ -181,7 +194,7 @@ def test_a_refusal_of_sts_is_one_of_the_credentials_and_not_of_the_table(
 
 
 @pytest.mark.usefixtures("source")
-@pytest.mark.parametrize("way", [BY_FILE, BY_PROFILE])
+@pytest.mark.parametrize("way", WAYS)
 def test_an_sts_that_fails_or_is_away_leaves_no_outcome_unknown(
     sts: Sts, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
@@ -200,7 +213,7 @@ def test_an_sts_that_fails_or_is_away_leaves_no_outcome_unknown(
 
 
 @pytest.mark.usefixtures("source")
-@pytest.mark.parametrize("way", [BY_FILE, BY_PROFILE])
+@pytest.mark.parametrize("way", WAYS)
 def test_keys_of_no_use_from_sts_are_not_remembered(
     sts: Sts, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
@@ -213,3 +226,53 @@ def test_keys_of_no_use_from_sts_are_not_remembered(
         assert failure_of_a_call(client).code == "EndpointConnectionError"
         used: Any = client._request_signer._credentials.get_frozen_credentials()
     assert used.access_key == "ROLEKEY2"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("said", ["hello", "null key", "expired"])
+def test_the_keys_that_assume_a_role_serve_until_they_expire(
+    sts: Sts, source: Path, monkeypatch: pytest.MonkeyPatch, way: str, said: str
+) -> None:
+    with closing(role_client(way, monkeypatch)) as client:
+        failure_of_a_call(client)
+        before = len(sts.asked_by)
+        if said == "hello":
+            source.write_text("hello")
+        elif said == "expired":
+            source_says(source, "NEW", timedelta(minutes=-1))
+        else:
+            source_says(source, None, timedelta(hours=1))
+        let_expire(client)
+        sts.until = datetime.now(UTC) + timedelta(hours=1)
+        assert failure_of_a_call(client).code == "EndpointConnectionError"
+    assert len(sts.asked_by) > before
+    assert set(sts.asked_by) == ({"SOURCE", "ROLEKEY"} if way == BY_TWO else {"SOURCE"})
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_keys_that_assume_a_role_and_cannot_be_renewed_are_named(
+    sts: Sts, source: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    with closing(role_client(way, monkeypatch)) as client:
+        failure_of_a_call(client)
+        source.write_text("hello")
+        let_expire(client)
+        let_expire_at_the_source(client)
+        sts.until = datetime.now(UTC) + timedelta(hours=1)
+        error = failure_of_a_call(client)
+    assert type(error) is errors.Unreachable
+    assert error.code == "CredentialRetrievalError"
+    assert "credentials from assume-role" in error.message
+    assert "credentials from custom-process: its answer" in error.message
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_keys_of_no_use_at_the_start_assume_no_role(
+    sts: Sts, source: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    source_says(source, None, timedelta(hours=1))
+    with closing(role_client(way, monkeypatch)) as client:
+        error = failure_of_a_call(client)
+    assert type(error) is errors.Unreachable
+    assert error.code == "NoCredentialsError"
+    assert sts.asked_by == []
