@@ -51,6 +51,7 @@ class AnswerLimit:
         self._read_from: Connection | None = None
         self._is_over = False
         self._began_at: float | None = None
+        self._waits = False
         self._timer = loop.call_later(limit_s, self._look)
 
     def drop(self) -> None:
@@ -59,9 +60,9 @@ class AnswerLimit:
             self._timer.cancel()
 
     def _look(self) -> None:
-        began_at = self._began_at
+        began_at = None if self._waits else self._began_at
         left_s = self.limit_s if began_at is None else began_at + self.limit_s - time.monotonic()
-        if left_s > 0:
+        if began_at is None or left_s > 0:
             self._timer = self._loop.call_later(left_s, self._look)
             return
         with self._lock:
@@ -80,6 +81,16 @@ class AnswerLimit:
         finally:
             self._is_over, _thread.limit = True, None
 
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While this thread waits for what it needs to send the request; time counts from then."""
+        self._waits = True
+        try:
+            yield
+        finally:
+            self._began_at = time.monotonic()
+            self._waits = False
+
     def read_from(self, connection: Connection | None) -> None:
         """What the answer comes from; None = nothing more of it is to come."""
         with self._lock:
@@ -87,6 +98,12 @@ class AnswerLimit:
             self._read_from = connection
             if connection is not None and self.has_passed:
                 shut_down(connection)
+
+
+def waiting() -> contextlib.AbstractContextManager[None]:
+    """While this thread waits for something else than the answer to its call, if it makes one."""
+    limit: AnswerLimit | None = getattr(_thread, "limit", None)
+    return contextlib.nullcontext() if limit is None else limit.waiting()
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from mld.adapters.aws.errors import (
     client_error,
     not_sent,
     service_error,
+    was_not_sent,
 )
 from mld.adapters.aws.prepared import PreparedOperation
 from mld.decide.fan_out import SILENCE_S
@@ -161,7 +162,7 @@ class Caller:
         except boto.ClientError as error:
             raise service_error(error, writes=writes) from None
         except (boto.BotoCoreError, BrokenAnswer) as error:
-            if limit.has_passed:
+            if limit.has_passed and not was_not_sent(error):
                 why = f"the answer was not whole after {limit.limit_s:g} s"
                 name = self._api_name(operation)
                 raise errors.UnknownOutcome(name, "SlowAnswer", why) from error

@@ -2,7 +2,8 @@
 
 botocore asks for new keys with every request from fifteen minutes before the old ones expire on, and
 in the last ten it lets no request go that has no new ones. Java's SDK uses keys up to the last
-minute; so does this, to the end.
+minute; so does this, to the end. Whoever makes them may take his time, so a thread of its own asks,
+and no request waits for it that has keys.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from botocore.credentials import (
@@ -19,6 +22,7 @@ from botocore.credentials import (
 )
 from botocore.exceptions import CredentialRetrievalError
 
+from mld.adapters.aws.answer_limit import waiting
 from mld.adapters.aws.credential_keys import (
     UselessKeys,
     of_use,
@@ -26,6 +30,8 @@ from mld.adapters.aws.credential_keys import (
     why_failed,
     with_zone,
 )
+from mld.adapters.calls import start_thread
+from mld.errors import ThreadRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,20 +44,25 @@ _log = logging.getLogger(__name__)
 PAUSE_S = 5.0
 #: That it does so in vain is told as often.
 REPEAT_S = 60.0
+#: A request without keys fails so many seconds after somebody was asked who does not answer.
+WAIT_S = 90.0
 
 
 def renewed_plainly(
-    credentials: Credentials, monotonic: Callable[[], float] = time.monotonic
+    credentials: Credentials,
+    monotonic: Callable[[], float] = time.monotonic,
+    start: Callable[[Callable[[], None], str], None] = start_thread,
 ) -> Credentials:
     """The same; if they can be renewed, from now on as this module says.
 
     Args:
         credentials: of any provider.
         monotonic: seconds of a clock that is never set.
+        start: runs something in a thread, as :func:`start_thread`.
     """
     # A second one would ask through the first.
     if isinstance(credentials, RefreshableCredentials) and not _is_renewed_plainly(credentials):
-        _Renewal(credentials, monotonic)
+        _Renewal(credentials, monotonic, start)
     return credentials
 
 
@@ -94,6 +105,23 @@ def require_keys(credentials: Credentials) -> None:
     require_texts(found.access_key, found.secret_key, found.token)
 
 
+@dataclass(slots=True)
+class _Attempt:
+    """To get new keys.
+
+    Attributes:
+        began_at: seconds, as of the renewal's clock.
+        is_over: it has brought new keys, or never will.
+        why: it brought none, or none that last.
+        again_at: when the next one may begin.
+    """
+
+    began_at: float
+    is_over: threading.Event = field(default_factory=threading.Event)
+    why: str = "no new ones came"
+    again_at: float = 0.0
+
+
 class _Renewal:
     """Stands before the renewal of one set of keys; may be used by many threads.
 
@@ -101,11 +129,17 @@ class _Renewal:
     be over in a minute. An error of another class would end the worker as a fault of its own.
     """
 
-    def __init__(self, credentials: RefreshableCredentials, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        credentials: RefreshableCredentials,
+        monotonic: Callable[[], float],
+        start: Callable[[Callable[[], None], str], None],
+    ) -> None:
         self._credentials: Any = credentials
         self._monotonic = monotonic
-        self._lock = threading.Lock()  # held by the thread that asks
-        self._asked: tuple[float, str] | None = None  # in vain: when, and why
+        self._start = start
+        self._lock = threading.Lock()  # guards the next one; nobody is asked under it
+        self._last: _Attempt | None = None
         self._told_at: float | None = None
         expiry = self._credentials._expiry_time  # noqa: SLF001
         if expiry is not None:
@@ -114,41 +148,63 @@ class _Renewal:
         self._credentials._refresh = self._renew  # noqa: SLF001
 
     def _renew(self) -> None:
-        """Renew what is about to expire.
+        """Have somebody renew what is about to expire; wait for that if it has expired.
 
         Raises:
-            CredentialRetrievalError: they have expired, and there are no new ones. Whatever the
-                cause, a request for something else was meant and was not sent.
+            CredentialRetrievalError: it has, and there are no new ones. Whatever the cause, a
+                request for something else was meant and was not sent.
         """
         if not self._credentials.refresh_needed():
             return
-        # Who has keys that work does not wait for the one who asks for new ones.
-        if not self._lock.acquire(blocking=self._has_expired()):
+        attempt = self._attempt()
+        if not self._has_expired():
             return
-        try:
-            self._renew_alone()
-        finally:
-            self._lock.release()
+        with waiting():
+            left_s = attempt.began_at + WAIT_S - self._monotonic()
+            is_over = attempt.is_over.wait(max(left_s, 0.0))
+        if self._has_expired():
+            taken_s = self._monotonic() - attempt.began_at
+            why = attempt.why if is_over else f"it has not answered for {taken_s:.0f} s"
+            raise CredentialRetrievalError(provider=self._credentials.method, error_msg=why)
 
-    def _renew_alone(self) -> None:
-        if self._asked is not None and self._monotonic() < self._asked[0] + PAUSE_S:
+    def _attempt(self) -> _Attempt:
+        """The one that is under way; else the last one, unless it is time for another."""
+        with self._lock:
+            last, now = self._last, self._monotonic()
+            if last is not None and (not last.is_over.is_set() or now < last.again_at):
+                return last
+            attempt = self._last = _Attempt(now)
+        try:
+            self._start(partial(self._ask, attempt), "credentials")
+        except ThreadRefused as error:
+            # A request that has keys is not to wait; one that has none asks itself.
             if self._has_expired():
-                raise self._trouble(self._asked[1])
-            return
+                self._ask(attempt)
+            else:
+                self._failed(attempt, str(error))
+                attempt.is_over.set()
+        return attempt
+
+    def _ask(self, attempt: _Attempt) -> None:
+        """By one thread at a time."""
         try:
             self._bring()
-        except Exception as error:
-            self._asked = (self._monotonic(), why_failed(error))
-            self._tell(self._asked[1])
-            if not self._has_expired():
-                return
-            raise self._trouble(self._asked[1]) from error
-        if self._told_at is not None:
-            _log.info("New keys of %s have come", self._credentials.method)
-        self._told_at = None
-        # Some keys live for minutes only.
-        are_due = self._credentials.refresh_needed()
-        self._asked = (self._monotonic(), "no new ones came") if are_due else None
+        except Exception as error:  # noqa: BLE001 - see why_failed()
+            self._failed(attempt, why_failed(error))
+        else:
+            if self._told_at is not None:
+                _log.info("New keys of %s have come", self._credentials.method)
+            self._told_at = None
+            # Some keys live for minutes only.
+            if self._credentials.refresh_needed():
+                attempt.again_at = self._monotonic() + PAUSE_S
+        finally:
+            attempt.is_over.set()
+
+    def _failed(self, attempt: _Attempt, why: str) -> None:
+        attempt.why = why
+        attempt.again_at = self._monotonic() + PAUSE_S
+        self._tell(why)
 
     def _bring(self) -> None:
         """Ask for new keys and put them into the place of the old ones, if they are of any use."""
@@ -175,6 +231,3 @@ class _Renewal:
 
     def _has_expired(self) -> bool:
         return bool(self._credentials.refresh_needed(refresh_in=0))
-
-    def _trouble(self, why: str) -> CredentialRetrievalError:
-        return CredentialRetrievalError(provider=self._credentials.method, error_msg=why)

@@ -134,7 +134,7 @@ def client_error(error: Exception, operation: str, ca_file: str | None = None) -
         operation: API name, e.g. ``UpdateItem``.
         ca_file: see :func:`ca_file_of`; named where TLS fails, which itself names no file.
     """
-    if isinstance(error, _NOT_SENT):
+    if was_not_sent(error):
         return not_sent(error, operation)
     message = str(error)
     if ca_file is not None and isinstance(error, boto.SSLError):
@@ -143,6 +143,11 @@ def client_error(error: Exception, operation: str, ca_file: str | None = None) -
             " ca_bundle of the profile)"
         )
     return errors.UnknownOutcome(operation, type(error).__name__, message)
+
+
+def was_not_sent(error: Exception) -> bool:
+    """Whether nothing of a request left this process, by the error of botocore."""
+    return isinstance(error, _NOT_SENT)
 
 
 def ca_file_of(client: BaseClient) -> str | None:

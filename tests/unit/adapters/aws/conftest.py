@@ -2,12 +2,14 @@
 
 import pytest
 
+from tests.unit.adapters.aws.renewals import renewals_end
+
 PROFILE_SECRET = "profile-secret-geheim"
 
 
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
-    """A machine with nothing but two profiles."""
+    """A machine with nothing but two profiles; nobody asks for keys any more when it is gone."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_WEB_IDENTITY_TOKEN_FILE"):
@@ -22,3 +24,5 @@ def machine(monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    yield
+    renewals_end()

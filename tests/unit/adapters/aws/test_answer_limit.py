@@ -13,7 +13,7 @@ import pytest
 from botocore.exceptions import BotoCoreError
 
 from mld.adapters.aws import clients
-from mld.adapters.aws.answer_limit import AnswerLimit
+from mld.adapters.aws.answer_limit import AnswerLimit, waiting
 from mld.adapters.aws.clients import Caller, ClientSettings, make_client
 from mld.adapters.aws.errors import BrokenAnswer
 from mld.adapters.aws.prepared import PreparedOperation
@@ -173,6 +173,19 @@ def test_the_wait_for_a_thread_does_not_count() -> None:
     look()
     assert (delay_s, limit.has_passed) == (60.0, False)
     assert [delay_s for delay_s, _ in loop.set] == [60.0]
+
+
+def test_a_wait_within_a_call_does_not_count() -> None:
+    loop: Any = Timers()
+    limit = AnswerLimit(loop, 0.0)
+    with waiting():
+        pass  # no call, no limit
+    with limit.running():
+        with waiting():
+            loop.set.pop()[1]()
+            assert not limit.has_passed
+        loop.set.pop()[1]()
+        assert limit.has_passed
 
 
 def test_a_call_that_nobody_waits_for_keeps_its_limit() -> None:

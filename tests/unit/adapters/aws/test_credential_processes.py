@@ -18,6 +18,7 @@ from mld.adapters.aws.credentials import make_session, require_credentials
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.calls import CallPool
 from mld.model.credentials import parse_chain
+from tests.unit.adapters.aws.renewals import renewals_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,13 +52,17 @@ def session() -> Session:
 
 
 def code_of_a_call(client: Any) -> str:
-    """How it fails to get an item of a table on a port where nobody listens."""
+    """How it fails to get an item of a table on a port where nobody listens.
+
+    Nobody asks for keys any more then, so that the next one begins with what it left.
+    """
     pool = CallPool("test", 1)
     try:
         with pytest.raises(errors.Unreachable) as caught:
             asyncio.run(BotocoreDynamoDb(client, pool).get_item(TableName="t", Key={}))
     finally:
         pool.close()
+        renewals_end()
     assert "geheim" not in str(caught.value)
     return caught.value.code
 
@@ -161,7 +166,10 @@ USELESS = [
 
 @pytest.mark.parametrize("said", [*BROKEN, *USELESS])
 def test_keys_that_are_still_good_serve_while_they_cannot_be_renewed(
-    answer: Path, client: Any, said: str, caplog: pytest.LogCaptureFixture
+    answer: Path,
+    client: Any,
+    said: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     answer.write_text(said)
     assert code_of_a_call(client) == "EndpointConnectionError"
@@ -173,7 +181,10 @@ def test_keys_that_are_still_good_serve_while_they_cannot_be_renewed(
 
 
 def test_an_expiry_without_a_zone_is_meant_as_utc(answer: Path, client: Any) -> None:
-    answer.write_text(json.dumps({**KEYS, "Expiration": "2199-01-01T00:00:00"}))
+    without_zone = (datetime.now(UTC) + timedelta(hours=1)).replace(tzinfo=None)
+    keys = {**KEYS, "AccessKeyId": "NEW", "Expiration": without_zone.isoformat()}
+    answer.write_text(json.dumps(keys))
     code_of_a_call(client)
     answer.write_text("nobody asks any more")
     assert code_of_a_call(client) == "EndpointConnectionError"
+    assert client._request_signer._credentials.get_frozen_credentials().access_key == "NEW"

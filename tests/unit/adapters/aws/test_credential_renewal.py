@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.credentials import DeferredRefreshableCredentials, RefreshableCredentials
 from botocore.exceptions import ClientError, CredentialRetrievalError
 
 from mld.adapters.aws.credential_renewal import PAUSE_S, renewed_plainly
+from mld.errors import ThreadRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DENIED = ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "AssumeRole")
@@ -23,12 +26,17 @@ class Role:
         self.now_s = 0.0
         self.asked = 0
         self.error: Exception | None = None
+        self.no_threads = False
         self.brings: dict[str, Any] = {}
-        self.held: threading.Event | None = None
-        self.is_asked = threading.Event()
         made = RefreshableCredentials.create_from_metadata(self.keys(), self.ask, "assume-role")
         made._time_fetcher = self.now
-        self.credentials: Any = renewed_plainly(made, lambda: self.now_s)
+        self.credentials: Any = renewed_plainly(made, lambda: self.now_s, self.start)
+
+    def start(self, work: Callable[[], None], name: str) -> None:
+        """A thread that is done at once."""
+        if self.no_threads:
+            raise ThreadRefused(name)
+        work()
 
     def now(self) -> datetime:
         return START + timedelta(seconds=self.now_s)
@@ -44,9 +52,6 @@ class Role:
 
     def ask(self) -> dict[str, str]:
         self.asked += 1
-        if self.held is not None:
-            self.is_asked.set()
-            assert self.held.wait(120)
         if self.error is not None:
             raise self.error
         return self.keys() | self.brings
@@ -149,20 +154,16 @@ def test_an_error_of_any_class_is_one_of_the_credentials(role: Role) -> None:
         role.used()
 
 
-def test_whoever_has_keys_does_not_wait_for_the_one_who_asks(role: Role) -> None:
-    role.held = threading.Event()
+def test_where_no_thread_can_be_started_a_request_asks_that_has_no_keys_left(
+    role: Role, caplog: pytest.LogCaptureFixture
+) -> None:
+    role.no_threads = True
     role.now_s = 55 * 60
-    found: list[str] = []
-    asking = threading.Thread(target=lambda: found.append(role.used()))
-    asking.start()
-    try:
-        assert role.is_asked.wait(120)
-        assert role.used() == "key-0"
-        assert role.asked == 1
-    finally:
-        role.held.set()
-        asking.join(120)
-    assert found == ["key-1"]
+    assert role.used() == "key-0"
+    assert role.asked == 0
+    assert "limit of processes" in caplog.text
+    role.now_s = 61 * 60
+    assert role.used() == "key-1"
 
 
 def test_keys_that_live_for_minutes_are_not_asked_for_with_every_request(role: Role) -> None:
@@ -173,14 +174,14 @@ def test_keys_that_live_for_minutes_are_not_asked_for_with_every_request(role: R
         "process",
     )
     made._time_fetcher = role.now
-    role.credentials = renewed_plainly(made, lambda: role.now_s)
+    role.credentials = renewed_plainly(made, lambda: role.now_s, role.start)
     assert [role.used() for _ in range(50)] == ["key-1"] * 50
     assert role.asked == 1
 
 
 def test_keys_that_never_were_are_asked_for_and_none_serve(role: Role) -> None:
     made = DeferredRefreshableCredentials(role.ask, "assume-role", time_fetcher=role.now)
-    role.credentials = renewed_plainly(made, lambda: role.now_s)
+    role.credentials = renewed_plainly(made, lambda: role.now_s, role.start)
     role.error = DENIED
     with pytest.raises(CredentialRetrievalError, match="AccessDenied"):
         role.used()

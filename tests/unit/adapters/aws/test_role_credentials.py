@@ -22,6 +22,7 @@ from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.calls import CallPool
 from mld.model.credentials import parse_chain
 from mld.services.fleet.trouble import remedy
+from tests.unit.adapters.aws.renewals import renewals_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,13 +139,17 @@ def role_client(way: str, monkeypatch: pytest.MonkeyPatch) -> BaseClient:
 
 
 def failure_of_a_call(client: Any) -> errors.AwsError:
-    """How it fails to write to a table on a port where nobody listens."""
+    """How it fails to write to a table on a port where nobody listens.
+
+    Nobody asks for keys any more then, so that the next one begins with what it left.
+    """
     pool = CallPool("test", 1)
     try:
         with pytest.raises(errors.AwsError) as caught:
             asyncio.run(BotocoreDynamoDb(client, pool).put_item(TableName="t", Item={}))
     finally:
         pool.close()
+        renewals_end()
     assert "geheim" not in str(caught.value)
     return caught.value
 
