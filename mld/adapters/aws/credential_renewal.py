@@ -215,7 +215,7 @@ class _Renewal:
             # Those of STS and SSO would come again from botocore's memory until they expire.
             fetcher: Any = getattr(ask, "__self__", None)
             if isinstance(fetcher, CachedCredentialFetcher):
-                fetcher._cache.pop(fetcher._cache_key, None)  # type: ignore[attr-defined] # noqa: SLF001
+                fetcher._cache.pop(fetcher._cache_key, None)  # noqa: SLF001
             raise
         self._credentials._set_from_data(keys)  # noqa: SLF001
         self._credentials._publish_refresh()  # noqa: SLF001

@@ -24,6 +24,7 @@ from botocore.credentials import (
 from botocore.exceptions import BotoCoreError
 
 from mld.adapters.aws.credential_keys import why_failed
+from mld.adapters.aws.credential_process import limit_processes
 from mld.adapters.aws.credential_renewal import renewed_plainly, usable
 from mld.adapters.aws.data_files import PlainLoader
 from mld.errors import ConfigError, CredentialsMissing
@@ -193,6 +194,7 @@ def _default_chain(session: Session, region: str | None) -> CredentialResolver:
     for provider in chain.providers:
         if isinstance(provider, AssumeRoleProvider):
             _look_after_sources(provider)
+    limit_processes(chain)
     return chain
 
 

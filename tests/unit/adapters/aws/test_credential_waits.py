@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
+import signal
 import subprocess
 import sys
 import threading
@@ -13,9 +15,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.exceptions import CredentialRetrievalError
 
 from mld import errors
-from mld.adapters.aws import credential_renewal
+from mld.adapters.aws import credential_process, credential_renewal
 from mld.adapters.aws.clients import Caller, ClientSettings, make_client
 from mld.adapters.aws.credentials import make_session, require_credentials
 from mld.adapters.calls import CallPool
@@ -48,6 +51,9 @@ print(json.dumps({**keys, "Expiration": until.isoformat()}))
 """
 
 
+ROLE = "arn:aws:iam::123456789012:role/reader"
+
+
 class Program:
     """The operator's, with keys that are due at once, and what it is told."""
 
@@ -77,7 +83,10 @@ class Program:
 @pytest.fixture
 def program(machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
     program = Program(tmp_path / "program")
-    (tmp_path / "config").write_text(f"[default]\ncredential_process = {program.command}\n")
+    (tmp_path / "config").write_text(
+        f"[default]\ncredential_process = {program.command}\n"
+        f"[profile role]\nrole_arn = {ROLE}\nsource_profile = default\n"
+    )
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     yield program
     program.let_go()
@@ -208,3 +217,60 @@ print(credentials.get_frozen_credentials().access_key)
     ended = subprocess.run(arguments, capture_output=True, timeout=PATIENCE_S, check=False)
     assert (ended.returncode, ended.stdout.split()) == (0, [b"FIRST"])
     assert program.times("answered") == 1
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        "DefaultCredentialsProvider",
+        "ProfileCredentialsProvider|default",
+        "ProfileCredentialsProvider|role",
+        f"StsAssumeRoleCredentialsProvider|{ROLE}|sess",
+    ],
+)
+def test_a_program_that_does_not_end_has_no_keys(
+    program: Program, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, chain: str
+) -> None:
+    monkeypatch.setattr(credential_process, "LIMIT_S", 0.2)
+    program.hold()
+    with pytest.raises(errors.CredentialsMissing):
+        require_credentials(make_session(parse_chain(chain)[0], "us-east-1"), "key")
+    assert f'the program "{sys.executable} ..." did not end within 0.2 s' in caplog.text
+    assert "program.py" not in caplog.text  # an argument, as a password may be
+    assert program.times("answered") == 0
+
+
+def test_a_program_that_does_not_end_is_named_and_asked_again(
+    program: Program, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credential_renewal, "PAUSE_S", 0.0)
+    program.makes("SECOND", 60)
+    program.hold()
+    let_expire(client)
+    with monkeypatch.context() as hasty:
+        hasty.setattr(credential_process, "LIMIT_S", 0.2)
+        error = write(client)
+    assert type(error) is errors.Unreachable
+    assert f'the program "{sys.executable} ..." did not end within 0.2 s' in error.message
+    program.let_go()
+    assert used_by(client) == "SECOND"
+    assert program.times("answered") == 2
+
+
+@pytest.mark.parametrize("ends_itself", [True, False])
+def test_a_program_is_not_waited_for_that_left_its_pipes_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, ends_itself: bool
+) -> None:
+    said = tmp_path / "said"
+    script = f"sleep 600 & echo $! > {said}.new; mv {said}.new {said}; "
+    arguments = ["sh", "-c", script if ends_itself else script + "wait"]
+    pipe = subprocess.PIPE
+    program = credential_process.LimitedProcess(arguments, stdout=pipe, stderr=pipe)
+    eventually(said.exists)
+    try:
+        monkeypatch.setattr(credential_process, "LIMIT_S", 0.2)
+        with pytest.raises(CredentialRetrievalError, match=r'the program "sh ..." did not end'):
+            program.communicate()
+        assert program.returncode is not None
+    finally:
+        os.kill(int(said.read_text()), signal.SIGKILL)
