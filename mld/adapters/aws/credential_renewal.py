@@ -171,7 +171,11 @@ class _Renewal:
         """The one that is under way; else the last one, unless it is time for another."""
         with self._lock:
             last, now = self._last, self._monotonic()
-            if last is not None and (not last.is_over.is_set() or now < last.again_at):
+            if last is not None and (
+                not last.is_over.is_set()
+                or now < last.again_at
+                or not self._credentials.refresh_needed()  # it ended after we had looked
+            ):
                 return last
             attempt = self._last = _Attempt(now)
         try:
