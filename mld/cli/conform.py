@@ -18,14 +18,14 @@ import click
 
 from mld.adapters.children.child_process import SHIM
 from mld.adapters.children.program import Surroundings, examine
-from mld.cli.finite import Finite
+from mld.cli.finite import Finite, Whole
 from mld.cli.suggesting import SuggestingGroup
 from mld.decide.child_environment import ChildFacts, environment_of_child
 from mld.errors import ConfigError
 from mld.model.findings import Severity
 from protocol.conform import baselines, daemon_cases
 from protocol.conform.__main__ import show_stderr
-from protocol.conform.child import ChildKit
+from protocol.conform.child import MAX_TIMEOUT_S, ChildKit
 from protocol.conform.child_items import SHARD
 from protocol.conform.daemon import DaemonKit
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from protocol.conform.report import Report
 
 _ACTIVE_TIMEOUT_S = 30.0
+#: More threads than there are cases wait in vain.
+_MAX_JOBS = 1000
 _PUT_LIMIT = 500
 
 
@@ -159,13 +161,14 @@ def conform() -> None:
     """Test an implementation of the multilang protocol, item by item."""
 
 
+_TIMEOUT = Finite(0, MAX_TIMEOUT_S, least_open=True)
 _COMMAND = click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 _JSON = click.option("--json", "json_path", type=click.Path(path_type=pathlib.Path))
 
 
 @conform.command("child")
 @click.option("--implementation", type=click.Choice(["generic", "kclpy"]), default="generic")
-@click.option("--timeout-s", type=Finite(min=0, min_open=True), default=60.0, show_default=True)
+@click.option("--timeout-s", type=_TIMEOUT, default=60.0, show_default=True)
 @click.option("-v", "--verbose", is_flag=True, help="Show the child's stderr as it comes.")
 @_JSON
 @_COMMAND
@@ -194,7 +197,7 @@ def child(
 @click.option(
     "--implementation", type=click.Choice(["java", "java-2", "kcl-mld"]), default="kcl-mld"
 )
-@click.option("--jobs", type=click.IntRange(min=1), default=1, help="Cases at the same time.")
+@click.option("--jobs", type=Whole(1, _MAX_JOBS), default=1, help="Cases at the same time.")
 @click.option(
     "--kinesis",
     "kinesis_url",

@@ -1,4 +1,8 @@
-"""Numbers on the command line that are numbers."""
+"""Numbers on the command line that are numbers, between bounds.
+
+What click lets through would fail later and elsewhere: ``nan`` and ``inf``, a whole number that no
+float can hold, a time-out beyond what the system can wait for. So both bounds are required.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,60 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mld.model.masking import brief
+
 if TYPE_CHECKING:
     from click import Context, Parameter
 
 
 class Finite(click.FloatRange):
-    """A number between bounds; ``nan`` and ``inf``, which click lets through, are errors of usage."""
+    """A number between two bounds; ``nan``, ``inf`` and what is outside are errors of usage."""
+
+    def __init__(self, least: float, most: float, *, least_open: bool = False) -> None:
+        """Take what lies between them.
+
+        Args:
+            least: smallest number, finite.
+            most: largest number, finite.
+            least_open: the smallest one is itself refused.
+        """
+        super().__init__(min=least, max=most, min_open=least_open)
 
     def convert(self, value: Any, param: Parameter | None, ctx: Context | None) -> float:
         """The number; a failure is an error of usage."""
-        number = float(super().convert(value, param, ctx))
+        try:
+            number = float(value)
+        except ValueError:
+            self.fail(f"{brief(str(value))!r} is not a number", param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{value} is not a finite number", param, ctx)
+            self.fail(f"{brief(str(value))} is not a finite number", param, ctx)
+        return float(super().convert(number, param, ctx))
+
+
+class Whole(click.IntRange):
+    """A whole number between two bounds, both included; anything else is an error of usage."""
+
+    def __init__(self, least: int, most: int) -> None:
+        """Take what lies between them.
+
+        Args:
+            least: smallest number.
+            most: largest number.
+        """
+        super().__init__(min=least, max=most)
+
+    def convert(self, value: Any, param: Parameter | None, ctx: Context | None) -> int:
+        """The number; a failure is an error of usage."""
+        try:
+            number = int(value)
+        except ValueError:  # no number, or one of more digits than Python reads
+            self.fail(
+                f"{brief(str(value))!r} is not a whole number from {self.min} to {self.max}",
+                param,
+                ctx,
+            )
+        assert self.min is not None, "always given"
+        assert self.max is not None, "always given"
+        if not self.min <= number <= self.max:  # click's own words would show all digits
+            self.fail(f"{brief(str(value))} is not from {self.min} to {self.max}", param, ctx)
         return number

@@ -16,6 +16,7 @@ import click
 from botocore.exceptions import ClientError, ParamValidationError
 
 import mld
+from mld.cli.finite import Whole
 from mld.cli.loading import read_properties
 from mld.errors import ConfigError
 from mld.local.embedded import EmbeddedAws
@@ -63,10 +64,10 @@ main()
     metavar="NAME",
     help="Create this stream (without --properties); may be given several times.",
 )
-@click.option("--shards", type=click.IntRange(1, 10_000), default=2, show_default=True)
+@click.option("--shards", type=Whole(1, 10_000), default=2, show_default=True)
 @click.option("--limits", is_flag=True, help="Apply the rate limits of Kinesis.")
-@click.option("--kinesis-port", type=click.IntRange(0, 65535), default=0, metavar="PORT")
-@click.option("--moto-port", type=click.IntRange(0, 65535), default=0, metavar="PORT")
+@click.option("--kinesis-port", type=Whole(0, 65535), default=0, metavar="PORT")
+@click.option("--moto-port", type=Whole(0, 65535), default=0, metavar="PORT")
 @click.argument("daemon_arguments", nargs=-1, metavar="[-- DAEMON ARGUMENTS]")
 def local(
     properties: str | None,

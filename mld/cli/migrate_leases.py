@@ -17,6 +17,7 @@ from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
+from mld.cli.finite import Whole
 from mld.cli.loading import build
 from mld.cli.move_report import move_as_json, print_move, print_progress
 from mld.cli.options import choose_properties_file
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--epoch",
-    type=click.IntRange(1, 2**63 - 1),
+    type=Whole(1, 2**63 - 1),
     help="Creation epoch for the new keys; default: when the stream was created, in the unit of "
     "the table's other rows, else in seconds.",
 )

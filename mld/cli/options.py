@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from mld.cli.run_options import LEVELS, RunOptions
+from mld.model.masking import brief
 
 
 class RepeatedOptionError(click.UsageError):
@@ -59,9 +60,10 @@ def parse_address(
     host, colon, port = text.rpartition(":")
     bare = host.removeprefix("[").removesuffix("]")
     is_bracketed = host.startswith("[") and host.endswith("]")
-    valid_port = port.isascii() and port.isdigit() and int(port) <= 65535
+    valid_port = port.isascii() and port.isdigit() and len(port) <= 5
+    valid_port = valid_port and int(port) <= 65535
     if not colon or not bare or not valid_port or (":" in host and not is_bracketed):
-        raise click.BadParameter(f"{text!r} is not HOST:PORT, such as 127.0.0.1:8080")
+        raise click.BadParameter(f"{brief(text)!r} is not HOST:PORT, such as 127.0.0.1:8080")
     return bare, int(port)
 
 

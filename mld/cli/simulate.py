@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from mld.cli import simulate_plot
-from mld.cli.finite import Finite
+from mld.cli.finite import Finite, Whole
 from mld.cli.simulate_report import as_json, as_text
 from mld.errors import ConfigError
+from mld.model.masking import brief
 from mld.simulate import bill
 from mld.simulate.fleet import SimulatedFleet
 from mld.simulate.outcome import outcome_of
@@ -36,7 +37,12 @@ if TYPE_CHECKING:
 MAX_SHARDS, MAX_DURATION_S = 10_000, 86_400.0
 #: Steps of the progress bar.
 _STEPS = 100
-_POSITIVE = Finite(min=0, min_open=True)
+#: A record of Kinesis has at most 10 MiB; 10,000 shards take ten million records a second.
+_RECORD_BYTES, _RATE = Whole(1, 10 * 2**20), Finite(0, 1e9, least_open=True)
+#: As in Java, whose properties these are.
+_JAVA_INT = Whole(1, 2**31 - 1)
+#: A dollar for each request and more is no price.
+_PRICE = Finite(0, 1e6)
 
 
 class Seconds(click.ParamType[float]):
@@ -59,7 +65,8 @@ class Seconds(click.ParamType[float]):
         except ConfigError as error:
             self.fail(error.why, param, ctx)
         if not self._least_s <= seconds <= self._most_s:
-            self.fail(f"{value} is not from {self._least_s:g}s to {self._most_s:g}s", param, ctx)
+            bounds = f"{self._least_s:g}s to {self._most_s:g}s"
+            self.fail(f"{brief(value)} is not from {bounds}", param, ctx)
         return seconds
 
 
@@ -79,21 +86,21 @@ def _changes(kind: ChangeKind, text: str) -> Callable[..., Callable[..., int]]:
 )
 @click.option(
     "--workers",
-    type=click.IntRange(1, MAX_WORKERS),
+    type=Whole(1, MAX_WORKERS),
     default=4,
     show_default=True,
     help="That start at the beginning, within five seconds.",
 )
 @click.option(
     "--groups",
-    type=click.IntRange(1, MAX_GROUPS),
+    type=Whole(1, MAX_GROUPS),
     default=1,
     show_default=True,
     help="The workers are spread over groupA, groupB and so on.",
 )
 @click.option(
     "--shards",
-    type=click.IntRange(1, MAX_SHARDS),
+    type=Whole(1, MAX_SHARDS),
     default=16,
     show_default=True,
     help="Each has a lease, which nobody has yet.",
@@ -118,14 +125,14 @@ def _changes(kind: ChangeKind, text: str) -> Callable[..., Callable[..., int]]:
 )
 @click.option(
     "--records-per-second",
-    type=_POSITIVE,
+    type=_RATE,
     default=1000.0,
     show_default=True,
     help="Of the whole stream.",
 )
 @click.option(
     "--record-bytes",
-    type=click.IntRange(1),
+    type=_RECORD_BYTES,
     default=1000,
     show_default=True,
     help="Size of a record.",
@@ -138,10 +145,10 @@ def _changes(kind: ChangeKind, text: str) -> Callable[..., Callable[..., int]]:
     show_default=True,
     help="Pause between two checkpoints of a shard.",
 )
-@click.option("--max-leases", type=click.IntRange(1), default=2**31 - 1, help="maxLeasesForWorker.")
+@click.option("--max-leases", type=_JAVA_INT, default=2**31 - 1, help="maxLeasesForWorker.")
 @click.option(
     "--max-steal",
-    type=click.IntRange(1),
+    type=_JAVA_INT,
     default=1,
     show_default=True,
     help="maxLeasesToStealAtOneTime; only Java 2.x steals.",
@@ -154,17 +161,23 @@ def _changes(kind: ChangeKind, text: str) -> Callable[..., Callable[..., int]]:
     show_default=True,
     help="How long the fleet is watched.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Same seed, same answer.")
+@click.option(
+    "--seed",
+    type=Whole(-(2**63), 2**63 - 1),
+    default=1,
+    show_default=True,
+    help="Same seed, same answer.",
+)
 @click.option(
     "--price-read",
-    type=Finite(min=0),
+    type=_PRICE,
     default=bill.PRICE_READ,
     show_default=True,
     help="Dollars per million read request units, as your region charges.",
 )
 @click.option(
     "--price-write",
-    type=Finite(min=0),
+    type=_PRICE,
     default=bill.PRICE_WRITE,
     show_default=True,
     help="Dollars per million write request units.",

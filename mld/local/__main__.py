@@ -23,6 +23,7 @@ import uvicorn
 from mld.local.faultplan import FaultPlan
 from mld.local.kinesis import KinesisSettings
 from mld.local.server import AbortableProtocol, KinesisApp
+from mld.model.masking import brief
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 _LOOPBACK = "127.0.0.1"
 #: The arguments are to blame; argparse's own.
 USAGE_EXIT = 2
+#: Ten years.
+_MAX_SECONDS = 3.2e8
 
 
 def _print_line(line: str) -> None:
@@ -149,20 +152,55 @@ def _server(app: KinesisApp) -> uvicorn.Server:
     )
 
 
+def _port(text: str) -> int:
+    """The number of a port, or 0; argparse reports what is none, of any length."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"{brief(text)!r} is not a port from 0 to 65535")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    """Seconds, as far as a clock goes."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= _MAX_SECONDS:  # nan is neither
+        raise argparse.ArgumentTypeError(
+            f"{brief(text)!r} is not a number of seconds from 0 to {_MAX_SECONDS:g}"
+        )
+    return seconds
+
+
+def _seed(text: str) -> int:
+    """Any whole number that Python reads."""
+    try:
+        return int(text)
+    except ValueError:
+        why = f"{brief(text)!r} is not a whole number"
+        raise argparse.ArgumentTypeError(why) from None
+
+
 def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m mld.local", description=__doc__)
     add = parser.add_argument
     add("--host", default=_LOOPBACK, help="address to listen on (loopback only)")
     add("--anywhere", action="store_true", help="allow a --host that is not loopback")
-    add("--kinesis-port", type=int, default=0, metavar="PORT", help="0 = any free port")
-    add("--moto-port", type=int, default=0, metavar="PORT", help="0 = any free port")
+    add("--kinesis-port", type=_port, default=0, metavar="PORT", help="0 = any free port")
+    add("--moto-port", type=_port, default=0, metavar="PORT", help="0 = any free port")
     add("--no-moto", action="store_true", help="serve Kinesis alone")
     add("--region", default="us-east-1")
     add("--account-id", default="123456789012", metavar="DIGITS")
     add("--limits", action="store_true", help="apply the rate limits of Kinesis")
-    add("--create-s", type=float, default=0.0, metavar="S", help="a new stream is CREATING so long")
-    add("--reshard-s", type=float, default=0.0, metavar="S", help="a reshard is UPDATING so long")
-    add("--seed", type=int, default=0, help="of everything that is left to chance")
+    add(
+        "--create-s",
+        type=_seconds,
+        default=0.0,
+        metavar="S",
+        help="time of a new stream's CREATING",
+    )
+    add("--reshard-s", type=_seconds, default=0.0, metavar="S", help="time of a reshard's UPDATING")
+    add("--seed", type=_seed, default=0, help="of everything that is left to chance")
     add("--keep", action="store_true", help="go on when standard input ends")
     options = parser.parse_args(argv)
     if not options.anywhere and not _is_loopback(options.host):

@@ -11,6 +11,7 @@ import re
 MASK = "****"
 #: More than this of one text is of use to nobody.
 _MOST_CHARACTERS = 2000
+_BRIEF_CHARACTERS = 40
 
 #: AWS access key ids: a four-letter prefix of the kind and 12 or more capitals and digits.
 _KEY_ID = re.compile(r"\b(?:A3T[A-Z0-9]|ABIA|ACCA|AGPA|AIDA|AKIA|AROA|ASCA|ASIA)[A-Z0-9]{12,}\b")
@@ -46,6 +47,14 @@ def mask(text: str) -> str:
 def mask_value(key: str, value: str) -> str:
     """The value of a property as it may be shown; wholly hidden when the key's name says secret."""
     return MASK if value and _SECRET_NAME.search(key) else mask(value)
+
+
+def brief(text: str) -> str:
+    """The text as :func:`printable` has it, cut after some 40 characters: for a word in an error."""
+    cut = len(text) - _BRIEF_CHARACTERS
+    if cut <= _BRIEF_CHARACTERS // 2:  # to say that some are left out takes as many
+        return printable(text)
+    return f"{printable(text[:_BRIEF_CHARACTERS])}… [{cut} characters more]"
 
 
 def printable(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from enum import StrEnum
 from string import ascii_uppercase
 
 from mld.errors import ConfigError
+from mld.model.masking import brief
 
 #: Units of a length of time, in seconds.
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
@@ -18,6 +20,8 @@ _CHANGE = re.compile(r"(leader|[1-9][0-9]*)(?::([A-Za-z0-9_.]+))?@(.+)")
 MAX_GROUPS = len(ascii_uppercase)
 #: Workers that run at a time.
 MAX_WORKERS = 1000
+#: Of a count of workers; what has more is refused unread.
+_MAX_DIGITS = 9
 
 
 class ChangeKind(StrEnum):
@@ -106,12 +110,17 @@ def parse_duration(text: str, *, key: str) -> float:
         key: the option, for the error.
 
     Raises:
-        ConfigError: another form.
+        ConfigError: another form, or more than a float holds.
     """
     found = _DURATION.fullmatch(text)
     if found is None:
-        raise ConfigError(f"{text!r} is not a length of time, such as 10s, 5m or 1h", key=key)
-    return float(found[1]) * _UNITS[found[2]]
+        raise ConfigError(
+            f"{brief(text)!r} is not a length of time, such as 10s, 5m or 1h", key=key
+        )
+    seconds = float(found[1]) * _UNITS[found[2]]
+    if not math.isfinite(seconds):
+        raise ConfigError(f"{brief(text)} is too long a time", key=key)
+    return seconds
 
 
 def parse_change(kind: ChangeKind, text: str, *, key: str) -> MembershipChange:
@@ -123,16 +132,21 @@ def parse_change(kind: ChangeKind, text: str, *, key: str) -> MembershipChange:
         key: the option, for the error.
 
     Raises:
-        ConfigError: another form.
+        ConfigError: another form, or a count that has no end.
     """
     found = _CHANGE.fullmatch(text)
     if found is None:
         raise ConfigError(
-            f"{text!r} is not COUNT@TIME or COUNT:GROUP@TIME, such as 3@8m or 3:groupB@8m", key=key
+            f"{brief(text)!r} is not COUNT@TIME or COUNT:GROUP@TIME, such as 3@8m or 3:groupB@8m",
+            key=key,
         )
     who, group, at = found.groups()
     at_s = parse_duration(at, key=key)
     if who != "leader":
+        if len(who) > _MAX_DIGITS:  # which Python may refuse to read
+            raise ConfigError(
+                f"{brief(who)} workers at {at_s:g} s; at most {MAX_WORKERS} are simulated", key=key
+            )
         return MembershipChange(kind, at_s, int(who), group)
     if kind is ChangeKind.JOIN or group is not None:
         raise ConfigError(

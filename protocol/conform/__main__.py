@@ -6,7 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from protocol.conform.child import ChildKit
+from protocol.conform.child import MAX_TIMEOUT_S, ChildKit
+
+#: Characters of a wrong value in an error.
+_SHOWN = 40
 
 
 def show_stderr(chunk: bytes) -> None:
@@ -15,12 +18,25 @@ def show_stderr(chunk: bytes) -> None:
     sys.stderr.flush()
 
 
+def _timeout_s(text: str) -> float:
+    """A number of seconds that can be waited for; argparse reports what is none."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= MAX_TIMEOUT_S:  # nan is neither
+        raise argparse.ArgumentTypeError(
+            f"{text[:_SHOWN]!r} is not a number of seconds above 0 and up to {MAX_TIMEOUT_S:g}"
+        )
+    return seconds
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the child kit; the exit status says whether something failed."""
     parser = argparse.ArgumentParser(prog="python -m protocol.conform")
     parser.add_argument("kit", choices=["child"])
     parser.add_argument("--implementation", choices=["generic", "kclpy"], default="generic")
-    parser.add_argument("--timeout-s", type=float, default=60.0)
+    parser.add_argument("--timeout-s", type=_timeout_s, default=60.0)
     parser.add_argument("-v", "--verbose", action="store_true", help="show the child's stderr")
     parser.add_argument("--json", type=Path, help="also write the findings to this file")
     parser.add_argument("command", nargs="+", metavar="CMD")

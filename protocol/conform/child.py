@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 Implementation: TypeAlias = Literal["generic", "kclpy"]
 
+#: A day; a system can't wait for what is much longer.
+MAX_TIMEOUT_S = 86_400.0
+
 
 class ChildKit:
     """Runs all cases against one command.
@@ -26,7 +29,7 @@ class ChildKit:
     Args:
         command: program and arguments of the child.
         implementation: which extra items apply.
-        timeout_s: limit for each answer, > 0.
+        timeout_s: limit for each answer, > 0 and at most :data:`MAX_TIMEOUT_S`.
         environment: added to the environment of every child.
         on_stderr: called, from other threads, with what children write to stderr, as it comes.
     """

@@ -61,6 +61,8 @@ def require_master(
 def _address(text: str, master: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+    if not host or not (
+        port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65_536
+    ):
         raise SparkConfigError(f"spark.master={master} must look like {_PREFIX}host:7077")
     return host, int(port)

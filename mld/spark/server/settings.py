@@ -231,7 +231,7 @@ def port_of(line: str) -> int | None:
     """The port in the server's line that says it is up; None if it is another line."""
     _, mark, address = line.partition(READY_MARK)
     port = address.strip().rpartition(":")[2]
-    return int(port) if mark and port.isascii() and port.isdigit() else None
+    return int(port) if mark and port.isascii() and port.isdigit() and len(port) <= 5 else None
 
 
 #: Variables that name the locale, the first that is set decides.

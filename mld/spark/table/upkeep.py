@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mld.model.masking import brief
 from mld.spark.errors import MissingPart, SinkRefused, SparkChildError
 from mld.spark.table.delta_log import NO_HOOKS, DeltaLog, in_a_line, open_table
 from mld.spark.table.new_epoch import new_epoch
@@ -38,6 +39,8 @@ LEAST_RETENTION_H = 24
 #: What the log does not name may be of a commit that is still to come, for so many hours.
 _UNNAMED_H = 168
 _MIB = 1024 * 1024
+#: Of every number: what is beyond it is nothing that delta-rs could count with.
+_MOST = 2**31 - 1
 
 
 def main(argv: Sequence[str]) -> int:
@@ -203,8 +206,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def _at_least(least: int) -> Any:
     def number(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
+        is_number = text.isdecimal() and len(text) <= len(str(_MOST))
+        if not is_number or not least <= int(text) <= _MOST:
+            raise argparse.ArgumentTypeError(
+                f"{brief(text)!r} is not a whole number from {least} to {_MOST}"
+            )
         return int(text)
 
     return number

@@ -7,12 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 import mld.cli.run
-from mld.cli import COMMANDS, dispatch, main
+from mld.cli import COMMANDS, cli, dispatch, main
 from mld.cli.options import expand_argument_files
 from mld.cli.run_options import RunOptions
+from mld.cli.simulate import Seconds
 from mld.errors import ConfigError, ResourceMissing
 
 MORE = "For more information, run: kcl-mld --help\n"
@@ -120,12 +122,49 @@ def test_a_mistyped_command_is_answered_with_the_nearest(capsys, args, words):
     assert err.endswith(MORE)
 
 
-@pytest.mark.parametrize("seconds", ["nan", "inf", "1e999", "0", "-1", "soon"])
+@pytest.mark.parametrize("seconds", ["nan", "inf", "1e999", "0", "-1", "soon", "1e10", "9" * 400])
 def test_a_time_that_is_none_is_an_error_of_usage(capsys, seconds):
     code, _, err = invoke(capsys, "conform", "child", "--timeout-s", seconds, "--", "true")
     assert code == 2
     assert "Invalid value for '--timeout-s'" in err
     assert err.endswith(MORE)
+
+
+def numeric_options(command, path=()):
+    """Each option of a command and of the commands below it that takes a number."""
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            below = command.get_command(click.Context(command), name)
+            yield from numeric_options(below, (*path, name))
+        return
+    for option in command.params:
+        if isinstance(option.type, NUMBERS) or option.metavar == "COUNT[:GROUP]@TIME":
+            yield (*path, option.opts[0])
+
+
+#: Click's own types have no bounds, or let nan and inf through.
+NUMBERS = (type(click.INT), type(click.FLOAT), Seconds)
+ENDLESS = ["9" * 400, "9" * 5000, "-" + "9" * 400, "1e308", "nan", "inf", "1.5.5", ""]
+#: What a command wants besides the option.
+BESIDE = {"conform": ["--", "true", "{properties}"], "leases": ["--to", "single-stream", "none"]}
+
+
+@pytest.mark.parametrize("words", list(numeric_options(cli)), ids=" ".join)
+@pytest.mark.parametrize("number", ENDLESS, ids=lambda number: number[:4] + str(len(number)))
+def test_no_number_is_too_long_for_any_command(capsys, words, number):
+    *command, option = words
+    code, _, err = invoke(capsys, *command, f"{option}={number}", *BESIDE.get(command[0], []))
+    assert code == 2
+    assert option in err
+    assert len(err) < 1000
+
+
+def test_a_number_that_is_shown_in_full_is_short(capsys):
+    code, _, err = invoke(capsys, "local", "--shards", "9" * 5000)
+    assert code == 2
+    assert "'--shards': '" + "9" * 40 + "… [4960 characters more]' is not a whole number" in err
+    code, _, err = invoke(capsys, "local", "--shards", "10001")
+    assert "Invalid value for '--shards': 10001 is not from 1 to 10000" in err
 
 
 def test_a_file_that_is_named_nearly_like_a_command_is_a_file(started, tmp_path, monkeypatch):
@@ -189,7 +228,7 @@ def test_addresses_to_serve_on(started, text, address):
 
 
 @pytest.mark.parametrize(
-    "text", ["8080", ":8080", "::1:80", "host:", "host:x", "host:65536", "h:²"]
+    "text", ["8080", ":8080", "::1:80", "host:", "host:x", "host:65536", "h:²", "h:" + "9" * 5000]
 )
 def test_other_addresses_are_refused(capsys, text):
     code, _, err = invoke(capsys, "x", "--http", text)

@@ -220,6 +220,29 @@ def test_only_loopback_is_served_unless_told_otherwise(
     assert "loopback" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ("--kinesis-port=70000", "'70000' is not a port from 0 to 65535"),
+        ("--moto-port=-5", "'-5' is not a port from 0 to 65535"),
+        ("--moto-port=" + "9" * 5000, "more]' is not a port from 0 to 65535"),
+        ("--create-s=nan", "'nan' is not a number of seconds from 0 to 3.2e+08"),
+        ("--reshard-s=1e308", "'1e308' is not a number of seconds from 0 to 3.2e+08"),
+        ("--reshard-s=soon", "'soon' is not a number of seconds from 0 to 3.2e+08"),
+        ("--seed=" + "9" * 5000, "more]' is not a whole number"),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_a_number_that_is_none_is_an_error_of_usage(
+    option: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # An address that nobody has: should the number pass, the server still does not start.
+    with pytest.raises(SystemExit) as end:
+        main([option, "--host=192.0.2.1"])
+    assert end.value.code == 2
+    assert why in capsys.readouterr().err
+
+
 def test_the_environment_leads_a_client_here_and_nowhere_else(
     aws: EmbeddedAws, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.model.masking import mask, mask_value, printable
+from mld.model.masking import brief, mask, mask_value, printable
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,12 @@ def test_the_name_of_a_property_may_say_that_all_of_it_is_secret():
     assert mask_value("my.accessKey", "x") == "****"
     assert mask_value("token", "") == ""
     assert mask_value("streamName", "x y") == "x y"
+
+
+def test_a_word_in_an_error_is_short():
+    assert brief("no\nnumber") == r"no\nnumber"
+    assert brief("9" * 60) == "9" * 60
+    assert brief("9" * 5000) == "9" * 40 + "… [4960 characters more]"
 
 
 def test_what_is_printed_stays_on_one_line_and_ends():

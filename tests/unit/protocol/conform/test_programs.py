@@ -99,6 +99,14 @@ def test_the_kit_for_children_runs_without_the_daemon(tmp_path, capsys):
     assert json.loads(path.read_text())["totals"]["fail"] > 0
 
 
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "1e10", "86401", "soon"])
+def test_a_time_that_cannot_be_waited_for_is_an_error_of_usage(capsys, seconds):
+    with pytest.raises(SystemExit) as ended:
+        program.main(["child", f"--timeout-s={seconds}", "--", "true"])
+    assert ended.value.code == 2
+    assert "is not a number of seconds above 0 and up to 86400" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("finding", "status"), [(passed, 0), (failed, 1)])
 def test_the_exit_status_of_the_program_says_whether_something_failed(
     monkeypatch, capsys, finding, status

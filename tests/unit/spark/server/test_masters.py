@@ -23,7 +23,10 @@ def test_the_addresses_of_a_master(master, addresses):
     assert addresses_of(master) == addresses
 
 
-@pytest.mark.parametrize("master", ["spark://", "spark://one", "spark://:7077", "spark://one:x"])
+@pytest.mark.parametrize(
+    "master",
+    ["spark://", "spark://one", "spark://:7077", "spark://one:x", "spark://one:" + "9" * 5000],
+)
 def test_a_master_without_host_or_port_is_refused(master):
     with pytest.raises(SparkConfigError, match="must look like spark://host:7077"):
         require_master(master)
