@@ -225,6 +225,12 @@ async def _described(config: Config, asked: AskedStream, known: Iterable[str]) -
     summary = answer["StreamDescriptionSummary"]
     account = StreamArn.parse(summary["StreamARN"]).account
     unit = "auto" if config.streams is None else config.streams.epoch_unit
-    created_s = created_at_s(summary["StreamCreationTimestamp"]) or 0.0
-    epoch = asked.epoch or epoch_of(account, str(asked.name), created_s, known, unit)
+    epoch = asked.epoch
+    if epoch is None:
+        created_s = created_at_s(summary.get("StreamCreationTimestamp"))
+        if created_s is None:
+            raise ResourceMissing(
+                f"Kinesis does not say when the stream {asked.name} was created: give --epoch"
+            )
+        epoch = epoch_of(account, str(asked.name), created_s, known, unit)
     return replace(asked, account=account, epoch=epoch)

@@ -30,10 +30,12 @@ def index_creation(table: dict[str, Any]) -> dict[str, Any]:
         "Projection": {"ProjectionType": "KEYS_ONLY"},
     }
     if table.get("BillingModeSummary", {}).get("BillingMode") != "PAY_PER_REQUEST":
-        capacity = table["ProvisionedThroughput"]
-        creation["ProvisionedThroughput"] = {
-            name: capacity[name] for name in ("ReadCapacityUnits", "WriteCapacityUnits")
-        }
+        # Where the server says neither, it shall decide itself whether the index lacks something.
+        capacity = table.get("ProvisionedThroughput", {})
+        if capacity:
+            creation["ProvisionedThroughput"] = {
+                name: capacity[name] for name in ("ReadCapacityUnits", "WriteCapacityUnits")
+            }
     return {
         "AttributeDefinitions": [
             {"AttributeName": LEASE_OWNER, "AttributeType": "S"},

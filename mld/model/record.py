@@ -19,16 +19,17 @@ class KinesisRecord(msgspec.Struct, gc=False, rename="pascal"):
 
     Attributes:
         sequence_number: decimal digits.
-        partition_key: 1-256 characters.
         data: base64 text, standard alphabet, padded; it is what the child gets, so nobody
-            decodes it unless it starts like a KPL aggregate.
+            decodes it unless it starts like a KPL aggregate. A record that lacks it can't be read;
+            a null is passed on, as Java does.
+        partition_key: 1-256 characters.
         approximate_arrival_timestamp: epoch seconds with milliseconds; None where a server omits
             it.
     """
 
     sequence_number: str
+    data: str | None
     partition_key: str | None = None
-    data: str | None = None
     approximate_arrival_timestamp: float | None = None
 
 

@@ -29,13 +29,26 @@ def defined(node):
     return []
 
 
+def statements(path):
+    """All of a module but the members of its classes, which may be called as the service does."""
+    tree = ast.parse(path.read_text("utf-8"))
+    members = {
+        id(member)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for member in node.body
+        if isinstance(member, ast.AnnAssign)
+    }
+    return (node for node in ast.walk(tree) if id(node) not in members)
+
+
 def modules():
     """The modules that define a class or a type, by its name."""
     found = defaultdict(list)
     for path in sorted(PACKAGE.rglob("*.py")):
         if FOREIGN in path.parents:
             continue
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in statements(path):
             for name in defined(node):
                 found[name].append(str(path.relative_to(ROOT)))
     return found

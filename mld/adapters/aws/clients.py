@@ -16,18 +16,16 @@ from botocore.parsers import ResponseParserError
 
 from mld import __version__, errors
 from mld.adapters.aws.answer_limit import SILENCES, AnswerLimit, limit_answers
+from mld.adapters.aws.answer_shapes import check_members
 from mld.adapters.aws.errors import (
-    BrokenAnswer,
     ca_file_of,
-    check_members,
-    check_page,
-    check_whole,
     client_error,
     not_sent,
     service_error,
     was_not_sent,
 )
 from mld.adapters.aws.prepared import PreparedOperation
+from mld.adapters.aws.whole_answers import BrokenAnswer, check_page, check_whole
 from mld.decide.fan_out import SILENCE_S
 
 if TYPE_CHECKING:

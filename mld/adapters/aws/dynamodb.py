@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mld.adapters.aws.clients import Caller
-from mld.adapters.aws.errors import check_whole
+from mld.adapters.aws.whole_answers import check_whole
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient

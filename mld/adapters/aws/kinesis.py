@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mld.adapters.aws.clients import Caller
-from mld.adapters.aws.errors import check_whole
 from mld.adapters.aws.shard_subscription import ShardSubscription, watch_subscriptions
+from mld.adapters.aws.whole_answers import check_whole
 from mld.errors import UnknownOutcome
 
 if TYPE_CHECKING:

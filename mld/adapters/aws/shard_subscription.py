@@ -20,8 +20,9 @@ from botocore.eventstream import ParserError
 from urllib3.exceptions import HTTPError
 
 from mld.adapters.aws.answer_limit import shut_down
-from mld.adapters.aws.errors import BrokenAnswer, ca_file_of, client_error, not_sent, service_error
+from mld.adapters.aws.errors import ca_file_of, client_error, not_sent, service_error
 from mld.adapters.aws.event_frames import BrokenFrame, next_payload
+from mld.adapters.aws.whole_answers import BrokenAnswer
 from mld.adapters.calls import start_thread
 from mld.errors import AwsError, ThreadRefused, UnknownOutcome
 

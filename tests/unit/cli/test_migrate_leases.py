@@ -351,6 +351,22 @@ def test_the_epoch_is_the_one_of_the_table_or_of_the_command_line(migrate, aws, 
     assert migrate("multi-stream", "--stream", identifier, "--epoch", "79") == 2
 
 
+def test_a_stream_whose_creation_time_is_not_told_needs_an_epoch(migrate, aws, monkeypatch, capsys):
+    arn = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
+
+    async def describe(_kinesis, **_request):
+        return {"StreamDescriptionSummary": {"StreamARN": arn, "StreamStatus": "ACTIVE"}}
+
+    monkeypatch.setattr(FakeKinesis, "describe_stream_summary", describe)
+    aws.fill(single(0))
+    assert migrate() == 4
+    assert (
+        "does not say when the stream orders was created: give --epoch" in capsys.readouterr().err
+    )
+    assert migrate("multi-stream", "--epoch", "77") == 0
+    assert "of 123456789012:orders:77 to" in capsys.readouterr().out
+
+
 def test_a_begun_move_needs_no_epoch_to_go_on(migrate, aws):
     aws.fill(single(0))
 

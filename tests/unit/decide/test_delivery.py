@@ -169,9 +169,19 @@ def test_invalid_utf8_does_not_stop_the_shard():
     assert json.loads(line)["records"][0]["partitionKey"] == "a\ufffdb"
 
 
-def test_a_record_without_data_keeps_its_null():
+@pytest.mark.parametrize("lacking", ["SequenceNumber", "Data"])
+def test_a_record_that_lacks_what_makes_it_one_is_not_delivered(lacking):
+    """Nothing in its place, or a record less, would be believed."""
+    whole = {"SequenceNumber": "7", "PartitionKey": "k", "Data": "eA=="}
+    records = [whole, {name: text for name, text in whole.items() if name != lacking}, whole]
+    batch = read_batch(json.dumps({"Records": records, "NextShardIterator": "n"}).encode())
+    with pytest.raises(MalformedData, match=rf"missing required field `{lacking}` - at `\$\[1\]`"):
+        deliver(batch, TRIM_HORIZON, None, even_if_empty=False)
+
+
+def test_a_record_with_null_for_data_keeps_its_null():
     delivery = deliver(
-        read_batch(b'{"Records":[{"SequenceNumber":"7"}],"NextShardIterator":"n"}'),
+        read_batch(b'{"Records":[{"SequenceNumber":"7","Data":null}],"NextShardIterator":"n"}'),
         TRIM_HORIZON,
         None,
         even_if_empty=False,

@@ -307,8 +307,8 @@ def test_the_index_of_a_provisioned_table_gets_its_capacity():
     assert update["Create"]["ProvisionedThroughput"] == capacity
 
 
-def test_the_index_of_a_table_on_demand_gets_none():
-    table = {"BillingModeSummary": {"BillingMode": "PAY_PER_REQUEST"}}
+@pytest.mark.parametrize("table", [{"BillingModeSummary": {"BillingMode": "PAY_PER_REQUEST"}}, {}])
+def test_the_index_of_a_table_on_demand_or_of_one_that_says_nothing_gets_none(table):
     (update,) = index_creation(table)["GlobalSecondaryIndexUpdates"]
     assert "ProvisionedThroughput" not in update["Create"]
 

@@ -21,6 +21,7 @@ from mld.adapters.aws.clients import ClientSettings, caller_account, make_client
 from mld.adapters.aws.cloudwatch import BotocoreCloudWatch
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.errors import client_error
+from mld.adapters.aws.glue import BotocoreGlue
 from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.calls import CallPool
 from mld.model.config import (
@@ -359,50 +360,203 @@ def kinesis(name: str, **request: Any) -> Any:
 
 
 _IMAGE = {"TableName": "t", "Key": {"leaseKey": {"S": "a"}}, "ReturnValues": "ALL_NEW"}
+_ROW = {"leaseKey": {"S": "a"}, "leaseCounter": {"N": "1"}, "parentShardId": {"SS": ["b"]}}
+_TABLE = {
+    "TableStatus": "ACTIVE",
+    "TableSizeBytes": 5,
+    "KeySchema": [{"AttributeName": "leaseKey", "KeyType": "HASH"}],
+    "ProvisionedThroughput": {"ReadCapacityUnits": 1, "WriteCapacityUnits": 1},
+    "GlobalSecondaryIndexes": [{"IndexName": "i", "IndexStatus": "ACTIVE"}],
+}
+_SHARD = {
+    "ShardId": "shardId-000000000001",
+    "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "9"},
+    "SequenceNumberRange": {"StartingSequenceNumber": "1", "EndingSequenceNumber": "2"},
+    "ParentShardId": "shardId-000000000000",
+}
+_SCHEMA = {"SchemaArn": "a/b", "DataFormat": "AVRO", "SchemaDefinition": "{}"}
+_CONSUMER = {"ConsumerARN": "a", "ConsumerStatus": "ACTIVE"}
+_DESCRIBED = {"StreamARN": "a", "StreamStatus": "ACTIVE"}
+#: Service, call, and a good answer.
+WHOLE: list[tuple[str, Any, dict[str, Any]]] = [
+    ("dynamodb", dynamodb("describe_table"), {"Table": _TABLE}),
+    ("dynamodb", dynamodb("get_item"), {"Item": _ROW}),
+    ("dynamodb", dynamodb("scan"), {"Items": [_ROW], "LastEvaluatedKey": {"leaseKey": {"S": "a"}}}),
+    ("dynamodb", dynamodb("query"), {"Items": [_ROW]}),
+    ("dynamodb", dynamodb("update_item", **_IMAGE), {"Attributes": _ROW}),
+    (
+        "kinesis",
+        kinesis("describe_stream_summary", StreamName="s"),
+        {"StreamDescriptionSummary": _DESCRIBED},
+    ),
+    ("kinesis", kinesis("list_shards", StreamName="s"), {"Shards": [_SHARD]}),
+    (
+        "kinesis",
+        kinesis("list_streams"),
+        {
+            "StreamNames": ["s"],
+            "HasMoreStreams": False,
+            "StreamSummaries": [{"StreamName": "s", "StreamStatus": "ACTIVE"}],
+        },
+    ),
+    (
+        "kinesis",
+        kinesis("list_tags_for_stream", StreamName="s"),
+        {"Tags": [{"Key": "k", "Value": "v"}], "HasMoreTags": False},
+    ),
+    ("kinesis", kinesis("get_shard_iterator", StreamName="s"), {"ShardIterator": "i"}),
+    (
+        "kinesis",
+        kinesis("describe_stream_consumer", StreamARN="s"),
+        {"ConsumerDescription": _CONSUMER},
+    ),
+    ("glue", lambda client, pool: BotocoreGlue(client, pool).get_schema_version(), _SCHEMA),
+]
+#: What emulators may lack, and an item that is not there; by the name of the member.
+_MAY_LACK = {
+    "Item",
+    "LastEvaluatedKey",
+    "StreamSummaries",
+    "Value",
+    "TableSizeBytes",
+    "KeySchema",
+    "ProvisionedThroughput",
+    "GlobalSecondaryIndexes",
+    "IndexStatus",
+    "EndingSequenceNumber",
+    "ParentShardId",
+}
+
+
+def without_one(value: Any, path: str = "$") -> Iterator[tuple[str, Any]]:
+    """A good answer with each of its members left out, at any depth; rows and keys as a whole."""
+    if isinstance(value, list):
+        for changed_path, changed in without_one(value[0], f"{path}[0]"):
+            yield changed_path, [changed]
+        return
+    if not isinstance(value, dict) or value in (_ROW, {"leaseKey": {"S": "a"}}):
+        return
+    for name, inner in value.items():
+        if name not in _MAY_LACK:
+            yield f"{path}.{name}", {key: one for key, one in value.items() if key != name}
+        for changed_path, changed in without_one(inner, f"{path}.{name}"):
+            yield changed_path, {**value, name: changed}
+
+
+def _named(case: object) -> str | None:
+    return next(iter(case)) if isinstance(case, dict) else None
+
+
+@pytest.mark.parametrize(("service", "call", "whole"), WHOLE, ids=_named)
+def test_an_answer_that_lacks_what_was_asked_for_is_an_unknown_outcome(
+    session: Session,
+    answers: Answers,
+    url: str,
+    service: str,
+    call: Any,
+    whole: dict[str, Any],
+) -> None:
+    """No shards, no leases or no consumer would be believed where nothing is said of them."""
+    answers.body = json.dumps(whole).encode()
+    ask(session, service, call, url)
+    lacking = list(without_one(whole))
+    assert lacking or whole == {"Item": _ROW}
+    for path, body in lacking:
+        answers.body = json.dumps(body).encode()
+        place, _, member = path.rpartition(".")
+        with pytest.raises(errors.UnknownOutcome) as raised:
+            ask(session, service, call, url)
+        assert raised.value.code == "BrokenAnswer", path
+        assert f"missing required field `{member}`" in raised.value.message
+        assert place == "$" or raised.value.message.endswith(f"at `{place}`")
+    first = next(iter(whole))
+    for wrong in (5, [{}], [5], [None]):
+        answers.body = json.dumps({**whole, first: wrong}).encode()
+        with pytest.raises(errors.UnknownOutcome):
+            ask(session, service, call, url)
 
 
 @pytest.mark.parametrize(
-    ("call", "missing", "whole"),
+    "shard",
     [
-        (dynamodb("describe_table"), "Table.TableStatus", {"Table": {"TableStatus": "ACTIVE"}}),
-        (dynamodb("scan"), "Items", {"Items": []}),
-        (dynamodb("query"), "Items", {"Items": []}),
-        (dynamodb("update_item", **_IMAGE), "Attributes", {"Attributes": {"a": {"S": "b"}}}),
-        (
-            kinesis("describe_stream_summary", StreamName="s"),
-            "StreamDescriptionSummary.StreamARN",
-            {"StreamDescriptionSummary": {"StreamARN": "a", "StreamStatus": "ACTIVE"}},
-        ),
-        (kinesis("list_shards", StreamName="s"), "Shards", {"Shards": []}),
-        (kinesis("list_streams"), "StreamNames", {"StreamNames": []}),
-        (kinesis("list_tags_for_stream", StreamName="s"), "Tags", {"Tags": []}),
-        (
-            kinesis("get_shard_iterator", StreamName="s"),
-            "ShardIterator",
-            {"ShardIterator": "i"},
-        ),
-        (
-            kinesis("describe_stream_consumer", StreamARN="s"),
-            "ConsumerDescription.ConsumerARN",
-            {"ConsumerDescription": {"ConsumerARN": "a", "ConsumerStatus": "ACTIVE"}},
-        ),
+        {**_SHARD, "HashKeyRange": {"StartingHashKey": "a", "EndingHashKey": "9"}},
+        {**_SHARD, "SequenceNumberRange": {"StartingSequenceNumber": "one"}},
+        {**_SHARD, "SequenceNumberRange": {"StartingSequenceNumber": "9" * 5000}},
+        {**_SHARD, "ShardId": ""},
     ],
 )
-def test_an_answer_that_lacks_what_was_asked_for_is_an_unknown_outcome(
-    session: Session, answers: Answers, url: str, call: Any, missing: str, whole: dict[str, Any]
+def test_a_shard_whose_numbers_are_none_is_an_unknown_outcome(
+    session: Session, answers: Answers, url: str, shard: dict[str, Any]
 ) -> None:
-    """No shards, no leases or no consumer would be believed where nothing is said of them."""
-    service = "kinesis" if "kinesis" in call.__qualname__ else "dynamodb"
-    answers.body = json.dumps(whole).encode()
-    ask(session, service, call, url)
-    (first, _) = next(iter(whole.items()))
-    for body in ({}, {first: None}, {first: 5}):
-        answers.body = json.dumps(body).encode()
-        with pytest.raises(errors.UnknownOutcome) as raised:
-            ask(session, service, call, url)
-        if body == {}:
-            assert raised.value.code == "BrokenAnswer"
-            assert raised.value.message == f"the answer has no {missing}"
+    answers.body = json.dumps({"Shards": [_SHARD, shard]}).encode()
+    with pytest.raises(errors.UnknownOutcome, match=r"BrokenAnswer: .* at `\$\.Shards\[1\]"):
+        ask(session, "kinesis", kinesis("list_shards", StreamName="s"), url)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {},
+        5,
+        {"leaseKey": "a"},
+        {"leaseKey": {"S": 5}},
+        {"leaseKey": {"S": "a"}, "leaseCounter": {"N": 1}},
+        {"leaseKey": {"S": "a"}, "parentShardId": {"SS": 5}},
+        {"leaseKey": {"S": "a"}, "parentShardId": {"SS": [5]}},
+        {"leaseKey": {"S": "a"}, "kclMldIntent": {"M": {"number": "1"}}},
+        {"leaseKey": {"S": "a"}, "old": {"L": [5]}},
+    ],
+)
+@pytest.mark.parametrize("name", ["get_item", "scan", "query", "update_item"])
+def test_a_row_of_another_form_is_an_unknown_outcome(
+    session: Session, answers: Answers, url: str, name: str, row: Any
+) -> None:
+    members = {"get_item": {"Item": row}, "update_item": {"Attributes": row}}
+    answers.body = json.dumps(members.get(name, {"Items": [_ROW, row]})).encode()
+    request = _IMAGE if name == "update_item" else {}
+    with pytest.raises(errors.UnknownOutcome):
+        ask(session, "dynamodb", dynamodb(name, **request), url)
+
+
+@pytest.mark.parametrize("row", [_ROW, {**_ROW, "raw": {"B": "YQ=="}, "raws": {"BS": ["YQ=="]}}])
+def test_a_refused_write_brings_the_row(
+    session: Session, answers: Answers, url: str, row: dict[str, Any]
+) -> None:
+    answers.error(400, "ConditionalCheckFailedException", Item=row)
+    with pytest.raises(errors.ConditionFailed) as raised:
+        ask(session, "dynamodb", dynamodb("update_item", **_IMAGE), url)
+    assert raised.value.item is not None
+    assert raised.value.item["leaseKey"] == {"S": "a"}
+
+
+@pytest.mark.parametrize("row", [{}, {"leaseKey": {"S": 5}}, {"leaseKey": {"SS": [None]}}])
+def test_a_refused_write_that_brings_no_row_is_asked_for_again(
+    session: Session, answers: Answers, url: str, row: Any
+) -> None:
+    answers.error(400, "ConditionalCheckFailedException", Item=row)
+    with pytest.raises(errors.ConditionFailed) as raised:
+        ask(session, "dynamodb", dynamodb("update_item", **_IMAGE), url)
+    assert raised.value.item is None
+
+
+def test_a_reason_that_says_nothing_is_none(session: Session, answers: Answers, url: str) -> None:
+    reasons = [None, {}, {"Code": "ConditionalCheckFailed"}]
+    answers.error(400, "TransactionCanceledException", CancellationReasons=reasons)
+    with pytest.raises(errors.TransactionCanceled) as raised:
+        ask(session, "dynamodb", dynamodb("transact_write_items"), url)
+    assert raised.value.reasons == ("None", "None", "ConditionalCheckFailed")
+
+
+def test_the_caller_that_sts_does_not_name_is_an_unknown_outcome(
+    session: Session, answers: Answers, url: str
+) -> None:
+    answers.content_type = "text/xml"
+    answers.body = (
+        b"<GetCallerIdentityResponse><GetCallerIdentityResult><Arn>a</Arn>"
+        b"</GetCallerIdentityResult></GetCallerIdentityResponse>"
+    )
+    with pytest.raises(errors.UnknownOutcome, match="missing required field `Account`"):
+        ask(session, "sts", caller_account, url)
 
 
 @pytest.mark.parametrize("variable", ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"])
@@ -432,10 +586,10 @@ def test_a_file_of_certificates_that_is_no_good_is_named(
 
 @pytest.mark.parametrize("right", [True, False])
 def test_a_checksum_is_compared(session: Session, answers: Answers, url: str, right: bool) -> None:
-    answers.body = b'{"Item": {}}'
+    answers.body = b'{"Item": {"a": {"S": "b"}}}'
     answers.checksum = zlib.crc32(answers.body) ^ (not right)
     if right:
-        assert ask(session, "dynamodb", get, url)["Item"] == {}
+        assert ask(session, "dynamodb", get, url)["Item"] == {"a": {"S": "b"}}
     else:
         with pytest.raises(errors.UnknownOutcome, match="checksum"):
             ask(session, "dynamodb", get, url)
@@ -513,7 +667,9 @@ def test_only_get_records_is_left_raw(session: Session, answers: Answers, url: s
             "ShardIterator": "i",
             "StreamDescriptionSummary": {"StreamARN": "s", "StreamStatus": "ACTIVE"},
             "StreamNames": ["s"],
+            "HasMoreStreams": False,
             "Tags": [{"Key": "k", "Value": "v"}],
+            "HasMoreTags": False,
         }
     ).encode()
     shards, iterator, summary, streams, tags = ask(session, "kinesis", calls, url)

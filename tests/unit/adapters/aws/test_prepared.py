@@ -33,9 +33,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from mld.adapters.aws.clients import ClientSettings, make_client
-from mld.adapters.aws.errors import BrokenAnswer
 from mld.adapters.aws.prepared import TEMPLATE_AGE_S, PreparedOperation, request_ids
 from mld.adapters.aws.request_template import RequestTemplate
+from mld.adapters.aws.whole_answers import BrokenAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

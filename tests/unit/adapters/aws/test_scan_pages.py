@@ -104,7 +104,7 @@ def server() -> Iterator[Server]:
 @pytest.mark.parametrize(
     "body",
     [
-        json.dumps({"Items": [ROW, {}], "Count": 2, "ScannedCount": 2}).encode(),
+        json.dumps({"Items": [ROW, {"k": {}}], "Count": 2, "ScannedCount": 2}).encode(),
         json.dumps({"Items": [ROW]}, ensure_ascii=False, indent=1).encode(),
         json.dumps({"Items": [], "LastEvaluatedKey": {"leaseKey": {"S": "x"}}}).encode(),
         json.dumps({"Items": [{"a": {"B": "AP8="}}]}).encode(),
