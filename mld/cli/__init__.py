@@ -38,7 +38,7 @@ COMMANDS = {
     "simulate": ("mld.cli.simulate", "plan a fleet: balance, moves, failover, cost"),
     "conform": ("mld.cli.conform", "test an implementation of the multilang protocol"),
 }
-_MORE = "For more information, run: kcl-mld --help"
+_PROGRAM = "kcl-mld"
 #: What a command looks like, and a properties file seldom does.
 _WORD = re.compile(r"[A-Za-z][A-Za-z_-]*")
 _GROUP_OPTIONS = {"--help", "-h", "--version"}
@@ -80,7 +80,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="kcl-mld")
+@click.version_option(__version__, prog_name=_PROGRAM)
 def cli() -> None:
     """The MultiLangDaemon of the Kinesis Client Library, without a JVM.
 
@@ -102,9 +102,9 @@ def dispatch(args: list[str]) -> int:
     open_standard_streams()
     receive_signals()
     try:
-        result = cli.main(_with_command(args), prog_name="kcl-mld", standalone_mode=False)
+        result = cli.main(_with_command(args), prog_name=_PROGRAM, standalone_mode=False)
     except click.UsageError as error:
-        return _fail_usage(error)
+        return _fail_usage(error, args)
     except click.Abort:
         return 130
     except MldError as error:
@@ -175,17 +175,38 @@ def _fail_os(error: OSError) -> int:
     return 1
 
 
-def _fail_usage(error: click.UsageError) -> int:
-    """Report in the Java daemon's words, where other programs may look for them."""
-    message = error.format_message()
+def _fail_usage(error: click.UsageError, args: list[str]) -> int:
+    """Report in the Java daemon's words, where other programs may look for them.
+
+    Args:
+        error: what is wrong.
+        args: the command line as typed.
+    """
+    message, path = error.format_message(), None
     if isinstance(error, click.BadOptionUsage) and "requires an argument" in message:
-        return _fail(f"Expected a value after parameter {error.option_name}")
-    if error.ctx is not None and not isinstance(error, RepeatedOptionError):
+        message = f"Expected a value after parameter {error.option_name}"
+        path = _path_of(args)  # click's parser does not say
+    elif error.ctx is not None and not isinstance(error, RepeatedOptionError):
         click.echo(error.ctx.get_usage())
-    return _fail(message)
-
-
-def _fail(message: str) -> int:
     click.echo(message, err=True)
-    click.echo(_MORE, err=True)
+    if path is None:
+        path = [_PROGRAM] if error.ctx is None else error.ctx.command_path.split()
+    if not args or args[0] not in COMMANDS:
+        path = [_PROGRAM]  # no command was typed: the help of all names them
+    click.echo(f"For more information, run: {' '.join(path)} --help", err=True)
     return USAGE_EXIT
+
+
+def _path_of(args: list[str]) -> list[str]:
+    """The commands at the beginning of a command line, all of which are loaded."""
+    path: list[str] = [_PROGRAM]
+    command: click.Command = cli
+    for word in args:
+        if not isinstance(command, click.Group):
+            break
+        below = command.get_command(click.Context(command), word)
+        if below is None:
+            break
+        path.append(word)
+        command = below
+    return path

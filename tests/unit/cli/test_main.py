@@ -20,6 +20,11 @@ from mld.errors import ConfigError, ResourceMissing
 MORE = "For more information, run: kcl-mld --help\n"
 
 
+def more(command):
+    """The last line of an error in using a command."""
+    return f"For more information, run: kcl-mld {command} --help\n"
+
+
 @pytest.fixture
 def started(monkeypatch):
     """What the daemon was started with, instead of starting it."""
@@ -102,24 +107,25 @@ def test_two_files_are_too_many(capsys, args):
 
 
 @pytest.mark.parametrize(
-    ("args", "words"),
+    ("args", "words", "command"),
     [
         (
             ["valdate", "x"],
             "'valdate' is neither a command nor a file. Did you mean kcl-mld validate?",
+            None,
         ),
-        (["VALIDATE"], "Did you mean kcl-mld validate?"),
-        (["lease", "list", "x"], "Did you mean kcl-mld leases?"),
-        (["print_command"], "Did you mean kcl-mld print-command?"),
-        (["leases", "lst"], "No such command 'lst'. Did you mean list?"),
-        (["conform", "foo"], "No such command 'foo'. Commands: child, daemon."),
+        (["VALIDATE"], "Did you mean kcl-mld validate?", None),
+        (["lease", "list", "x"], "Did you mean kcl-mld leases?", None),
+        (["print_command"], "Did you mean kcl-mld print-command?", None),
+        (["leases", "lst"], "No such command 'lst'. Did you mean list?", "leases"),
+        (["conform", "foo"], "No such command 'foo'. Commands: child, daemon.", "conform"),
     ],
 )
-def test_a_mistyped_command_is_answered_with_the_nearest(capsys, args, words):
+def test_a_mistyped_command_is_answered_with_the_nearest(capsys, args, words, command):
     code, _, err = invoke(capsys, *args)
     assert code == 2
     assert words in err
-    assert err.endswith(MORE)
+    assert err.endswith(MORE if command is None else more(command))
 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "1e999", "0", "-1", "soon", "1e10", "9" * 400])
@@ -127,7 +133,7 @@ def test_a_time_that_is_none_is_an_error_of_usage(capsys, seconds):
     code, _, err = invoke(capsys, "conform", "child", "--timeout-s", seconds, "--", "true")
     assert code == 2
     assert "Invalid value for '--timeout-s'" in err
-    assert err.endswith(MORE)
+    assert err.endswith(more("conform child"))
 
 
 def numeric_options(command, path=()):
@@ -207,6 +213,44 @@ def test_an_unknown_option_is_an_error(capsys, args):
     code, _, err = invoke(capsys, *args)
     assert code == 2
     assert err.endswith(MORE)
+
+
+@pytest.mark.parametrize(
+    ("args", "command"),
+    [
+        (["run", "--wrong"], "run"),
+        (["run"], "run"),
+        (["run", "-p"], "run"),
+        (["run", "-p", "a", "-p", "b"], "run"),
+        (["run", "a", "b"], "run"),
+        (["validate"], "validate"),
+        (["validate", "--wrong"], "validate"),
+        (["properties", "--wrong"], "properties"),
+        (["print-command", "--sample"], "print-command"),
+        (["leases", "lsit"], "leases"),
+        (["leases", "--wrong"], "leases"),
+        (["leases", "list"], "leases list"),
+        (["leases", "list", "x", "--by", "age"], "leases list"),
+        (["leases", "migrate", "x", "--to"], "leases migrate"),
+        (["leases", "migrate", "--to", "single-stream"], "leases migrate"),
+        (["local", "--wrong"], "local"),
+        (["local", "--put"], "local"),
+        (["local", "x"], "local"),
+        (["simulate", "--wrong"], "simulate"),
+        (["simulate", "--workers", "0"], "simulate"),
+        (["simulate", "surplus"], "simulate"),
+        (["conform", "dog"], "conform"),
+        (["conform", "child"], "conform child"),
+        (["conform", "daemon", "--only", "none", "x"], "conform daemon"),
+        (["conform", "daemon", "--baseline", "none", "x"], "conform daemon"),
+    ],
+    ids=lambda words: " ".join(words) if isinstance(words, list) else "",
+)
+def test_an_error_of_usage_points_to_the_help_of_its_own_command(capsys, args, command):
+    code, _, err = invoke(capsys, *args)
+    assert code == 2
+    assert err.endswith(more(command))
+    assert invoke(capsys, *command.split(), "--help")[0] == 0
 
 
 def test_an_empty_log_configuration_is_ignored(started):
