@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mld.adapters.children.program import Surroundings, examine
+from mld.adapters.system_text import system_text
 from mld.errors import ConfigError
 from mld.model.child_command import split_command
 from mld.model.config_keys import CREDENTIAL_KEYS
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
     from mld.model.settings import Setting
 
 _LOOK = Look(
-    os.path.lexists,
-    os.path.isdir,
-    lambda path: os.access(path, os.W_OK | os.X_OK),
-    os.path.realpath,
+    lambda path: os.path.lexists(system_text(path)),
+    lambda path: os.path.isdir(system_text(path)),
+    lambda path: os.access(system_text(path), os.W_OK | os.X_OK),
+    lambda path: os.path.realpath(system_text(path)),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import pytest
 from tests.process.daemon import (
     CHECKPOINT,
     PATIENCE_S,
+    SCRIPTED_CHILD,
     STATUS,
     alive,
     child_pids,
@@ -22,6 +24,7 @@ from tests.process.daemon import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.process.daemon import Application
 
@@ -264,5 +267,26 @@ def test_a_locale_without_the_letters_of_a_name_keeps_no_child_from_starting(
     # Python takes the locale C for one of UTF-8, unless it is told not to.
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     run = app.start(environment=ascii_only, workerId="wörker")
+    run.wait_for_actions("checkpoint")
+    assert run.stop() == 0, run.output
+
+
+def test_a_locale_without_the_letters_of_a_path_keeps_no_child_from_starting(
+    new_app: Callable[..., Application], tmp_path: Path
+) -> None:
+    app = new_app()
+    app.put(3)
+    # Of the program and of an argument, both from the file and so no bytes of the system's yet.
+    # The file is written in UTF-8 and read as ISO-8859-1.
+    written = str(tmp_path / "bücher" / "child")
+    folder = tmp_path / "bücher".encode().decode("latin-1")
+    folder.mkdir()
+    program = folder / "child"
+    program.write_text(
+        f'#!/bin/sh\n[ "$1" = "$0" ] && exec {sys.executable} {SCRIPTED_CHILD} "$JOURNAL/script.json"\n'
+    )
+    program.chmod(0o755)
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    run = app.start(environment=ascii_only, executable=(written, written))
     run.wait_for_actions("checkpoint")
     assert run.stop() == 0, run.output

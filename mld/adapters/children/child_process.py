@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from mld.adapters.children.pipes import PipeReader, PipeWriter, StderrDrain
+from mld.adapters.system_text import system_text
 from mld.decide.child_environment import environment_of_child
 
 if TYPE_CHECKING:
@@ -222,7 +223,11 @@ class ProcessLauncher:
             )
             try:
                 environment = _encoded(environment_of_child(os.environ, env, self._shim))
-                process = _spawn(list(argv), (child_stdin, child_stdout, child_stderr), environment)
+                process = _spawn(
+                    [*map(system_text, argv)],
+                    (child_stdin, child_stdout, child_stderr),
+                    environment,
+                )
             except ValueError as error:  # a NUL byte in an argument, or no program at all
                 raise OSError(str(error)) from error
             undo.pop_all()
@@ -260,16 +265,13 @@ def _spawn(
 
 
 def _encoded(environment: Mapping[str, str]) -> dict[bytes, bytes]:
-    """The same in the bytes of this locale, and in UTF-8 what it has no letters for.
+    """The same in bytes.
 
     Names of applications and workers are free texts: no locale may keep a child from starting.
     """
 
     def encoded(text: str) -> bytes:
-        try:
-            return os.fsencode(text)
-        except UnicodeEncodeError:
-            return text.encode("utf-8", "surrogateescape")
+        return os.fsencode(system_text(text))
 
     return {encoded(name): encoded(value) for name, value in environment.items()}
 

@@ -18,6 +18,7 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mld.adapters.system_text import system_text
 from mld.model.findings import Problem, Severity
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def examine(argv: Sequence[str], around: Surroundings) -> tuple[Problem, ...]:
         argv: program and arguments, not empty.
         around: where it would be started.
     """
+    argv = [*map(system_text, argv)]
     found = around.find(argv[0])
     if found is None:
         return (_not_startable(argv, around),)
@@ -164,7 +166,7 @@ def _similar(name: str, around: Surroundings) -> str | None:
 def _entries(folder: Path) -> list[str]:
     try:
         return sorted(os.listdir(folder))
-    except OSError:
+    except (OSError, ValueError):
         return []
 
 
