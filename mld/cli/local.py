@@ -19,7 +19,7 @@ import mld
 from mld.cli.finite import Whole
 from mld.cli.loading import read_properties
 from mld.errors import ConfigError
-from mld.local.embedded import EmbeddedAws
+from mld.local.embedded import ControlRefused, EmbeddedAws
 from mld.local.feeding import put_all, read_records
 from mld.local.overrides import Target, overridden, starts_at_latest, target_of
 
@@ -142,8 +142,8 @@ def prepare_consumers(aws: EmbeddedAws, arns: Sequence[str]) -> None:
     for arn in arns:
         try:
             aws.control(consumers=[arn])
-        except OSError:
-            why = f"not a consumer of a stream of this file, in {aws.region}: {arn}"
+        except ControlRefused as refused:
+            why = f"not a consumer of a stream of this file, in {aws.region}: {arn} ({refused})"
             raise ConfigError(why, key="consumerArn") from None
 
 

@@ -41,6 +41,12 @@ class EmbeddedAwsRefused(EmbeddedAwsFailed):
     exit_code = 2
 
 
+class ControlRefused(MldError):
+    """:meth:`EmbeddedAws.control` was told what makes no sense: the text says where."""
+
+    exit_code = 2
+
+
 class EmbeddedAws:
     """Kinesis, DynamoDB, CloudWatch and STS on loopback, in one child process.
 
@@ -204,7 +210,9 @@ class EmbeddedAws:
             consumers: ARNs of consumers that there shall be from now on.
 
         Raises:
-            urllib.error.HTTPError: it refuses what makes no sense.
+            ControlRefused: it refuses what makes no sense, such as a fault of an operation that
+                there is not; says which, and what was perhaps meant. Nothing is changed but for
+                consumers before the one that it refuses.
 
         Returns: ``now_s``, ``settings``, ``subscriptions`` being served, ``calls`` and ``faults``
             counted so far.
@@ -224,9 +232,17 @@ class EmbeddedAws:
             with direct.open(request, timeout=10) as response:
                 answer: dict[str, Any] = json.load(response)
         except urllib.error.HTTPError as error:
-            error.close()
-            raise
+            with error:
+                raise ControlRefused(_words(error.read())) from None
         return answer
+
+
+def _words(body: bytes) -> str:
+    """What a refusal says."""
+    try:
+        return str(json.loads(body)["message"])
+    except (ValueError, LookupError, TypeError):
+        return body.decode("utf-8", "replace") or "the request was refused without a word"
 
 
 def _first_line(process: subprocess.Popen[bytes]) -> dict[str, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 if TYPE_CHECKING:
     import random
@@ -15,7 +16,7 @@ class FaultRule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What happens to requests that match; the first matching rule counts.
 
     Attributes:
-        service: ``kinesis``, ``dynamodb``, ``monitoring``, ``sts`` or ``*``.
+        service: ``kinesis``, ``dynamodb``, ``glue``, ``monitoring``, ``s3``, ``sts`` or ``*``.
         operation: API operation or ``*``.
         contains: text that the request's body must hold, e.g. a shard id.
         times: how many requests it still applies to; None = all.
@@ -37,16 +38,16 @@ class FaultRule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     service: str = "*"
     operation: str = "*"
     contains: str = ""
-    times: int | None = None
-    probability: float = 1.0
-    delay_s: float = 0.0
+    times: Annotated[int, Meta(ge=0)] | None = None
+    probability: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    delay_s: Annotated[float, Meta(ge=0, le=3600)] = 0.0
     code: str | None = None
     message: str = "injected"
-    http_status: int = 400
+    http_status: Annotated[int, Meta(ge=400, le=599)] = 400
     when: Literal["before", "after"] = "before"
     drop: bool = False
     in_stream: Literal["cut", "corrupt", "silence", "exception", "end"] | None = None
-    after_events: int = 0
+    after_events: Annotated[int, Meta(ge=0)] = 0
 
     def matches(self, service: str, operation: str, body: bytes) -> bool:
         """Whether the rule is about this request."""

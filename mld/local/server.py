@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from mld.local.control_request import ControlMistake, changed_settings, read_control
 from mld.local.event_stream import serve_events
-from mld.local.faultplan import FaultPlan, FaultRule  # noqa: TC001 (msgspec reads the annotations)
 from mld.local.kinesis.faults import KinesisFault
 from mld.local.kinesis.model import KinesisModel, KinesisSettings
 from mld.local.kinesis.subscriptions import LocalSubscription
@@ -26,28 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mld.local.event_stream import Send
+    from mld.local.faultplan import FaultPlan
 
     Scope = dict[str, Any]
     Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 _PREFIX = b"Kinesis_20131202."
 _JSON_TYPE = b"application/x-amz-json-1.1"
-
-
-class Control(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A request to ``/_control``; every field may be left out.
-
-    Attributes:
-        settings: fields of :class:`KinesisSettings` to change.
-        faults: rules that replace all earlier ones.
-        advance_s: seconds by which the server's clock is put forward.
-        consumers: ARNs of consumers that there shall be; their streams are there.
-    """
-
-    settings: dict[str, Any] = {}
-    faults: list[FaultRule] | None = None
-    advance_s: float = 0.0
-    consumers: list[str] = []
 
 
 class AdvancingClock:
@@ -77,7 +62,6 @@ class KinesisApp:
         #: How to cut the connection of each subscription; one connection may be there twice, as its
         #: next request can come before the last one is put away.
         self._open: list[Callable[[], None]] = []
-        self._decode_control = msgspec.json.Decoder(Control)
         self._decode = msgspec.json.Decoder(dict[str, Any])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -137,13 +121,14 @@ class KinesisApp:
 
     async def _control(self, body: bytes, send: Send) -> None:
         try:
-            wanted = self._decode_control.decode(body or b"{}")
-            self.model.settings = replace(self.model.settings, **wanted.settings)
+            wanted = read_control(body)
+            settings = changed_settings(self.model.settings, wanted.settings)
             for arn in wanted.consumers:
                 self.model.adopt_consumer(arn)
-        except (msgspec.DecodeError, TypeError, KinesisFault) as error:
+        except (ControlMistake, KinesisFault) as error:
             await _respond(send, 400, msgspec.json.encode({"message": str(error)}))
             return
+        self.model.settings = settings
         if wanted.faults is not None:
             self.plan.replace(wanted.faults)
         self.clock.advanced_s += wanted.advance_s

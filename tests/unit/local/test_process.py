@@ -20,8 +20,9 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError
 
 from mld.errors import ConfigError
+from mld.local import embedded
 from mld.local.__main__ import main
-from mld.local.embedded import EmbeddedAws, EmbeddedAwsFailed
+from mld.local.embedded import ControlRefused, EmbeddedAws, EmbeddedAwsFailed
 from tests.unit.local.in_this_process import InThisProcess
 
 if TYPE_CHECKING:
@@ -137,12 +138,110 @@ def test_the_clock_can_be_put_forward(aws: EmbeddedAws) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"settings": {"nonsense": 1}}, {"faults": [{"kode": "x"}]}, {"faults": [{"when": "x"}]}],
+    ("wrong", "words"),
+    [
+        ({"settings": {"nonsense": 1}}, "settings: there is no 'nonsense'."),
+        (
+            {"settings": {"reshard": 1.0}},
+            "settings: there is no 'reshard'. Did you mean 'reshard_s'?",
+        ),
+        ({"settings": {"reshard_s": "1"}}, "settings: Expected `float`, got `str`"),
+        ({"advance_s": -1.0}, "Expected `float` >= 0.0 - at `$.advance_s`"),
+        ({"advance_s": 1e300}, "Expected `float` <= 320000000.0 - at `$.advance_s`"),
+        ({"consumers": ["arn:x"]}, "'arn:x' is not the ARN of a consumer"),
+        ({"faults": [{}, {"kode": "x"}]}, "faults[1]: there is no 'kode'. Did you mean 'code'?"),
+        ({"faults": [{"CODE": "x"}]}, "faults[0]: there is no 'CODE'. Did you mean 'code'?"),
+        ({"faults": [{"when": "x"}]}, "Invalid enum value 'x' - at `$.faults[0].when`"),
+        ({"faults": [{"times": "x"}]}, "Expected `int | null`, got `str` - at `$.faults[0].times`"),
+        ({"faults": [{"probability": 2.0}]}, "Expected `float` <= 1.0"),
+        ({"faults": [{"http_status": 200}]}, "Expected `int` >= 400"),
+        (
+            {"faults": [{"operation": "getRecords"}]},
+            "faults[0]: there is no operation 'getRecords'. Did you mean 'GetRecords'?",
+        ),
+        (
+            {"faults": [{"operation": "GetRecord", "service": "kinesis"}]},
+            "faults[0]: there is no operation of kinesis 'GetRecord'. Did you mean 'GetRecords'?",
+        ),
+        (
+            {"faults": [{"operation": "GetRecords", "service": "dynamodb"}]},
+            "faults[0]: there is no operation of dynamodb 'GetRecords'.",
+        ),
+        (
+            {"faults": [{"operation": "PutMetric", "service": "monitoring"}]},
+            "Did you mean 'PutMetricData'?",
+        ),
+        (
+            {"faults": [{"operation": "ListObjectsV2", "service": "s3"}]},
+            "there is no operation of s3 'ListObjectsV2'.",
+        ),
+        (
+            {"faults": [{"service": "dynamo"}]},
+            "'dynamo'. Did you mean 'dynamodb'? Served: kinesis, dynamodb, glue, monitoring, sts, s3",
+        ),
+        ({"faults": [{"operation": "x" * 9000}]}, "… [8960 characters more]'."),
+    ],
+    ids=lambda case: str(case)[:40],
 )
-def test_orders_that_make_no_sense_are_refused(aws: EmbeddedAws, wrong: dict[str, Any]) -> None:
-    with pytest.raises(OSError, match="400"):
+def test_orders_that_make_no_sense_are_refused_in_words(
+    aws: EmbeddedAws, wrong: dict[str, Any], words: str
+) -> None:
+    before = aws.control(faults=[{"operation": "ListStreams", "code": "InternalFailure"}])
+    with pytest.raises(ControlRefused) as refused:
         aws.control(**wrong)
+    assert words in str(refused.value)
+    assert refused.value.exit_code == 2
+    # Nothing was changed: the earlier fault is in force, the settings are what they were.
+    with pytest.raises(ClientError, match="InternalFailure"):
+        client(aws, "kinesis").list_streams()
+    assert aws.control()["settings"] == before["settings"]
+
+
+@pytest.mark.parametrize(
+    ("service", "operation"),
+    [
+        ("*", "*"),
+        ("*", "UpdateItem"),
+        ("kinesis", "SubscribeToShard"),
+        ("dynamodb", "TransactWriteItems"),
+        ("monitoring", "PutMetricData"),
+        ("sts", "AssumeRole"),
+        ("glue", "GetSchemaVersion"),
+        ("s3", "PutObject"),
+    ],
+)
+def test_faults_of_what_is_served_are_accepted(
+    aws: EmbeddedAws, service: str, operation: str
+) -> None:
+    aws.control(faults=[{"service": service, "operation": operation, "code": "X", "times": 0}])
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"{", "Input data was truncated"),
+        (b"[]", "Expected `object`, got `array`"),
+        (b'{"faults": {}}', "Expected `array | null`, got `object` - at `$.faults`"),
+        (b'{"fault": []}', "there is no 'fault'. Did you mean 'faults'?"),
+    ],
+)
+def test_whoever_asks_without_python_gets_the_words_too(
+    aws: EmbeddedAws, body: bytes, words: str
+) -> None:
+    connection = http.client.HTTPConnection(aws.kinesis_url.removeprefix("http://"))
+    connection.request("POST", "/_control", body)
+    answer = connection.getresponse()
+    assert answer.status == 400
+    assert words in json.load(answer)["message"]
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [(b"", "refused without a word"), (b"[]", "[]"), (b"not json", "not json")],
+)
+def test_a_refusal_of_somebody_else_is_told_as_it_is(body: bytes, words: str) -> None:
+    assert words in embedded._words(body)
 
 
 @pytest.mark.parametrize(
