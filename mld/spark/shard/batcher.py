@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from mld.spark.jobs.moments import Offer
@@ -106,6 +107,7 @@ class ShardBuffer:
         self._forced_to = forced_to
         self._rows: deque[Row] = deque()
         self._bytes = 0
+        self._first_bytes = 0
         self._ages: deque[tuple[Position, float]] = deque()
         self._millis_behind: int | None = None
         self.dropped = 0
@@ -148,6 +150,8 @@ class ShardBuffer:
                 self.dropped += 1
                 continue
             last = position
+            if len(self._rows) < self._limits.max_records:
+                self._first_bytes += len(row.data)
             self._rows.append(row)
             self._bytes += len(row.data)
         self._last = last
@@ -193,7 +197,7 @@ class ShardBuffer:
         if not self._rows:
             return None
         first = len(self._rows[0].data)
-        return Offer(first, max(first, min(self._bytes, self._limits.max_bytes)))
+        return Offer(first, max(first, min(self._first_bytes, self._limits.max_bytes)))
 
     def cut_now(self, most_bytes: int | None = None) -> Cut:
         """The next batch, due or not; something has to be buffered.
@@ -208,7 +212,7 @@ class ShardBuffer:
         """Forget everything that is buffered."""
         self._rows.clear()
         self._ages.clear()
-        self._bytes = 0
+        self._bytes = self._first_bytes = 0
 
     def _has_enough(self, batches: int = 1) -> bool:
         limits = self._limits
@@ -236,6 +240,8 @@ class ShardBuffer:
     def _take(self, count: int, forced_to: Position | None) -> Cut:
         rows = tuple(self._rows.popleft() for _ in range(count))
         self._bytes -= sum(len(row.data) for row in rows)
+        following = islice(self._rows, self._limits.max_records)
+        self._first_bytes = sum(len(row.data) for row in following)
         to = rows[-1].position if forced_to is None else forced_to
         while self._ages and self._ages[0][0] <= to:
             self._ages.popleft()

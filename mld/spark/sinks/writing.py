@@ -1,10 +1,10 @@
 """How Spark is told to write the files of a job, beyond what the user says.
 
 On a file system of this machine Hadoop runs the program ``chmod`` for each directory and file, and
-keeps a checksum file beside each: ten processes a job of two files, one after the other, which is
-a sixth of the time of a warm one. So there a job writes without checksum files, which are removed
-anyway, into directories that are made for it before (:mod:`mld.spark.table.job_files`); two
-processes are left, for each of its files.
+keeps a checksum file beside each: ten processes for a job of two files, an eighth of the time of a
+warm one. So there a job writes without checksum files, which were removed anyway, and into
+directories that are made for it before (:mod:`mld.spark.table.job_files`). Four are left: Hadoop
+gives each task a directory and a file.
 """
 
 from __future__ import annotations

@@ -74,6 +74,19 @@ def test_a_smaller_job_is_not_cut_before_the_one_that_runs_is_over(bench):
     assert one.end() is two.end() is None
 
 
+def test_what_a_shard_has_beyond_one_batch_does_not_count_for_the_next_job(bench):
+    """Else jobs of half of the shards would follow each other for ever."""
+    b = bench(batch__maxRecords="2")
+    one, two = begin(b, "a", "b")
+    one_runs(b, one, two)
+    one.daemon.deliver(*(record(n) for n in range(3, 6)))  # three records, and two fit
+    threading.Event().wait(0.05)
+    assert b.caller.packed == []
+    b.sink.gate.set()
+    await_checkpoint(one, Position(4))
+    assert one.end() is two.end() is None
+
+
 def test_what_waits_behind_a_job_that_fails_is_not_called(bench):
     called = []
 

@@ -100,7 +100,9 @@ def sized(*kibs):
 )
 def test_the_bytes_are_shared_out_evenly(kibs, most, found):
     groups = shared_out(sized(*kibs), most)
-    assert [tuple(len(each["data"][0].as_py()) // 1024 for each in group) for group in groups] == found
+    assert [
+        tuple(len(each["data"][0].as_py()) // 1024 for each in group) for group in groups
+    ] == found
 
 
 def test_nothing_at_all_is_one_group():

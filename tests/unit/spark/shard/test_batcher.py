@@ -2,6 +2,7 @@
 
 from hypothesis import given, strategies as st
 
+from mld.spark.jobs.moments import Offer
 from mld.spark.model import Position, Row
 from mld.spark.shard.batcher import FlushReason, Limits, ShardBuffer
 
@@ -53,6 +54,43 @@ def test_a_record_bigger_than_max_bytes_is_a_batch_of_its_own():
     shard.add([row(1, size=4), row(2, size=1_000_000), row(3, size=1)], 0.0)
     assert [shard.cut(0.0).to, shard.cut(0.0).to] == [at(1), at(2)]
     assert shard.cut(0.0) is None
+
+
+def test_an_offer_is_what_a_cut_would_take():
+    shard = buffer(records=3, size=100)
+    assert shard.offer() is None
+    shard.add([row(1, size=5), row(2, size=6)], 0.0)
+    assert shard.offer() == Offer(5, 11)
+    shard.add([row(3, size=7), row(4, size=8), row(5, size=90), row(6, size=9)], 0.0)
+    assert shard.offer() == Offer(5, 18)  # the fourth record is in no batch with the first
+    assert len(shard.cut_now().rows) == 3
+    assert shard.offer() == Offer(8, 100)  # the limit in bytes, until the cut counts its records
+    assert len(shard.cut_now().rows) == 2
+    assert shard.offer() == Offer(9, 9)
+    shard.discard()
+    assert shard.offer() is None
+    shard.add([row(7, size=4)], 0.0)
+    assert shard.offer() == Offer(4, 4)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=6), max_size=8),
+    st.integers(1, 5),
+    st.data(),
+)
+def test_no_offer_is_larger_than_the_records_that_fit(deliveries, most, data):
+    shard = buffer(records=most, size=10_000)
+    known, number = [], 0
+    for sizes in deliveries:
+        shard.add([row(number + n, size=size) for n, size in enumerate(sizes)], 0.0)
+        known += sizes
+        number += len(sizes)
+        assert shard.offer().most_bytes == max(known[0], sum(known[:most]))
+        if data.draw(st.booleans()):
+            del known[: len(shard.cut_now(data.draw(st.integers(0, 100))).rows)]
+        assert (shard.offer() is None) == (not known)
+        if known:
+            assert shard.offer().most_bytes == max(known[0], sum(known[:most]))
 
 
 def test_without_ticks_a_flow_is_cut_when_its_oldest_record_has_the_whole_age():

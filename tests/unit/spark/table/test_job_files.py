@@ -28,3 +28,19 @@ def test_a_process_that_begins_is_never_taken_for_dead(tmp_path, monkeypatch):
     assert other.sweep(frozenset) == 1
     assert not job.parent.exists()
     os.close(other._lock)
+
+
+def test_the_directories_that_spark_would_make_are_there_with_its_rights(tmp_path):
+    files = JobFiles(tmp_path, lays_out=True)
+    files.open()
+    before = os.umask(0o077)
+    try:
+        job = files.new_job()
+    finally:
+        os.umask(before)
+    assert (job / "_temporary" / "0" / "_temporary").is_dir()
+    assert job.stat().st_mode & 0o777 == 0o755
+    assert files.found(job, {}) == []
+    files.remove(job)
+    assert not job.exists()
+    os.close(files._lock)
