@@ -127,6 +127,9 @@ class Snapshot:
     def number_of(self, application_id: str) -> int | None:
         return self._numbers.get(application_id)
 
+    def still_has(self, application_id: str) -> bool:
+        return application_id in self._numbers
+
     def restored_after(self, version: int) -> bool:
         return False
 

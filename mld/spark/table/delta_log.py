@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from mld.spark.errors import MissingPart, SinkUnavailable, SparkChildError
+from mld.spark.table.app_numbers import AppNumbers
 from mld.spark.table.disk import sync
 from mld.spark.table.rules import fields_in
 
@@ -52,10 +53,12 @@ NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_log
 class Snapshot:
     """A table at one version. Used by one thread; a commit on it is the last thing done with it."""
 
-    def __init__(self, table: DeltaTable) -> None:
+    def __init__(self, table: DeltaTable, numbers: AppNumbers | None = None) -> None:
+        """``numbers``: of this very version; None = nothing is known of them."""
         self.table = table
         self.is_sound = True
         self.version = table.version()
+        self.numbers = numbers or AppNumbers(self.version)
         metadata = table.metadata()
         self.table_id = str(metadata.id)
         self.configuration: dict[str, str] = dict(metadata.configuration)
@@ -69,7 +72,11 @@ class Snapshot:
 
     def number_of(self, application_id: str) -> int | None:
         """The newest number of an application id; None if there is none."""
-        return self.table.transaction_version(application_id)
+        return self.numbers.get(application_id, self.table.transaction_version)
+
+    def still_has(self, application_id: str) -> bool:
+        """Whether readers still find a number of the id: a log checkpoint may have dropped it."""
+        return self.table.transaction_version(application_id) is not None
 
     def commit(self, files: Iterable[DataFile], transactions: Mapping[str, int]) -> None:
         """One commit on exactly this version; it may stand although this raises.
@@ -184,7 +191,7 @@ class DeltaLog:
         self._root = store.directory
         self._syncs_files = syncs_files
         self._lock = threading.Lock()
-        self._idle: list[tuple[DeltaTable, object]] = []
+        self._idle: list[tuple[Snapshot, object]] = []
         self._synced = -1
         self._checkpointed = -1
 
@@ -195,17 +202,18 @@ class DeltaLog:
         Raises:
             SinkUnavailable: the log can't be read.
         """
-        table = self._refreshed() or self._opened()
-        if table is None:
+        snapshot = self._refreshed()
+        if snapshot is None and (table := self._opened()) is not None:
+            snapshot = Snapshot(table)
+        if snapshot is None:
             yield None
             return
-        snapshot = Snapshot(table)
         if self._root is not None:
             self._sync_entries(snapshot.version)
         yield snapshot
         if snapshot.is_sound and (entry := self._entry(snapshot.version)) is not None:
             with self._lock:
-                self._idle.append((table, entry))
+                self._idle.append((snapshot, entry))
 
     def create(
         self,
@@ -268,17 +276,21 @@ class DeltaLog:
         table.cleanup_metadata()
         return True
 
-    def _refreshed(self) -> DeltaTable | None:
-        """An object of an earlier commit, brought up to date; None if there is no good one."""
+    def _refreshed(self) -> Snapshot | None:
+        """The object of an earlier commit, brought up to date; None if there is no good one."""
         with self._lock:
-            table, entry = self._idle.pop() if self._idle else (None, None)
-        if table is None or entry != self._entry(table.version()):
+            earlier, entry = self._idle.pop() if self._idle else (None, None)
+        if earlier is None or entry != self._entry(earlier.table.version()):
             return None
         try:
-            table.update_incremental()
+            earlier.table.update_incremental()
+            earlier.numbers.advance(earlier.table.version(), self._text)
         except Exception:  # noqa: BLE001 - e.g. the log was cleaned in between: open it anew
             return None
-        return table
+        return Snapshot(earlier.table, earlier.numbers)
+
+    def _text(self, version: int) -> str | None:
+        return self._store.get(entry_name(version))
 
     def _opened(self) -> DeltaTable | None:
         try:
@@ -293,7 +305,7 @@ class DeltaLog:
     def _entry(self, version: int) -> object | None:
         """What tells a log's entry from one of the same name in another table."""
         try:
-            return self._store.stamp(f"{_LOG}/{version:020}.json")
+            return self._store.stamp(entry_name(version))
         except OSError:
             return None
 
@@ -305,7 +317,7 @@ class DeltaLog:
             return
         begin = self._synced + 1 if self._synced >= 0 else max(0, version - _SYNC_BACK)
         for number in range(begin, version + 1):
-            entry = log / f"{number:020}.json"
+            entry = self._root / entry_name(number)
             if self._syncs_files:
                 self._sync_files(entry)
             _sync(entry)
@@ -327,6 +339,11 @@ class DeltaLog:
                 changed.update(each for each in path.parents if each.is_relative_to(self._root))
         for directory in changed:
             _sync(directory)
+
+
+def entry_name(version: int) -> str:
+    """Where the log's entry of a version lies, from the table on."""
+    return f"{_LOG}/{version:020}.json"
 
 
 def open_table(store: Store, version: int | None = None) -> DeltaTable:

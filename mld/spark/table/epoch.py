@@ -79,7 +79,7 @@ class TableEpoch:
 
     def state(self, table: Snapshot) -> EpochState:
         """What the table says of the epoch's beginning."""
-        has_transaction = table.number_of(self._begin) is not None
+        has_transaction = table.still_has(self._begin)
         has_property = self._property in table.configuration
         return epoch_state(has_property=has_property, has_transaction=has_transaction)
 

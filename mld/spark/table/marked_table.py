@@ -206,7 +206,7 @@ class MarkedTable:
     ) -> Mapping[ShardKey, CommitOutcome] | None:
         """What became of the commit; None = nobody came between, so it may be made on this table."""
         now: dict[ShardKey, int | None] = {}
-        for shard in before:  # each look takes a millisecond, and one that is ours proves all
+        for shard in before:  # one that is ours proves all
             now[shard] = table.number_of(guard_id(shard))
             if now[shard] == identity:
                 return self._stands(batches, identity)
