@@ -129,9 +129,14 @@ class DiscoveredNames:
             next(numbers)
             page = await self._patiently(self._kinesis.list_tags_for_stream, request)
             tags |= {tag["Key"]: tag.get("Value", "") for tag in page["Tags"]}
-            if not page.get("HasMoreTags") or not page["Tags"]:
+            if not page.get("HasMoreTags"):
                 return tags
-            request = {**request, "ExclusiveStartTagKey": page["Tags"][-1]["Key"]}
+            last = [tag["Key"] for tag in page["Tags"][-1:]]
+            if not last or last[0] == request.get("ExclusiveStartTagKey"):
+                raise Throttled(
+                    "ListTagsForStream", "IncompleteList", "a page has no tags, but no end"
+                )
+            request = {**request, "ExclusiveStartTagKey": last[0]}
 
     def _has_tags(self, name: str) -> bool:
         known = self._tags.get(name)

@@ -204,6 +204,22 @@ async def test_a_page_without_names_and_without_end_is_no_list():
         await source.names()
 
 
+@pytest.mark.parametrize("second", [[], [{"Key": "a", "Value": "no"}]])
+@simulated
+async def test_tags_of_which_the_end_did_not_come_are_not_known(caplog, second):
+    """What they would leave out may be the tag that the file asks for."""
+    source = Account("s").source(TAGGED)
+
+    async def endless(**request):
+        first = [{"Key": "a", "Value": "no"}]
+        return {"Tags": second if "ExclusiveStartTagKey" in request else first,
+                "HasMoreTags": True}  # fmt: skip
+
+    source._kinesis.list_tags_for_stream = endless
+    assert await source.names() == ()
+    assert "Tags of 1 streams are not known yet" in caplog.text
+
+
 @simulated
 async def test_what_is_unusual_is_said_once(caplog):
     account = Account()
