@@ -283,12 +283,19 @@ class Engine:
     def _may_begin(self) -> bool:
         """True if nothing runs, or a job may be made ready that is as large as what runs.
 
-        A smaller one would only divide what comes during the job that runs.
+        A smaller one would only divide what comes during the job that runs. It is as large by its
+        bytes, or with a full batch for each one of that job: sizes of records differ.
         """
         if not self._runs:
             return True
-        worth = max(LEAST_AHEAD_BYTES, self._runs[-1].payload_bytes)
-        return len(self._runs) < _MOST_JOBS and self._moments.offered_bytes >= worth
+        if len(self._runs) == _MOST_JOBS:
+            return False
+        runs, offers = self._runs[-1], self._moments.offers
+        offered_bytes = sum(offer.most_bytes for offer in offers)
+        if offered_bytes < LEAST_AHEAD_BYTES:
+            return False
+        full = sum(offer.is_full for offer in offers)
+        return offered_bytes >= runs.payload_bytes or full >= len(runs.tickets)
 
     def _until_cut(self) -> float | None:
         """How long until all are cut, in s; None while nobody asks or batches wait."""

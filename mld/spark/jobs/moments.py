@@ -26,10 +26,12 @@ class Offer:
     Attributes:
         first_bytes: payload of its first record, which goes whole or not at all, in bytes.
         most_bytes: payload of all that fits into one batch of the shard, in bytes.
+        is_full: True if no more fits, by bytes or by records.
     """
 
     first_bytes: int
     most_bytes: int
+    is_full: bool = False
 
 
 class Source(Protocol):
@@ -111,9 +113,9 @@ class CutMoments(Generic[S]):
         return [(each, most, since) for each, most in chosen]
 
     @property
-    def offered_bytes(self) -> int:
-        """Payload that all sources would give together, in bytes."""
-        return sum(offer.most_bytes for each in self._sources if (offer := each.offer()))
+    def offers(self) -> list[Offer]:
+        """What the sources would give together."""
+        return [offer for each in self._sources if (offer := each.offer()) is not None]
 
     @property
     def sources(self) -> list[S]:

@@ -93,6 +93,11 @@ class HandOff:
             with pq.ParquetWriter(file, schema, compression="none") as writer:
                 for table in group:
                     writer.write_table(table)
+        with self._lock:
+            is_released = not all(files[0] in self._files.get(each, ()) for each in tables)
+        if is_released:  # while they were written: nobody would remove them
+            for file in files:
+                file.unlink(missing_ok=True)
         return Parcel(schema, files=tuple(files))
 
     def frame(self, spark: SparkSession, parcel: Parcel) -> DataFrame:
@@ -125,7 +130,8 @@ def shared_out(tables: Sequence[pa.Table], most: int) -> list[list[pa.Table]]:
     before = 0
     for table in tables:
         middle = before + table.nbytes / 2
-        groups.setdefault(int(middle * most / whole) if whole else 0, []).append(table)
+        number = min(most - 1, int(middle * most / whole)) if whole else 0
+        groups.setdefault(number, []).append(table)
         before += table.nbytes
     return list(groups.values())
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Environment variable with the URL of the Maven repository that ``spark.jars.packages`` come from.
 REPOSITORY_VARIABLE = "KCL_MLD_MAVEN_REPOSITORY"
+#: Environment variables that name directories with settings of Hadoop.
+CONF_DIRECTORIES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 #: Environment variable in which server and clients expect the token.
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - a name
 #: What the server logs once it accepts calls; the port follows.

@@ -21,6 +21,7 @@ from mld.spark.server.files import ivy_text, log4j_text, properties_text
 from mld.spark.server.java import find_java
 from mld.spark.server.masters import require_master
 from mld.spark.server.settings import (
+    CONF_DIRECTORIES,
     REPOSITORY_VARIABLE,
     SUBMIT_CLASS,
     TOKEN_VARIABLE,
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
     from mld.spark.config import SparkConfig
     from mld.spark.server.java import JavaHome
-
-_CONF_DIRECTORIES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ def prepare(
         properties["spark.jars.ivySettings"] = str(files.ivy_settings)
     _write_files(files, properties, config.log_level, repository)
     class_path = [str(home / "jars" / "*")]
-    class_path += [environ[name] for name in _CONF_DIRECTORIES if environ.get(name)]
+    class_path += [environ[name] for name in CONF_DIRECTORIES if environ.get(name)]
     archive = _archive(config, java, class_path, environ, directory)
     about_classes = () if archive is None else archive.options()
     program = (java.executable, java.version)

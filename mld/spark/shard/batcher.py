@@ -107,7 +107,7 @@ class ShardBuffer:
         self._forced_to = forced_to
         self._rows: deque[Row] = deque()
         self._bytes = 0
-        self._first_bytes = 0
+        self._offer: Offer | None = None
         self._ages: deque[tuple[Position, float]] = deque()
         self._millis_behind: int | None = None
         self.dropped = 0
@@ -150,12 +150,11 @@ class ShardBuffer:
                 self.dropped += 1
                 continue
             last = position
-            if len(self._rows) < self._limits.max_records:
-                self._first_bytes += len(row.data)
             self._rows.append(row)
             self._bytes += len(row.data)
         self._last = last
         if len(self._rows) > before:
+            self._offer = None
             self._ages.append((self._rows[-1].position, now))
 
     def void_forced(self) -> Position | None:
@@ -194,10 +193,12 @@ class ShardBuffer:
 
     def offer(self) -> Offer | None:
         """What a cut would take now; None if nothing is buffered."""
-        if not self._rows:
-            return None
-        first = len(self._rows[0].data)
-        return Offer(first, max(first, min(self._first_bytes, self._limits.max_bytes)))
+        if self._offer is None and self._rows:
+            sizes = [
+                len(row.data) for row in islice(self._rows, self._prefix(self._limits.max_bytes))
+            ]
+            self._offer = Offer(sizes[0], sum(sizes), is_full=self._has_enough())
+        return self._offer
 
     def cut_now(self, most_bytes: int | None = None) -> Cut:
         """The next batch, due or not; something has to be buffered.
@@ -212,7 +213,7 @@ class ShardBuffer:
         """Forget everything that is buffered."""
         self._rows.clear()
         self._ages.clear()
-        self._bytes = self._first_bytes = 0
+        self._bytes, self._offer = 0, None
 
     def _has_enough(self, batches: int = 1) -> bool:
         limits = self._limits
@@ -240,8 +241,7 @@ class ShardBuffer:
     def _take(self, count: int, forced_to: Position | None) -> Cut:
         rows = tuple(self._rows.popleft() for _ in range(count))
         self._bytes -= sum(len(row.data) for row in rows)
-        following = islice(self._rows, self._limits.max_records)
-        self._first_bytes = sum(len(row.data) for row in following)
+        self._offer = None
         to = rows[-1].position if forced_to is None else forced_to
         while self._ages and self._ages[0][0] <= to:
             self._ages.popleft()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import os
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,7 +20,12 @@ from mld.spark.calls import raise_if_abandoned
 from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.ports import CommitOutcome
 from mld.spark.sinks.directories import DirectoryLayout
-from mld.spark.sinks.writing import TASKS_OPTION, write_tasks, writer_options
+from mld.spark.sinks.writing import (
+    TASKS_OPTION,
+    can_lay_out,
+    write_tasks,
+    writer_options,
+)
 from mld.spark.table.changes import Append
 from mld.spark.table.delta_log import DeltaLog
 from mld.spark.table.marked_table import MarkedTable
@@ -108,7 +114,9 @@ class DeltaSink:
             adds_columns=adds_columns,
             change=change,
         )
-        self._files = self.store.jobs(lays_out=not self._is_far)
+        lays_out = self.store.directory is not None and can_lay_out(config, os.environ)
+        self._mode = "append" if lays_out else "error"
+        self._files = self.store.jobs(lays_out=lays_out)
         self._layout: DirectoryLayout | None = None
         self._tuned: SparkSession | None = None
 
@@ -149,14 +157,16 @@ class DeltaSink:
         """
         del batches
         layout = self._layout or self._create(frame)
-        job = self._files.new_job()
+        job = None
         try:
+            job = self._files.new_job()
             raise_if_abandoned()
             self._run(frame, layout, job)
             files = self._files.found(job, layout.types)
             self._table.examine(files)
         except BaseException as error:
-            self._files.remove(job)
+            if job is not None:
+                self._files.remove(job)
             if _NO_ROOM_TEXT in str(error):
                 text = f"{self.store.name}: the disk is full; nothing was committed"
                 raise OSError(errno.ENOSPC, text) from error
@@ -197,7 +207,7 @@ class DeltaSink:
         rows = layout.apply(rows)
         if self._tasks:
             rows = rows.coalesce(self._tasks)
-        writer = rows.write.mode("append").options(**self._options)  # its directories are there
+        writer = rows.write.mode(self._mode).options(**self._options)
         if layout.types:
             writer = writer.partitionBy(*layout.types)
         try:

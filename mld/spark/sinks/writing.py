@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING
 
 from mld.model.s3_place import is_s3
 from mld.spark.errors import SparkConfigError
+from mld.spark.server.settings import CONF_DIRECTORIES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mld.spark.config import SparkConfig
 
 #: Below ``spark.sink.options.``; ours, and not handed to Spark's writer.
@@ -24,6 +27,9 @@ TASKS_OPTION = "writeTasks"
 _ONE_TRY = re.compile(r"local(\[[0-9*]+\])?")
 _NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 _ONE_RENAME = {"mapreduce.fileoutputcommitter.algorithm.version": "2"}
+#: What the user may say of it, for all that the server does.
+_FILE_SYSTEM = "spark.hadoop.fs.file.impl"
+_UMASK = "spark.hadoop.fs.permissions.umask-mode"
 #: For this job alone, so not out of the cache of file systems, where there is another one.
 _NO_CHECKSUM_FILES = {
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
@@ -47,6 +53,19 @@ def write_tasks(config: SparkConfig) -> int:
     return int(text)
 
 
+def can_lay_out(config: SparkConfig, environ: Mapping[str, str]) -> bool:
+    """Whether the directories that Spark would make for a job can be made before, as it would.
+
+    Not where Spark may be another user, or where Hadoop may be told of other rights.
+
+    Args:
+        config: its master and ``spark.conf.*``.
+        environ: of the server.
+    """
+    is_told = _UMASK in config.conf or any(environ.get(name) for name in CONF_DIRECTORIES)
+    return bool(config.local_cores) and not is_told
+
+
 def writer_options(config: SparkConfig) -> dict[str, str]:
     """For Spark's writer of Parquet; what the user says comes after, and wins.
 
@@ -57,6 +76,6 @@ def writer_options(config: SparkConfig) -> dict[str, str]:
     if is_s3(config.sink_path or ""):
         if config.is_embedded and _ONE_TRY.fullmatch(config.master):
             found |= _ONE_RENAME
-    elif config.local_cores:
+    elif config.local_cores and _FILE_SYSTEM not in config.conf:
         found |= _NO_CHECKSUM_FILES
     return found

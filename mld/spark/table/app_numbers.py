@@ -67,7 +67,7 @@ def _numbers_in(text: str) -> dict[str, int] | None:
     """What an entry says of application ids; None if it can't be understood."""
     found: dict[str, int] = {}
     try:
-        for line in filter(None, map(str.strip, text.splitlines())):
+        for line in filter(None, map(str.strip, text.split("\n"))):
             if (transaction := json.loads(line).get("txn")) is not None:
                 found[str(transaction["appId"])] = int(transaction["version"])
     except (ValueError, KeyError, TypeError, AttributeError):

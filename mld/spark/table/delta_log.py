@@ -202,16 +202,16 @@ class DeltaLog:
         Raises:
             SinkUnavailable: the log can't be read.
         """
-        snapshot = self._refreshed()
-        if snapshot is None and (table := self._opened()) is not None:
-            snapshot = Snapshot(table)
-        if snapshot is None:
+        found = self._refreshed() or self._fresh()
+        if found is None:
             yield None
             return
+        # The stamp is from before: the table may be exchanged for another one meanwhile.
+        snapshot, entry = found
         if self._root is not None:
             self._sync_entries(snapshot.version)
         yield snapshot
-        if snapshot.is_sound and (entry := self._entry(snapshot.version)) is not None:
+        if snapshot.is_sound and entry is not None:
             with self._lock:
                 self._idle.append((snapshot, entry))
 
@@ -276,18 +276,33 @@ class DeltaLog:
         table.cleanup_metadata()
         return True
 
-    def _refreshed(self) -> Snapshot | None:
-        """The object of an earlier commit, brought up to date; None if there is no good one."""
+    def _fresh(self) -> tuple[Snapshot, object] | None:
+        """An object that was just opened, and what tells its entry; None if there is no table."""
+        if (table := self._opened()) is None:
+            return None
+        snapshot = Snapshot(table)
+        return snapshot, self._entry(snapshot.version)
+
+    def _refreshed(self) -> tuple[Snapshot, object] | None:
+        """The object of an earlier commit, brought up to date; None if there is no good one.
+
+        Its former entry is looked at twice: if it is the same before and after, the table was not
+        exchanged for another one in between, so numbers and the newest entry are of one table.
+        """
         with self._lock:
             earlier, entry = self._idle.pop() if self._idle else (None, None)
-        if earlier is None or entry != self._entry(earlier.table.version()):
+        if earlier is None or entry != self._entry(earlier.version):
             return None
         try:
             earlier.table.update_incremental()
-            earlier.numbers.advance(earlier.table.version(), self._text)
+            version = earlier.table.version()
+            newest = self._entry(version)
+            earlier.numbers.advance(version, self._text)
         except Exception:  # noqa: BLE001 - e.g. the log was cleaned in between: open it anew
             return None
-        return Snapshot(earlier.table, earlier.numbers)
+        if entry != self._entry(earlier.version):
+            return None
+        return Snapshot(earlier.table, earlier.numbers), newest
 
     def _text(self, version: int) -> str | None:
         return self._store.get(entry_name(version))
@@ -328,11 +343,11 @@ class DeltaLog:
         """The files that an entry of the log adds, and the names on the way to them."""
         assert self._root is not None
         try:
-            lines = entry.read_text().splitlines()
+            lines = entry.read_text(encoding="utf-8").split("\n")
         except FileNotFoundError:
             return
         changed: set[Path] = set()
-        for action in map(json.loads, lines):
+        for action in map(json.loads, filter(str.strip, lines)):
             if "add" in action:
                 path = self._root / unquote(action["add"]["path"])
                 _sync(path)

@@ -15,6 +15,7 @@ import fcntl
 import itertools
 import os
 import shutil
+import stat
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,8 +41,9 @@ _PENDING = "pending-"
 #: Where Spark's tasks write, before their files go where readers look.
 _TEMPORARY = "_temporary"
 _OF_TASKS = f"{_TEMPORARY}/0/{_TEMPORARY}"
-#: Of the directories that Spark makes, whatever the umask of this process.
-_SPARKS_MODE = 0o755
+#: Of the directories that Spark makes, whatever the umask of this process, unless Hadoop has another
+#: one; and what they have from the directory above, e.g. its group.
+_SPARKS_MODE, _SHARED_WITH = 0o755, 0o7000
 #: Longer than any job with its tries, in s; as long as a vacuum leaves alone what it does not know.
 OLD_S = 7 * 86_400.0
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
@@ -77,9 +79,14 @@ class JobFiles:
         (self._directory / f"{_PENDING}{number}").touch()
         job = self._directory / f"job-{number}"
         if self._lays_out:
-            job.mkdir()
-            job.chmod(_SPARKS_MODE)
-            (job / _OF_TASKS).mkdir(parents=True)
+            try:
+                job.mkdir()
+                kept = stat.S_IMODE(job.stat().st_mode) & _SHARED_WITH
+                job.chmod(kept | _SPARKS_MODE)
+                (job / _OF_TASKS).mkdir(parents=True)
+            except BaseException:
+                self.remove(job)
+                raise
         return job
 
     def committed(self, job: PurePath) -> None:

@@ -87,6 +87,20 @@ def test_what_a_shard_has_beyond_one_batch_does_not_count_for_the_next_job(bench
     assert one.end() is two.end() is None
 
 
+def test_full_batches_make_a_job_though_their_records_are_smaller(bench):
+    b = bench(batch__maxRecords="2")
+    (one,) = begin(b, "a")
+    b.sink.gate.clear()
+    one.daemon.deliver(record(1, data=b"x" * 100), record(2, data=b"x" * 100))
+    assert b.sink.writing.wait(WAIT_S)
+    one.daemon.deliver(*(record(n, data=b"x" * 99) for n in (3, 4, 5)))
+    until(lambda: len(b.caller.packed) == 1, "the next job is made ready")
+    assert b.caller.packed[0] == [("a", Position(2), Position(4))]
+    b.sink.gate.set()
+    await_checkpoint(one, Position(4))
+    assert one.end() is None
+
+
 def test_what_waits_behind_a_job_that_fails_is_not_called(bench):
     called = []
 

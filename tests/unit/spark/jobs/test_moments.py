@@ -125,5 +125,6 @@ def test_the_share_is_the_greatest_that_fits(sizes, cap):
 
 
 def test_what_all_would_give_is_told_together():
-    assert moments_of(Buffer("a"), Buffer("b", size=7), Buffer("c", size=None)).offered_bytes == 17
-    assert moments_of().offered_bytes == 0
+    offers = moments_of(Buffer("a"), Buffer("b", size=7), Buffer("c", size=None)).offers
+    assert [each.most_bytes for each in offers] == [10, 7]
+    assert moments_of().offers == []

@@ -105,6 +105,27 @@ def test_the_bytes_are_shared_out_evenly(kibs, most, found):
     ] == found
 
 
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_a_batch_without_rows_makes_no_group_of_its_own(most):
+    nothing = pa.table({"data": pa.array([], pa.binary())})
+    (one,) = sized(1)
+    assert len(shared_out([one, one, nothing], most)) <= min(most, 2)
+
+
+def test_what_is_released_while_it_is_written_leaves_no_file(tmp_path, monkeypatch):
+    files = HandOff(tmp_path / "rows", least_bytes=1, most_files=2)
+    given = tables("a", "b")
+
+    class Released(pq.ParquetWriter):
+        def __init__(self, *args, **more):
+            files.release(given)  # e.g. the time of the batch is over
+            super().__init__(*args, **more)
+
+    monkeypatch.setattr(pq, "ParquetWriter", Released)
+    files.pack(given)
+    assert list((tmp_path / "rows").iterdir()) == []
+
+
 def test_nothing_at_all_is_one_group():
     nothing = pa.table({"data": pa.array([], pa.binary())})
     assert shared_out([nothing, nothing], 2) == [[nothing, nothing]]

@@ -62,9 +62,9 @@ def test_an_offer_is_what_a_cut_would_take():
     shard.add([row(1, size=5), row(2, size=6)], 0.0)
     assert shard.offer() == Offer(5, 11)
     shard.add([row(3, size=7), row(4, size=8), row(5, size=90), row(6, size=9)], 0.0)
-    assert shard.offer() == Offer(5, 18)  # the fourth record is in no batch with the first
+    assert shard.offer() == Offer(5, 18, is_full=True)  # the fourth is in no batch with the first
     assert len(shard.cut_now().rows) == 3
-    assert shard.offer() == Offer(8, 100)  # the limit in bytes, until the cut counts its records
+    assert shard.offer() == Offer(8, 98, is_full=True)
     assert len(shard.cut_now().rows) == 2
     assert shard.offer() == Offer(9, 9)
     shard.discard()
@@ -76,21 +76,28 @@ def test_an_offer_is_what_a_cut_would_take():
 @given(
     st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=6), max_size=8),
     st.integers(1, 5),
+    st.integers(1, 60),
     st.data(),
 )
-def test_no_offer_is_larger_than_the_records_that_fit(deliveries, most, data):
-    shard = buffer(records=most, size=10_000)
-    known, number = [], 0
+def test_whatever_came_and_was_cut_an_offer_is_the_next_cut(deliveries, most, size, data):
+    shard, twin, number = buffer(records=most, size=size), buffer(records=most, size=size), 0
     for sizes in deliveries:
-        shard.add([row(number + n, size=size) for n, size in enumerate(sizes)], 0.0)
-        known += sizes
+        rows = [row(number + n, size=each) for n, each in enumerate(sizes)]
         number += len(sizes)
-        assert shard.offer().most_bytes == max(known[0], sum(known[:most]))
-        if data.draw(st.booleans()):
-            del known[: len(shard.cut_now(data.draw(st.integers(0, 100))).rows)]
-        assert (shard.offer() is None) == (not known)
-        if known:
-            assert shard.offer().most_bytes == max(known[0], sum(known[:most]))
+        for each in (shard, twin):
+            each.add(rows, 0.0)
+        while len(shard):
+            offer, is_due = shard.offer(), shard.is_due(0.0, FlushReason.FLOWING)
+            assert offer.is_full == is_due
+            assert shard.offer() is offer
+            if not data.draw(st.booleans()):
+                break
+            given_bytes = data.draw(st.sampled_from([None, offer.most_bytes, 1, 20]))
+            found = shard.cut_now(given_bytes)
+            assert found == twin.cut_now(given_bytes)
+            if given_bytes in (None, offer.most_bytes):
+                assert sum(len(each.data) for each in found.rows) == offer.most_bytes
+    assert (shard.offer() is None) == (not len(shard))
 
 
 def test_without_ticks_a_flow_is_cut_when_its_oldest_record_has_the_whole_age():

@@ -14,7 +14,7 @@ from mld.spark.sinks.foreach import ForeachSink
 from mld.spark.sinks.jdbc_staging import first_line
 from mld.spark.sinks.packages import POSTGRES_COORDINATE, sinks_conf
 from mld.spark.sinks.postgres_url import connection_arguments, driver_url
-from mld.spark.sinks.writing import write_tasks, writer_options
+from mld.spark.sinks.writing import can_lay_out, write_tasks, writer_options
 from tests.unit.spark.batches import batch, config_of, shard
 
 
@@ -206,3 +206,23 @@ def test_what_is_dear_where_the_files_go_is_left_out(properties, file_system, al
     assert found.get("fs.file.impl") == file_system
     assert found.get("mapreduce.fileoutputcommitter.algorithm.version") == algorithm
     assert found["mapreduce.fileoutputcommitter.marksuccessfuljobs"] == "false"
+
+
+def test_a_file_system_of_the_users_own_is_left_to_him():
+    properties = {"spark.conf.spark.hadoop.fs.file.impl": "my.FileSystem"}
+    assert "fs.file.impl" not in writer_options(read_properties(properties))
+
+
+@pytest.mark.parametrize(
+    ("properties", "environ", "can"),
+    [
+        ({"spark.master": "local[2]"}, {}, True),
+        ({"spark.master": "local[2]"}, {"HADOOP_CONF_DIR": ""}, True),
+        ({"spark.master": "local[2]"}, {"HADOOP_CONF_DIR": "/etc/hadoop"}, False),
+        ({"spark.master": "yarn"}, {}, False),
+        ({"spark.remote": "sc://host"}, {}, False),
+        ({"spark.conf.spark.hadoop.fs.permissions.umask-mode": "027"}, {}, False),
+    ],
+)
+def test_directories_are_made_here_where_spark_would_make_the_same(properties, environ, can):
+    assert can_lay_out(read_properties(properties), environ) is can

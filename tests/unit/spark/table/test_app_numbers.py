@@ -2,14 +2,19 @@
 
 import json
 import random
+import shutil
 
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 
+from mld.spark.errors import SinkRefused
+from mld.spark.ports import CommitOutcome
 from mld.spark.table.app_numbers import MOST_ENTRIES, AppNumbers
 from mld.spark.table.delta_log import NO_HOOKS, DeltaLog, entry_name
+from mld.spark.table.marked_table import MarkedTable
+from mld.spark.table.marks import guard_id
 from mld.spark.table.store import open_store
-from tests.unit.spark.table_kit import spark_schema
+from tests.unit.spark.table_kit import at, batch, shard, spark_schema
 
 IDS = [f"app/{letter}" for letter in "abcdef"]
 
@@ -112,6 +117,74 @@ def test_each_snapshot_has_the_numbers_that_delta_rs_finds_in_that_version(tmp_p
             newest.create_checkpoint()
             for version in range(rng.randrange(newest.version() + 1)):
                 (tmp_path / entry_name(version)).unlink(missing_ok=True)
+
+
+def table_at(place):
+    """A worker's log and table."""
+    log = DeltaLog(open_store(str(place)))
+    return log, MarkedTable(log, str(place), "app", "0")
+
+
+def exchange(place):
+    """The table is deleted; another worker makes it anew, and comes as far as the first one."""
+    shutil.rmtree(place)
+    place.mkdir()
+    _, other = table_at(place)
+    other.create(spark_schema({"n": "long"}), [])
+    other.look()
+    for each in (batch(shard(), 0, 33), batch(shard(1), 0, 5), batch(shard(1), 5, 12)):
+        other.commit([], [each])
+
+
+def a_table_at_20(place):
+    place.mkdir()
+    log, table = table_at(place)
+    table.create(spark_schema({"n": "long"}), [])
+    table.look()
+    for each in (batch(shard(), 0, 10), batch(shard(), 10, 20)):
+        assert set(table.commit([], [each]).values()) == {CommitOutcome.STANDS}
+    return log, table
+
+
+def require_fence(place, table):
+    with pytest.raises(SinkRefused, match="it is another table now"):
+        table.commit([], [batch(shard(), 20, 30)])
+    assert table_at(place)[1].mark(shard()) == at(33)
+
+
+def test_a_table_that_was_exchanged_while_a_snapshot_was_held_is_no_table_of_its_numbers(tmp_path):
+    place = tmp_path / "table"
+    log, table = a_table_at_20(place)
+    with log.snapshot() as held:
+        assert held.number_of(guard_id(shard())) is not None
+        exchange(place)
+    require_fence(place, table)
+
+
+@pytest.mark.parametrize("look", [1, 2, 3])
+def test_a_table_that_is_exchanged_while_a_snapshot_is_renewed_is_no_table_of_its_numbers(
+    tmp_path, look
+):
+    place = tmp_path / "table"
+    log, table = a_table_at_20(place)
+    with log.snapshot() as known:
+        assert known.number_of(guard_id(shard())) is not None
+    stamp, looks = log._entry, iter(range(1, 100))
+
+    def exchanged_after(version):
+        found = stamp(version)
+        if next(looks) == look:
+            log._entry = stamp
+            exchange(place)
+        return found
+
+    log._entry = exchanged_after
+    if look < 3:
+        require_fence(place, table)
+        return
+    with log.snapshot() as late:  # after the last look: whoever comes next opens it anew
+        assert late is not None
+    require_fence(place, table)
 
 
 def test_whether_readers_still_find_a_number_is_asked_of_the_log(tmp_path):

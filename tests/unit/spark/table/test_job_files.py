@@ -1,8 +1,12 @@
 """The lock of a process's directory below a table."""
 
+import errno
 import fcntl
 import os
+from pathlib import Path
 from types import SimpleNamespace
+
+import pytest
 
 from mld.spark.table import job_files
 from mld.spark.table.job_files import JobFiles
@@ -41,6 +45,26 @@ def test_the_directories_that_spark_would_make_are_there_with_its_rights(tmp_pat
     assert (job / "_temporary" / "0" / "_temporary").is_dir()
     assert job.stat().st_mode & 0o777 == 0o755
     assert files.found(job, {}) == []
+    files._directory.chmod(0o2755)  # a group that shares the table
+    assert files.new_job().stat().st_mode & 0o7777 == 0o2755
     files.remove(job)
     assert not job.exists()
+    os.close(files._lock)
+
+
+def test_a_job_for_which_there_is_no_room_leaves_nothing_behind(tmp_path, monkeypatch):
+    files = JobFiles(tmp_path, lays_out=True)
+    files.open()
+    make = Path.mkdir
+
+    def full(path, *args, **more):
+        if path.name == "_temporary":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        make(path, *args, **more)
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    before = sorted(files._directory.iterdir())
+    with pytest.raises(OSError, match="No space left"):
+        files.new_job()
+    assert sorted(files._directory.iterdir()) == before
     os.close(files._lock)
