@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from pathlib import Path
 
 from mld.spark.errors import SinkRefused
 
 #: Characters that Spark reads as a pattern in a path.
 _PATTERN = set("*?[]{}\\")
+#: What delta-rs takes for an escaped character, so that it looks in another directory.
+_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
 def local_root(text: str, sink: str = "delta", key: str = "spark.sink.path") -> Path:
@@ -36,6 +39,11 @@ def local_root(text: str, sink: str = "delta", key: str = "spark.sink.path") -> 
     if found := sorted(_PATTERN & set(text)):
         raise SinkRefused(
             f"{key}={text}: Spark reads {' '.join(found)} as a pattern; choose a directory without"
+        )
+    if (escape := _ESCAPE.search(text)) is not None:
+        raise SinkRefused(
+            f"{key}={text}: delta-rs reads {escape[0]} as an escaped character; choose a directory "
+            f"without"
         )
     return Path(os.path.abspath(text))
 

@@ -4,6 +4,7 @@ import pytest
 
 from mld.spark.errors import SinkRefused
 from mld.spark.table.disk import local_root
+from tests.unit.spark.table_kit import at, batch, open_sink, shard, write
 
 
 @pytest.mark.parametrize("path", ["gs://bucket/x", "hdfs://nn/x", "s3a:/x", "abfss://c@a/x"])
@@ -24,3 +25,14 @@ def test_what_spark_would_read_otherwise_is_refused():
         local_root("/data/*")
     with pytest.raises(SinkRefused, match="write it like file:/directory"):
         local_root("file://host/data")
+    with pytest.raises(SinkRefused, match="delta-rs reads %20 as an escaped character"):
+        local_root("/data/my%20table")
+
+
+@pytest.mark.parametrize("name", ["100%", "%x", "a#b", "a b", "tü"])
+def test_a_table_can_have_such_a_name(tmp_path, name):
+    place = tmp_path / name
+    place.mkdir()
+    assert local_root(str(place)) == place
+    write(open_sink(place), batch(shard(), 0, 3))
+    assert open_sink(place).mark(shard()) == at(3)
