@@ -53,11 +53,20 @@ NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_log
 class Snapshot:
     """A table at one version. Used by one thread; a commit on it is the last thing done with it."""
 
-    def __init__(self, table: DeltaTable, numbers: AppNumbers | None = None) -> None:
-        """``numbers``: of this very version; None = nothing is known of them."""
+    def __init__(
+        self, table: DeltaTable, numbers: AppNumbers | None = None, opened_at: int | None = None
+    ) -> None:
+        """Look at what a table says of itself.
+
+        Args:
+            table: the object, as it is now.
+            numbers: of this very version; None = nothing is known of them.
+            opened_at: the version at which it was opened; None = this one.
+        """
         self.table = table
         self.is_sound = True
         self.version = table.version()
+        self.opened_at = self.version if opened_at is None else opened_at
         self.numbers = numbers or AppNumbers(self.version)
         metadata = table.metadata()
         self.table_id = str(metadata.id)
@@ -194,6 +203,7 @@ class DeltaLog:
         self._idle: list[tuple[Snapshot, object]] = []
         self._synced = -1
         self._checkpointed = -1
+        self._shortened_at = -1
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[Snapshot | None]:
@@ -268,6 +278,8 @@ class DeltaLog:
         if (table := self._opened()) is None:
             return False
         table.create_checkpoint()
+        with self._lock:
+            self._shortened_at = table.version()
         if self._root is not None:
             log = self._root / _LOG
             for path in (*log.glob("*.checkpoint*.parquet"), log / "_last_checkpoint"):
@@ -286,12 +298,18 @@ class DeltaLog:
     def _refreshed(self) -> tuple[Snapshot, object] | None:
         """The object of an earlier commit, brought up to date; None if there is no good one.
 
+        An object keeps each entry that it was brought up to date with apart, and looks through all
+        of them each time. So after a log checkpoint it is opened anew, which makes them one.
+
         Its former entry is looked at twice: if it is the same before and after, the table was not
         exchanged for another one in between, so numbers and the newest entry are of one table.
         """
         with self._lock:
             earlier, entry = self._idle.pop() if self._idle else (None, None)
-        if earlier is None or entry != self._entry(earlier.version):
+            shortened_at = self._shortened_at
+        if earlier is None or earlier.opened_at < shortened_at:
+            return None
+        if entry != self._entry(earlier.version):
             return None
         try:
             earlier.table.update_incremental()
@@ -302,7 +320,7 @@ class DeltaLog:
             return None
         if entry != self._entry(earlier.version):
             return None
-        return Snapshot(earlier.table, earlier.numbers), newest
+        return Snapshot(earlier.table, earlier.numbers, earlier.opened_at), newest
 
     def _text(self, version: int) -> str | None:
         return self._store.get(entry_name(version))

@@ -1,0 +1,68 @@
+"""How long an object of a table is used: it becomes slower with each entry that it takes in."""
+
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction
+
+from mld.spark.table.delta_log import CHECKPOINT_EVERY, NO_HOOKS, DeltaLog
+from mld.spark.table.store import open_store
+from tests.unit.spark.table_kit import spark_schema
+
+
+@pytest.fixture
+def log(tmp_path):
+    found = DeltaLog(open_store(str(tmp_path)))
+    found.create(spark_schema({"n": "long"}), [], {}, {})
+    assert not found.keep_short(0)  # knows since when it is there
+    return found
+
+
+def commit(log, number):
+    """One commit, and the object that it was made on."""
+    with log.snapshot() as table:
+        table.commit([], {"shard": number})
+        return table.table
+
+
+def shorten(log):
+    assert log.keep_short(CHECKPOINT_EVERY)
+
+
+def test_an_object_is_used_again_and_brought_up_to_date(log, tmp_path):
+    first = commit(log, 1)
+    other = DeltaTable(tmp_path)
+    other.alter.set_table_properties(
+        {"some.property": "1"},
+        raise_if_not_exists=False,
+        commit_properties=CommitProperties(app_transactions=[Transaction("shard", 7)]),
+        post_commithook_properties=NO_HOOKS,
+    )
+    with log.snapshot() as table:
+        assert table.table is first
+        assert table.number_of("shard") == 7
+
+
+def test_after_a_log_checkpoint_the_table_is_opened_anew_once(log):
+    first = commit(log, 1)
+    shorten(log)
+    second = commit(log, 2)
+    assert second is not first
+    assert commit(log, 3) is second
+    with log.snapshot() as table:
+        assert table.number_of("shard") == 3
+
+
+def test_one_that_was_in_use_meanwhile_is_opened_anew_as_well(log):
+    with log.snapshot() as held:
+        commit(log, 1)
+        shorten(log)
+    with log.snapshot() as table:
+        assert table.table is not held.table
+
+
+def test_one_that_was_opened_at_the_log_checkpoint_is_kept(log):
+    commit(log, 1)
+    shorten(log)
+    with log.snapshot() as held:
+        assert held.version == 1
+    with log.snapshot() as table:
+        assert table.table is held.table
