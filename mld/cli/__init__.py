@@ -8,6 +8,7 @@ Modules are imported when their command runs, so that the daemon starts fast.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import importlib
 import os
 import re
@@ -19,6 +20,7 @@ import click
 
 from mld import __version__
 from mld.cli.options import RepeatedOptionError, run_command
+from mld.cli.process_end import end_process
 from mld.cli.protocol_package import check_protocol_package
 from mld.cli.suggesting import nearest
 from mld.errors import MldError
@@ -89,17 +91,18 @@ def cli() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Entry point of ``kcl-mld``; exits with the code of ``mld.errors`` or of the command.
+    """Entry point of ``kcl-mld``; ends the process with the code of ``mld.errors`` or of a command.
 
     Args:
         argv: arguments without the program's name; None = those of the process.
     """
-    sys.exit(dispatch(sys.argv[1:] if argv is None else list(argv)))
+    open_standard_streams()
+    faulthandler.enable()  # a crash in native code shows where each thread was
+    end_process(dispatch(sys.argv[1:] if argv is None else list(argv)))
 
 
 def dispatch(args: list[str]) -> int:
     """Run one command line and return its exit code."""
-    open_standard_streams()
     receive_signals()
     try:
         result = cli.main(_with_command(args), prog_name=_PROGRAM, standalone_mode=False)

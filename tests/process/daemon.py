@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 PATIENCE_S = 120.0
 JOURNALING = Path(__file__).resolve().parents[1] / "data" / "kclpy" / "journal.py"
 STATUS: list[Any] = ["status"]
+#: Exit codes of a process that native code has crashed.
+CRASHES = {128 + number for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL)}
 #: What ``entityType`` may be of a lease.
 LEASES = {None, "LEASE"}
 #: A checkpoint without a position.
@@ -62,12 +65,14 @@ class Running(DaemonRun):
         """Its exit code."""
         code = self.exit_code(timeout_s)
         assert code is not None, self.output
+        assert code not in CRASHES, self.output
         return code
 
     def stop(self) -> int:
         """SIGTERM and its exit code."""
         code = self.terminate_and_wait(PATIENCE_S)
         assert code is not None, self.output
+        assert code not in CRASHES, self.output
         return code
 
     @property

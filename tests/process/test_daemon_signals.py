@@ -172,3 +172,16 @@ def test_a_request_for_a_dump_and_meaningless_signals_end_nothing(
     assert (lease["shard_id"], lease["state"]) == (shard_id(0), "PROCESSING")
     (tasks,) = [text for text in said if text.startswith("Tasks at SIGQUIT")]
     assert f"task shard {shard_id(0)}:" in tasks
+
+
+def test_a_crash_in_native_code_shows_where_each_thread_was(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app()
+    app.put(5)
+    run = app.start()
+    run.wait_for_actions("checkpoint")
+    run.signal(signal.SIGSEGV)
+    assert run.exit_code(PATIENCE_S) == 128 + signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in run.output
+    assert "in _main" in run.output or "in _work" in run.output or "run_forever" in run.output

@@ -1,0 +1,48 @@
+"""The end of the process: with the code that was decided, whatever other threads are doing.
+
+Calls that hang are left to themselves, so at the end there are threads in the middle of TLS, a
+checksum or an answer. The usual way out takes the interpreter apart under them, then the C library
+runs the end of OpenSSL while they use it: now and then that ended in a segmentation fault, and a
+supervisor read 139 in place of the exit code.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+from typing import NoReturn
+
+#: Of a command whose output could not be written.
+_UNWRITTEN_EXIT = 1
+
+
+def end_process(code: int) -> NoReturn:
+    """End now; other threads and what they hold are not waited for.
+
+    What is registered with ``atexit`` is run, e.g. what closes log files, then both standard
+    streams are flushed.
+
+    Args:
+        code: exit code; 0 becomes 1 if standard output takes no more.
+    """
+    try:
+        atexit._run_exitfuncs()  # noqa: SLF001 - as the interpreter does, errors are told there
+        os._exit(_flushed(code))
+    finally:  # e.g. an interrupt by a signal
+        os._exit(code)
+
+
+def _flushed(code: int) -> int:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read it is gone, and misses nothing
+        code = code or _UNWRITTEN_EXIT
+    except (OSError, ValueError) as error:
+        code = code or _UNWRITTEN_EXIT
+        with contextlib.suppress(OSError, ValueError):
+            print(f"kcl-mld: standard output: {error}", file=sys.stderr)
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.flush()
+    return code

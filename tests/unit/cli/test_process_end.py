@@ -1,0 +1,78 @@
+"""The end of a process whose other threads go on, seen from outside."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def ended(code, before="", stdout=subprocess.PIPE):
+    """Exit code, stdout and stderr of a process that runs the lines before and ends with a code."""
+    text = f"import sys\nfrom mld.cli.process_end import end_process\n{before}\nend_process({code})\n"
+    done = subprocess.run(
+        [sys.executable, "-c", text],
+        check=False,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+#: As OpenSSL, but it always fails.
+LIBRARY_THAT_CRASHES_AT_THE_END = """
+import ctypes
+libc = ctypes.CDLL(None)
+assert libc.on_exit(libc.abort, None) == 0
+"""
+
+#: Would hold up an interpreter that waits for it.
+ENDLESS = """
+import threading, time
+threading.Thread(target=time.sleep, args=(1000,)).start()
+"""
+
+
+@pytest.mark.parametrize("code", [0, 4, 143])
+@pytest.mark.parametrize("before", ["", ENDLESS])
+def test_the_code_is_what_was_decided(code, before):
+    assert ended(code, before) == (code, "", "")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="on_exit is of glibc and musl")
+def test_ends_of_native_libraries_are_not_run():
+    before = LIBRARY_THAT_CRASHES_AT_THE_END
+    assert ended(4, before) == (4, "", "")
+    assert ended(4, f"{before}\nsys.exit(4)")[0] == -6  # what it would be otherwise
+
+
+def test_what_is_written_and_registered_is_not_lost():
+    before = """
+import atexit, logging
+atexit.register(print, "registered")
+logging.lastResort.setLevel(0)
+print("written", end=" ")
+sys.stderr.write("unfinished")
+"""
+    assert ended(2, before) == (2, "written registered\n", "unfinished")
+
+
+def test_a_failure_at_the_end_is_told_and_changes_no_code():
+    code, _, err = ended(4, "import atexit\natexit.register(lambda: 1 / 0)")
+    assert code == 4
+    assert "ZeroDivisionError" in err
+
+
+def test_output_that_finds_no_room_is_no_success():
+    with open("/dev/full", "w") as full:
+        code, _, err = ended(0, "print('lost')", full)
+        assert (code, err) == (1, "kcl-mld: standard output: [Errno 28] No space left on device\n")
+        assert ended(3, "print('lost')", full)[0] == 3
+
+
+def test_a_reader_that_is_gone_is_told_by_the_code_alone():
+    before = "import os\nr, w = os.pipe()\nos.close(r)\nos.dup2(w, 1)\nprint('lost')"
+    assert ended(0, before) == (1, "", "")
