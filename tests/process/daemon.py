@@ -24,7 +24,9 @@ PATIENCE_S = 120.0
 JOURNALING = Path(__file__).resolve().parents[1] / "data" / "kclpy" / "journal.py"
 STATUS: list[Any] = ["status"]
 #: Exit codes of a process that native code has crashed.
-CRASHES = {128 + number for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL)}
+CRASHES = {
+    128 + number for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL)
+}
 #: What ``entityType`` may be of a lease.
 LEASES = {None, "LEASE"}
 #: A checkpoint without a position.
