@@ -57,14 +57,14 @@ class AppNumbers:
         if not known or not 0 <= version - since <= MOST_ENTRIES:
             return
         for number in range(since + 1, version + 1):
-            if (text := entry(number)) is None or (found := _numbers_in(text)) is None:
+            if (text := entry(number)) is None or (found := numbers_in(text)) is None:
                 return
             known |= found
         self._known = known
 
 
-def _numbers_in(text: str) -> dict[str, int] | None:
-    """What an entry says of application ids; None if it can't be understood."""
+def numbers_in(text: str) -> dict[str, int] | None:
+    """What the text of an entry says of application ids; None if it can't be understood."""
     found: dict[str, int] = {}
     try:
         for line in filter(None, map(str.strip, text.split("\n"))):

@@ -234,6 +234,9 @@ class DeltaLog:
     ) -> None:
         """Create the table, with properties and numbers, in one step.
 
+        delta-rs looks whether there is a table before it commits, and would repeat the commit
+        behind another one that came between: the second table in one log.
+
         Raises:
             Exception: of delta-rs; also if somebody else has just created it.
         """
@@ -244,7 +247,7 @@ class DeltaLog:
             partition_by=list(partitions),
             configuration=dict(configuration),
             storage_options=_options(self._store),
-            commit_properties=_with(transactions),
+            commit_properties=_with(transactions, most_retries=0),
             post_commithook_properties=NO_HOOKS,
             raise_if_key_not_exists=False,
         )
@@ -397,9 +400,9 @@ def in_a_line(error: BaseException) -> str:
     return " ".join(_COLOR.sub("", str(error)).split())
 
 
-def _with(transactions: Mapping[str, int]) -> CommitProperties:
+def _with(transactions: Mapping[str, int], most_retries: int | None = None) -> CommitProperties:
     numbers = [Transaction(name, number) for name, number in transactions.items()]
-    return CommitProperties(app_transactions=numbers)
+    return CommitProperties(app_transactions=numbers, max_commit_retries=most_retries)
 
 
 def _sync(path: Path) -> None:

@@ -7,7 +7,6 @@ begin behind the rows that are there, and each record is in the table once.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -15,14 +14,17 @@ import pyarrow.parquet as pq
 from mld.spark.errors import SinkRefused
 from mld.spark.model import ShardKey
 from mld.spark.sinks.delta import OUTPUTS_MARK
+from mld.spark.table.app_numbers import numbers_in
 from mld.spark.table.delta_log import Snapshot, open_table
 from mld.spark.table.epoch import TableEpoch, epochs_of
 from mld.spark.table.marks import guard_id, read_mark, shard_of, transactions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mld.spark.table.store import Store
 
-_LOG = "_delta_log"
+_LOG, _TRANSACTION = "_delta_log", "txn"
 
 
 def new_epoch(store: Store, word: str, application: str | None, version: int | None) -> list[str]:
@@ -98,7 +100,7 @@ def _restored(store: Store, table: Snapshot) -> tuple[int, int]:
     versions: dict[int, int | None] = {}
     for entry in table.table.history():
         if entry.get("operation") == "RESTORE":
-            given = entry.get("operationParameters", {}).get("version")
+            given = (entry.get("operationParameters") or {}).get("version")
             versions[int(entry["version"])] = None if given is None else int(given)
     if not versions:
         raise SinkRefused(
@@ -121,13 +123,23 @@ def _shards(store: Store) -> list[ShardKey]:
     found: set[ShardKey | None] = set()
     log = store.below(_LOG)
     for name in log.names(""):
-        if name.endswith(".checkpoint.parquet"):
-            column = pq.read_table(log.source(name), columns=["txn"]).column("txn")
-            found.update(shard_of(each["appId"]) for each in column.to_pylist() if each)
-        elif name.endswith(".json"):
-            actions = map(json.loads, (log.get(name) or "").splitlines())
-            found.update(shard_of(each["txn"]["appId"]) for each in actions if "txn" in each)
+        found.update(map(shard_of, _ids_in(log, name)))
     return [shard for shard in found if shard is not None]
+
+
+def _ids_in(log: Store, name: str) -> Iterable[str]:
+    """Application ids in one file of a log: an entry, or a log checkpoint of any kind."""
+    if name.endswith(".json"):
+        if (numbers := numbers_in(log.get(name) or "")) is None:
+            raise SinkRefused(f"{log.name}: {name} is no entry of a log that can be understood")
+        return numbers
+    if ".checkpoint." not in name or not name.endswith(".parquet"):
+        return ()
+    with pq.ParquetFile(log.source(name)) as file:  # one of several parts may have no such column
+        if _TRANSACTION not in file.schema_arrow.names:
+            return ()
+        column = file.read(columns=[_TRANSACTION]).column(_TRANSACTION)
+        return [each["appId"] for each in column.to_pylist() if each]
 
 
 def _at(store: Store, version: int) -> Snapshot:

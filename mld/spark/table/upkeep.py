@@ -1,6 +1,8 @@
 """``kcl-mld-spark history | optimize | vacuum | new-epoch TABLE``: looking after a Delta table while workers run.
 
-Compaction is no conflict for the commits of workers, nor are theirs for it. Vacuum takes what
+Compaction is no conflict for the commits of workers. Theirs are none for it, but for the one in a
+hundred that changes the table's properties (``TableEpoch.testify``): what was merged since its last
+commit is merged again. Vacuum takes what
 the log says was removed, and old files that it never named, but none in the directories of jobs: so
 it never sees the files of a job that is not committed yet.
 """
@@ -9,9 +11,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import sys
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,12 +25,13 @@ from mld.spark.table.new_epoch import new_epoch
 from mld.spark.table.store import open_store
 
 try:
-    from deltalake.exceptions import DeltaError, TableNotFoundError
+    from deltalake import CommitProperties
+    from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 except ImportError as missing:  # pragma: no cover - the tests have it
     raise MissingPart("deltalake is missing: pip install 'kcl-mld[spark]'") from missing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from deltalake import DeltaTable
@@ -39,6 +43,12 @@ LEAST_RETENTION_H = 24
 #: What the log does not name may be of a commit that is still to come, for so many hours.
 _UNNAMED_H = 168
 _MIB = 1024 * 1024
+#: A worker changes the table's properties once in a hundred commits.
+_MOST_TRIES = 10
+#: What was merged for so long is committed, so that no conflict costs more.
+_COMMIT_INTERVAL = timedelta(minutes=1)
+#: Names of a commit's custom metadata, and of what it says of files.
+_RUN, _FILES = "kcl-mld.optimize", ("numFilesAdded", "numFilesRemoved")
 #: Of every number: what is beyond it is nothing that delta-rs could count with.
 _MOST = 2**31 - 1
 
@@ -50,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
         argv: its name and its arguments.
 
     Returns:
-        exit code: 0, 2 = wrong arguments or no table, 70 = it failed; the table is as it was.
+        exit code: 0, 2 = wrong arguments or no table, 70 = it failed; rows are as they were.
     """
     options = _parse(argv)
     try:
@@ -77,14 +87,19 @@ def main(argv: Sequence[str]) -> int:
 
 def history(table: DeltaTable, limit: int) -> list[str]:
     """A line a commit, the newest first."""
-    lines = []
-    for commit in table.history(limit):
-        about = {**commit, **commit.get("operationMetrics", {})}
-        moment = datetime.fromtimestamp(int(about["timestamp"]) / 1000, UTC)
-        words = [f"{about.get('version', '?'):>8}", f"{moment:%Y-%m-%d %H:%M:%S} UTC"]
-        words.append(str(about.get("operation", "?")))
-        lines.append("  ".join(words))
-    return lines
+    return [
+        f"{commit.get('version', '?'):>8}  {_moment(commit):23}  {commit.get('operation', '?')}"
+        for commit in table.history(limit)
+    ]
+
+
+def _moment(commit: Mapping[str, Any]) -> str:
+    """When a commit was made, by its own word; not every writer says so."""
+    try:
+        moment = datetime.fromtimestamp(int(commit["timestamp"]) / 1000, UTC)
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
+        return "?"
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def optimize(table: DeltaTable, store: Store, target_mib: int | None) -> str:
@@ -95,17 +110,36 @@ def optimize(table: DeltaTable, store: Store, target_mib: int | None) -> str:
         store: where it lies.
         target_mib: how large files become, in MiB; None = as the table or Delta says.
     """
-    found: dict[str, Any] = table.optimize.compact(
-        target_size=None if target_mib is None else target_mib * _MIB,
-        post_commithook_properties=NO_HOOKS,
-    )
-    added, removed = found["numFilesAdded"], found["numFilesRemoved"]
+    begin, run = table.version(), secrets.token_hex(8)
+    for left in reversed(range(_MOST_TRIES)):
+        try:
+            table.optimize.compact(
+                target_size=None if target_mib is None else target_mib * _MIB,
+                min_commit_interval=_COMMIT_INTERVAL,
+                commit_properties=CommitProperties(custom_metadata={_RUN: run}),
+                post_commithook_properties=NO_HOOKS,
+            )
+            break
+        except CommitFailedError:
+            if not left:
+                raise
+            table.update_incremental()
+    added, removed = _merged(table, begin, run)
     if not removed:
         return "nothing to merge"
     if store.directory is not None:
         with DeltaLog(store, syncs_files=True).snapshot():
             pass  # what delta-rs has written is on the disk now
     return f"{removed} files were merged into {added}"
+
+
+def _merged(table: DeltaTable, begin: int, run: str) -> tuple[int, int]:
+    """How many files one run of ``optimize`` has added and removed, in all its commits."""
+    table.update_incremental()
+    commits = table.history(table.version() - begin) if table.version() > begin else []
+    ours = [commit["operationMetrics"] for commit in commits if commit.get(_RUN) == run]
+    added, removed = (sum(int(each[name]) for each in ours) for name in _FILES)
+    return added, removed
 
 
 def vacuum(table: DeltaTable, store: Store, retention_hours: int | None, *, is_trial: bool) -> str:

@@ -1,5 +1,8 @@
 """How long an object of a table is used: it becomes slower with each entry that it takes in."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 
@@ -66,3 +69,26 @@ def test_one_that_was_opened_at_the_log_checkpoint_is_kept(log):
         assert held.version == 1
     with log.snapshot() as table:
         assert table.table is held.table
+
+
+def test_of_two_who_create_the_table_one_does(tmp_path):
+    """delta-rs alone would write a second beginning behind the first, with another schema."""
+    for number in range(10):
+        place = tmp_path / str(number)
+        place.mkdir()
+        logs = [DeltaLog(open_store(str(place))) for _ in range(2)]
+        together = threading.Barrier(2)
+
+        def create(log, name, together=together):
+            together.wait()
+            try:
+                log.create(spark_schema({name: "long"}), [], {}, {name: 1})
+            except Exception:
+                return False
+            return True
+
+        with ThreadPoolExecutor(2) as pool:
+            created = list(pool.map(create, logs, "ab"))
+        entries = (place / "_delta_log").glob("*.json")
+        assert sum("metaData" in each.read_text() for each in entries) == 1
+        assert sorted(created) == [False, True]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -136,3 +137,70 @@ def test_one_of_several_outputs_is_refused(tmp_path, capsys):
     (tmp_path / "kcl-mld-positions").mkdir()
     assert renew(tmp_path / "clicks") != 0
     assert "is one of several outputs" in capsys.readouterr().err
+
+
+def to_several_parts(log, checkpoint):
+    table = pq.read_table(checkpoint)
+    half = table.num_rows // 2
+    for number, part in enumerate((table.slice(0, half), table.slice(half)), 1):
+        pq.write_table(part, log / f"{2:020}.checkpoint.{number:010}.{2:010}.parquet")
+    (log / "_last_checkpoint").write_text('{"version":2,"size":9,"parts":2}')
+    checkpoint.unlink()
+
+
+def to_a_name_of_its_own(log, checkpoint):
+    checkpoint.rename(log / f"{2:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.parquet")
+    (log / "_last_checkpoint").unlink()
+
+
+@pytest.mark.parametrize("change", [to_several_parts, to_a_name_of_its_own])
+def test_marks_are_found_in_log_checkpoints_of_any_kind(tmp_path, change):
+    sink = open_sink(tmp_path)
+    write(sink, batch(shard(1), 0, 4))  # quiet ever since
+    write(sink, batch(shard(), 0, 3))
+    DeltaTable(tmp_path).create_checkpoint()
+    log = tmp_path / "_delta_log"
+    for version in (0, 1):
+        (log / f"{version:020}.json").unlink()
+    change(log, log / f"{2:020}.checkpoint.parquet")
+    write(open_sink(tmp_path), batch(shard(), 3, 7))
+    DeltaTable(tmp_path).restore(2)
+    assert renew(tmp_path) == 0
+    assert again(tmp_path, 1, 5) == at(4)
+
+
+def put_entry(path, text):
+    version = DeltaTable(path).version() + 1
+    (path / "_delta_log" / f"{version:020}.json").write_text(text, encoding="utf-8", newline="")
+
+
+OTHERS_ENTRIES = {
+    "a blank line": '{"commitInfo":{"timestamp":1}}\n{"txn":{"appId":"x","version":1}}\n\n',
+    "CRLF": '{"commitInfo":{"timestamp":1}}\r\n{"txn":{"appId":"x","version":1}}\r\n',
+    "other ends of lines": '{"commitInfo":{"userMetadata":"a\u2028b\u0085c"}}\n',
+    "null": '{"commitInfo":{"operationMetrics":null,"operationParameters":null},"txn":null}\n',
+    "text as a time": '{"commitInfo":{"timestamp":"2026-01-01"}}\n',
+    "a late time": '{"commitInfo":{"timestamp":1831449600000000}}\n',
+    "no information": '{"txn":{"appId":"x","version":1}}\n',
+}
+
+
+@pytest.mark.parametrize("text", OTHERS_ENTRIES.values(), ids=OTHERS_ENTRIES)
+def test_entries_of_other_writers_are_read(tmp_path, capsys, text):
+    sink = open_sink(tmp_path)
+    write(sink, batch(shard(), 0, 3))
+    put_entry(tmp_path, text)
+    assert write(sink, batch(shard(), 3, 5)) == ["stands"]
+    DeltaTable(tmp_path).restore(1)
+    assert upkeep.main(["history", str(tmp_path)]) == 0
+    assert "RESTORE" in capsys.readouterr().out
+    assert renew(tmp_path) == 0
+    assert again(tmp_path, 0, 4) == at(3)
+
+
+def test_an_entry_that_cannot_be_understood_is_named(tmp_path, capsys):
+    restored(tmp_path)
+    DeltaTable(tmp_path).create_checkpoint()
+    (tmp_path / "_delta_log" / f"{1:020}.json").write_text("not JSON\n")
+    assert renew(tmp_path) != 0
+    assert f"{1:020}.json is no entry" in capsys.readouterr().err

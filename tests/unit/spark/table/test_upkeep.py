@@ -65,6 +65,40 @@ def test_files_are_merged_and_removed_beside_a_job_that_is_not_committed_yet(tab
     assert write(open_sink(path), batch(shard(), 10, 11)) == ["stands"]
 
 
+@pytest.mark.parametrize("often", [1, 3])
+def test_files_are_merged_though_a_worker_changes_properties_meanwhile(table, monkeypatch, often):
+    path, sink = table
+    held, left = DeltaTable(path), iter(range(often))
+    update = DeltaTable.update_incremental
+
+    def look_and_be_late(found):
+        update(found)
+        if found is held and next(left, None) is not None:
+            with sink._log.snapshot() as now:
+                sink._table._epoch.testify(now)
+
+    monkeypatch.setattr(DeltaTable, "update_incremental", look_and_be_late)
+    held.update_incremental()
+    assert upkeep.optimize(held, Directory(path), None) == "5 files were merged into 1"
+    assert write(sink, batch(shard(), 5, 6)) == ["stands"]
+    assert rows_in(path) == expected(s0=6)
+
+
+def test_a_table_that_is_changed_all_the_time_is_told(table, monkeypatch, capsys):
+    path, sink = table
+    real = DeltaTable.optimize.fget
+
+    def optimize(found):
+        with sink._log.snapshot() as now:
+            sink._table._epoch.testify(now)
+        return real(found)
+
+    monkeypatch.setattr(DeltaTable, "optimize", property(optimize))
+    code, said = say(capsys, "optimize", path)
+    assert code == 70
+    assert "Metadata changed since last commit" in said
+
+
 def test_old_files_that_no_commit_names_are_removed_but_none_of_a_job(table, capsys):
     path, sink = table
     one = batch(shard(), 5, 9)
