@@ -114,6 +114,7 @@ class Snapshot:
 
     table_id = "table"
     partitions = ()
+    features = ()
     fields = (FIELD,)
 
     def __init__(self, owner: HostLog, log: PlayedLog) -> None:

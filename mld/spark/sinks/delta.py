@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from mld.spark.config import SparkConfig
     from mld.spark.model import Position, ShardBatch, ShardKey
     from mld.spark.table.changes import Change
-    from mld.spark.table.delta_log import Snapshot
     from mld.spark.table.footers import DataFile
+    from mld.spark.table.snapshot import Snapshot
 
 _log = logging.getLogger(__name__)
 

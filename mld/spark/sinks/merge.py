@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mld.spark.model import ShardBatch
     from mld.spark.sinks.delta import StagedFiles
     from mld.spark.table.changes import Change
-    from mld.spark.table.delta_log import Snapshot
+    from mld.spark.table.snapshot import Snapshot
 
 
 #: Raised inside the job, before anything is written; never shown to people.

@@ -10,8 +10,9 @@ See "Transaction Identifiers" in the Delta transaction log protocol.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
+
+from mld.spark.table.log_entries import numbers_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,15 +62,3 @@ class AppNumbers:
                 return
             known |= found
         self._known = known
-
-
-def numbers_in(text: str) -> dict[str, int] | None:
-    """What the text of an entry says of application ids; None if it can't be understood."""
-    found: dict[str, int] = {}
-    try:
-        for line in filter(None, map(str.strip, text.split("\n"))):
-            if (transaction := json.loads(line).get("txn")) is not None:
-                found[str(transaction["appId"])] = int(transaction["version"])
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return found

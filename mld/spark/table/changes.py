@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
-    from mld.spark.table.delta_log import Snapshot
     from mld.spark.table.footers import DataFile
+    from mld.spark.table.snapshot import Snapshot
     from mld.spark.table.store import Store
 
 _SHARD = "shard_id"

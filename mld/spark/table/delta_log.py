@@ -12,32 +12,27 @@ Three rules, each of which was broken in a trial and doubled rows or told a lie:
 from __future__ import annotations
 
 import contextlib
-import json
-import re
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from mld.spark.errors import MissingPart, SinkUnavailable, SparkChildError
-from mld.spark.table.app_numbers import AppNumbers
 from mld.spark.table.disk import sync
-from mld.spark.table.rules import fields_in
+from mld.spark.table.error_text import damage_in, in_a_line
+from mld.spark.table.log_entries import actions_in
+from mld.spark.table.snapshot import NO_HOOKS, Snapshot, with_numbers
 
 try:
     import deltalake
-    from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+    from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
-    from deltalake.transaction import AddAction, RemoveAction
 except ImportError as missing:  # pragma: no cover - the tests have it
     raise MissingPart("deltalake is missing: pip install 'kcl-mld[spark]'") from missing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    import pyarrow as pa
-
-    from mld.spark.table.footers import DataFile
     from mld.spark.table.store import Store
 
 _LOG = "_delta_log"
@@ -45,145 +40,6 @@ _LOG = "_delta_log"
 CHECKPOINT_EVERY = 100
 #: How many of the latest entries a process syncs when it starts: older ones have been there for long.
 _SYNC_BACK = 1000
-_COLOR = re.compile(r"\x1b\[[0-9;]*m|↳")
-#: What may follow a commit is done apart from it.
-NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-
-
-class Snapshot:
-    """A table at one version. Used by one thread; a commit on it is the last thing done with it."""
-
-    def __init__(
-        self, table: DeltaTable, numbers: AppNumbers | None = None, opened_at: int | None = None
-    ) -> None:
-        """Look at what a table says of itself.
-
-        Args:
-            table: the object, as it is now.
-            numbers: of this very version; None = nothing is known of them.
-            opened_at: the version at which it was opened; None = this one.
-        """
-        self.table = table
-        self.is_sound = True
-        self.version = table.version()
-        self.opened_at = self.version if opened_at is None else opened_at
-        self.numbers = numbers or AppNumbers(self.version)
-        metadata = table.metadata()
-        self.table_id = str(metadata.id)
-        self.configuration: dict[str, str] = dict(metadata.configuration)
-        self.partitions: list[str] = list(metadata.partition_columns)
-        self.schema: str = table.schema().to_json()
-
-    @property
-    def fields(self) -> list[dict[str, Any]]:
-        """Of the table's schema."""
-        return fields_in(self.schema)
-
-    def number_of(self, application_id: str) -> int | None:
-        """The newest number of an application id; None if there is none."""
-        return self.numbers.get(application_id, self.table.transaction_version)
-
-    def still_has(self, application_id: str) -> bool:
-        """Whether readers still find a number of the id: a log checkpoint may have dropped it."""
-        return self.table.transaction_version(application_id) is not None
-
-    def commit(self, files: Iterable[DataFile], transactions: Mapping[str, int]) -> None:
-        """One commit on exactly this version; it may stand although this raises.
-
-        Args:
-            files: appended.
-            transactions: numbers by application id.
-        """
-        adds: list[AddAction | RemoveAction] = [
-            AddAction(
-                path=file.path,
-                size=file.size,
-                partition_values=file.partition_values,
-                modification_time=file.modified_ms,
-                data_change=True,
-                stats=json.dumps({"numRecords": file.rows}),
-            )
-            for file in files
-        ]
-        self.is_sound = False  # after an exception it is opened anew
-        self.table.create_write_transaction(
-            adds,
-            "append",
-            self.table.schema(),
-            partition_by=self.partitions,
-            commit_properties=_with(transactions),
-            post_commithook_properties=NO_HOOKS,
-        )
-        self.is_sound = True
-
-    def merge(
-        self,
-        rows: pa.RecordBatchReader,
-        *,
-        on: str,
-        columns: Mapping[str, str],
-        newer: str | None,
-        updates: bool,
-        transactions: Mapping[str, int],
-    ) -> None:
-        """One MERGE of rows into exactly this version; it may stand although this raises.
-
-        delta-rs commits nothing if no row is changed; then the numbers are committed alone.
-
-        Args:
-            rows: the source ``s`` of the table ``t``; read once, and held by delta-rs, which
-                looks in the table only at files whose keys are in their range.
-            on: condition of a match.
-            columns: what is written into each column.
-            newer: further condition of an update.
-            updates: False = what matches stays as it is.
-            transactions: numbers by application id.
-        """
-        self.is_sound = False
-        merger = self.table.merge(
-            rows,
-            on,
-            source_alias="s",
-            target_alias="t",
-            streamed_exec=False,
-            commit_properties=_with(transactions),
-            post_commithook_properties=NO_HOOKS,
-        )
-        if updates:
-            merger = merger.when_matched_update(dict(columns), predicate=newer)
-        found = merger.when_not_matched_insert(dict(columns)).execute()
-        if not found["num_target_files_added"] and not found["num_target_files_removed"]:
-            self.commit((), transactions)
-
-    def set_property(self, name: str, text: str, transactions: Mapping[str, int]) -> None:
-        """Set one table property and write numbers, in one step."""
-        self.is_sound = False
-        self.table.alter.set_table_properties(
-            {name: text},
-            raise_if_not_exists=False,
-            commit_properties=_with(transactions),
-            post_commithook_properties=NO_HOOKS,
-        )
-
-    def add_columns(self, fields: Sequence[Mapping[str, Any]]) -> None:
-        """Add columns at the end of the schema."""
-        self.is_sound = False
-        added = deltalake.Schema.from_json(json.dumps({"type": "struct", "fields": list(fields)}))
-        self.table.alter.add_columns(added.fields, post_commithook_properties=NO_HOOKS)
-
-    def restored_after(self, version: int) -> bool:
-        """True if a RESTORE is among the commits after a version, of which the log still tells."""
-        if (count := self.version - version) <= 0:
-            return False
-        return any(
-            each.get("operation") == "RESTORE" and int(each.get("version", self.version)) > version
-            for each in self.table.history(count)
-        )
-
-    def live_paths(self) -> set[str]:
-        """Paths of the table's files below its directory."""
-        column = self.table.get_add_actions(flatten=True).column("path")
-        return {str(each) for each in column.to_pylist()}
 
 
 class DeltaLog:
@@ -247,7 +103,7 @@ class DeltaLog:
             partition_by=list(partitions),
             configuration=dict(configuration),
             storage_options=_options(self._store),
-            commit_properties=_with(transactions, most_retries=0),
+            commit_properties=with_numbers(transactions, most_retries=0),
             post_commithook_properties=NO_HOOKS,
             raise_if_key_not_exists=False,
         )
@@ -295,7 +151,7 @@ class DeltaLog:
         """An object that was just opened, and what tells its entry; None if there is no table."""
         if (table := self._opened()) is None:
             return None
-        snapshot = Snapshot(table)
+        snapshot = Snapshot(table, self._text)
         return snapshot, self._entry(snapshot.version)
 
     def _refreshed(self) -> tuple[Snapshot, object] | None:
@@ -323,7 +179,7 @@ class DeltaLog:
             return None
         if entry != self._entry(earlier.version):
             return None
-        return Snapshot(earlier.table, earlier.numbers, earlier.opened_at), newest
+        return Snapshot(earlier.table, self._text, earlier.numbers, earlier.opened_at), newest
 
     def _text(self, version: int) -> str | None:
         return self._store.get(entry_name(version))
@@ -336,7 +192,9 @@ class DeltaLog:
         except SparkChildError:
             raise
         except Exception as error:
-            raise SinkUnavailable(f"{self._uri} can't be opened: {in_a_line(error)}") from error
+            damage = "" if self._root is None else damage_in(self._root / _LOG)
+            text = f"{self._uri} can't be opened: {in_a_line(error)}{damage}"
+            raise SinkUnavailable(text) from error
 
     def _entry(self, version: int) -> object | None:
         """What tells a log's entry from one of the same name in another table."""
@@ -364,12 +222,12 @@ class DeltaLog:
         """The files that an entry of the log adds, and the names on the way to them."""
         assert self._root is not None
         try:
-            lines = entry.read_text(encoding="utf-8").split("\n")
+            text = entry.read_text(encoding="utf-8")
         except FileNotFoundError:
             return
         changed: set[Path] = set()
-        for action in map(json.loads, filter(str.strip, lines)):
-            if "add" in action:
+        for action in actions_in(text):
+            if action.get("add") is not None:
                 path = self._root / unquote(action["add"]["path"])
                 _sync(path)
                 changed.update(each for each in path.parents if each.is_relative_to(self._root))
@@ -393,16 +251,6 @@ def open_table(store: Store, version: int | None = None) -> DeltaTable:
 
 def _options(store: Store) -> dict[str, str] | None:
     return dict(store.options()) or None
-
-
-def in_a_line(error: BaseException) -> str:
-    """What delta-rs says, which may be a tree over several lines, in colors."""
-    return " ".join(_COLOR.sub("", str(error)).split())
-
-
-def _with(transactions: Mapping[str, int], most_retries: int | None = None) -> CommitProperties:
-    numbers = [Transaction(name, number) for name, number in transactions.items()]
-    return CommitProperties(app_transactions=numbers, max_commit_retries=most_retries)
 
 
 def _sync(path: Path) -> None:

@@ -19,12 +19,12 @@ from mld.spark.table.marks import (
     output_id,
     output_property,
 )
-from mld.spark.table.rules import refused_table, refused_type
+from mld.spark.table.rules import refused_features, refused_table, refused_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.spark.table.delta_log import Snapshot
+    from mld.spark.table.snapshot import Snapshot
 
 #: What records the beginning, as a property and as a transaction: the oldest one, which goes first.
 _BEGUN, BEGIN = "epoch", "begin"
@@ -116,7 +116,8 @@ class TableEpoch:
         Raises:
             SinkRefused: it may not, or they can't.
         """
-        why = refused_table(table.configuration, table.fields) or refused_type(table.fields)
+        why = refused_features(table.features)
+        why = why or refused_table(table.configuration, table.fields) or refused_type(table.fields)
         if not why and self._table_id and table.table_id != self._table_id:
             why = f"it is another table now (id {table.table_id}); {NEW_EPOCH}"
         if not why:

@@ -19,6 +19,7 @@ from mld.spark.model import position_text
 from mld.spark.ports import CommitOutcome, outcomes
 from mld.spark.table.changes import Append
 from mld.spark.table.epoch import NEW_EPOCH, TableEpoch
+from mld.spark.table.error_text import in_a_line
 from mld.spark.table.marks import (
     BITS,
     EpochState,
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
 
     from mld.spark.model import Position, ShardBatch, ShardKey
     from mld.spark.table.changes import Change
-    from mld.spark.table.delta_log import DeltaLog, Snapshot
+    from mld.spark.table.delta_log import DeltaLog
     from mld.spark.table.footers import DataFile
+    from mld.spark.table.snapshot import Snapshot
 
 _log = logging.getLogger(__name__)
 
@@ -88,6 +90,7 @@ class MarkedTable:
             SinkRefused: it may not; the message says what to do.
             SinkUnavailable: it can't be read.
         """
+        last: Exception | None = None
         for pause_s in PAUSES_S:
             self._pause(pause_s)
             with self._log.snapshot() as table:
@@ -104,8 +107,10 @@ class MarkedTable:
                     else:
                         self._epoch.testify(table)
                 except Exception as error:  # noqa: BLE001 - look again; perhaps it stands
+                    last = error
                     _log.info("%s: the epoch's state is recorded again: %s", self._name, error)
-        raise BatchFailed(f"{self._name}: the state of the epoch can't be recorded")
+        why = "it leaves no trace" if last is None else in_a_line(last)
+        raise BatchFailed(f"{self._name}: the state of the epoch can't be recorded: {why}")
 
     def create(self, schema: str, partitions: Sequence[str]) -> Snapshot:
         """Create the table unless it is there; others may do so at the same moment.

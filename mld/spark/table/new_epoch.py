@@ -14,10 +14,12 @@ import pyarrow.parquet as pq
 from mld.spark.errors import SinkRefused
 from mld.spark.model import ShardKey
 from mld.spark.sinks.delta import OUTPUTS_MARK
-from mld.spark.table.app_numbers import numbers_in
-from mld.spark.table.delta_log import Snapshot, open_table
+from mld.spark.table.delta_log import entry_name, open_table
 from mld.spark.table.epoch import TableEpoch, epochs_of
+from mld.spark.table.log_entries import numbers_in
+from mld.spark.table.log_history import commits
 from mld.spark.table.marks import guard_id, read_mark, shard_of, transactions
+from mld.spark.table.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +49,7 @@ def new_epoch(store: Store, word: str, application: str | None, version: int | N
             f"{store.name} is one of several outputs, which get the same batches: name a new directory in "
             f"spark.sink.path, and set the checkpoints back"
         )
-    table = Snapshot(open_table(store))
+    table = _snapshot(store)
     shards = _shards(store)
     names = sorted({shard.application for shard in shards})
     if application is None and len(names) == 1:
@@ -98,10 +100,10 @@ def _begin(
 def _restored(store: Store, table: Snapshot) -> tuple[int, int]:
     """The version of the newest RESTORE, and the version whose rows the table has since then."""
     versions: dict[int, int | None] = {}
-    for entry in table.table.history():
-        if entry.get("operation") == "RESTORE":
-            given = (entry.get("operationParameters") or {}).get("version")
-            versions[int(entry["version"])] = None if given is None else int(given)
+    for version, about in commits(store, table.version):
+        if about.get("operation") == "RESTORE":
+            given = (about.get("operationParameters") or {}).get("version")
+            versions[version] = None if given is None else int(given)
     if not versions:
         raise SinkRefused(
             f"{store.name}: its log tells of no RESTORE, so its marks are right, or nobody can tell which "
@@ -142,9 +144,13 @@ def _ids_in(log: Store, name: str) -> Iterable[str]:
         return [each["appId"] for each in column.to_pylist() if each]
 
 
+def _snapshot(store: Store, version: int | None = None) -> Snapshot:
+    return Snapshot(open_table(store, version), lambda number: store.get(entry_name(number)))
+
+
 def _at(store: Store, version: int) -> Snapshot:
     try:
-        return Snapshot(open_table(store, version))
+        return _snapshot(store, version)
     except Exception as error:
         raise SinkRefused(
             f"{store.name}: the log no longer has version {version}, whose marks belong to the rows: name "

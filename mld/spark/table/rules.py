@@ -10,10 +10,26 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 _RETENTION = "delta.setTransactionRetentionDuration"
 _CONSTRAINT = "delta.constraints."
+#: Features of a table with which delta-rs commits. It finds out at the commit that it can't.
+WRITABLE_FEATURES = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "columnMapping",
+        "deletionVectors",
+        "generatedColumns",
+        "invariants",
+        "timestampNtz",
+        "v2Checkpoint",
+        "variantType",
+        "variantType-preview",
+    }
+)
 #: Names of field metadata of columns that the writer would have to compute or to check.
 _COMPUTED = {
     "delta.generationExpression": "a generated column",
@@ -33,6 +49,20 @@ _REFUSED = {
     "char(": "use string",
     "varchar(": "use string",
 }
+
+
+def refused_features(features: Collection[str]) -> str:
+    """Why no writer here can keep what a table's features ask for; "" if it can.
+
+    Args:
+        features: that a writer has to know.
+    """
+    if not (unknown := sorted(set(features) - WRITABLE_FEATURES)):
+        return ""
+    return (
+        f"the table has the feature {unknown[0]}, which delta-rs can't write; ALTER TABLE ... "
+        f"DROP FEATURE {unknown[0]} where that is possible, or name another directory"
+    )
 
 
 def refused_table(configuration: Mapping[str, str], fields: Sequence[Mapping[str, Any]]) -> str:

@@ -15,13 +15,17 @@ import secrets
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mld.model.masking import brief
 from mld.spark.errors import MissingPart, SinkRefused, SparkChildError
-from mld.spark.table.delta_log import NO_HOOKS, DeltaLog, in_a_line, open_table
+from mld.spark.table.delta_log import DeltaLog, open_table
+from mld.spark.table.error_text import in_a_line
+from mld.spark.table.log_history import commits
 from mld.spark.table.new_epoch import new_epoch
+from mld.spark.table.snapshot import NO_HOOKS
 from mld.spark.table.store import open_store
 
 try:
@@ -68,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
         table = _open(store)
         match options.command:
             case "history":
-                lines = history(table, options.limit)
+                lines = history(table, store, options.limit)
             case "optimize":
                 lines = [optimize(table, store, options.target_mib)]
             case "new-epoch":
@@ -85,18 +89,18 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def history(table: DeltaTable, limit: int) -> list[str]:
+def history(table: DeltaTable, store: Store, limit: int) -> list[str]:
     """A line a commit, the newest first."""
     return [
-        f"{commit.get('version', '?'):>8}  {_moment(commit):23}  {commit.get('operation', '?')}"
-        for commit in table.history(limit)
+        f"{version:>8}  {_moment(about):23}  {about.get('operation', '?')}"
+        for version, about in islice(commits(store, table.version()), limit)
     ]
 
 
-def _moment(commit: Mapping[str, Any]) -> str:
+def _moment(about: Mapping[str, Any]) -> str:
     """When a commit was made, by its own word; not every writer says so."""
     try:
-        moment = datetime.fromtimestamp(int(commit["timestamp"]) / 1000, UTC)
+        moment = datetime.fromtimestamp(int(about["timestamp"]) / 1000, UTC)
     except (KeyError, TypeError, ValueError, OverflowError, OSError):
         return "?"
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
@@ -124,7 +128,7 @@ def optimize(table: DeltaTable, store: Store, target_mib: int | None) -> str:
             if not left:
                 raise
             table.update_incremental()
-    added, removed = _merged(table, begin, run)
+    added, removed = _merged(table, store, begin, run)
     if not removed:
         return "nothing to merge"
     if store.directory is not None:
@@ -133,12 +137,15 @@ def optimize(table: DeltaTable, store: Store, target_mib: int | None) -> str:
     return f"{removed} files were merged into {added}"
 
 
-def _merged(table: DeltaTable, begin: int, run: str) -> tuple[int, int]:
+def _merged(table: DeltaTable, store: Store, begin: int, run: str) -> tuple[int, int]:
     """How many files one run of ``optimize`` has added and removed, in all its commits."""
     table.update_incremental()
-    commits = table.history(table.version() - begin) if table.version() > begin else []
-    ours = [commit["operationMetrics"] for commit in commits if commit.get(_RUN) == run]
-    added, removed = (sum(int(each[name]) for each in ours) for name in _FILES)
+    counts = [
+        about["operationMetrics"]
+        for _, about in takewhile(lambda each: each[0] > begin, commits(store, table.version()))
+        if about.get(_RUN) == run
+    ]
+    added, removed = (sum(int(each[name]) for each in counts) for name in _FILES)
     return added, removed
 
 

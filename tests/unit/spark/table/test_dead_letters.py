@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from mld.spark.errors import SinkRefused, SinkUnavailable
 from mld.spark.model import DeadLetter, Row
 from mld.spark.table.dead_letters import DeadLetters
-from mld.spark.table.delta_log import Snapshot
+from mld.spark.table.snapshot import Snapshot
 from tests.unit.spark.table_kit import BASE, at, shard
 
 

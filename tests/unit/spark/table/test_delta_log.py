@@ -5,8 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import DeltaError
 
-from mld.spark.table.delta_log import CHECKPOINT_EVERY, NO_HOOKS, DeltaLog
+from mld.spark.table.delta_log import CHECKPOINT_EVERY, DeltaLog
+from mld.spark.table.snapshot import NO_HOOKS
 from mld.spark.table.store import open_store
 from tests.unit.spark.table_kit import spark_schema
 
@@ -83,7 +85,7 @@ def test_of_two_who_create_the_table_one_does(tmp_path):
             together.wait()
             try:
                 log.create(spark_schema({name: "long"}), [], {}, {name: 1})
-            except Exception:
+            except DeltaError:
                 return False
             return True
 
@@ -92,3 +94,15 @@ def test_of_two_who_create_the_table_one_does(tmp_path):
         entries = (place / "_delta_log").glob("*.json")
         assert sum("metaData" in each.read_text() for each in entries) == 1
         assert sorted(created) == [False, True]
+
+
+def test_commits_whose_entries_are_gone_may_have_been_a_restore_and_are_told(log, tmp_path, caplog):
+    for number in range(1, 5):
+        commit(log, number)
+    with log.snapshot() as table:
+        assert not table.restored_after(0)
+        assert not caplog.messages
+        for version in (2, 3):
+            (tmp_path / "_delta_log" / f"{version:020}.json").unlink()
+        assert not table.restored_after(0)
+    assert "no longer has the commits 2 to 3; if one of them was a RESTORE" in caplog.text

@@ -22,8 +22,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.sinks.delta import StagedFiles
 from mld.spark.table import epoch, marked_table
-from mld.spark.table.delta_log import Snapshot
 from mld.spark.table.marks import guard_id, output_id, transactions
+from mld.spark.table.snapshot import Snapshot
 from tests.unit.spark.table_kit import (
     BASE,
     Frame,
@@ -422,7 +422,8 @@ def test_of_two_processes_that_race_for_a_shard_each_row_is_there_once(tmp_path)
 VICTIM = """
 import os, signal, sys
 from mld.spark.sinks.delta import DeltaSink
-from mld.spark.table.delta_log import Snapshot, DeltaLog
+from mld.spark.table.delta_log import DeltaLog
+from mld.spark.table.snapshot import Snapshot
 from mld.spark.table.job_files import JobFiles
 from tests.unit.spark.table_kit import batch, open_sink, shard, write
 path, where = sys.argv[1:]

@@ -18,9 +18,9 @@ from mld.spark.config import read_properties
 from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
 from mld.spark.sinks import make_sink
 from mld.spark.sinks.outputs import MANIFESTS, POSITIONS, OutputsSink
-from mld.spark.table.delta_log import Snapshot
 from mld.spark.table.job_files import OLD_S
 from mld.spark.table.marked_table import MarkedTable
+from mld.spark.table.snapshot import Snapshot
 from tests.unit.spark.table_kit import (
     at,
     batch,
@@ -431,7 +431,7 @@ def test_names_that_cannot_be_are_refused(properties, why):
 
 KILLED = """
 import os, signal, sys
-from mld.spark.table.delta_log import Snapshot
+from mld.spark.table.snapshot import Snapshot
 from tests.unit.spark.table.test_outputs import batch, open_outputs, shard, stage
 
 path, die_at = sys.argv[1], int(sys.argv[2])

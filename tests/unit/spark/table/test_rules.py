@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 
 import pytest
+from deltalake.exceptions import CommitFailedError
 
+from mld.spark.errors import SinkRefused
+from mld.spark.table.delta_log import DeltaLog
+from mld.spark.table.marked_table import MarkedTable
 from mld.spark.table.rules import (
+    WRITABLE_FEATURES,
     as_nullable,
     bare,
     fields_in,
     misfit,
     new_columns,
+    refused_features,
     refused_table,
     refused_type,
 )
+from mld.spark.table.store import open_store
 from tests.unit.spark.table_kit import field
 
 ARRAY = {"type": "array", "elementType": "long", "containsNull": False}
@@ -129,3 +136,68 @@ def test_a_string_with_a_collation_is_a_string():
     plain = json.dumps({"type": "struct", "fields": fields}).replace(collated, "string")
     assert fields_in(text) == fields_in(plain)
     assert misfit(fields_in(plain), fields_in(text), []) == ""
+
+
+def written_with(path, feature):
+    """A table whose writers have to know a feature, as Spark begins one."""
+    readers = [feature] if feature in READERS_TOO else []
+    needed = ["domainMetadata"] if feature in {"rowTracking", "clustering"} else []
+    names = sorted({"appendOnly", "invariants", feature, *needed})
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
+    schema = json.dumps({"type": "struct", "fields": [field("n", "long")]})
+    about = {"id": "x", "format": {"provider": "parquet", "options": {}}, "partitionColumns": []}
+    actions = [
+        {"protocol": {**protocol, "readerFeatures": readers, "writerFeatures": names}},
+        {"metaData": {**about, "schemaString": schema, "configuration": {}, "createdTime": 1}},
+    ]
+    log = path / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text("".join(f"{json.dumps(each)}\n" for each in actions))
+
+
+READERS_TOO = {
+    "columnMapping",
+    "deletionVectors",
+    "timestampNtz",
+    "typeWidening",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+    "variantShredding",
+    "variantType",
+    "variantType-preview",
+}
+OTHER_FEATURES = (
+    "allowColumnDefaults",
+    "checkpointProtection",
+    "clustering",
+    "collations",
+    "domainMetadata",
+    "icebergCompatV2",
+    "identityColumns",
+    "inCommitTimestamp",
+    "materializePartitionColumns",
+    "not-yet-thought-of",
+    "rowTracking",
+    "typeWidening",
+    "vacuumProtocolCheck",
+    "variantShredding",
+)
+
+
+@pytest.mark.parametrize("feature", sorted({*WRITABLE_FEATURES, *OTHER_FEATURES}))
+def test_features_that_delta_rs_writes_are_known_and_others_are_refused_at_once(tmp_path, feature):
+    path = tmp_path / "table"
+    written_with(path, feature)
+    log = DeltaLog(open_store(str(path)))
+    with log.snapshot() as table:
+        why = refused_features(table.features)
+        if feature in WRITABLE_FEATURES:
+            table.commit((), {"shard": 1})
+            assert not why
+        else:
+            with pytest.raises(CommitFailedError, match="Unsupported table features"):
+                table.commit((), {"shard": 1})
+            assert "which delta-rs can't write" in why
+    if feature not in WRITABLE_FEATURES:
+        with pytest.raises(SinkRefused, match=r"can't be written: the table has the feature \w+"):
+            MarkedTable(log, "t", "app", "0").look()

@@ -19,7 +19,7 @@ from mld.spark.ports import CommitOutcome
 from mld.spark.sinks.delta import DeltaSink
 from mld.spark.sinks.merge import MergeSink
 from mld.spark.table.changes import newer, quoted
-from mld.spark.table.delta_log import Snapshot
+from mld.spark.table.snapshot import Snapshot
 from tests.unit.spark.table_kit import BASE, Frame, at, batch, log_entries, rows_in, shard
 
 ROOT = Path(__file__).resolve().parents[4]

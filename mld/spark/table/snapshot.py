@@ -1,0 +1,204 @@
+"""One version of a Delta table, and what can be done on exactly that version.
+
+A commit is made on the very object whose marks were compared. A refresh in between would make
+others' commits known to it, and then they are no conflict. An exception says nothing about the
+commit: it may stand. See :mod:`mld.spark.table.delta_log`, which gives such objects out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from mld.spark.errors import MissingPart
+from mld.spark.table.app_numbers import AppNumbers
+from mld.spark.table.log_entries import is_restore
+from mld.spark.table.rules import fields_in
+
+try:
+    import deltalake
+    from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+    from deltalake.transaction import AddAction, RemoveAction
+except ImportError as missing:  # pragma: no cover - the tests have it
+    raise MissingPart("deltalake is missing: pip install 'kcl-mld[spark]'") from missing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from mld.spark.table.footers import DataFile
+
+_log = logging.getLogger(__name__)
+
+#: What may follow a commit is done apart from it.
+NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+class Snapshot:
+    """A table at one version. Used by one thread; a commit on it is the last thing done with it."""
+
+    def __init__(
+        self,
+        table: DeltaTable,
+        entry: Callable[[int], str | None],
+        numbers: AppNumbers | None = None,
+        opened_at: int | None = None,
+    ) -> None:
+        """Look at what a table says of itself.
+
+        Args:
+            table: the object, as it is now.
+            entry: the text of the log's entry of a version; None if it is not there any more.
+            numbers: of this very version; None = nothing is known of them.
+            opened_at: the version at which it was opened; None = this one.
+        """
+        self._entry = entry
+        self.table = table
+        self.is_sound = True
+        self.version = table.version()
+        self.opened_at = self.version if opened_at is None else opened_at
+        self.numbers = numbers or AppNumbers(self.version)
+        metadata = table.metadata()
+        self.table_id = str(metadata.id)
+        self.configuration: dict[str, str] = dict(metadata.configuration)
+        self.partitions: list[str] = list(metadata.partition_columns)
+        self.features: list[str] = list(table.protocol().writer_features or ())
+        self.schema: str = table.schema().to_json()
+
+    @property
+    def fields(self) -> list[dict[str, Any]]:
+        """Of the table's schema."""
+        return fields_in(self.schema)
+
+    def number_of(self, application_id: str) -> int | None:
+        """The newest number of an application id; None if there is none."""
+        return self.numbers.get(application_id, self.table.transaction_version)
+
+    def still_has(self, application_id: str) -> bool:
+        """Whether readers still find a number of the id: a log checkpoint may have dropped it."""
+        return self.table.transaction_version(application_id) is not None
+
+    def commit(self, files: Iterable[DataFile], transactions: Mapping[str, int]) -> None:
+        """One commit on exactly this version; it may stand although this raises.
+
+        Args:
+            files: appended.
+            transactions: numbers by application id.
+        """
+        adds: list[AddAction | RemoveAction] = [
+            AddAction(
+                path=file.path,
+                size=file.size,
+                partition_values=file.partition_values,
+                modification_time=file.modified_ms,
+                data_change=True,
+                stats=json.dumps({"numRecords": file.rows}),
+            )
+            for file in files
+        ]
+        self.is_sound = False  # after an exception it is opened anew
+        self.table.create_write_transaction(
+            adds,
+            "append",
+            self.table.schema(),
+            partition_by=self.partitions,
+            commit_properties=with_numbers(transactions),
+            post_commithook_properties=NO_HOOKS,
+        )
+        self.is_sound = True
+
+    def merge(
+        self,
+        rows: pa.RecordBatchReader,
+        *,
+        on: str,
+        columns: Mapping[str, str],
+        newer: str | None,
+        updates: bool,
+        transactions: Mapping[str, int],
+    ) -> None:
+        """One MERGE of rows into exactly this version; it may stand although this raises.
+
+        delta-rs commits nothing if no row is changed; then the numbers are committed alone.
+
+        Args:
+            rows: the source ``s`` of the table ``t``; read once, and held by delta-rs, which
+                looks in the table only at files whose keys are in their range.
+            on: condition of a match.
+            columns: what is written into each column.
+            newer: further condition of an update.
+            updates: False = what matches stays as it is.
+            transactions: numbers by application id.
+        """
+        self.is_sound = False
+        merger = self.table.merge(
+            rows,
+            on,
+            source_alias="s",
+            target_alias="t",
+            streamed_exec=False,
+            commit_properties=with_numbers(transactions),
+            post_commithook_properties=NO_HOOKS,
+        )
+        if updates:
+            merger = merger.when_matched_update(dict(columns), predicate=newer)
+        found = merger.when_not_matched_insert(dict(columns)).execute()
+        if not found["num_target_files_added"] and not found["num_target_files_removed"]:
+            self.commit((), transactions)
+
+    def set_property(self, name: str, text: str, transactions: Mapping[str, int]) -> None:
+        """Set one table property and write numbers, in one step."""
+        self.is_sound = False
+        self.table.alter.set_table_properties(
+            {name: text},
+            raise_if_not_exists=False,
+            commit_properties=with_numbers(transactions),
+            post_commithook_properties=NO_HOOKS,
+        )
+
+    def add_columns(self, fields: Sequence[Mapping[str, Any]]) -> None:
+        """Add columns at the end of the schema."""
+        self.is_sound = False
+        added = deltalake.Schema.from_json(json.dumps({"type": "struct", "fields": list(fields)}))
+        self.table.alter.add_columns(added.fields, post_commithook_properties=NO_HOOKS)
+
+    def restored_after(self, version: int) -> bool:
+        """True if a RESTORE is among the commits after a version.
+
+        Of those of which the log has no entry any more that can't be told; a warning says so.
+        """
+        gone = []
+        for number in range(version + 1, self.version + 1):
+            if (text := self._entry(number)) is None:
+                gone.append(number)
+            elif is_restore(text):
+                return True
+        if gone:
+            _log.warning(
+                "%s: its log no longer has the commits %d to %d; if one of them was a RESTORE, rows "
+                "are missing: see kcl-mld-spark history, and choose a new spark.sink.epoch then",
+                self.table.table_uri,
+                gone[0],
+                gone[-1],
+            )
+        return False
+
+    def live_paths(self) -> set[str]:
+        """Paths of the table's files below its directory."""
+        column = self.table.get_add_actions(flatten=True).column("path")
+        return {str(each) for each in column.to_pylist()}
+
+
+def with_numbers(
+    transactions: Mapping[str, int], most_retries: int | None = None
+) -> CommitProperties:
+    """What makes a commit write numbers of application ids.
+
+    Args:
+        transactions: numbers by application id.
+        most_retries: behind other commits that came between; None = as delta-rs does.
+    """
+    numbers = [Transaction(name, number) for name, number in transactions.items()]
+    return CommitProperties(app_transactions=numbers, max_commit_retries=most_retries)
