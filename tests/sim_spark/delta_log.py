@@ -86,6 +86,15 @@ class HostLog:
 
         self.change(apply)
 
+    def last_seen(self):
+        """Nothing."""
+        return
+
+    def tells(self, version, transactions) -> bool:
+        """Whether a version is a commit with these numbers."""
+        found = self._log.entries[version].numbers if version < len(self._log.entries) else {}
+        return transactions.items() <= found.items()
+
     def keep_short(self, version: int) -> bool:
         """Never due."""
         return False

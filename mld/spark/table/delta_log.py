@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from mld.spark.errors import MissingPart, SinkUnavailable, SparkChildError
 from mld.spark.table.disk import sync
 from mld.spark.table.error_text import damage_in, in_a_line
-from mld.spark.table.log_entries import actions_in
+from mld.spark.table.log_entries import actions_in, numbers_in
 from mld.spark.table.snapshot import NO_HOOKS, Snapshot, with_numbers
 
 try:
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 _LOG = "_delta_log"
 #: Commits between two log checkpoints of this process.
 CHECKPOINT_EVERY = 100
+#: Of a table that is made here. Each commit lists the log, which has one entry a commit, and some
+#: 30,000 a day: a month of them, which is Delta's default, would cost each commit seconds.
+_PROPERTIES = {"delta.logRetentionDuration": "interval 7 days"}
 #: How many of the latest entries a process syncs when it starts: older ones have been there for long.
 _SYNC_BACK = 1000
 
@@ -81,6 +84,31 @@ class DeltaLog:
             with self._lock:
                 self._idle.append((snapshot, entry))
 
+    def last_seen(self) -> Snapshot | None:
+        """What this process saw last, to read in it only; None = nothing that is of use."""
+        with self._lock:
+            return self._idle[-1][0] if self._idle else None
+
+    def tells(self, version: int, transactions: Mapping[str, int]) -> bool:
+        """True if the commit of a version wrote these numbers, durably.
+
+        One small file, where a look at the table lists all entries of its log.
+
+        Args:
+            version: of which this process just made a commit.
+            transactions: numbers by application id.
+
+        Raises:
+            OSError: the entry can't be read, or the disk refuses it.
+        """
+        if (text := self._text(version)) is None:
+            return False
+        if not transactions.items() <= (numbers_in(text) or {}).items():
+            return False
+        if self._root is not None:
+            self._sync_entries(version)
+        return True
+
     def create(
         self,
         schema: str,
@@ -101,7 +129,7 @@ class DeltaLog:
             deltalake.Schema.from_json(schema),
             mode="error",
             partition_by=list(partitions),
-            configuration=dict(configuration),
+            configuration={**_PROPERTIES, **configuration},
             storage_options=_options(self._store),
             commit_properties=with_numbers(transactions, most_retries=0),
             post_commithook_properties=NO_HOOKS,

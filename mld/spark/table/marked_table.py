@@ -61,6 +61,9 @@ class MarkedTable:
         new_identity: gives each commit its own number, 0 <= number < 2**62.
     """
 
+    #: True = files are compared with the table as it is now, before anything names them.
+    _looks_afresh = False
+
     def __init__(
         self,
         log: DeltaLog,
@@ -159,7 +162,7 @@ class MarkedTable:
             BatchFailed: they don't; the message names the column.
         """
         for file in files:
-            if why := refused_type(file.fields) or self._change.misfit(table, file):
+            if why := self._misfit(table, file):
                 raise BatchFailed(
                     f"{self._name}: the function's rows do not fit the table: {why}; change the "
                     f"function, or set spark.sink.schema=addColumns to let new columns in"
@@ -199,6 +202,8 @@ class MarkedTable:
                     break
                 self.fit(table, files)
                 last = self._tried(table, files, numbers)
+                if last is None and self._log.tells(table.version + 1, numbers):
+                    return self._stands(batches, identity)
             self._pause(pause_s)
         raise last or BatchFailed(f"{self._name}: commits leave no trace in the table")
 
@@ -237,10 +242,15 @@ class MarkedTable:
     def examine(self, files: Sequence[DataFile]) -> None:
         """See that staged files fit the table; add columns that it lacks where that is wanted.
 
+        If they fit what was seen last that will do: the commit looks again.
+
         Raises:
             BatchFailed: they don't fit.
             Exception: of delta-rs, at the last try.
         """
+        seen = None if self._looks_afresh else self._log.last_seen()
+        if seen is not None and not any(self._misfit(seen, file) for file in files):
+            return
         last: Exception | None = None
         for pause_s in PAUSES_S:
             self._pause(pause_s)
@@ -257,6 +267,9 @@ class MarkedTable:
                 except Exception as error:  # noqa: BLE001 - somebody else may have added them
                     last = error
         raise last or BatchFailed(f"{self._name}: columns that were added are not in the table")
+
+    def _misfit(self, table: Snapshot, file: DataFile) -> str:
+        return refused_type(file.fields) or self._change.misfit(table, file)
 
     def keep_short(self) -> None:
         """Log checkpoint and clean-up when they are due; raises nothing."""

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 class SteppedTable(MarkedTable):
     """See the module; safe to use from any thread."""
 
+    _looks_afresh = True  # files of a manifest must fit
+
     def behind(
         self, batches: Sequence[ShardBatch]
     ) -> tuple[Mapping[ShardKey, int | None], Mapping[ShardKey, CommitOutcome] | None]:

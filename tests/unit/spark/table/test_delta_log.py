@@ -4,13 +4,25 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Field as DeltaField, Transaction
 from deltalake.exceptions import DeltaError
 
+from mld.spark.errors import BatchFailed
+from mld.spark.ports import CommitOutcome
+from mld.spark.table.changes import Append
 from mld.spark.table.delta_log import CHECKPOINT_EVERY, DeltaLog
 from mld.spark.table.snapshot import NO_HOOKS
 from mld.spark.table.store import open_store
-from tests.unit.spark.table_kit import spark_schema
+from tests.unit.spark.table_kit import (
+    batch,
+    expected,
+    frame,
+    open_sink,
+    rows_in,
+    shard,
+    spark_schema,
+    write,
+)
 
 
 @pytest.fixture
@@ -106,3 +118,72 @@ def test_commits_whose_entries_are_gone_may_have_been_a_restore_and_are_told(log
             (tmp_path / "_delta_log" / f"{version:020}.json").unlink()
         assert not table.restored_after(0)
     assert "no longer has the commits 2 to 3; if one of them was a RESTORE" in caplog.text
+
+
+def test_the_log_of_a_new_table_is_kept_for_a_week_unless_its_owner_wants_something_else(tmp_path):
+    name = "delta.logRetentionDuration"
+    for number, (wanted, found) in enumerate([({}, "interval 7 days"), ({name: "x"}, "x")]):
+        place = tmp_path / str(number)
+        DeltaLog(open_store(str(place))).create(spark_schema({"n": "long"}), [], wanted, {})
+        assert DeltaTable(place).metadata().configuration == {name: found}
+
+
+def test_who_has_committed_sees_it_in_the_entry(log, tmp_path):
+    commit(log, 1)
+    assert log.tells(1, {"shard": 1})
+    assert not log.tells(1, {"shard": 2})
+    assert not log.tells(1, {"shard": 1, "another": 1})
+    assert not log.tells(0, {"shard": 1})
+    assert not log.tells(2, {"shard": 1})
+    (tmp_path / "_delta_log" / f"{1:020}.json").write_text("{")
+    assert not log.tells(1, {"shard": 1})
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """How often tables were brought up to date, each of which lists all entries of the log."""
+    found = []
+    real = DeltaTable.update_incremental
+    monkeypatch.setattr(DeltaTable, "update_incremental", lambda t: (found.append(t), real(t))[1])
+    return found
+
+
+def test_a_batch_looks_at_the_table_once(tmp_path, looks):
+    sink = open_sink(tmp_path)
+    write(sink, batch(shard(), 0, 3))
+    for number in range(3, 9):
+        one = batch(shard(), number, number + 1)
+        staged = sink.write(frame(one), [one])
+        looks.clear()
+        assert set(sink.commit_all(staged, [one]).values()) == {CommitOutcome.STANDS}
+        assert len(looks) == 1
+    assert rows_in(tmp_path) == expected(s0=9)
+
+
+def test_a_commit_behind_one_of_somebody_else_is_looked_for(tmp_path, looks, monkeypatch):
+    sink, other = open_sink(tmp_path), open_sink(tmp_path)
+    write(sink, batch(shard(), 0, 3))
+    write(other, batch(shard(1), 0, 2))
+    apply = Append.apply
+
+    def late(change, table, files, transactions):
+        monkeypatch.setattr(Append, "apply", apply)
+        write(other, batch(shard(1), 2, 4))
+        looks.clear()
+        apply(change, table, files, transactions)
+
+    monkeypatch.setattr(Append, "apply", late)
+    assert write(sink, batch(shard(), 3, 5)) == ["stands"]
+    assert len(looks) == 1
+    assert rows_in(tmp_path) == expected(s0=5, s1=4)
+
+
+def test_files_that_fit_what_was_seen_before_must_fit_what_is_there_at_the_commit(tmp_path):
+    sink = open_sink(tmp_path)
+    write(sink, batch(shard(), 0, 3))
+    one = batch(shard(), 3, 5)
+    changed = DeltaTable(tmp_path)
+    changed.alter.add_columns([DeltaField("more", "string", nullable=False)])
+    staged = sink.write(frame(one), [one])
+    with pytest.raises(BatchFailed, match="do not fit the table"):
+        sink.commit_all(staged, [one])
