@@ -2,8 +2,8 @@
 
 Calls that hang are left to themselves, so at the end there are threads in the middle of TLS, a
 checksum or an answer. The usual way out takes the interpreter apart under them, then the C library
-runs the end of OpenSSL while they use it: now and then that ended in a segmentation fault, and a
-supervisor read 139 in place of the exit code.
+runs the end of OpenSSL while they use it. That may crash, and a supervisor would read 139 in place
+of the exit code.
 """
 
 from __future__ import annotations

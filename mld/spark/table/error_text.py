@@ -30,6 +30,12 @@ def damage_in(log: Path) -> str:
     Args:
         log: directory of the log.
     """
+    entries = sorted(log.glob("*.json"))
+    if len(entries) == 1 and not entries[0].read_bytes().strip(b"\0"):
+        return (
+            f". Its only entry, {entries[0].name}, is empty: if power was lost when the table was made, "
+            f"it has no rows; stop all workers, remove {log}, and start them"
+        )
     broken = [path.name for path in sorted(log.glob("*.checkpoint*.parquet")) if not _reads(path)]
     if broken:
         names = ", ".join([*broken, _HINT])

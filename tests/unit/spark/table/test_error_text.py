@@ -1,11 +1,13 @@
 """A log that a loss of power has damaged: what is said, and that it helps."""
 
+import shutil
+
 import pytest
 from deltalake import DeltaTable
 
 from mld.spark.errors import SinkUnavailable
 from mld.spark.table.error_text import damage_in
-from tests.unit.spark.table_kit import at, batch, open_sink, shard, write
+from tests.unit.spark.table_kit import at, batch, frame, open_sink, shard, write
 
 CHECKPOINT, HINT = f"{2:020}.checkpoint.parquet", "_last_checkpoint"
 
@@ -55,3 +57,17 @@ def test_a_damaged_hint_harms_nobody(log, damage):
     damage(log / HINT)
     assert damage_in(log) == ""
     assert open_sink(log.parent).mark(shard()) == at(5)
+
+
+@pytest.mark.parametrize("content", [b"", bytes(700)])
+def test_a_table_that_was_lost_as_it_was_made_is_told_with_what_to_do(tmp_path, content):
+    sink = open_sink(tmp_path)
+    one = batch(shard(), 0, 3)
+    staged = sink.write(frame(one), [one])
+    sink.discard(staged)
+    log = tmp_path / "_delta_log"
+    (log / f"{0:020}.json").write_bytes(content)
+    with pytest.raises(SinkUnavailable, match=f"is empty.*remove {log}"):
+        open_sink(tmp_path)
+    shutil.rmtree(log)
+    assert write(open_sink(tmp_path), one) == ["stands"]
