@@ -45,6 +45,15 @@ def on_this_machine(built: Built, file: str) -> Built:
     return for_spark(built.with_findings(found), file, programs)
 
 
+def on_any_machine(built: Built, file: str) -> Built:
+    """The same with what would keep a daemon from work wherever it is.
+
+    The arguments are those of :func:`on_this_machine`.
+    """
+    programs = list(_programs_of(built, built.setting("executableName")))
+    return for_spark(built, file, programs, is_here=False)
+
+
 def _program(built: Built, file: str) -> Iterator[Finding]:
     setting = built.setting("executableName")
     try:

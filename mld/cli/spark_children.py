@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import shutil
 import sys
 import warnings
@@ -23,6 +24,7 @@ from mld.model.masking import mask
 from mld.model.properties import last_of_each, parse
 from mld.model.spark_command import SPARK_PROGRAM, spark_command
 from mld.model.spark_keys import PREFIX, REMOTE, is_known
+from mld.model.spark_needs import need_faults
 from mld.model.spark_parts import (
     JAVA_ADVICE,
     JAVA_HOME,
@@ -32,7 +34,7 @@ from mld.model.spark_parts import (
     part_faults,
     token_fault,
 )
-from mld.model.spark_places import Look, spark_faults
+from mld.model.spark_places import Look, place_faults
 from mld.model.spark_settings import problem_of
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ _LOOK = Look(
     lambda path: os.path.realpath(system_text(path)),
 )
 _JAVA_VARIABLE = "JAVA_HOME"
+_MEANT_FOR_PYTHON = re.compile("PYTHON").match
 _HEAD_BYTES = 256
 
 
@@ -61,9 +64,13 @@ class _Key(NamedTuple):
 
 
 def for_spark(
-    built: Built, file: str, programs: Sequence[tuple[str, int | None, tuple[str, ...]]]
+    built: Built,
+    file: str,
+    programs: Sequence[tuple[str, int | None, tuple[str, ...]]],
+    *,
+    is_here: bool = True,
 ) -> Built:
-    """The same with what would keep a Spark child of this machine from work.
+    """The same with what would keep a Spark child from work.
 
     A file without such a program is judged if it has a line for our sinks: then ``python app.py``
     ends in ``run()``, and else the lines are for a program of the user's own.
@@ -72,12 +79,13 @@ def for_spark(
         built: of a file.
         file: its path as typed.
         programs: key, line and command of each program.
+        is_here: the children run on this machine, which is looked at then.
     """
     commands = [(key, line, spark_command(argv)) for key, line, argv in programs]
     direct = [(key, line, command) for key, line, command in commands if command is not None]
     written = {one.name: _Key(one.text or "", file, one.line) for one in built.spark if one.line}
     try:
-        folder = str(Path.cwd())
+        folder = str(Path.cwd()) if is_here else None
     except FileNotFoundError:  # it was deleted
         return built
     found: list[Finding] = []
@@ -89,13 +97,16 @@ def for_spark(
     for key, line, command in direct:
         keys = dict(written)
         if command.properties is not None:
+            if folder is None:
+                continue  # that file is elsewhere, and may say what this one does not
             more, faults = _read(command.properties)
-            found += (
-                [] if os.path.realpath(command.properties) == os.path.realpath(file) else faults
-            )
+            is_same = os.path.realpath(command.properties) == os.path.realpath(file)
+            found += [] if is_same else faults
             keys = more | written
         found += _of_keys(keys, file, folder)
-        found += _of_child(keys, Finding(Severity.ERROR, file, line, key, ""), command)
+        if folder is not None:
+            place = Finding(Severity.ERROR, file, line, key, "")
+            found += _of_child(keys, place, command, folder)
     return built.with_findings(dict.fromkeys(found))
 
 
@@ -124,20 +135,27 @@ def _wrong(entries: Iterable[Entry], path: str) -> Iterator[Finding]:
             yield _finding(path, mask(entry.key), entry.line, told)
 
 
-def _of_keys(keys: Mapping[str, _Key], file: str, folder: str) -> Iterator[Finding]:
-    """What the keys say together, and name on this machine."""
+def _of_keys(keys: Mapping[str, _Key], file: str, folder: str | None) -> Iterator[Finding]:
+    """What the keys say together, and name on this machine, if they are for this one."""
     texts = {name: key.text for name, key in keys.items()}
-    for fault in (*spark_faults(texts, folder, _LOOK), *part_faults(texts, _parts_look(folder))):
+    faults = need_faults(texts)
+    if folder is not None:
+        faults += place_faults(texts, folder, _LOOK)
+        faults += part_faults(texts, _parts_look(folder))
+    for fault in faults:
         yield _of_key(keys, file, fault.key, Problem(Severity.ERROR, fault.text, fault.advice))
 
 
-def _of_child(keys: Mapping[str, _Key], place: Finding, command: SparkCommand) -> Iterator[Finding]:
+def _of_child(
+    keys: Mapping[str, _Key], place: Finding, command: SparkCommand, folder: str
+) -> Iterator[Finding]:
     """What its environment and its Python lack.
 
     Args:
         keys: of its files.
         place: of its command line.
         command: that line.
+        folder: working directory.
     """
     texts = {name: key.text for name, key in keys.items()}
     environ = {**os.environ, **command.variables}
@@ -150,7 +168,7 @@ def _of_child(keys: Mapping[str, _Key], place: Finding, command: SparkCommand) -
     is_far, names_java = (texts.get(name, "").strip() for name in (REMOTE, JAVA_HOME))
     home = environ.get(_JAVA_VARIABLE)
     if home and not is_far and not names_java:
-        why = java_fault(home, _parts_look(str(Path.cwd())).may_run)
+        why = java_fault(home, _parts_look(folder).may_run)
         if why is not None:
             problem = Problem(
                 Severity.ERROR,
@@ -192,7 +210,7 @@ def _path(environ: Mapping[str, str]) -> str:
 
 def _is_of_this_python(command: SparkCommand, environ: Mapping[str, str]) -> bool:
     """Whether a program imports what this process would; of another Python nothing is known."""
-    if any(name.startswith("PYTHON") for name in command.variables):
+    if sys.flags.ignore_environment or any(map(_MEANT_FOR_PYTHON, command.variables)):
         return False
     path = shutil.which(command.program, path=_path(environ))
     try:

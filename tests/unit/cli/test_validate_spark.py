@@ -55,9 +55,9 @@ def java(home):
 def validate(capsys):
     """Gives the exit code and the findings."""
 
-    def run(lines, program="kcl-mld-spark app.py"):
+    def run(lines, program="kcl-mld-spark app.py", *options):
         Path("f").write_text(BASE.format(program=program) + lines + "\n")
-        code = dispatch(["validate", "f"])
+        code = dispatch(["validate", "f", *options])
         return code, capsys.readouterr().out.partition("\n\n")[0]
 
     return run
@@ -266,3 +266,26 @@ def test_an_app_that_python_cannot_read_is_told_of(validate, monkeypatch):
 )
 def test_of_a_users_own_program_only_lines_for_our_sinks_are_judged(validate, lines, code):
     assert validate(lines, "python3 app.py")[0] == code
+
+
+@pytest.mark.parametrize(
+    ("lines", "program", "code"),
+    [
+        ("", "kcl-mld-spark gone.py", 2),
+        ("spark.sink.path = f/x", "kcl-mld-spark gone.py", 0),
+        (f"{FINE}\nspark.java.home = /nonexist", "kcl-mld-spark gone.py", 0),
+        ("", "kcl-mld-spark --properties gone gone.py", 0),  # it may say what is missing
+        ("spark.sink = merge", "python3 gone.py", 2),
+    ],
+)
+def test_of_a_file_for_another_machine_its_keys_are_judged(validate, lines, program, code):
+    assert validate(lines, program, "--file-only")[0] == code
+
+
+def test_where_the_working_directory_is_gone_nothing_is_said(validate, monkeypatch):
+    def gone():
+        raise FileNotFoundError
+
+    validate("spark.sink = merge")
+    monkeypatch.setattr(Path, "cwd", gone)
+    load_config("f", worker_id="w")
