@@ -10,6 +10,7 @@ Source: execve(2), execvp(3); ProcessBuilder of the JDK, which runs a file witho
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import re
@@ -285,11 +286,9 @@ def _is_daemon(words: Sequence[str], around: Surroundings) -> bool:
     """True for our own command, by its name and its text: others may have that name, too."""
     if not words or Path(words[0]).name != _DAEMON or (path := around.find(words[0])) is None:
         return False
-    try:
-        with path.open("rb") as file:
-            return _DAEMON_MARK in file.read(4 * _HEAD_BYTES)
-    except OSError:
-        return False
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return _DAEMON_MARK in file.read(4 * _HEAD_BYTES)
+    return False
 
 
 def _spark_problems(command: SparkCommand, around: Surroundings) -> Iterator[Problem]:

@@ -289,3 +289,20 @@ def test_where_the_working_directory_is_gone_nothing_is_said(validate, monkeypat
     validate("spark.sink = merge")
     monkeypatch.setattr(Path, "cwd", gone)
     load_config("f", worker_id="w")
+
+
+def test_of_a_program_that_is_not_there_or_no_script_its_packages_are_not_told(
+    validate, monkeypatch
+):
+    monkeypatch.setattr(spark_children, "find_spec", lambda _: None)
+    script("kcl-mld-spark", "\x7fELF\0")
+    assert validate(FINE)[0] == 0
+    code, out = validate(FINE, "/gone/kcl-mld-spark app.py")
+    assert code == 2
+    assert "the package" not in out
+
+
+def test_an_app_that_is_not_there_is_told_of_once(validate, monkeypatch):
+    monkeypatch.setattr(spark_children, "find_spec", lambda name: name)
+    script("kcl-mld-spark", f"#!{sys.executable}")
+    assert validate(FINE, "kcl-mld-spark gone.py")[1].count("gone.py") == 1
