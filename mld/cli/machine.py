@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mld.adapters.children.program import Surroundings, examine
-from mld.adapters.system_text import system_text
+from mld.cli.spark_children import for_spark
 from mld.errors import ConfigError
 from mld.model.child_command import split_command
 from mld.model.config_keys import CREDENTIAL_KEYS
@@ -20,7 +20,6 @@ from mld.model.credentials import CredentialSource, parse_chain
 from mld.model.findings import Finding, Problem, Severity
 from mld.model.listed_stream import ListedStream
 from mld.model.masking import mask
-from mld.model.spark_places import Look, place_faults
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,13 +27,6 @@ if TYPE_CHECKING:
     from mld.decide.child_environment import ChildFacts
     from mld.model.config_build import Built
     from mld.model.settings import Setting
-
-_LOOK = Look(
-    lambda path: os.path.lexists(system_text(path)),
-    lambda path: os.path.isdir(system_text(path)),
-    lambda path: os.access(system_text(path), os.W_OK | os.X_OK),
-    lambda path: os.path.realpath(system_text(path)),
-)
 
 
 def on_this_machine(built: Built, file: str) -> Built:
@@ -48,9 +40,18 @@ def on_this_machine(built: Built, file: str) -> Built:
         *_program(built, file),
         *_profiles(built, file),
         *_packages(built, file),
-        *_spark_places(built, file),
     ]
-    return built.with_findings(found)
+    programs = list(_programs_of(built, built.setting("executableName")))
+    return for_spark(built.with_findings(found), file, programs)
+
+
+def on_any_machine(built: Built, file: str) -> Built:
+    """The same with what would keep a daemon from work wherever it is.
+
+    The arguments are those of :func:`on_this_machine`.
+    """
+    programs = list(_programs_of(built, built.setting("executableName")))
+    return for_spark(built, file, programs, is_here=False)
 
 
 def _program(built: Built, file: str) -> Iterator[Finding]:
@@ -138,23 +139,6 @@ def _packages(built: Built, file: str) -> Iterator[Finding]:
     if is_on and setting.value == "decode" and find_spec("fastavro") is None:
         text, advice = "decode needs the package fastavro", "pip install 'kcl-mld[schemas]'"
         yield _of_setting(file, setting, Problem(Severity.ERROR, text, advice))
-
-
-def _spark_places(built: Built, file: str) -> Iterator[Finding]:
-    """Told once and before there is a child, not by each shard's after Spark has started."""
-    if not built.spark:
-        return
-    lines = {one.name: one.line for one in built.spark}
-    texts = {one.name: one.text for one in built.spark}
-    if not any(lines[name] for name in lines if name.startswith("spark.sink")):
-        return  # written for a program of the user's own, which reads keys for Spark
-    try:
-        faults = place_faults(texts, str(Path.cwd()), _LOOK)
-    except FileNotFoundError:  # the working directory was deleted
-        return
-    for fault in faults:
-        problem = Problem(Severity.ERROR, fault.text, fault.advice)
-        yield _finding(file, fault.key, lines.get(fault.key), problem)
 
 
 def _finding(file: str, key: str, line: int | None, problem: Problem) -> Finding:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mld.cli.loading import build
-from mld.cli.machine import on_this_machine
+from mld.cli.machine import on_any_machine, on_this_machine
 from mld.decide.addressing import stream_to_read
 from mld.decide.stream_identity import check_regions
 from mld.errors import ConfigError
@@ -58,8 +58,7 @@ def validate(file: str, *, as_json: bool, show_all: bool, file_only: bool) -> in
             raise
         click.echo(json.dumps({"file": file, "valid": False, "error": mask(str(error))}))
         return error.exit_code
-    if not file_only:
-        built = on_this_machine(built, file)
+    built = on_any_machine(built, file) if file_only else on_this_machine(built, file)
     rows = [_row(setting, os.environ) for setting in built.settings]
     rows += [_spark_row(setting) for setting in built.spark]
     findings = [

@@ -38,7 +38,7 @@ from mld.model.settings import Setting, Settings, read_settings
 from mld.model.spark_settings import SparkSetting, spark_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 _NO_CHAIN = CredentialChain(())
 
@@ -69,6 +69,15 @@ class Built:
         return replace(
             self, config=None if _has_error(findings) else self.config, findings=findings
         )
+
+    def as_errors(self, is_one: Callable[[Finding], bool]) -> Built:
+        """The same with some of the warnings as errors.
+
+        Args:
+            is_one: whether a finding is.
+        """
+        judged = [replace(f, severity=Severity.ERROR) if is_one(f) else f for f in self.findings]
+        return replace(self, findings=()).with_findings(judged)
 
     def require(self) -> Config:
         """The configuration.

@@ -20,6 +20,14 @@ DELTA_SINKS = ("delta", "merge")
 OF_DELTA = ("spark.sink.partitionBy", "spark.sink.schema")
 #: What only ``spark.sink = delta`` has.
 OUTPUTS = "spark.sink.outputs"
+#: Below ``spark.sink.options.``: what the Delta sinks read themselves, the first of them alone.
+WRITE_TASKS, PARTITION_BY, MERGE_SCHEMA = "writeTasks", "partitionBy", "mergeSchema"
+#: Those, and what the jdbc sink takes for its own connection: letter by letter as written here.
+SINK_OPTIONS = (
+    *(WRITE_TASKS, PARTITION_BY, MERGE_SCHEMA),
+    *("user", "password", "ApplicationName", "currentSchema", "options", "targetServerType"),
+    *("ssl", "sslmode", "sslrootcert", "sslcert", "sslkey", "connectTimeout", "loginTimeout"),
+)
 
 
 class SparkKind(StrEnum):

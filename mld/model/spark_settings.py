@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mld.model.findings import Problem, Severity
 from mld.model.masking import mask_value
-from mld.model.spark_keys import BY_NAME, FREE_PREFIXES, PREFIX, check, is_known
+from mld.model.spark_keys import BY_NAME, FREE_PREFIXES, PREFIX, SINK_OPTIONS, check, is_known
 
 if TYPE_CHECKING:
     from mld.model.properties import Entry
@@ -23,6 +23,10 @@ __all__ = ["PREFIX", "SparkSetting", "problem_of", "spark_settings"]
 #: Beyond this a name is no slip of the pen, and comparing takes long.
 _LONGEST_NAME = 100
 _FOLDED = {name.lower(): name for name in BY_NAME}
+_OPTIONS = FREE_PREFIXES[1]
+_FOLDED_OPTIONS = {name.lower(): name for name in SINK_OPTIONS}
+#: Names of pgJDBC that look like others of its own.
+_OF_THE_DRIVER = ("sslpassword", "sslfactory", "socketTimeout", "cancelSignalTimeout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +63,24 @@ def problem_of(entry: Entry) -> Problem | None:
         return Problem(Severity.WARNING, text, _advice(name))
     fault = check(name, entry.value)
     if fault is None:
-        return None
+        return _near_option(name)
     key = BY_NAME.get(name)
     return Problem(Severity.ERROR, fault, "" if key is None else key.doc)
+
+
+def _near_option(name: str) -> Problem | None:
+    """A name below ``spark.sink.options.`` that looks like one of ours; Spark drops unknown ones."""
+    option = name.removeprefix(_OPTIONS)
+    if option in (name, *SINK_OPTIONS, *_OF_THE_DRIVER):
+        return None
+    folded = option[:_LONGEST_NAME].lower()
+    close = difflib.get_close_matches(folded, _FOLDED_OPTIONS, n=1, cutoff=0.85)
+    if not close:
+        return None
+    meant = f"did you mean {_OPTIONS}{_FOLDED_OPTIONS[close[0]]}?"
+    letters = " Upper and lower case matter." if close[0] == folded else ""
+    text = "not an option that kcl-mld knows: handed to Spark's writer, which says nothing of it"
+    return Problem(Severity.WARNING, text, f"{meant}{letters}")
 
 
 def _advice(name: str) -> str:

@@ -14,6 +14,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mld.model.spark_parts import missing_packages
 from mld.spark.errors import MissingPart, SparkChildError, SparkConfigError
 from mld.spark.failures import condition, raised
 from mld.spark.registration import load_app
@@ -35,14 +36,18 @@ CONNECT_VARIABLE = "SPARK_CONNECT_MODE_ENABLED"
 _NO_SESSION = frozenset({"NO_ACTIVE_OR_DEFAULT_SESSION", "NO_ACTIVE_SESSION"})
 
 
-def require_pyspark() -> None:
-    """Look whether Spark's Python package is there, without importing it.
+def require_packages(config: SparkConfig) -> None:
+    """Look whether the Python packages are there that the configuration needs; imports none.
 
     Raises:
-        MissingPart: it isn't.
+        MissingPart: one isn't.
     """
-    if importlib.util.find_spec("pyspark") is None:
-        raise MissingPart("pyspark is missing: pip install 'kcl-mld[spark]'")
+    for name, advice in missing_packages(config.texts, _has_package):
+        raise MissingPart(f"{name} is missing: {advice}")
+
+
+def _has_package(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from mld.model.spark_keys import (
     size_bytes,
     whole_number,
 )
-from mld.model.spark_places import Look, local_path, place_faults
+from mld.model.spark_places import Look, local_path, spark_faults
 from mld.spark.errors import SparkConfigError
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def read_properties(properties: Mapping[str, str]) -> SparkConfig:
         properties: keys that begin with ``spark.``; others are not looked at.
 
     Raises:
-        SparkConfigError: a key is unknown, a value is wrong, or two keys exclude each other.
+        SparkConfigError: a key is unknown, or a value is wrong by itself.
     """
     ours = {name: text for name, text in properties.items() if name.startswith("spark.")}
     for name, text in ours.items():
@@ -125,20 +125,17 @@ def read_properties(properties: Mapping[str, str]) -> SparkConfig:
             raise SparkConfigError(f"{name}: no such property{_advice(name)}")
         if (why := check(name, text)) is not None:
             raise SparkConfigError(f"{name}: {why}")
-    if "spark.remote" in ours and "spark.master" in ours:
-        raise SparkConfigError("spark.remote and spark.master exclude each other: name one of them")
     return _config(_Texts(ours))
 
 
 def require_places(config: SparkConfig) -> None:
-    """See that sink, paths and schema fit together, and can be used on this machine.
+    """See that the keys fit together, and that their paths can be used on this machine.
 
     Raises:
         SparkConfigError: something can't; the message names each key.
     """
-    if faults := place_faults(config.texts, os.getcwd(), _LOOK):
-        told = (f"{fault.key} {fault.text}: {fault.advice}" for fault in faults)
-        raise SparkConfigError("; ".join(told))
+    if faults := spark_faults(config.texts, os.getcwd(), _LOOK):
+        raise SparkConfigError("; ".join(map(str, faults)))
 
 
 def rooted(config: SparkConfig, folder: str) -> SparkConfig:

@@ -6,11 +6,12 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.spark.app_loading import require_pyspark
+from mld.model.spark_server import is_local_master
+from mld.spark.app_loading import require_packages
 from mld.spark.config import require_places
 from mld.spark.errors import SparkConfigError, SparkUnreachable
 from mld.spark.facts import ShardGate
-from mld.spark.server.settings import around_proxies, is_local_master
+from mld.spark.server.settings import around_proxies
 from mld.spark.table.s3_look import require_buckets
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class SparkParts:
         What is wrong already is told before.
         """
         require_places(config)
-        require_pyspark()
+        require_packages(config)
         buckets = require_buckets(config)
         if not config.is_embedded:
             return None
@@ -159,11 +160,6 @@ class SparkService:
             raise SparkConfigError(
                 f"{name}: the app does not say that its function treats each record by itself; if "
                 f"it does, write run(process, rowwise=True)"
-            )
-        if config.sink == "foreach":  # it would write while its records are tried
-            raise SparkConfigError(
-                f"{name} needs a sink that writes what the function returns: delta, merge or jdbc; "
-                f"it is spark.sink={config.sink}"
             )
         from mld.spark.table.dead_letters import DeadLetters  # noqa: PLC0415 - needs deltalake
 

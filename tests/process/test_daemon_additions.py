@@ -45,6 +45,7 @@ def test_a_daemon_that_dies_leaves_what_its_child_intended_to_the_next(
     app = new_app()
     program = (sys.executable, str(CHILD))
     spark = {"spark.sink": "jdbc", "spark.sink.options.password": "hunter2"}
+    spark |= {"spark.sink.url": "jdbc:postgresql:d", "spark.sink.table": "rows"}
     first = app.start(executable=program, **spark)
     app.put(3)
     wait_until(lambda: app.items().get(shard_id(0)) and intent(app), "an intent is stored")

@@ -180,6 +180,26 @@ def test_a_path_that_spark_could_not_write_ends_the_daemon_with_2_and_is_told_on
     assert run.children() == []
 
 
+@pytest.mark.parametrize(
+    ("program", "lines", "told"),
+    [
+        ("kcl-mld-spark", {}, "spark.sink.path: is missing: the delta sink writes there"),
+        ("kcl-mld-spark", {"spark.sink": "jdbc"}, "spark.sink.url: is missing: the jdbc sink"),
+        ("kcl-mld", {}, "kcl-mld is the daemon itself"),
+    ],
+)
+def test_what_a_spark_child_would_refuse_ends_the_daemon_with_2_before_aws_is_asked(
+    new_app: Callable[..., Application], program: str, lines: dict[str, str], told: str
+) -> None:
+    app = new_app()
+    executable = (str(Path(sys.executable).with_name(program)), __file__)
+    run = app.start(executable=executable, **lines)
+    assert run.ends() == 2, run.output
+    assert told in run.output
+    assert app.everything() == {}
+    assert run.children() == []
+
+
 def test_a_module_called_protocol_of_the_users_is_named(
     new_app: Callable[..., Application], tmp_path: Path
 ) -> None:

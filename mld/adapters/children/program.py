@@ -10,6 +10,7 @@ Source: execve(2), execvp(3); ProcessBuilder of the JDK, which runs a file witho
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import re
@@ -20,9 +21,12 @@ from typing import TYPE_CHECKING
 
 from mld.adapters.system_text import system_text
 from mld.model.findings import Problem, Severity
+from mld.model.spark_command import SPARK_PROGRAM, spark_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from mld.model.spark_command import SparkCommand
 
 #: As much of a script as the kernel looks at. Source: BINPRM_BUF_SIZE of Linux.
 _HEAD_BYTES = 256
@@ -32,8 +36,11 @@ _NODE = re.compile(r"node|nodejs")
 #: What it adds to the name of a script that is not there.
 _NODE_ENDINGS = (".js", ".json", ".node")
 _SCRIPT = re.compile(r".*(/.*|\.(py|js|mjs|cjs|rb|pl|sh|dll))")
-_SPARK = "kcl-mld-spark"
-_SPARK_USAGE = f"write executableName = {_SPARK} [--properties FILE] app.py"
+_SPARK_USAGE = f"write executableName = {SPARK_PROGRAM} [--properties FILE] app.py"
+_DAEMON = "kcl-mld"
+#: In the head of a console script that is the daemon itself.
+_DAEMON_MARK = b"mld.cli"
+_NO_CHILD = "is the daemon itself, which speaks to children and is none"
 #: Options of interpreters after which the next argument is still the script.
 _HARMLESS = re.compile(r"-[uOBEIsPqv]+")
 
@@ -251,8 +258,11 @@ def _env_problems(words: Sequence[str], name: str, around: Surroundings) -> Iter
 
 def _script_problems(argv: Sequence[str], around: Surroundings) -> Iterator[Problem]:
     words = list(_after_env(argv))
-    if words and Path(words[0]).name == _SPARK:
-        yield from _spark_problems(words, around)
+    if (command := spark_command(argv)) is not None:
+        yield from _spark_problems(command, around)
+        return
+    if _is_daemon(words, around):
+        yield _error(f"{words[0]} {_NO_CHILD}", f"did you mean {SPARK_PROGRAM}?")
         return
     if not words or not _INTERPRETER.fullmatch(Path(words[0]).name):
         return
@@ -272,19 +282,25 @@ def _script_problems(argv: Sequence[str], around: Surroundings) -> Iterator[Prob
     yield _error(why, _what_was_meant([script if "/" in script else f"./{script}"], around))
 
 
-def _spark_problems(words: Sequence[str], around: Surroundings) -> Iterator[Problem]:
-    """``kcl-mld-spark [--properties FILE] app.py``: each shard's child would tell it by itself."""
-    has_file = words[1:2] == ["--properties"]
-    if has_file and len(words) < 3:
+def _is_daemon(words: Sequence[str], around: Surroundings) -> bool:
+    """True for our own command, by its name and its text: others may have that name, too."""
+    if not words or Path(words[0]).name != _DAEMON or (path := around.find(words[0])) is None:
+        return False
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return _DAEMON_MARK in file.read(4 * _HEAD_BYTES)
+    return False
+
+
+def _spark_problems(command: SparkCommand, around: Surroundings) -> Iterator[Problem]:
+    """Each shard's child would tell it by itself."""
+    if command.has_file and command.properties is None:
         yield _error("--properties names no file", _SPARK_USAGE)
         return
-    named = [("the properties file", words[2])] if has_file else []
-    rest = words[3:] if has_file else words[1:]
-    if not rest:
-        yield _error(f"{_SPARK} is given no app", _SPARK_USAGE)
+    if command.app is None:
+        yield _error(f"{SPARK_PROGRAM} is given no app", _SPARK_USAGE)
         return
-    for what, name in (*named, ("the app", rest[0])):
-        if _is_readable(around.folder / name):
+    for what, name in (("the properties file", command.properties), ("the app", command.app)):
+        if name is None or _is_readable(around.folder / name):
             continue
         where = (
             "" if name.startswith("/") else f" (relative to the working directory {around.folder})"

@@ -11,8 +11,8 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from mld.model.masking import mask
+from mld.model.spark_server import REPOSITORY_VARIABLE
 from mld.spark.errors import MissingPart, SparkChildError, SparkConfigError, SparkUnreachable
-from mld.spark.server.settings import REPOSITORY_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

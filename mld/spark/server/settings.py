@@ -8,9 +8,9 @@ the environment.
 from __future__ import annotations
 
 import re
-import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
+from mld.model.spark_server import is_local_master, option_words, refused_conf
 from mld.spark.errors import SparkConfigError
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from mld.spark.config import SparkConfig
 
-#: Environment variable with the URL of the Maven repository that ``spark.jars.packages`` come from.
-REPOSITORY_VARIABLE = "KCL_MLD_MAVEN_REPOSITORY"
 #: Environment variables that name directories with settings of Hadoop.
 CONF_DIRECTORIES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 #: Environment variable in which server and clients expect the token.
@@ -35,25 +33,6 @@ _OPENED_PACKAGES = (
     *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref"),
     *("sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar"),
 )
-
-#: Keys of ``spark.conf.*`` that would break a promise or have no effect, and what to use instead.
-REFUSED_CONF: Mapping[str, str] = {
-    "spark.connect.grpc.binding.address": "the server listens on loopback only",
-    "spark.connect.grpc.binding.port": "the server takes a free port",
-    "spark.connect.authenticate.token": "the server draws its own token",
-    "spark.driver.memory": "write it as spark.driver.memory, without conf",
-    "spark.driver.extraJavaOptions": "write it as spark.jvm.options",
-    "spark.driver.extraClassPath": "write it as spark.conf.spark.jars",
-    "spark.jars.ivySettings": f"name the repository in the environment, {REPOSITORY_VARIABLE}",
-    "spark.jars.repositories": f"name the repository in the environment, {REPOSITORY_VARIABLE}",
-    "spark.master": "write it as spark.master, without conf",
-    "spark.remote": "write it as spark.remote, without conf",
-    "spark.submit.deployMode": "the server runs beside the workers of the daemon",
-}
-_REFUSED_WITH_LOCAL_MASTER: Mapping[str, str] = {
-    "spark.driver.bindAddress": "with a local master everything stays on loopback",
-    "spark.driver.host": "with a local master everything stays on loopback",
-}
 
 #: Avro believes the length that a broken record claims, up to 64 MiB; Kinesis has 10 MiB a record.
 AVRO_LIMITS = tuple(
@@ -88,11 +67,6 @@ class ServerFiles(NamedTuple):
             directory / "warehouse",
             directory / "scratch",
         )
-
-
-def is_local_master(master: str) -> bool:
-    """True for ``local``, ``local[4]``, ``local[*, 3]``: executors live in the server itself."""
-    return master == "local" or master.startswith("local[")
 
 
 def server_command(
@@ -154,9 +128,9 @@ def jvm_options(config: SparkConfig) -> list[str]:
         SparkConfigError: they cannot be split into words.
     """
     try:
-        return shlex.split(config.jvm_options or "")
+        return option_words(config.jvm_options or "")
     except ValueError as error:
-        raise SparkConfigError(f"spark.jvm.options: {error}") from error
+        raise SparkConfigError(f"spark.jvm.options {error}") from error
 
 
 def collector(config: SparkConfig) -> list[str]:
@@ -193,7 +167,7 @@ def server_properties(
     """What the server is configured with: our defaults, then ``spark.conf.*``.
 
     Args:
-        config: its ``conf`` wins over our defaults, but for :data:`REFUSED_CONF`.
+        config: its ``conf`` wins over our defaults, but for :data:`~mld.model.spark_server.REFUSED_CONF`.
         files: warehouse and scratch directories.
         app_name: as the cluster's pages show it.
         python: program that runs the Python workers.
@@ -202,10 +176,8 @@ def server_properties(
         SparkConfigError: ``spark.conf.*`` holds a key that has no place there.
     """
     local = is_local_master(config.master)
-    refused = {**REFUSED_CONF, **(_REFUSED_WITH_LOCAL_MASTER if local else {})}
-    for key in config.conf:
-        if key in refused:
-            raise SparkConfigError(f"spark.conf.{key} is not taken: {refused[key]}")
+    for name, instead in refused_conf(config.conf, config.master):
+        raise SparkConfigError(f"spark.conf.{name} is not taken: {instead}")
     return {
         "spark.app.name": app_name,
         "spark.sql.catalogImplementation": "in-memory",

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mld.model.spark_parts import JARS, jar_fault
+from mld.model.spark_server import REPOSITORY_VARIABLE, is_local_master
 from mld.spark.errors import MissingPart
 from mld.spark.server.class_archive import ClassArchive, has_room
 from mld.spark.server.files import ivy_text, log4j_text, properties_text
@@ -22,12 +24,10 @@ from mld.spark.server.java import find_java
 from mld.spark.server.masters import require_master
 from mld.spark.server.settings import (
     CONF_DIRECTORIES,
-    REPOSITORY_VARIABLE,
     SUBMIT_CLASS,
     TOKEN_VARIABLE,
     ServerFiles,
     collector,
-    is_local_master,
     jvm_options,
     server_command,
     server_environment,
@@ -144,17 +144,9 @@ def _spark_home() -> Path:
 
 
 def _require_jars(jars: str) -> None:
-    """Spark itself only warns of a jar that is not there, and fails at its first use."""
-    for jar in filter(None, map(str.strip, jars.split(","))):
-        scheme, colon, path = jar.rpartition(":")
-        if scheme not in {"", "file"} or "{" in path:
-            continue  # elsewhere, or a pattern that Python does not know
-        path = "/" + path.lstrip("/") if colon else path
-        if not (os.path.exists(path) or glob.glob(path)):
-            raise MissingPart(
-                f"spark.conf.spark.jars: {jar} is not there: correct the path or put the jar in "
-                f"its place"
-            )
+    why = jar_fault(jars, lambda path: os.path.exists(path) or bool(glob.glob(path)))
+    if why is not None:
+        raise MissingPart(f"{JARS}: {why}: correct the path or put the jar in its place")
 
 
 def _write_files(

@@ -16,16 +16,12 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mld.model.spark_keys import MERGE_SCHEMA, PARTITION_BY, WRITE_TASKS
 from mld.spark.calls import raise_if_abandoned
 from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.ports import CommitOutcome
 from mld.spark.sinks.directories import DirectoryLayout
-from mld.spark.sinks.writing import (
-    TASKS_OPTION,
-    can_lay_out,
-    write_tasks,
-    writer_options,
-)
+from mld.spark.sinks.writing import can_lay_out, write_tasks, writer_options
 from mld.spark.table.changes import Append
 from mld.spark.table.delta_log import DeltaLog
 from mld.spark.table.marked_table import MarkedTable
@@ -50,7 +46,6 @@ _log = logging.getLogger(__name__)
 UPKEEP_THREAD = "log-checkpoint"
 #: What several outputs leave in the directory above their tables.
 OUTPUTS_MARK = "kcl-mld-positions"
-_PARTITION_BY, _MERGE_SCHEMA = "partitionBy", "mergeSchema"
 _NO_ROOM_TEXT = "No space left on device"
 #: INT96, Spark's default, is nanoseconds to others, and Spark's own Delta reader refuses it.
 _TIMESTAMPS = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
@@ -94,13 +89,13 @@ class DeltaSink:
         self.store = open_store(config.sink_path, config.sink)
         options = dict(config.sink_options)
         # As Delta's own writer names them.
-        words = options.pop(_PARTITION_BY, "").split(",")
+        words = options.pop(PARTITION_BY, "").split(",")
         columns = tuple(word.strip() for word in words if word.strip())
         self._partitions = config.partition_by or columns
-        merges = options.pop(_MERGE_SCHEMA, "").strip().lower() == "true"
+        merges = options.pop(MERGE_SCHEMA, "").strip().lower() == "true"
         adds_columns = config.adds_columns or merges
         self._tasks = write_tasks(config)
-        options.pop(TASKS_OPTION, None)
+        options.pop(WRITE_TASKS, None)
         self._options = {**writer_options(config), **options}
         self._is_far = not config.local_cores
         change = self._change(application, config)

@@ -27,7 +27,6 @@ from mld.spark.errors import (
     MissingPart,
     SinkUnavailable,
     SparkChildError,
-    SparkConfigError,
 )
 from mld.spark.model import MicroBatch
 from mld.spark.ports import CommitOutcome
@@ -96,11 +95,10 @@ class JdbcSink:
             database: as this process reaches it; None = by the URL.
 
         Raises:
-            SparkConfigError: a property is missing or wrong.
+            SparkConfigError: a property is wrong.
             MissingPart: psycopg is needed and not installed.
         """
-        if config.sink_url is None or config.sink_table is None:
-            raise SparkConfigError("spark.sink=jdbc needs spark.sink.url and spark.sink.table")
+        assert config.sink_table is not None  # see ``config.require_places``
         options = _writer_options(config)
         secrets = [options.get("password", "")]
         self._database = database or _postgres(config, secrets)

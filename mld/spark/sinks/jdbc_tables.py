@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import uuid
 from typing import TYPE_CHECKING
 
+from mld.model.postgres_names import table_parts
 from mld.spark.errors import SinkRefused, SparkConfigError
 from mld.spark.model import parse_position, position_text
 from mld.spark.ports import CommitOutcome, outcomes
@@ -33,7 +33,6 @@ MARKS = "kcl_mld_marks"
 STAGES = "kcl_mld_stages"
 #: What a transaction does that drops a staging table.
 REMOVAL = "removal of a staging table"
-_PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 _KEY = "application, stream, shard, epoch"
 _KEY_VALUES = "%(application)s, %(stream)s, %(shard)s, %(epoch)s"
 
@@ -44,16 +43,10 @@ def split_name(text: str) -> tuple[str, ...]:
     Raises:
         SparkConfigError: it is no name of a table.
     """
-    parts, place = [], 0
-    while match := _PART.match(text, place):
-        parts.append(match[1].replace('""', '"') if match[1] else match[2].strip())
-        place = match.end()
-        if place == len(text):
-            return tuple(parts)
-        if text[place] != ".":
-            break
-        place += 1
-    raise SparkConfigError(f"spark.sink.table={text}: write it as table or schema.table")
+    try:
+        return table_parts(text)
+    except ValueError as error:
+        raise SparkConfigError(f"spark.sink.table {error}") from error
 
 
 class _TakenBack(Exception):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
+from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.model import SEQUENCE_COLUMN, SUB_SEQUENCE_COLUMN
 from mld.spark.sinks.delta import DeltaSink
 from mld.spark.sinks.directories import DirectoryLayout
@@ -48,11 +48,10 @@ class MergeSink(DeltaSink):
             application: name of the KCL application.
 
         Raises:
-            SparkConfigError: a property is missing or wrong.
+            SparkConfigError: a property is wrong.
             SinkRefused: the path is neither on a file system nor in S3.
         """
-        if not config.sink_key:
-            raise SparkConfigError("spark.sink=merge needs spark.sink.key: the columns of the key")
+        assert config.sink_key  # see ``config.require_places``
         self._key = config.sink_key
         super().__init__(config, application)
 

@@ -9,12 +9,12 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlencode
 
+from mld.model.postgres_names import url_parts
 from mld.spark.errors import SparkConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PREFIX = "jdbc:postgresql:"
 #: Names of pgJDBC that libpq knows under another name, or the same.
 _NAMES = {
     "user": "user",
@@ -50,17 +50,10 @@ def connection_arguments(
     Raises:
         SparkConfigError: it is no such URL.
     """
-    if not url.startswith(PREFIX):
-        raise SparkConfigError(
-            "spark.sink.url: the jdbc sink writes to PostgreSQL only; write the URL as "
-            "jdbc:postgresql://host:port/database"
-        )
-    place, _, query = url.removeprefix(PREFIX).partition("?")
-    if "@" in place:  # the driver would take all of it for a host's name, and tell it
-        raise SparkConfigError(
-            "spark.sink.url: user and password have no place before the host; write "
-            "?user=...&password=... behind the database, or spark.sink.options.user and password"
-        )
+    try:
+        place, query = url_parts(url)
+    except ValueError as error:
+        raise SparkConfigError(f"spark.sink.url {error}") from error
     parameters = {**options, **dict(parse_qsl(query, keep_blank_values=True))}
     arguments = _place(place)
     arguments.update(_translated(parameters))

@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 from mld.model.s3_place import is_s3
+from mld.model.spark_keys import WRITE_TASKS, whole_number
 from mld.spark.errors import SparkConfigError
 from mld.spark.server.settings import CONF_DIRECTORIES
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     from mld.spark.config import SparkConfig
 
-#: Below ``spark.sink.options.``; ours, and not handed to Spark's writer.
-TASKS_OPTION = "writeTasks"
 #: Masters without a number of tries.
 _ONE_TRY = re.compile(r"local(\[[0-9*]+\])?")
 _NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
@@ -46,11 +45,12 @@ def write_tasks(config: SparkConfig) -> int:
     Raises:
         SparkConfigError: ``spark.sink.options.writeTasks`` is not a whole number.
     """
-    if (text := config.sink_options.get(TASKS_OPTION)) is None:
+    if not (text := config.sink_options.get(WRITE_TASKS)):
         return config.local_cores
-    if not (text.isascii() and text.isdigit()):
-        raise SparkConfigError(f"spark.sink.options.{TASKS_OPTION}: {text!r} is not a whole number")
-    return int(text)
+    try:
+        return whole_number(text)
+    except ValueError as error:
+        raise SparkConfigError(f"spark.sink.options.{WRITE_TASKS}: {error}") from error
 
 
 def can_lay_out(config: SparkConfig, environ: Mapping[str, str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mld.model.spark_keys import check
-from mld.model.spark_places import Look, local_path, place_faults
+from mld.model.spark_places import Look, local_path, spark_faults
 from mld.model.spark_remote import connect_address
 
 DIRECTORIES = {"/", "/data", "/data/ours", "/srv/app", "/closed"}
@@ -16,12 +16,19 @@ LOOK = Look(
     {"/data/ours", "/data", "/srv/app"}.__contains__,
 )
 FINE = {"spark.sink": "delta", "spark.sink.path": "/data/ours"}
+#: What these sinks need besides.
+ALSO = {
+    "merge": {"spark.sink.key": "id"},
+    "jdbc": {"spark.sink.url": "jdbc:postgresql:d", "spark.sink.table": "rows"},
+}
 
 
 def told(**more):
-    texts = FINE | {f"spark.{key.replace('__', '.')}": text for key, text in more.items()}
+    texts = {f"spark.{key.replace('__', '.')}": text for key, text in more.items()}
+    texts = FINE | ALSO.get(more.get("sink"), {}) | texts
+    texts = {key: text for key, text in texts.items() if text is not None}
     return [
-        f"{each.key} {each.text}: {each.advice}" for each in place_faults(texts, "/srv/app", LOOK)
+        f"{each.key} {each.text}: {each.advice}" for each in spark_faults(texts, "/srv/app", LOOK)
     ]
 
 
@@ -141,7 +148,7 @@ def test_what_cannot_be_used_is_told_with_the_way_out(more, expected):
     if more["sink__path"] and "../closed" in more["sink__path"]:
         look = LOOK._replace(exists=lambda path: path in {"/srv/app/../closed", "/"})
         look = look._replace(is_directory=lambda _: True)
-        faults = place_faults({"spark.sink.path": "../closed/x"}, "/srv/app", look)
+        faults = spark_faults({"spark.sink.path": "../closed/x"}, "/srv/app", look)
         (found,) = [f"{each.key} {each.text}" for each in faults]
     else:
         (found,) = told(**more)
@@ -175,7 +182,7 @@ def test_places_in_one_another_are_told_of_however_they_are_spelled(more):
         may_write=lambda _: True,
     )
     texts = FINE | {f"spark.{key.replace('__', '.')}": text for key, text in more.items()}
-    told = " ".join(each.text for each in place_faults(texts, "/srv/app", look))
+    told = " ".join(each.text for each in spark_faults(texts, "/srv/app", look))
     assert "is, holds or lies in the directory" in told
 
 
@@ -196,7 +203,7 @@ def test_places_beside_one_another_are_fine(more):
 
 def test_of_a_machine_without_a_root_nothing_is_said():
     nothing = Look(lambda _: False, lambda _: False, lambda _: False)
-    assert place_faults(FINE, "/srv/app", nothing) == []
+    assert spark_faults(FINE, "/srv/app", nothing) == []
 
 
 @pytest.mark.parametrize(

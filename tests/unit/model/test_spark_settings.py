@@ -104,3 +104,33 @@ def test_secrets_are_not_shown():
 def test_characters_that_change_on_reading_are_reported():
     [finding] = spark_findings(built("spark.sink.path = /data/ä"))
     assert "ISO-8859-1" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [
+        ("writeTask", "did you mean spark.sink.options.writeTasks?"),
+        (
+            "writetasks",
+            "did you mean spark.sink.options.writeTasks? Upper and lower case matter.",
+        ),
+        ("passwort", "did you mean spark.sink.options.password?"),
+    ],
+)
+def test_an_option_that_looks_like_one_of_ours_is_a_warning(option, advice):
+    (finding,) = spark_findings(built(f"spark.sink.options.{option} = 1"))
+    assert finding.severity is Severity.WARNING
+    assert finding.suggestion == advice
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("writeTasks", "compression", "maxRecordsPerFile", "parquet.block.size", "user"),
+        *("batchsize", "numPartitions", "isolationLevel", "queryTimeout", "sessionInitStatement"),
+        *("sslpassword", "sslfactory", "sslpasswordcallback", "socketTimeout", "tcpKeepAlive"),
+        *("targetServerType", "prepareThreshold", "x" * 5000),
+    ],
+)
+def test_options_of_spark_and_its_driver_are_not_judged(option):
+    assert not spark_findings(built(f"spark.sink.options.{option} = 1"))

@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from mld.spark import app_loading
-from mld.spark.app_loading import CONNECT_VARIABLE, load, require_pyspark
+from mld.spark.app_loading import CONNECT_VARIABLE, load, require_packages
+from mld.spark.config import read_properties
 from mld.spark.errors import MissingPart, SparkConfigError, SparkUnreachable
 
 RUN = "from mld.spark import run\nrun(print, schema='id bigint')\n"
@@ -85,8 +86,21 @@ def test_an_app_that_makes_a_session_is_told_where_there_is_one(app):
         app(own + RUN)
 
 
-def test_a_missing_pyspark_is_named_with_the_way_to_get_it(monkeypatch):
-    require_pyspark()
-    monkeypatch.setattr(app_loading.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingPart, match="pip install"):
-        require_pyspark()
+@pytest.mark.parametrize(
+    ("lacks", "told"),
+    [
+        ("pyspark", "pyspark is missing: pip install 'kcl-mld[spark]'"),
+        ("deltalake", "deltalake is missing: pip install 'kcl-mld[spark]'"),
+        ("psycopg", "psycopg is missing: pip install 'kcl-mld[postgres]'"),
+    ],
+)
+def test_a_missing_package_is_named_with_the_way_to_get_it(monkeypatch, lacks, told):
+    config = read_properties({"spark.sink": "jdbc" if lacks == "psycopg" else "delta"})
+    require_packages(config)
+    find = app_loading.importlib.util.find_spec
+    monkeypatch.setattr(
+        app_loading.importlib.util, "find_spec", lambda name: None if name == lacks else find(name)
+    )
+    with pytest.raises(MissingPart) as caught:
+        require_packages(config)
+    assert str(caught.value) == told

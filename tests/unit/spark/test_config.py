@@ -38,7 +38,8 @@ def test_the_columns_of_directories_are_a_list():
 
 
 def test_what_does_not_fit_together_is_told_with_every_key():
-    config = read_properties({"spark.sink": "merge", "spark.sink.table": "t"})
+    given = {"spark.sink": "merge", "spark.sink.key": "id", "spark.sink.table": "t"}
+    config = read_properties(given)
     with pytest.raises(SparkConfigError) as failure:
         require_places(config)
     missing, misplaced = str(failure.value).split("; ", 1)

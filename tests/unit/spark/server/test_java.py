@@ -94,7 +94,7 @@ def test_the_error_tells_why_the_java_on_the_path_was_not_taken(tmp_path, monkey
     ("content", "mode", "reason"),
     [
         ("#!/bin/sh\necho hello\n", 0o700, "does not answer like a Java"),
-        ("not a program", 0o600, "cannot be run"),
+        ("not a program", 0o600, "has no program .*java that can be run"),
     ],
     ids=["another program", "not to be run"],
 )

@@ -4,8 +4,9 @@ import socket
 
 import pytest
 
+from mld.model.spark_server import addresses_of
 from mld.spark.errors import SparkConfigError, SparkUnreachable
-from mld.spark.server.masters import addresses_of, require_master
+from mld.spark.server.masters import require_master
 
 
 @pytest.mark.parametrize(

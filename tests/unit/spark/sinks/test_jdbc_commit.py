@@ -16,7 +16,6 @@ from mld.spark.errors import (
     MissingPart,
     SinkRefused,
     SinkUnavailable,
-    SparkConfigError,
 )
 from mld.spark.model import Position
 from mld.spark.ports import CancelsCommits, CommitOutcome
@@ -491,14 +490,6 @@ def test_names_with_quotes_are_quoted(path):
     write(sink, batch(shard(), None, 2))
     assert query('SELECT COUNT(*) FROM "odd ""name"') == [(2,)]
     sink.close()
-
-
-@pytest.mark.parametrize("missing", ["sink__url", "sink__table"])
-def test_url_and_table_have_to_be_named(missing):
-    given = {"sink__url": "jdbc:postgresql:x", "sink__table": "rows"}
-    del given[missing]
-    with pytest.raises(SparkConfigError, match=r"spark\.sink\.url and spark\.sink\.table"):
-        JdbcSink(config_of(sink="jdbc", **given), "app")
 
 
 def test_postgresql_is_opened_by_its_url_and_its_password_never_shows():

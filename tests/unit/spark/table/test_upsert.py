@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from mld.spark.config import read_properties
-from mld.spark.errors import BatchFailed, SinkRefused, SparkConfigError
+from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.ports import CommitOutcome
 from mld.spark.sinks.delta import DeltaSink
 from mld.spark.sinks.merge import MergeSink
@@ -280,11 +280,6 @@ def test_a_table_that_only_grows_is_told(tmp_path):
     DeltaTable(path).alter.set_table_properties({"delta.appendOnly": "true"})
     with pytest.raises(SinkRefused, match="may only be appended to"):
         merge(open_merge(path), batch(shard(), 2, 9))
-
-
-def test_a_missing_key_is_told(tmp_path):
-    with pytest.raises(SparkConfigError, match=r"needs spark\.sink\.key"):
-        open_merge(tmp_path / "t", sink__key=" ")
 
 
 def test_a_function_that_returns_no_key_is_told(tmp_path):

