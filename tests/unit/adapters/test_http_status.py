@@ -38,7 +38,7 @@ PAGES = {
 
 def serve(scene: Callable[[HttpStatus], Awaitable[None]]) -> None:
     async def run() -> None:
-        server = HttpStatus("127.0.0.1", 0, PAGES)
+        server = HttpStatus("127.0.0.1", 0, PAGES, {"/echo": ("a", "b", "c", "bad")})
         await server.start()
         try:
             async with asyncio.timeout(20):
@@ -76,9 +76,11 @@ async def ask(server: HttpStatus, request: bytes) -> tuple[int, dict[str, str], 
     ("target", "code", "body"),
     [
         ("/livez", 200, {"alive": True}),
-        ("/livez?verbose=1", 200, {"alive": True}),
+        ("/livez?", 200, {"alive": True}),
+        ("/livez?v=1&w", 400, {"error": "unknown parameter v, w: this page takes none"}),
         ("/readyz", 503, {"why": "no leases yet"}),
         ("/echo?a=1&b=%20x&a=2&c", 200, {"a": ["1", "2"], "b": [" x"], "c": [""]}),
+        ("/echo?A=1", 400, {"error": "unknown parameter A: this page takes a, b, c, bad"}),
         ("/echo?bad=1", 400, {"error": "bad is bad"}),
         ("/", 404, {"pages": ["/broken", "/echo", "/leases", "/livez", "/readyz"]}),
         ("/../livez", 404, {"pages": ["/broken", "/echo", "/leases", "/livez", "/readyz"]}),

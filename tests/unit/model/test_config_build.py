@@ -620,11 +620,7 @@ def test_a_lock_that_its_heartbeats_cannot_keep_is_an_error():
     assert "to 500 or less" in finding.suggestion
 
 
-NUMBERS = [
-    name
-    for name, key in KEYS.items()
-    if key.kind.startswith(("number", "milliseconds"))
-]
+NUMBERS = [name for name, key in KEYS.items() if key.kind.startswith(("number", "milliseconds"))]
 
 
 @pytest.mark.parametrize("number", [1, 1003, 2**31 - 1, 2**63 - 1])
