@@ -253,6 +253,37 @@ def test_an_error_of_usage_points_to_the_help_of_its_own_command(capsys, args, c
     assert invoke(capsys, *command.split(), "--help")[0] == 0
 
 
+@pytest.mark.parametrize("kind", ["child", "daemon"])
+def test_where_a_report_cannot_be_written_no_conformance_is_tested(capsys, tmp_path, kind):
+    for place, why in (
+        (tmp_path / "no" / "x", "the folder does not"),
+        (tmp_path, "is a directory"),
+    ):
+        code, _, err = invoke(
+            capsys, "conform", kind, "--json", str(place), "--", "true", "{properties}"
+        )
+        assert (code, err.count("\n")) == (2, 1)
+        assert err.startswith(f"--json: {place}: {why}")
+
+
+@pytest.mark.parametrize("kind", ["child", "daemon"])
+def test_a_program_that_is_not_there_is_told_before_conformance_is_tested(capsys, kind):
+    code, out, err = invoke(capsys, "conform", kind, "--", "pythn", "{properties}")
+    assert (code, out) == (2, "")
+    assert err.startswith("pythn is not found in PATH")
+
+
+def test_a_baseline_that_is_no_report_is_told_without_numbers_of_errors(capsys, tmp_path):
+    (tmp_path / "x").write_text("{}")
+    for name, why in (
+        ("nofile", "nofile can't be read: No such"),
+        (tmp_path / "x", "JSON as --json"),
+    ):
+        _, _, err = invoke(capsys, "conform", "daemon", "--baseline", str(name), "{properties}")
+        assert why in err
+        assert "Errno" not in err
+
+
 def test_an_empty_log_configuration_is_ignored(started):
     assert dispatch(["x", "-l", ""]) == 0
     assert started[0].log_configuration is None
