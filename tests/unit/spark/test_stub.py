@@ -52,7 +52,11 @@ def test_looking_after_a_table_without_deltalake_says_what_to_install(
     (tmp_path / "deltalake.py").write_text("raise ImportError\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     said = f"kcl-mld-spark {command}: deltalake is missing: pip install 'kcl-mld[spark]'\n"
-    assert run_stub(command, "--help") == (3, said)
+    words = ["2"] if command == "new-epoch" else []
+    assert run_stub(command, "table", *words) == (3, said)
+    assert run_stub(command, "--help") == (0, "")
+    code, errors = run_stub(command, "--wrong", "table", *words)
+    assert (code, "unrecognized arguments: --wrong" in errors) == (2, True)
 
 
 def test_a_missing_app_is_named_by_its_full_path(tmp_path):
