@@ -362,7 +362,7 @@ def test_what_spark_could_not_use_is_found_before_it_starts(validate, lines, exp
         ("kcl-mld-spark gone.py", "the app gone.py is not there or can't be read (relative to"),
         ("kcl-mld-spark --properties gone app.py", "the properties file gone is not there"),
         ("kcl-mld-spark --properties f /gone.py", "the app /gone.py is not there or can't be read"),
-        ("kcl-mld-spark bin", "the app bin is not there or can't be read"),
+        ("kcl-mld-spark bin", "the app bin is a directory"),
     ],
 )
 def test_the_app_of_a_spark_child_is_looked_for(validate, command, expected):
