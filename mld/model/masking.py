@@ -35,12 +35,12 @@ _PROSE = (
     " they this to token type under unless used using validation value values verification was were"
     " when which who whose will with without would you"
 ).replace(" ", "|")
-#: Behind the name of an error, e.g. ``ExpiredTokenException``, is what is wrong. An option's value is
+#: Behind the name of an error, e.g. ``ExpiredTokenException`` or ``TokenRetrievalError``, is what is wrong. An option's value is
 #: a secret whatever it looks like, and so is what follows an equals sign.
 _NAMED = re.compile(
     rf"(?i)(?!(?<!-){_NAME}[\w-]{{0,40}}\s{{0,3}}:?\s{{0,3}}\b(?:{_PROSE})"
     r"(?=[.,;:!?)'\"\]]{0,3}(?:\s|$)))"
-    rf"({_NAME}(?![\w-]{{0,40}}Exception\b)[\w-]{{0,40}}\s{{0,3}}[=: ]\s{{0,3}})"
+    rf"({_NAME}(?![\w-]{{0,40}}(?:Exception\b|Error:))[\w-]{{0,40}}\s{{0,3}}[=: ]\s{{0,3}})"
     r"[^\s|,]+"
 )
 _SECRET_NAME = re.compile(

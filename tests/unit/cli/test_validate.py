@@ -231,6 +231,13 @@ def test_a_working_directory_that_is_gone_is_told(tmp_path, capsys, program, sev
 
 
 @pytest.mark.usefixtures("gone")
+@pytest.mark.parametrize("command", [["validate", "f"], ["leases", "list", "f"]])
+def test_no_file_is_looked_for_in_a_directory_that_is_gone(capsys, command):
+    assert dispatch(command) == 2
+    assert "the working directory is gone: start again" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("gone")
 @pytest.mark.parametrize("kind", ["child", "daemon"])
 def test_no_conformance_is_tested_in_a_directory_that_is_gone(capsys, kind):
     assert dispatch(["conform", kind, "--", "true", "{properties}"]) == 2

@@ -60,6 +60,7 @@ def test_secrets_are_replaced(text, shown):
         'FATAL: password authentication failed for user "x"',
         "the provided token is malformed or otherwise invalid",
         "Invalid pagination token: expired.",
+        "SSOTokenLoadError: Error loading SSO Token: Token for corp does not exist",
     ],
 )
 def test_ordinary_text_is_left_alone(text):
