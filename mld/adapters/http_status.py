@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qs
 
 from mld.errors import ConfigError
+from mld.model.masking import brief
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 _log = logging.getLogger(__name__)
 
@@ -53,14 +54,20 @@ class HttpStatus:
         port: 0 = any free one, see :attr:`port`.
         pages: path -> function from the query to (is well, body); called in the event loop, so it
             must be quick. It may raise :class:`BadQuery`.
+        parameters: path -> names that its query may have; of other pages, none.
     """
 
     def __init__(
-        self, host: str, port: int, pages: Mapping[str, Callable[[Query], Status]]
+        self,
+        host: str,
+        port: int,
+        pages: Mapping[str, Callable[[Query], Status]],
+        parameters: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self._host = host
         self._port = port
         self._pages = dict(pages)
+        self._parameters = dict(parameters or {})
         self._server: asyncio.Server | None = None
         self._open: dict[asyncio.StreamWriter, None] = {}  # the oldest first
 
@@ -136,14 +143,35 @@ class HttpStatus:
         page = self._pages.get(path)
         if page is None:
             return 404, {"pages": sorted(self._pages)}, method
+        asked = parse_qs(query, keep_blank_values=True)
         try:
-            is_well, body = page(parse_qs(query, keep_blank_values=True))
+            _require_known(asked, self._parameters.get(path, ()))
+            is_well, body = page(asked)
         except BadQuery as error:
             return 400, _error(str(error)), method
         except Exception:  # noqa: BLE001 - the page of a probe must not end the daemon
             _log.exception("a status page failed")
             return 500, _error("the page failed; the log says why"), method
         return (200 if is_well else 503), body, method
+
+
+def _require_known(query: Query, known: Collection[str]) -> None:
+    """A probe whose limit is misspelt would be told for ever that all is well.
+
+    What resembles no parameter is somebody's own, e.g. against caches, and no reason for a probe
+    to fail.
+
+    Raises:
+        BadQuery: a name in the query is one of the page's but for its letters' case and signs.
+    """
+    bare = {_bare(name): name for name in known}
+    for name in query:
+        if name not in known and (meant := bare.get(_bare(name))) is not None:
+            raise BadQuery(f"unknown parameter {brief(name)}: it is called {meant}")
+
+
+def _bare(name: str) -> str:
+    return "".join(filter(str.isalnum, name)).lower()
 
 
 def _error(why: str) -> dict[str, Any]:

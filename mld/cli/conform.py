@@ -19,6 +19,7 @@ import click
 from mld.adapters.children.child_process import SHIM
 from mld.adapters.children.program import Surroundings, examine
 from mld.cli.finite import Finite, Whole
+from mld.cli.places import require_writable, working_directory
 from mld.cli.suggesting import SuggestingGroup
 from mld.decide.child_environment import ChildFacts, environment_of_child
 from mld.errors import ConfigError
@@ -163,7 +164,20 @@ def conform() -> None:
 
 _TIMEOUT = Finite(0, MAX_TIMEOUT_S, least_open=True)
 _COMMAND = click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-_JSON = click.option("--json", "json_path", type=click.Path(path_type=pathlib.Path))
+
+
+def _json_place(
+    _context: click.Context, _option: click.Parameter, path: pathlib.Path | None
+) -> pathlib.Path | None:
+    """A run of minutes is not to end without its report."""
+    if path is not None:
+        require_writable(str(path), "--json")
+    return path
+
+
+_JSON = click.option(
+    "--json", "json_path", type=click.Path(path_type=pathlib.Path), callback=_json_place
+)
 
 
 @conform.command("child")
@@ -234,6 +248,7 @@ def daemon(
         baseline = baselines.load(baseline_name) if baseline_name else None
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+    _require_program(command)
     with tempfile.TemporaryDirectory() as folder, EmbeddedAws() as embedded:
         cloud = EmbeddedCloud(embedded, kinesis_url)
         try:
@@ -250,7 +265,7 @@ def _require_program(command: Sequence[str]) -> None:
     Raises:
         ConfigError: it cannot be.
     """
-    for problem in examine(command, Surroundings(os.environ, pathlib.Path.cwd())):
+    for problem in examine(command, Surroundings(os.environ, working_directory())):
         text = f"{problem.text} ({problem.suggestion})" if problem.suggestion else problem.text
         if problem.severity is Severity.ERROR:
             raise ConfigError(text)

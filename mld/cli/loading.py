@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mld.adapters.output.logs import LogFormat, LogSettings, set_up
 from mld.cli.machine import on_this_machine
+from mld.cli.places import working_directory
 from mld.cli.suggesting import nearest
 from mld.errors import ConfigError
 from mld.model.config_build import Built, build_config
@@ -49,12 +50,15 @@ def read_properties(path: str) -> bytes:
     """The bytes of a properties file; a relative path is relative to the working directory.
 
     Raises:
-        ConfigError: it cannot be read; the text is the Java daemon's.
+        ConfigError: it cannot be read; the text is the Java daemon's, unless the working directory
+            was deleted.
     """
     prefix = "Error while reading properties file: "
     try:
         return Path(path).read_bytes()
     except FileNotFoundError:
+        if not Path(path).is_absolute():
+            working_directory()
         raise ConfigError(
             f"{prefix}Unable to find property file in classpath, or file system: '{path}'"
             f"{_similar_file(path)}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mld.adapters.children.program import Surroundings, examine
+from mld.cli.places import ELSEWHERE, GONE, working_directory
 from mld.cli.spark_children import for_spark
 from mld.errors import ConfigError
 from mld.model.child_command import split_command
@@ -57,8 +58,9 @@ def on_any_machine(built: Built, file: str) -> Built:
 def _program(built: Built, file: str) -> Iterator[Finding]:
     setting = built.setting("executableName")
     try:
-        around = Surroundings(os.environ, Path.cwd(), Path(file).parent)
-    except FileNotFoundError:  # the working directory was deleted
+        around = Surroundings(os.environ, working_directory(), Path(file).parent)
+    except ConfigError:
+        yield _finding(file, setting.key.name, setting.line, _gone(built, setting))
         return
     told: set[tuple[str, Problem]] = set()
     for key, line, argv in _programs_of(built, setting):
@@ -66,6 +68,15 @@ def _program(built: Built, file: str) -> Iterator[Finding]:
             if (key, problem) not in told:
                 told.add((key, problem))
                 yield _finding(file, key, line, problem)
+
+
+def _gone(built: Built, setting: Setting) -> Problem:
+    """The working directory was deleted: only what is named by an absolute path starts there."""
+    around = Surroundings(os.environ, Path())
+    commands = [argv for _, _, argv in _programs_of(built, setting) if argv and argv[0]]
+    problems = [problem for argv in commands for problem in examine(argv, around)]
+    fails = any(problem.severity is Severity.ERROR for problem in problems)
+    return Problem(Severity.ERROR if fails else Severity.WARNING, GONE, ELSEWHERE)
 
 
 def _programs_of(

@@ -38,9 +38,12 @@ def expand_argument_files(args: list[str]) -> list[str]:
             expanded.append(arg)
             continue
         try:
-            text = Path(arg[1:]).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise click.UsageError(f"Could not read file {arg[1:]}: {error}") from None
+            text = Path(arg[1:]).read_text("utf-8-sig")
+        except OSError as error:
+            why = f"{error.strerror}; {arg} stands for the arguments in that file"
+            raise click.UsageError(f"Could not read file {arg[1:]}: {why}") from None
+        except UnicodeDecodeError as error:
+            raise click.UsageError(f"Could not read file {arg[1:]}: no UTF-8: {error}") from None
         expanded += [
             line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")
         ]

@@ -171,6 +171,10 @@ async def _stream(config: Config, world: RealWorld) -> Stream | None:
     return stream_to_read(config.stream, world.region, account)
 
 
+#: The one parameter of a status page.
+_MAX_AGE = "maxAge"
+
+
 def _max_age_s(query: Query) -> float | None:
     """``maxAge`` of a request.
 
@@ -179,7 +183,7 @@ def _max_age_s(query: Query) -> float | None:
     """
     from mld.adapters.http_status import BadQuery
 
-    values = query.get("maxAge")
+    values = query.get(_MAX_AGE)
     if values is None:
         return None
     try:
@@ -188,7 +192,7 @@ def _max_age_s(query: Query) -> float | None:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise BadQuery(f"maxAge={','.join(values)}: one positive number of seconds is needed")
+        raise BadQuery(f"{_MAX_AGE}={','.join(values)}: one positive number of seconds is needed")
     return seconds
 
 
@@ -213,7 +217,10 @@ async def _status_server(worker: Worker, options: RunOptions) -> AsyncIterator[N
 
     host, port = options.http
     server = HttpStatus(
-        host, port, {"/livez": live, "/readyz": ready, "/leases": lambda _: (True, worker.status())}
+        host,
+        port,
+        {"/livez": live, "/readyz": ready, "/leases": lambda _: (True, worker.status())},
+        {"/readyz": (_MAX_AGE,)},
     )
     await server.start()
     log.info("Serving /livez, /readyz and /leases on %s:%d", host, server.port)

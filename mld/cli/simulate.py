@@ -54,6 +54,10 @@ class Seconds(click.ParamType[float]):
         """Take what lies between two bounds, both included."""
         self._least_s, self._most_s = least_s, most_s
 
+    def __str__(self) -> str:
+        """Its bounds."""
+        return f"{self._least_s:g}s to {self._most_s:.6g}s"
+
     def convert(
         self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
@@ -65,9 +69,13 @@ class Seconds(click.ParamType[float]):
         except ConfigError as error:
             self.fail(error.why, param, ctx)
         if not self._least_s <= seconds <= self._most_s:
-            bounds = f"{self._least_s:g}s to {self._most_s:g}s"
-            self.fail(f"{brief(value)} is not from {bounds}", param, ctx)
+            self.fail(f"{brief(value)} is not from {self}", param, ctx)
         return seconds
+
+
+_FAILOVER = Seconds(1, 600)
+_CHECKPOINTS = Seconds(0.1, MAX_DURATION_S)
+_DURATION = Seconds(60, MAX_DURATION_S)
 
 
 def _changes(kind: ChangeKind, text: str) -> Callable[..., Callable[..., int]]:
@@ -108,10 +116,10 @@ def _changes(kind: ChangeKind, text: str) -> Callable[..., Callable[..., int]]:
 @click.option(
     "--failover",
     "failover_s",
-    type=Seconds(1, 600),
+    type=_FAILOVER,
     default="10s",
     show_default=True,
-    help="failoverTimeMillis of all workers.",
+    help=f"failoverTimeMillis of all workers, {_FAILOVER}.",
 )
 @_changes(ChangeKind.JOIN, "Workers that start then, such as 20@5m or 20:groupB@5m; repeatable.")
 @_changes(ChangeKind.LEAVE, "Workers that are stopped (SIGTERM) then; repeatable.")
@@ -140,10 +148,10 @@ def _changes(kind: ChangeKind, text: str) -> Callable[..., Callable[..., int]]:
 @click.option(
     "--checkpoint-every",
     "checkpoint_every_s",
-    type=Seconds(0.1, MAX_DURATION_S),
+    type=_CHECKPOINTS,
     default="10s",
     show_default=True,
-    help="Pause between two checkpoints of a shard.",
+    help=f"Pause between two checkpoints of a shard, {_CHECKPOINTS}.",
 )
 @click.option("--max-leases", type=_JAVA_INT, default=2**31 - 1, help="maxLeasesForWorker.")
 @click.option(
@@ -156,10 +164,10 @@ def _changes(kind: ChangeKind, text: str) -> Callable[..., Callable[..., int]]:
 @click.option(
     "--duration",
     "duration_s",
-    type=Seconds(60, MAX_DURATION_S),
+    type=_DURATION,
     default="30m",
     show_default=True,
-    help="How long the fleet is watched.",
+    help=f"How long the fleet is watched, {_DURATION}.",
 )
 @click.option(
     "--seed",

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mld.cli.places import require_writable
 from mld.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,12 +25,11 @@ def check(file: str) -> None:
     """Refuse a picture that could not be made, before anything is simulated.
 
     Raises:
-        ConfigError: the package is missing, or the folder.
+        ConfigError: the package is missing, or the file could not be written.
     """
     if find_spec("matplotlib") is None:
         raise ConfigError("needs the package matplotlib: pip install 'kcl-mld[plot]'", key="--plot")
-    if not Path(file).resolve().parent.is_dir():
-        raise ConfigError(f"{file}: the folder does not exist", key="--plot")
+    require_writable(file, "--plot")
     if Path(file).suffix.lower() != ".png":
         raise ConfigError(f"{file}: only .png files are written", key="--plot")
 

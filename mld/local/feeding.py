@@ -7,6 +7,7 @@ One JSON object a line: ``{"partitionKey": "k", "data": "text"}``, or ``dataBase
 from __future__ import annotations
 
 import base64
+import codecs
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ _BATCH_BYTES = 4 * 1024 * 1024
 _RETRY_S = 0.2
 #: Limit of Kinesis.
 _MOST_KEY_CHARACTERS = 256
+_FORM = 'each line is to be one JSON object such as {"partitionKey": "k", "data": "text"}'
 
 
 class _RecordLine(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -43,10 +45,12 @@ def read_records(lines: Iterable[bytes], source: str) -> Iterator[tuple[dict[str
         consumed += len(line)
         if not line.strip():
             continue
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)  # noqa: PLW2901 - as some editors write it
         try:
             yield _entry(decoder.decode(line)), consumed
         except ValueError as error:
-            raise ConfigError(str(error), where=f"{source}:{number}") from None
+            raise ConfigError(f"{error}; {_FORM}", where=f"{source}:{number}") from None
 
 
 def _entry(line: _RecordLine) -> dict[str, Any]:

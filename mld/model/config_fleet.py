@@ -14,8 +14,12 @@ if TYPE_CHECKING:
 #: Share of the failover time after which others may take the leader lock, unless the file says
 #: otherwise. Followers look as often as a leader sends heartbeats, so a dead leader is replaced
 #: after 1.2 failover times at most. Java has 120 and 30 s.
-DURATION_SHARE = 0.8
-HEARTBEAT_SHARE = 0.4
+_DURATION_PERCENT = 80
+#: Heartbeats in that time. Whole numbers: a float rounds a long up, and so does half of an odd one.
+_HEARTBEATS = 2
+#: The same of any time in seconds.
+DURATION_SHARE = _DURATION_PERCENT / 100
+HEARTBEAT_SHARE = DURATION_SHARE / _HEARTBEATS
 #: Whatever the failover time: a lock needs some requests in its time.
 LEAST_DURATION_MS = 1000
 #: Bounds of ``tableMigrationCompleteBakeTimeSeconds`` (CoordinatorConfig, 3.5.1).
@@ -108,18 +112,19 @@ def _group(settings: Settings) -> str | None:
 def _lock(settings: Settings) -> tuple[float, float]:
     """Duration and heartbeat; each follows from the other where the file has only one."""
     if settings.value(DURATION_KEY) is None:
-        duration = (
-            max(LEAST_DURATION_MS, round(settings.number("failoverTimeMillis") * DURATION_SHARE))
-            if settings.value(HEARTBEAT_KEY) is None
-            else round(settings.number(HEARTBEAT_KEY) * DURATION_SHARE / HEARTBEAT_SHARE)
-        )
-        settings.derive(DURATION_KEY, duration, "derived from failoverTimeMillis")
+        if settings.value(HEARTBEAT_KEY) is None:
+            share = settings.number("failoverTimeMillis") * _DURATION_PERCENT // 100
+            duration, origin = max(LEAST_DURATION_MS, share), "derived from failoverTimeMillis"
+        else:
+            duration = settings.number(HEARTBEAT_KEY) * _HEARTBEATS
+            origin = f"twice {HEARTBEAT_KEY}"
+        settings.derive(DURATION_KEY, duration, origin)
     duration = settings.number(DURATION_KEY)
     if settings.value(HEARTBEAT_KEY) is None:
-        heartbeat = round(duration * HEARTBEAT_SHARE / DURATION_SHARE)
+        heartbeat = duration // _HEARTBEATS
         settings.derive(HEARTBEAT_KEY, heartbeat, f"half of {DURATION_KEY}")
     heartbeat = settings.number(HEARTBEAT_KEY)
-    if heartbeat * 2 > duration:
+    if heartbeat * _HEARTBEATS > duration:
         settings.error(
             HEARTBEAT_KEY,
             f"{heartbeat} ms are more than half of {DURATION_KEY} ({duration} ms): the lock would"

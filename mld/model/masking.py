@@ -22,10 +22,25 @@ _SECRET_KEY = re.compile(
     r"(?:[A-Za-z0-9+/]{100,}|[A-Za-z0-9+/]{40})={0,2}(?![A-Za-z0-9+/=])"
 )
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
-#: Behind the name of an error, e.g. ``ExpiredTokenException``, is what is wrong.
+_NAME = r"(?:external[-_]?id|passw(?:or)?d|pwd|passphrase|secret|token|(?:access|api|auth|private)[-_]?key)"
+#: What follows such a name in sentences of AWS, botocore, databases and this package. A list, since
+#: "token hunter was used" can't be told from prose by its form.
+_PROSE = (
+    "a access an and are as at authentication authorization available before belongs by can cannot"
+    " could denied did do does else end ended ends exists expected expires expired expiry fails"
+    " failed file files for found from given has have held holds id ids if in included into invalid"
+    " is isn key keys lives manager may means metadata mismatch missing must name names never not"
+    " now of on only or parsing presented provided provider provider's refresh registration rejected"
+    " required revoked said says sent service signature specified string supplied text that the then"
+    " they this to token type under unless used using validation value values verification was were"
+    " when which who whose will with without would you"
+).replace(" ", "|")
+#: Behind the name of an error, e.g. ``ExpiredTokenException`` or ``TokenRetrievalError``, is what is wrong. An option's value is
+#: a secret whatever it looks like, and so is what follows an equals sign.
 _NAMED = re.compile(
-    r"(?i)((?:external[-_]?id|passw(?:or)?d|pwd|passphrase|secret|token|(?:access|api|auth|private)[-_]?key)"
-    r"(?![\w-]{0,40}Exception\b)[\w-]{0,40}\s{0,3}[=: ]\s{0,3})"
+    rf"(?i)(?!(?<!-){_NAME}[\w-]{{0,40}}\s{{0,3}}:?\s{{0,3}}\b(?:{_PROSE})"
+    r"(?=[.,;:!?)'\"\]]{0,3}(?:\s|$)))"
+    rf"({_NAME}(?![\w-]{{0,40}}(?:Exception\b|Error:))[\w-]{{0,40}}\s{{0,3}}[=: ]\s{{0,3}})"
     r"[^\s|,]+"
 )
 _SECRET_NAME = re.compile(
@@ -37,7 +52,8 @@ def mask(text: str) -> str:
     """The text with everything that looks like a secret replaced by ``****``.
 
     Hidden are: AWS access key ids and secret keys by their form, user names and passwords in URLs,
-    and what follows a word such as ``password``, ``secret``, ``token`` or ``externalId``.
+    and what follows a word such as ``password``, ``secret``, ``token`` or ``externalId``, unless it
+    is a common word of a sentence: "the token included in the request".
     """
     for pattern in (_KEY_ID, _SECRET_KEY, _USER_INFO):
         text = pattern.sub(MASK, text)

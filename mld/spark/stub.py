@@ -62,7 +62,9 @@ def main(argv: Sequence[str] | None = None, *, host_module: str = HOST_MODULE) -
 def _look_after(arguments: Sequence[str]) -> int:
     """Run a command that is no child; its exit code."""
     from mld.spark.errors import MissingPart  # noqa: PLC0415 - not for a child
+    from mld.spark.table.upkeep_options import parse  # noqa: PLC0415
 
+    parse(arguments)  # its help needs nothing else
     try:
         from mld.spark.table import upkeep  # noqa: PLC0415 - it needs deltalake
     except MissingPart as error:

@@ -41,6 +41,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="also write the findings to this file")
     parser.add_argument("command", nargs="+", metavar="CMD")
     options = parser.parse_args(argv)
+    if options.json is not None and not options.json.parent.is_dir():
+        parser.error(f"--json: {options.json}: the folder does not exist")
     on_stderr = show_stderr if options.verbose else None
     kit = ChildKit(options.command, options.implementation, options.timeout_s, on_stderr=on_stderr)
     report = kit.run(lambda name: sys.stderr.write(f"{name}\n"))

@@ -55,11 +55,15 @@ def load(name: str) -> Baseline:
         return _parse(name, text)
     try:
         return _parse(Path(name).stem, Path(name).read_text("utf-8"))
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        known = ", ".join(names())
-        raise ValueError(
-            f"{name} is not a report ({error}); give the path of one, or one of: {known}"
-        ) from error
+    except OSError as error:
+        raise ValueError(_no_report(f"{name} can't be read: {error.strerror}")) from error
+    except (ValueError, LookupError, TypeError) as error:
+        why = f"{name} is not a report: JSON as --json writes it was expected ({error})"
+        raise ValueError(_no_report(why)) from error
+
+
+def _no_report(why: str) -> str:
+    return f"{why}; give the path of a report, or one of: {', '.join(names())}"
 
 
 def _parse(name: str, text: str) -> Baseline:

@@ -11,7 +11,12 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from botocore.credentials import RefreshableCredentials
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionError as BotoConnectionError,
+    HTTPClientError,
+)
 
 from mld.adapters.aws.errors import service_error
 from mld.errors import CredentialsRefused, Denied
@@ -34,6 +39,17 @@ def why_failed(error: Exception) -> str:
     if isinstance(error, BotoCoreError | OSError | RuntimeError | UselessKeys):
         return str(error)
     return f"its answer or a setting of it can't be read: {type(error).__name__}: {error}"
+
+
+def is_out_of_reach(error: BaseException | None) -> bool:
+    """Whether whoever gives keys was not reached, or is in trouble: it may pass within seconds."""
+    while error is not None:
+        if isinstance(error, HTTPClientError | BotoConnectionError):
+            return True
+        if isinstance(error, ClientError):
+            return bool(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500)
+        error = error.__cause__
+    return False
 
 
 def require_texts(access_key: object, secret_key: object, token: object) -> None:

@@ -25,6 +25,7 @@ from botocore.exceptions import CredentialRetrievalError
 from mld.adapters.aws.answer_limit import waiting
 from mld.adapters.aws.credential_keys import (
     UselessKeys,
+    is_out_of_reach,
     of_use,
     require_texts,
     why_failed,
@@ -85,16 +86,22 @@ def require_keys(credentials: Credentials) -> None:
     """Refuse what a provider has just brought, if it signs nothing.
 
     Keys that had expired are asked for once more: some providers begin with those they remember.
-    Those that are asked for with the first request only are not looked at.
+    Those that botocore leaves to the first request, of roles and SSO in profiles, are asked for
+    now; where nobody is reached, they are left to the requests, which are repeated.
 
     Args:
         credentials: from :func:`renewed_plainly`.
 
     Raises:
         UselessKeys: a key is not there or empty.
-        CredentialRetrievalError: they have expired, and there are no new ones.
+        CredentialRetrievalError: they have expired, and there are no new ones; or they never came.
     """
     if isinstance(credentials, DeferredRefreshableCredentials):
+        try:
+            credentials.get_frozen_credentials()
+        except CredentialRetrievalError as error:
+            if not is_out_of_reach(error):
+                raise
         return
     if not isinstance(credentials, RefreshableCredentials):
         require_texts(credentials.access_key, credentials.secret_key, credentials.token)
@@ -113,12 +120,14 @@ class _Attempt:
         began_at: seconds, as of the renewal's clock.
         is_over: it has brought new keys, or never will.
         why: it brought none, or none that last.
+        error: the same, where there is one.
         again_at: when the next one may begin.
     """
 
     began_at: float
     is_over: threading.Event = field(default_factory=threading.Event)
     why: str = "no new ones came"
+    error: Exception | None = None
     again_at: float = 0.0
 
 
@@ -165,7 +174,8 @@ class _Renewal:
         if self._has_expired():
             taken_s = self._monotonic() - attempt.began_at
             why = attempt.why if is_over else f"it has not answered for {taken_s:.0f} s"
-            raise CredentialRetrievalError(provider=self._credentials.method, error_msg=why)
+            failed = CredentialRetrievalError(provider=self._credentials.method, error_msg=why)
+            raise failed from attempt.error
 
     def _attempt(self) -> _Attempt:
         """The one that is under way; else the last one, unless it is time for another."""
@@ -194,6 +204,7 @@ class _Renewal:
         try:
             self._bring()
         except Exception as error:  # noqa: BLE001 - see why_failed()
+            attempt.error = error
             self._failed(attempt, why_failed(error))
         else:
             if self._told_at is not None:
@@ -229,8 +240,11 @@ class _Renewal:
         if self._told_at is not None and now < self._told_at + REPEAT_S:
             return
         self._told_at = now
-        until = "have expired" if self._has_expired() else "serve until they expire"
         method = self._credentials.method
+        if self._credentials._frozen_credentials is None:  # noqa: SLF001
+            _log.warning("No keys of %s have come: %s", method, why)
+            return
+        until = "have expired" if self._has_expired() else "serve until they expire"
         _log.warning("No new keys of %s have come; the old ones %s: %s", method, until, why)
 
     def _has_expired(self) -> bool:

@@ -24,6 +24,7 @@ from botocore.credentials import (
 from botocore.exceptions import BotoCoreError
 
 from mld.adapters.aws.credential_keys import why_failed
+from mld.adapters.aws.credential_login import explain_logins
 from mld.adapters.aws.credential_process import limit_processes
 from mld.adapters.aws.credential_renewal import renewed_plainly, usable
 from mld.adapters.aws.data_files import PlainLoader
@@ -96,10 +97,7 @@ def require_credentials(session: Session, what: str) -> None:
     resolver = session.get_component("credential_provider")
     if resolver.is_anonymous() or session.get_credentials() is not None:
         return
-    raise CredentialsMissing(
-        f"{what}: no credentials found by {resolver}: give this process AWS_ACCESS_KEY_ID and"
-        " AWS_SECRET_ACCESS_KEY, a profile or a role, or name another provider"
-    )
+    raise CredentialsMissing(f"{what}: no credentials found by {resolver}: {resolver.why_none()}")
 
 
 def profiles() -> list[str]:
@@ -121,6 +119,7 @@ class ChainResolver:
         self._chain = chain
         self._loaders = [(step, _loader(session, step, region)) for step in chain.steps]
         self._anonymous: bool | None = None
+        self._failures: dict[CredentialStep, str] = {}
 
     def __str__(self) -> str:
         return str(self._chain)
@@ -137,14 +136,27 @@ class ChainResolver:
             self._anonymous = CredentialSource.ANONYMOUS in sources and self._first()[1]
         return self._anonymous
 
+    def why_none(self) -> str:
+        """Why no provider had any, when last asked; what to do where none of them has failed."""
+        if len(self._chain.steps) == 1 and self._failures:
+            return next(iter(self._failures.values()))
+        if self._failures:
+            return "; ".join(f"{step} failed: {why}" for step, why in self._failures.items())
+        return (
+            "give this process AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role,"
+            " or name another provider"
+        )
+
     def _first(self) -> tuple[Credentials | None, bool]:
+        self._failures.clear()
         for step, load in self._loaders:
             if step.source is CredentialSource.ANONYMOUS:
                 return None, True
             try:
                 credentials = usable(load())
             except Exception as error:  # noqa: BLE001 - see why_failed()
-                _log.warning("credentials provider %s failed: %s", step, why_failed(error))
+                self._failures[step] = why_failed(error)
+                _log.warning("credentials provider %s failed: %s", step, self._failures[step])
                 continue
             if credentials is not None:
                 _log.info("using credentials of %s", step)
@@ -195,6 +207,7 @@ def _default_chain(session: Session, region: str | None) -> CredentialResolver:
         if isinstance(provider, AssumeRoleProvider):
             _look_after_sources(provider)
     limit_processes(chain)
+    explain_logins(chain)
     return chain
 
 

@@ -102,6 +102,14 @@ def _exists(path: Path) -> bool:
         return False
 
 
+def _is_file(path: Path) -> bool:
+    return _exists(path) and path.is_file()
+
+
+def _is_directory(path: Path) -> bool:
+    return _exists(path) and path.is_dir()
+
+
 # --- not found ------------------------------------------------------------------------------------
 
 
@@ -141,7 +149,7 @@ def _what_was_meant(argv: Sequence[str], around: Surroundings) -> str:
         with_blanks = " ".join(argv[:end])
         if _exists(around.folder / with_blanks):
             return f"{with_blanks!r} exists, but the text is split on spaces: use a link without"
-    if around.beside is not None and _exists(around.beside / name):
+    if around.beside is not None and _is_file(around.beside / name):
         beside = (around.beside / name).resolve()
         return f"write {beside}, which is beside the properties file"
     close = _similar(name, around)
@@ -305,6 +313,9 @@ def _spark_problems(command: SparkCommand, around: Surroundings) -> Iterator[Pro
         where = (
             "" if name.startswith("/") else f" (relative to the working directory {around.folder})"
         )
+        if _is_directory(around.folder / name):
+            yield _error(f"{what} {name} is a directory{where}", "name a file in it")
+            continue
         why = f"{what} {name} is not there or can't be read{where}"
         yield _error(why, _what_was_meant([name if "/" in name else f"./{name}"], around))
 

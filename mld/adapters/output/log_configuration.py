@@ -6,6 +6,7 @@ no counterpart, since kcl-mld always writes to stderr. What is not taken is repo
 
 from __future__ import annotations
 
+import codecs
 import json
 import logging.config
 import os
@@ -49,6 +50,9 @@ _LOGGERS = (
 )
 _VARIABLE = re.compile(r"\$\{([^}:]+)(?::-([^}]*))?\}")
 
+#: What a file has to be.
+_FORM = 'a logback XML, or JSON with "version": 1 for Python\'s logging, is expected'
+
 
 @dataclass(frozen=True, slots=True)
 class LogConfiguration:
@@ -75,7 +79,7 @@ def read_log_configuration(path: str) -> LogConfiguration:
     """
     prefix = "Error while loading log configuration: "
     try:
-        data = Path(path).read_bytes()
+        data = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)
     except FileNotFoundError:
         raise ConfigError(f"{prefix}{path} (No such file or directory)") from None
     except OSError as error:
@@ -85,7 +89,7 @@ def read_log_configuration(path: str) -> LogConfiguration:
             return _from_json(data)
         return _from_logback(ET.fromstring(data), os.environ)  # noqa: S314
     except (ET.ParseError, ValueError) as error:
-        raise ConfigError(f"{prefix}{path}: {error}") from None
+        raise ConfigError(f"{prefix}{path}: {error}; {_FORM}") from None
 
 
 def apply_python(configuration: dict[str, Any]) -> None:

@@ -51,8 +51,8 @@ _VISIBLE = {
 }
 #: Libraries whose INFO lines say nothing to an operator.
 _CHATTY = ("botocore", "urllib3", "asyncio")
-#: Its warnings are about the operator's profiles and programs: a stack of botocore explains nothing.
-_WITHOUT_STACK = "botocore.credentials"
+#: Their warnings are about the operator's profiles and logins: a stack of botocore explains nothing.
+_WITHOUT_STACK = {"botocore.credentials", "botocore.tokens"}
 
 
 class LogFormat(StrEnum):
@@ -153,7 +153,7 @@ class RepeatFilter(logging.Filter):
 
 def cause_for_stack(record: logging.LogRecord) -> bool:
     """A filter for handlers: a line about credentials ends with its cause, without the stack."""
-    if record.name == _WITHOUT_STACK and record.exc_info and record.exc_info[1] is not None:
+    if record.name in _WITHOUT_STACK and record.exc_info and record.exc_info[1] is not None:
         error = record.exc_info[1]
         record.msg = f"{record.getMessage()} {type(error).__name__}: {error}".strip()
         record.args, record.exc_info, record.exc_text = None, None, None

@@ -9,7 +9,6 @@ it never sees the files of a job that is not committed yet.
 
 from __future__ import annotations
 
-import argparse
 import os
 import secrets
 import sys
@@ -19,7 +18,6 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.model.masking import brief
 from mld.spark.errors import MissingPart, SinkRefused, SparkChildError
 from mld.spark.table.delta_log import DeltaLog, open_table
 from mld.spark.table.error_text import in_a_line
@@ -27,6 +25,7 @@ from mld.spark.table.log_history import commits
 from mld.spark.table.new_epoch import new_epoch
 from mld.spark.table.snapshot import NO_HOOKS
 from mld.spark.table.store import open_store
+from mld.spark.table.upkeep_options import UNNAMED_H, parse
 
 try:
     from deltalake import CommitProperties
@@ -42,10 +41,6 @@ if TYPE_CHECKING:
 
     from mld.spark.table.store import Store
 
-#: Below this, readers of an older version lose its files under their hands, in hours.
-LEAST_RETENTION_H = 24
-#: What the log does not name may be of a commit that is still to come, for so many hours.
-_UNNAMED_H = 168
 _MIB = 1024 * 1024
 #: A worker changes the table's properties once in a hundred commits.
 _MOST_TRIES = 10
@@ -53,8 +48,6 @@ _MOST_TRIES = 10
 _COMMIT_INTERVAL = timedelta(minutes=1)
 #: Names of a commit's custom metadata, and of what it says of files.
 _RUN, _FILES = "kcl-mld.optimize", ("numFilesAdded", "numFilesRemoved")
-#: Of every number: what is beyond it is nothing that delta-rs could count with.
-_MOST = 2**31 - 1
 
 
 def main(argv: Sequence[str]) -> int:
@@ -66,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
     Returns:
         exit code: 0, 2 = wrong arguments or no table, 70 = it failed; rows are as they were.
     """
-    options = _parse(argv)
+    options = parse(argv)
     try:
         store = open_store(options.table, key="TABLE")
         table = _open(store)
@@ -181,7 +174,7 @@ def _unnamed(table: DeltaTable, store: Store, retention_hours: int | None) -> li
     another table, is nobody's leftover.
     """
     found = table.vacuum(
-        retention_hours=None if retention_hours is None else max(retention_hours, _UNNAMED_H),
+        retention_hours=None if retention_hours is None else max(retention_hours, UNNAMED_H),
         dry_run=True,
         enforce_retention_duration=False,
         full=True,
@@ -211,47 +204,3 @@ def _drop_empty_jobs(root: Path) -> None:
         for folder, _, _ in os.walk(job, topdown=False):
             with suppress(OSError):  # it has files
                 Path(folder).rmdir()
-
-
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("kcl-mld-spark", description="Look after a Delta table.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    shown = commands.add_parser("history", help="its commits, the newest first")
-    shown.add_argument("--limit", type=_at_least(1), default=20, metavar="N")
-    merged = commands.add_parser("optimize", help="merge small files; workers go on meanwhile")
-    merged.add_argument("--target-mib", type=_at_least(1), metavar="MIB", help="size of files")
-    swept = commands.add_parser("vacuum", help="remove files that the table no longer has")
-    swept.add_argument(
-        "--retention-hours",
-        type=_at_least(LEAST_RETENTION_H),
-        metavar="H",
-        help=f"a week unless the table says otherwise; at least {LEAST_RETENTION_H}",
-    )
-    swept.add_argument("--dry-run", action="store_true", help="only count them")
-    begun = commands.add_parser(
-        "new-epoch",
-        help="after a RESTORE, with all workers stopped: marks for the rows that are left",
-    )
-    begun.add_argument("--application", metavar="NAME", help="if the table has several")
-    begun.add_argument(
-        "--version",
-        type=_at_least(0),
-        metavar="V",
-        help="whose rows it has, unless the log says so",
-    )
-    for each in (shown, merged, swept, begun):
-        each.add_argument("table", metavar="TABLE", help="its directory, or s3://bucket/prefix")
-    begun.add_argument("word", metavar="WORD", help="the new spark.sink.epoch")
-    return parser.parse_args(argv)
-
-
-def _at_least(least: int) -> Any:
-    def number(text: str) -> int:
-        is_number = text.isdecimal() and len(text) <= len(str(_MOST))
-        if not is_number or not least <= int(text) <= _MOST:
-            raise argparse.ArgumentTypeError(
-                f"{brief(text)!r} is not a whole number from {least} to {_MOST}"
-            )
-        return int(text)
-
-    return number

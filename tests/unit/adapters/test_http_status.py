@@ -38,7 +38,7 @@ PAGES = {
 
 def serve(scene: Callable[[HttpStatus], Awaitable[None]]) -> None:
     async def run() -> None:
-        server = HttpStatus("127.0.0.1", 0, PAGES)
+        server = HttpStatus("127.0.0.1", 0, PAGES, {"/echo": ("a", "b", "c", "bad")})
         await server.start()
         try:
             async with asyncio.timeout(20):
@@ -79,6 +79,7 @@ async def ask(server: HttpStatus, request: bytes) -> tuple[int, dict[str, str], 
         ("/livez?verbose=1", 200, {"alive": True}),
         ("/readyz", 503, {"why": "no leases yet"}),
         ("/echo?a=1&b=%20x&a=2&c", 200, {"a": ["1", "2"], "b": [" x"], "c": [""]}),
+        ("/echo?A=1", 400, {"error": "unknown parameter A: it is called a"}),
         ("/echo?bad=1", 400, {"error": "bad is bad"}),
         ("/", 404, {"pages": ["/broken", "/echo", "/leases", "/livez", "/readyz"]}),
         ("/../livez", 404, {"pages": ["/broken", "/echo", "/leases", "/livez", "/readyz"]}),

@@ -253,6 +253,37 @@ def test_an_error_of_usage_points_to_the_help_of_its_own_command(capsys, args, c
     assert invoke(capsys, *command.split(), "--help")[0] == 0
 
 
+@pytest.mark.parametrize("kind", ["child", "daemon"])
+def test_where_a_report_cannot_be_written_no_conformance_is_tested(capsys, tmp_path, kind):
+    for place, why in (
+        (tmp_path / "no" / "x", "the folder does not"),
+        (tmp_path, "is a directory"),
+    ):
+        code, _, err = invoke(
+            capsys, "conform", kind, "--json", str(place), "--", "true", "{properties}"
+        )
+        assert (code, err.count("\n")) == (2, 1)
+        assert err.startswith(f"--json: {place}: {why}")
+
+
+@pytest.mark.parametrize("kind", ["child", "daemon"])
+def test_a_program_that_is_not_there_is_told_before_conformance_is_tested(capsys, kind):
+    code, out, err = invoke(capsys, "conform", kind, "--", "pythn", "{properties}")
+    assert (code, out) == (2, "")
+    assert err.startswith("pythn is not found in PATH")
+
+
+def test_a_baseline_that_is_no_report_is_told_without_numbers_of_errors(capsys, tmp_path):
+    (tmp_path / "x").write_text("{}")
+    for name, why in (
+        ("nofile", "nofile can't be read: No such"),
+        (tmp_path / "x", "JSON as --json"),
+    ):
+        _, _, err = invoke(capsys, "conform", "daemon", "--baseline", str(name), "{properties}")
+        assert why in err
+        assert "Errno" not in err
+
+
 def test_an_empty_log_configuration_is_ignored(started):
     assert dispatch(["x", "-l", ""]) == 0
     assert started[0].log_configuration is None
@@ -291,7 +322,7 @@ def test_an_argument_file_stands_for_its_lines(started, tmp_path):
 def test_a_missing_argument_file_is_an_error(capsys):
     code, _, err = invoke(capsys, "@nowhere")
     assert code == 2
-    assert err.startswith("Could not read file nowhere: ")
+    assert err.startswith("Could not read file nowhere: No such file or directory; @nowhere stands")
 
 
 def test_a_missing_properties_file_is_an_error_in_javas_words(capsys, restored_logging):
@@ -315,6 +346,17 @@ def test_the_log_configuration_comes_before_the_properties(capsys, restored_logg
     assert err.startswith(
         "Error while loading log configuration: nolog.xml (No such file or directory)\n"
     )
+
+
+@pytest.mark.parametrize("text", ["a = b\n", "{", "[1]", '{"a": 1}', "<x/>", ""])
+def test_a_log_configuration_of_another_form_is_told_what_is_expected(
+    capsys, tmp_path, restored_logging, text
+):
+    (tmp_path / "log").write_text(text)
+    code, _, err = invoke(capsys, "-l", str(tmp_path / "log"), "nofile.properties")
+    assert code == 2
+    assert err.startswith(f"Error while loading log configuration: {tmp_path}/log: ")
+    assert 'a logback XML, or JSON with "version": 1' in err
 
 
 def test_a_wrong_file_is_explained_line_by_line(capsys, tmp_path, restored_logging):
@@ -345,7 +387,7 @@ def test_logging_follows_the_command_line_and_the_file(capsys, tmp_path, restore
 
 def test_a_python_log_configuration_is_applied(capsys, tmp_path, restored_logging):
     log = tmp_path / "log.json"
-    log.write_text('{"version": 1, "loggers": {"mld.probe2": {"level": "ERROR"}}}')
+    log.write_text('\ufeff{"version": 1, "loggers": {"mld.probe2": {"level": "ERROR"}}}')
     invoke(capsys, "-l", str(log), "nofile")
     assert logging.getLogger("mld.probe2").level == logging.ERROR
 

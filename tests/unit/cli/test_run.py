@@ -523,7 +523,7 @@ def test_readiness_may_be_asked_with_an_age_limit(daemon):
 
     assert daemon(work, http=("127.0.0.1", port))[0] == 0
     codes = {query: code for query, (code, _) in seen.items()}
-    good = {"maxAge=100": 200, "maxAge=90.5": 200, "maxAge=60": 503, "maxage=60": 200, "x": 200}
+    good = {"maxAge=100": 200, "maxAge=90.5": 200, "maxAge=60": 503, "x": 200}
     assert codes == good | dict.fromkeys(codes.keys() - good.keys(), 400)
     assert seen["maxAge=60"][1]["reasons"] == [
         {"reason": "too_old", "message": "shardId-0 is 90 s behind, the limit is 60 s"}
@@ -531,6 +531,7 @@ def test_readiness_may_be_asked_with_an_age_limit(daemon):
     assert seen["maxAge=60s"][1] == {
         "error": "maxAge=60s: one positive number of seconds is needed"
     }
+    assert seen["maxage=60"][1] == {"error": "unknown parameter maxage: it is called maxAge"}
 
 
 def test_an_address_that_is_taken_ends_with_2_before_the_worker_runs(daemon, capsys):

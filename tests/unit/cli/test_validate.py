@@ -1,6 +1,7 @@
 """kcl-mld validate: what is wrong, what holds and why, and nothing secret."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -202,13 +203,45 @@ def test_a_program_beside_the_properties_file_is_hinted_at(validate, tmp_path, m
     assert dispatch(["validate", "../f"]) == 2
 
 
-def test_a_working_directory_that_is_gone_is_no_reason_to_fail(tmp_path, monkeypatch, capsys):
-    (tmp_path / "f").write_text(GOOD)
+@pytest.fixture
+def gone(tmp_path, monkeypatch):
+    """The working directory was deleted."""
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    assert dispatch(["validate", str(tmp_path / "f")]) == 0
+    yield
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("gone")
+@pytest.mark.parametrize(
+    ("program", "severity"),
+    [
+        ("./app.py", "error"),
+        (f"{sys.executable} app.py", "error"),
+        (sys.executable, "warning"),
+        (f"{sys.executable} {__file__}", "warning"),
+    ],
+)
+def test_a_working_directory_that_is_gone_is_told(tmp_path, capsys, program, severity):
+    (tmp_path / "f").write_text(GOOD.replace("./app.py", program))
+    assert dispatch(["validate", str(tmp_path / "f")]) == 2
+    told = f"{severity}: executableName: the working directory is gone"
+    assert told in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("gone")
+@pytest.mark.parametrize("command", [["validate", "f"], ["leases", "list", "f"]])
+def test_no_file_is_looked_for_in_a_directory_that_is_gone(capsys, command):
+    assert dispatch(command) == 2
+    assert "the working directory is gone: start again" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("gone")
+@pytest.mark.parametrize("kind", ["child", "daemon"])
+def test_no_conformance_is_tested_in_a_directory_that_is_gone(capsys, kind):
+    assert dispatch(["conform", kind, "--", "true", "{properties}"]) == 2
+    assert "the working directory is gone: start again" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -335,7 +368,7 @@ def test_what_spark_could_not_use_is_found_before_it_starts(validate, lines, exp
         ("kcl-mld-spark gone.py", "the app gone.py is not there or can't be read (relative to"),
         ("kcl-mld-spark --properties gone app.py", "the properties file gone is not there"),
         ("kcl-mld-spark --properties f /gone.py", "the app /gone.py is not there or can't be read"),
-        ("kcl-mld-spark bin", "the app bin is not there or can't be read"),
+        ("kcl-mld-spark bin", "the app bin is a directory"),
     ],
 )
 def test_the_app_of_a_spark_child_is_looked_for(validate, command, expected):

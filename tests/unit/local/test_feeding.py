@@ -34,7 +34,7 @@ class Client:
 
 def test_lines_become_records() -> None:
     lines = [
-        b'{"partitionKey": "k", "data": "\xc3\xa9"}\n',
+        b'\xef\xbb\xbf{"partitionKey": "k", "data": "\xc3\xa9"}\n',
         b"\n",
         b'{"partitionKey": "k", "dataBase64": "AP8=", "explicitHashKey": "7"}',
     ]
@@ -61,7 +61,7 @@ def test_lines_become_records() -> None:
 )
 def test_a_bad_line_is_named(line: bytes) -> None:
     good = b'{"partitionKey": "k", "data": ""}\n'
-    with pytest.raises(ConfigError, match="f:2"):
+    with pytest.raises(ConfigError, match=r"f:2: .*one JSON object such as"):
         list(read_records([good, line], "f"))
 
 

@@ -620,6 +620,17 @@ def test_a_lock_that_its_heartbeats_cannot_keep_is_an_error():
     assert "to 500 or less" in finding.suggestion
 
 
+NUMBERS = [name for name, key in KEYS.items() if key.kind.startswith(("number", "milliseconds"))]
+
+
+@pytest.mark.parametrize("number", [1, 1003, 2**31 - 1, 2**63 - 1])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_an_error_about_one_key_in_the_file_names_that_key(name, number):
+    found = [one for one in built(f"{name} = {number}").findings if one.severity is Severity.ERROR]
+    assert {one.key for one in found} <= {name}
+    assert all(one.line for one in found)
+
+
 def test_the_tables_of_a_fleet_are_named_by_the_application_or_the_file():
     plain = config().fleet.layout("app", "leases")
     assert (plain.lease_table, plain.coordinator_table) == ("leases", "app-CoordinatorState")

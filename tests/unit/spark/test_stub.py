@@ -11,15 +11,19 @@ from mld.spark import stub, stub_wait
 from mld.spark.keep_alive import KEEP_ALIVE
 
 
-def run_stub(*arguments, cwd=None):
-    """Exit code and standard error."""
-    found = subprocess.run(
+def run(*arguments, cwd=None):
+    return subprocess.run(
         [sys.executable, "-m", "mld.spark.stub", *arguments],
         check=False,
         capture_output=True,
         cwd=cwd,
         stdin=subprocess.DEVNULL,
     )
+
+
+def run_stub(*arguments, cwd=None):
+    """Exit code and standard error."""
+    found = run(*arguments, cwd=cwd)
     assert found.stdout == b""
     return found.returncode, found.stderr.decode()
 
@@ -52,7 +56,19 @@ def test_looking_after_a_table_without_deltalake_says_what_to_install(
     (tmp_path / "deltalake.py").write_text("raise ImportError\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     said = f"kcl-mld-spark {command}: deltalake is missing: pip install 'kcl-mld[spark]'\n"
-    assert run_stub(command, "--help") == (3, said)
+    words = ["2"] if command == "new-epoch" else []
+    assert run_stub(command, "table", *words) == (3, said)
+    code, errors = run_stub(command, "--wrong", "table", *words)
+    assert (code, "unrecognized arguments: --wrong" in errors) == (2, True)
+
+
+@pytest.mark.parametrize("command", stub.UPKEEP)
+def test_the_help_of_looking_after_a_table_needs_no_deltalake(command, tmp_path, monkeypatch):
+    (tmp_path / "deltalake.py").write_text("raise ImportError\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    helped = run(command, "--help")
+    assert (helped.returncode, helped.stderr) == (0, b"")
+    assert helped.stdout.startswith(f"usage: kcl-mld-spark {command}".encode())
 
 
 def test_a_missing_app_is_named_by_its_full_path(tmp_path):

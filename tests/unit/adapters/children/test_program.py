@@ -136,6 +136,21 @@ def test_what_only_a_shell_would_expand(here, monkeypatch):
     check("$HOME/app.py", text="does not exist", advice="variables are not expanded")
 
 
+def test_a_directory_is_no_app_of_spark_and_no_advice(tmp_path):
+    (tmp_path / "pipeline").mkdir()
+    put(tmp_path / "kcl-mld-spark", "#!/bin/sh\n")
+    for name in (".", "pipeline"):
+        (problem,) = examine(
+            [str(tmp_path / "kcl-mld-spark"), name],
+            Surroundings(os.environ, tmp_path, tmp_path),
+        )
+        assert problem.text.startswith(f"the app {name} is a directory")
+        assert problem.suggestion == "name a file in it"
+    (tmp_path / "work").mkdir()
+    (problem,) = examine(["./pipeline"], Surroundings(os.environ, tmp_path / "work", tmp_path))
+    assert "beside" not in problem.suggestion
+
+
 def test_a_path_with_blanks_and_one_beside_the_properties_file(here, tmp_path):
     (here / "my app").mkdir()
     put("my app/run", PYTHON)

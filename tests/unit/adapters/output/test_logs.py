@@ -139,13 +139,14 @@ def test_setting_up_twice_does_not_double_lines():
 def test_trouble_with_credentials_is_one_line_with_its_cause():
     stream = io.StringIO()
     set_up(LogSettings(format=LogFormat.TEXT), stream)
-    for name in ("botocore.credentials", "botocore.other"):
+    for name in ("botocore.credentials", "botocore.tokens", "botocore.other"):
         try:
             raise RuntimeError("%s is no key")
         except RuntimeError:
             logging.getLogger(name).warning("In the %s period.", "last", exc_info=True)
-    first, second, *stack = stream.getvalue().splitlines()
+    first, token, second, *stack = stream.getvalue().splitlines()
     assert first.endswith("botocore.credentials In the last period. RuntimeError: %s is no key")
+    assert token.endswith("botocore.tokens In the last period. RuntimeError: %s is no key")
     assert second.endswith("botocore.other In the last period.")
     assert stack[0].startswith("Traceback")
 
