@@ -60,14 +60,14 @@ def new_epoch(store: Store, word: str, application: str | None, version: int | N
     epoch = TableEpoch(store.name, application, word)
     if epoch.is_known(table) or any(shard.epoch == word for shard in ours):
         raise SinkRefused(f"{store.name} has had an epoch {word} already: choose another word")
-    restore, target = _restored(store, table)
+    restore, target = _restored(store, table, version)
     since = _at(store, restore)
     if moved := [each for each in ours if _guard(since, each) != _guard(table, each)]:
         raise SinkRefused(
             f"{store.name}: rows of {moved[0].shard_id} were committed after the RESTORE, in version "
             f"{restore}. Stop all workers, RESTORE the table to version {restore}, then again"
         )
-    then = _at(store, target if version is None else version)
+    then = _at(store, target)
     return _begin(table, then, ours, epoch, word)
 
 
@@ -97,24 +97,32 @@ def _begin(
     ]
 
 
-def _restored(store: Store, table: Snapshot) -> tuple[int, int]:
-    """The version of the newest RESTORE, and the version whose rows the table has since then."""
+def _restored(store: Store, table: Snapshot, given: int | None) -> tuple[int, int]:
+    """The version of the newest RESTORE, and the version whose rows the table has since then.
+
+    Args:
+        store: of the table.
+        table: as it is now.
+        given: what the user says of the second; None = as the log says.
+    """
     versions: dict[int, int | None] = {}
     for version, about in commits(store, table.version):
         if about.get("operation") == "RESTORE":
-            given = (about.get("operationParameters") or {}).get("version")
-            versions[version] = None if given is None else int(given)
+            number = (about.get("operationParameters") or {}).get("version")
+            versions[version] = None if number is None else int(number)
     if not versions:
         raise SinkRefused(
             f"{store.name}: its log tells of no RESTORE, so its marks are right, or nobody can tell which "
             f"are: then name a new directory, and set the checkpoints back"
         )
     newest = target = max(versions)
+    if given is not None:
+        return newest, given
     while target in versions:  # a RESTORE to a RESTORE
         if (before := versions[target]) is None:
             raise SinkRefused(
-                f"{store.name} was restored to a time: RESTORE it to the number of that version, which "
-                f"kcl-mld-spark history shows, then again"
+                f"{store.name} was restored to a time: name the version that it had then, which "
+                f"kcl-mld-spark history shows, by --version"
             )
         target = before
     return newest, target

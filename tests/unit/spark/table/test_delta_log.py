@@ -9,8 +9,10 @@ from deltalake.exceptions import DeltaError
 
 from mld.spark.errors import BatchFailed
 from mld.spark.ports import CommitOutcome
+from mld.spark.table import delta_log
 from mld.spark.table.changes import Append
 from mld.spark.table.delta_log import CHECKPOINT_EVERY, DeltaLog
+from mld.spark.table.footers import DataFile
 from mld.spark.table.snapshot import NO_HOOKS
 from mld.spark.table.store import open_store
 from tests.unit.spark.table_kit import (
@@ -120,9 +122,11 @@ def test_commits_whose_entries_are_gone_may_have_been_a_restore_and_are_told(log
     assert "no longer has the commits 2 to 3; if one of them was a RESTORE" in caplog.text
 
 
-def test_the_log_of_a_new_table_is_kept_for_a_week_unless_its_owner_wants_something_else(tmp_path):
+def test_the_log_of_a_new_table_is_kept_for_three_days_unless_its_owner_wants_something_else(
+    tmp_path,
+):
     name = "delta.logRetentionDuration"
-    for number, (wanted, found) in enumerate([({}, "interval 7 days"), ({name: "x"}, "x")]):
+    for number, (wanted, found) in enumerate([({}, "interval 3 days"), ({name: "x"}, "x")]):
         place = tmp_path / str(number)
         DeltaLog(open_store(str(place))).create(spark_schema({"n": "long"}), [], wanted, {})
         assert DeltaTable(place).metadata().configuration == {name: found}
@@ -187,3 +191,21 @@ def test_files_that_fit_what_was_seen_before_must_fit_what_is_there_at_the_commi
     staged = sink.write(frame(one), [one])
     with pytest.raises(BatchFailed, match="do not fit the table"):
         sink.commit_all(staged, [one])
+
+
+def test_very_many_files_are_told_once_and_again_when_they_are_more(log, monkeypatch, caplog):
+    monkeypatch.setattr(delta_log, "_MANY_FILES", 3)
+    told = []
+    for count in (2, 2, 1, 1, 3):
+        files = [DataFile(f"{len(told)}-{n}.parquet", 1, 1, 1, {}, [], []) for n in range(count)]
+        with log.snapshot() as table:
+            table.commit(files, {})
+        shorten_again(log)
+        told.append(len(caplog.messages))
+        caplog.clear()
+    assert told == [0, 1, 0, 1, 1]
+
+
+def shorten_again(log):
+    log._checkpointed = 0
+    shorten(log)

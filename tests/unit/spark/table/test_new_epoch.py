@@ -116,7 +116,7 @@ def test_what_cannot_be_known_is_told(tmp_path, capsys):
     assert "tells of no RESTORE" in capsys.readouterr().err
     DeltaTable(tmp_path).restore(now)
     assert renew(tmp_path) != 0
-    assert "was restored to a time" in capsys.readouterr().err
+    assert "was restored to a time: name the version" in capsys.readouterr().err
     DeltaTable(tmp_path).restore(1)
     assert renew(tmp_path, "--application", "other") != 0
     assert "--application names none of: app" in capsys.readouterr().err
@@ -204,3 +204,15 @@ def test_an_entry_that_cannot_be_understood_is_named(tmp_path, capsys):
     (tmp_path / "_delta_log" / f"{1:020}.json").write_text("not JSON\n")
     assert renew(tmp_path) != 0
     assert f"{1:020}.json is no entry" in capsys.readouterr().err
+
+
+def test_of_a_table_that_was_restored_to_a_time_the_version_is_named(tmp_path):
+    sink = open_sink(tmp_path)
+    write(sink, batch(shard(), 0, 3))
+    version = DeltaTable(tmp_path).version()
+    now = dt.datetime.now(dt.UTC)
+    write(sink, batch(shard(), 3, 4))
+    DeltaTable(tmp_path).restore(now)
+    assert renew(tmp_path, "--version", str(version)) == 0
+    assert again(tmp_path, 0, 5) == at(3)
+    assert rows_in(tmp_path) == expected(s0=5)
