@@ -97,7 +97,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         argv: arguments without the program's name; None = those of the process.
     """
     open_standard_streams()
-    faulthandler.enable()  # a crash in native code shows where each thread was
+    if not faulthandler.is_enabled():
+        with contextlib.suppress(AttributeError, OSError, ValueError, RuntimeError):
+            faulthandler.enable()  # a crash in native code shows where each thread was
     end_process(dispatch(sys.argv[1:] if argv is None else list(argv)))
 
 

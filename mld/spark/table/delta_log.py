@@ -69,6 +69,7 @@ class DeltaLog:
         self._checkpointed = -1
         self._shortened_at = -1
         self._files_told = 0
+        self._last_seen: Snapshot | None = None
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[Snapshot | None]:
@@ -78,6 +79,7 @@ class DeltaLog:
             SinkUnavailable: the log can't be read.
         """
         found = self._refreshed() or self._fresh()
+        self._last_seen = None if found is None else found[0]
         if found is None:
             yield None
             return
@@ -91,9 +93,8 @@ class DeltaLog:
                 self._idle.append((snapshot, entry))
 
     def last_seen(self) -> Snapshot | None:
-        """What this process saw last, to read in it only; None = nothing that is of use."""
-        with self._lock:
-            return self._idle[-1][0] if self._idle else None
+        """What this process saw last, to read in it only; None = nothing yet."""
+        return self._last_seen
 
     def tells(self, version: int, transactions: Mapping[str, int]) -> bool:
         """True if the commit of a version wrote these numbers, durably.

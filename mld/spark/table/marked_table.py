@@ -200,7 +200,9 @@ class MarkedTable:
                     return found
                 if pause_s is None:
                     break
-                self.fit(table, files)
+                if any(self._misfit(table, file) for file in files):
+                    self._admit(files)  # or the table was changed since they were examined
+                    continue
                 last = self._tried(table, files, numbers)
                 if last is None and self._log.tells(table.version + 1, numbers):
                     return self._stands(batches, identity)
@@ -249,8 +251,11 @@ class MarkedTable:
             Exception: of delta-rs, at the last try.
         """
         seen = None if self._looks_afresh else self._log.last_seen()
-        if seen is not None and not any(self._misfit(seen, file) for file in files):
-            return
+        if seen is None or any(self._misfit(seen, file) for file in files):
+            self._admit(files)
+
+    def _admit(self, files: Sequence[DataFile]) -> None:
+        """As ``examine``, by the table as it is now."""
         last: Exception | None = None
         for pause_s in PAUSES_S:
             self._pause(pause_s)

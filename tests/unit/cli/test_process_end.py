@@ -34,7 +34,7 @@ assert libc.on_exit(libc.abort, None) == 0
 #: Would hold up an interpreter that waits for it.
 ENDLESS = """
 import threading, time
-threading.Thread(target=time.sleep, args=(1000,)).start()
+threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
 """
 
 
@@ -78,3 +78,37 @@ def test_output_that_finds_no_room_is_no_success():
 def test_a_reader_that_is_gone_is_told_by_the_code_alone():
     before = "import os\nr, w = os.pipe()\nos.close(r)\nos.dup2(w, 1)\nprint('lost')"
     assert ended(0, before) == (1, "", "")
+
+
+def test_threads_and_files_of_others_end_as_at_the_end_of_an_interpreter(tmp_path):
+    before = f"""
+import logging, threading, time
+from concurrent.futures import ThreadPoolExecutor
+class Handler(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.file = open({str(tmp_path / "log")!r}, "w")
+        self.pool = ThreadPoolExecutor(1)
+    def emit(self, record):
+        self.file.write(record.getMessage())
+        self.pool.submit(lambda: (time.sleep(0.2), print("in the pool")))
+logging.getLogger().addHandler(Handler())
+logging.error("kept")
+threading.Thread(target=lambda: (time.sleep(0.3), print("in a thread"))).start()
+raw = open({str(tmp_path / "raw")!r}, "wb")
+raw.write(b"raw")
+"""
+    assert ended(4, before) == (4, "in the pool\nin a thread\n", "")
+    assert (tmp_path / "log").read_text() == "kept"
+    assert (tmp_path / "raw").read_bytes() == b"raw"
+
+
+def test_standard_error_without_a_descriptor_keeps_no_command_from_its_work():
+    text = (
+        "import io, sys; sys.stderr = io.StringIO()\nfrom mld.cli import main; main(['--version'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", text], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("kcl-mld")

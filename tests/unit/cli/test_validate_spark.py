@@ -125,10 +125,6 @@ def test_what_works_is_not_told_of(validate, lines):
         ),
         (f"{FINE}\nspark.sink.pth = x", "f:8: error: spark.sink.pth: not a property of the Spark"),
         (
-            f"{FINE}\nspark.remote = sc://host\nspark.remote.token.env = NOPE",
-            "f:9: warning: spark.remote.token.env: names NOPE, which is not set",
-        ),
-        (
             f"{FINE}\nspark.sink.options.writeTask = 2",
             "f:8: warning: spark.sink.options.writeTask: not an option that kcl-mld knows",
         ),
@@ -147,8 +143,16 @@ def test_the_daemon_does_not_start_with_it(validate):
     assert caught.value.exit_code == 2
 
 
-def test_a_token_may_be_set_where_the_child_starts(validate, monkeypatch):
+def test_a_token_that_is_not_set_is_told_without_its_name_which_may_be_the_token(
+    validate, monkeypatch
+):
     far = f"{FINE}\nspark.remote = sc://host\nspark.remote.token.env = NOPE"
+    told = "f:9: info: spark.remote.token.env: names a variable that is not set"
+    code, out = validate(far)
+    assert code == 0  # the app may set it
+    assert told in out
+    assert "NOPE" not in out
+    assert told not in validate(far, "env NOPE=x kcl-mld-spark app.py")[1]
     assert validate(far, "env NOPE=x kcl-mld-spark app.py")[0] == 0
     monkeypatch.setenv("NOPE", "x")
     assert validate(far)[0] == 0
@@ -165,6 +169,9 @@ def test_a_java_that_is_there_is_fine_and_one_of_the_environment_is_looked_at(
     java("jdk")
     assert validate(f"{FINE}\nspark.java.home = jdk")[0] == 0
     monkeypatch.setenv("JAVA_HOME", "/nonexist")
+    monkeypatch.setattr(spark_children, "find_spec", lambda name: name)
+    assert validate(FINE)[0] == 0  # that script may be one of sh, which sets another
+    script("kcl-mld-spark", f"#!{sys.executable}")
     assert validate(f"{FINE}\nspark.java.home = jdk")[0] == 0
     code, out = validate(FINE)
     assert code == 2
@@ -261,7 +268,11 @@ def test_an_app_that_python_cannot_read_is_told_of(validate, monkeypatch):
         ("spark.conf.spark.driver.memory = 2g", 0),
         ("spark.remote = sc://host\nspark.remote.token.env = NOPE", 0),
         ("spark.sink = foreach\nspark.remote = sc://host\nspark.remote.token.env = NOPE", 0),
-        ("spark.sink = merge\nspark.sink.path = out", 2),
+        ("spark.sink = merge", 2),
+        ("spark.sink = merge\nspark.sink.path = out", 0),  # it may have a file of its own
+        ("spark.sink = jdbc\nspark.sink.url = jdbc:mysql://x/y", 0),
+        (f"{FINE}\nspark.java.home = /nonexist\nspark.conf.spark.jars = gone.jar", 0),
+        (f"{FINE}\nspark.master = yarn\nspark.conf.spark.driver.memory = 2g", 0),
     ],
 )
 def test_of_a_users_own_program_only_lines_for_our_sinks_are_judged(validate, lines, code):
@@ -306,3 +317,28 @@ def test_an_app_that_is_not_there_is_told_of_once(validate, monkeypatch):
     monkeypatch.setattr(spark_children, "find_spec", lambda name: name)
     script("kcl-mld-spark", f"#!{sys.executable}")
     assert validate(FINE, "kcl-mld-spark gone.py")[1].count("gone.py") == 1
+
+
+@pytest.mark.parametrize("first", ["#!/bin/sh", "#!/usr/bin/env python3"])
+def test_of_a_script_that_finds_its_python_by_itself_no_package_is_told(
+    validate, monkeypatch, first
+):
+    monkeypatch.setattr(spark_children, "find_spec", lambda _: None)
+    script("kcl-mld-spark", first)
+    for beside in (sys.executable, "/bin/python3", "/usr/bin/python3"):
+        monkeypatch.setattr(sys, "executable", beside)
+        assert validate(FINE)[0] == 0
+
+
+def test_what_env_changes_is_not_judged(validate, place):
+    java(place / "home" / "jdk")
+    lines = f"{FINE}\nspark.java.home = ~/jdk"
+    assert validate(lines, f"env HOME={place}/home kcl-mld-spark app.py")[0] == 0
+    assert validate(f"{FINE}\nspark.java.home = jdk", "env -C home kcl-mld-spark app.py")[0] == 0
+
+
+def test_a_value_that_does_not_count_is_not_judged(validate):
+    Path("g").write_text("spark.batch.maxRecords = many\n")
+    program = "kcl-mld-spark --properties g app.py"
+    assert validate(f"{FINE}\nspark.batch.maxRecords = 100", program)[0] == 0
+    assert "g:1: error: spark.batch.maxRecords" in validate(FINE, program)[1]

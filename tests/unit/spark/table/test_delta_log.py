@@ -1,10 +1,17 @@
 """How long an object of a table is used: it becomes slower with each entry that it takes in."""
 
+import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from deltalake import CommitProperties, DeltaTable, Field as DeltaField, Transaction
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    Field as DeltaField,
+    Transaction,
+    write_deltalake,
+)
 from deltalake.exceptions import DeltaError
 
 from mld.spark.errors import BatchFailed
@@ -209,3 +216,20 @@ def test_very_many_files_are_told_once_and_again_when_they_are_more(log, monkeyp
 def shorten_again(log):
     log._checkpointed = 0
     shorten(log)
+
+
+def test_a_column_that_was_taken_out_since_files_were_examined_is_added_again(tmp_path):
+    sink = open_sink(tmp_path, sink__schema="addColumns")
+    columns = {"shard_id": "string", "n": "long", "x": "string"}
+    first, second = batch(shard(), 0, 3), batch(shard(), 3, 5)
+    staged = sink.write(frame(first, columns=columns), [first])
+    assert set(sink.commit_all(staged, [first]).values()) == {CommitOutcome.STANDS}
+    with contextlib.ExitStack() as shards:  # each of several shards has asked for its mark
+        for _ in range(4):
+            shards.enter_context(sink._log.snapshot())
+    rows = DeltaTable(tmp_path).to_pyarrow_table().drop_columns(["x"])
+    write_deltalake(tmp_path, rows, mode="overwrite", schema_mode="overwrite")
+    staged = sink.write(frame(second, columns=columns), [second])
+    assert set(sink.commit_all(staged, [second]).values()) == {CommitOutcome.STANDS}
+    assert [each.name for each in DeltaTable(tmp_path).schema().fields] == ["shard_id", "n", "x"]
+    assert rows_in(tmp_path) == expected(s0=5)
