@@ -61,3 +61,15 @@ def test_directories_are_those_of_the_start_wherever_an_app_goes(text, place):
     config = rooted(read_properties(given), "/srv/app")
     assert (config.sink_path, config.letters_path) == (place, f"{place}-bad")
     assert rooted(read_properties({}), "/srv/app").sink_path is None
+
+
+def test_foreach_has_no_place_for_records_of_which_its_function_fails(tmp_path):
+    config = read_properties(
+        {
+            "spark.sink": "foreach",
+            "spark.function.onError": "deadletter",
+            "spark.function.deadletter.path": str(tmp_path / "letters"),
+        }
+    )
+    with pytest.raises(SparkConfigError, match="needs a sink that writes what the function"):
+        require_places(config)
