@@ -43,6 +43,11 @@ _NAMED = re.compile(
     rf"({_NAME}(?![\w-]{{0,40}}(?:Exception\b|Error:))[\w-]{{0,40}}\s{{0,3}}[=: ]\s{{0,3}})"
     r"[^\s|,]+"
 )
+#: The same name in quotes, as in JSON or a dict that is printed, where its value is.
+_QUOTED = re.compile(
+    rf"(?i)({_NAME}[\w-]{{0,40}}\\?[\"']\s{{0,3}}[:=]\s{{0,3}})"
+    r"(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[\"'][^\n]*|[^\s|,}]+)"
+)
 _SECRET_NAME = re.compile(
     r"(?i)passw(or)?d|pwd|passphrase|secret|token|(access|api|auth|private)[-_.]?key|external[-_.]?id"
 )
@@ -57,7 +62,7 @@ def mask(text: str) -> str:
     """
     for pattern in (_KEY_ID, _SECRET_KEY, _USER_INFO):
         text = pattern.sub(MASK, text)
-    return _NAMED.sub(rf"\1{MASK}", text)
+    return _NAMED.sub(rf"\1{MASK}", _QUOTED.sub(rf"\1{MASK}", text))
 
 
 def mask_value(key: str, value: str) -> str:

@@ -29,6 +29,12 @@ from mld.model.masking import brief, mask, mask_value, printable
         ("token : abc", "token : ****"),
         ("token: token abc", "token: token ****"),
         ("password hunter was wrong", "password **** was wrong"),
+        ('{"token": "abc, def", "x": 1}', '{"token": ****, "x": 1}'),
+        (r'{"Password":"a\"b"}', '{"Password":****}'),
+        ("{'SessionToken': 'abc'}", "{'SessionToken': ****}"),
+        (r"{\"secret\": \"abc\"}", r"{\"secret\": ****}"),
+        ('"api_key" = 12', '"api_key" = ****'),
+        ('"token": "no end of it\nnext', '"token": ****\nnext'),
     ],
 )
 def test_secrets_are_replaced(text, shown):
