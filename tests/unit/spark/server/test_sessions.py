@@ -21,7 +21,7 @@ def test_the_token_is_read_from_the_variable_that_is_named():
 @pytest.mark.parametrize("environ", [{}, {"TOKEN": ""}])
 def test_a_named_variable_without_a_value_is_an_error(environ):
     with pytest.raises(
-        SparkConfigError, match=r"spark\.remote\.token\.env names TOKEN, which is not"
+        SparkConfigError, match=r"spark\.remote\.token\.env names a variable that is not set"
     ):
         remote_token(_CONFIG, environ)
 
