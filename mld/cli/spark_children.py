@@ -213,8 +213,8 @@ def _syntax_fault(app: str | None) -> str | None:
             compile(code, app or "", "exec")
     except OSError:  # told with the command line
         return None
-    except (SyntaxError, ValueError) as error:
-        return str(error)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return str(error) or type(error).__name__
     return None
 
 

@@ -35,8 +35,9 @@ _PROSE = (
     " they this to token type under unless used using validation value values verification was were"
     " when which who whose will with without would you"
 ).replace(" ", "|")
-#: Behind the name of an error, e.g. ``ExpiredTokenException`` or ``TokenRetrievalError``, is what is wrong. An option's value is
-#: a secret whatever it looks like, and so is what follows an equals sign.
+#: Behind the name of an error, e.g. ``ExpiredTokenException`` or ``TokenRetrievalError``, is what
+#: is wrong. An option's value is a secret whatever it looks like, and so is what follows an equals
+#: sign.
 _NAMED = re.compile(
     rf"(?i)(?!(?<!-){_NAME}[\w-]{{0,40}}\s{{0,3}}:?\s{{0,3}}\b(?:{_PROSE})"
     r"(?=[.,;:!?)'\"\]]{0,3}(?:\s|$)))"

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mld.model.spark_remote import connect_address
+from mld.model.spark_addresses import connect_address
 
 PREFIX = "spark."
 REMOTE = "spark.remote"

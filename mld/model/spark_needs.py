@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from mld.model.postgres_names import table_parts, url_parts
+from mld.model.spark_addresses import addresses_of
 from mld.model.spark_keys import (
     BY_NAME,
     DELTA_SINKS,
@@ -22,7 +23,7 @@ from mld.model.spark_keys import (
     WRITE_TASKS,
     whole_number,
 )
-from mld.model.spark_server import addresses_of, option_words, refused_conf
+from mld.model.spark_server import option_words, refused_conf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What an embedded Spark server does not take: settings, masters, options of its JVM. Pure.
+"""What an embedded Spark server does not take: settings, options of its JVM. Pure.
 
 The daemon tells it at its start, and the Spark host before it launches Java.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import shlex
 from typing import TYPE_CHECKING
+
+from mld.model.spark_addresses import is_local_master
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -31,12 +33,6 @@ _REFUSED_WITH_LOCAL_MASTER: Mapping[str, str] = {
     "spark.driver.bindAddress": "with a local master everything stays on loopback",
     "spark.driver.host": "with a local master everything stays on loopback",
 }
-_STANDALONE = "spark://"
-
-
-def is_local_master(master: str) -> bool:
-    """True for ``local``, ``local[4]``, ``local[*, 3]``: executors live in the server itself."""
-    return master == "local" or master.startswith("local[")
 
 
 def refused_conf(names: Iterable[str], master: str) -> Iterator[tuple[str, str]]:
@@ -49,27 +45,6 @@ def refused_conf(names: Iterable[str], master: str) -> Iterator[tuple[str, str]]
     local = _REFUSED_WITH_LOCAL_MASTER if is_local_master(master) else {}
     refused = {**REFUSED_CONF, **local}
     return ((name, refused[name]) for name in names if name in refused)
-
-
-def addresses_of(master: str) -> tuple[tuple[str, int], ...]:
-    """Hosts and ports of ``spark://one:7077,two:7077``; none for a master of another kind.
-
-    Raises:
-        ValueError: a host or a port is missing.
-    """
-    if not master.startswith(_STANDALONE):
-        return ()
-    return tuple(_address(each) for each in master.removeprefix(_STANDALONE).split(","))
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not (
-        port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65_536
-    ):
-        raise ValueError(f"must look like {_STANDALONE}host:7077")
-    return host, int(port)
 
 
 def option_words(text: str) -> list[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from botocore.credentials import AssumeRoleProvider, SSOProvider
+from botocore.credentials import SSOProvider
 from botocore.exceptions import SSOError, TokenRetrievalError
 
 from mld.adapters.aws.credential_keys import UselessKeys
+from mld.adapters.aws.profile_providers import change_providers
 
 if TYPE_CHECKING:
     from botocore.credentials import CredentialResolver
@@ -19,21 +20,11 @@ def explain_logins(chain: CredentialResolver) -> None:
 
     botocore's own errors name a file's key or an address, and not the profile that has them.
     """
-    # Not promised by botocore: as in limit_processes().
-    for provider in chain.providers:
-        if isinstance(provider, SSOProvider):
-            _explain(provider)
-        if isinstance(provider, AssumeRoleProvider):
-            _explain_those_of(provider._profile_provider_builder)  # noqa: SLF001
-
-
-def _explain_those_of(builder: Any) -> None:
-    make = builder._create_sso_provider  # noqa: SLF001
-    builder._create_sso_provider = lambda profile: _explain(make(profile))  # noqa: SLF001
+    change_providers(chain, SSOProvider, "_create_sso_provider", _explain)
 
 
 def _explain(provider: Any) -> Any:
-    load = provider.load
+    load = provider.load  # what it gives is not promised by botocore either
 
     def explained() -> Any:
         credentials = load()

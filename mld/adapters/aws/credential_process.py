@@ -6,8 +6,10 @@ import contextlib
 import subprocess
 from typing import TYPE_CHECKING, Any
 
-from botocore.credentials import AssumeRoleProvider, ProcessProvider
+from botocore.credentials import ProcessProvider
 from botocore.exceptions import CredentialRetrievalError
+
+from mld.adapters.aws.profile_providers import change_providers
 
 if TYPE_CHECKING:
     from botocore.credentials import CredentialResolver
@@ -51,17 +53,7 @@ class LimitedProcess(subprocess.Popen[bytes]):
 
 def limit_processes(chain: CredentialResolver) -> None:
     """Let the programs of a chain of botocore, also those behind its roles, be limited ones."""
-    # Not promised by botocore: where it starts them, and who makes providers for other profiles.
-    for provider in chain.providers:
-        if isinstance(provider, ProcessProvider):
-            _limit(provider)
-        if isinstance(provider, AssumeRoleProvider):
-            _limit_those_of(provider._profile_provider_builder)  # noqa: SLF001
-
-
-def _limit_those_of(builder: Any) -> None:
-    make = builder._create_process_provider  # noqa: SLF001
-    builder._create_process_provider = lambda profile: _limit(make(profile))  # noqa: SLF001
+    change_providers(chain, ProcessProvider, "_create_process_provider", _limit)
 
 
 def _limit(provider: Any) -> Any:

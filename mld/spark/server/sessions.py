@@ -24,7 +24,7 @@ import threading
 import urllib.parse
 from typing import TYPE_CHECKING, Any
 
-from mld.model import spark_remote
+from mld.model import spark_addresses
 from mld.model.spark_parts import token_fault
 from mld.spark.calls import Overdue, call_within
 from mld.spark.errors import SparkConfigError, SparkUnreachable
@@ -184,7 +184,7 @@ def connect_address(url: str) -> tuple[str, int]:
         SparkConfigError: it is no Connect URL.
     """
     try:
-        return spark_remote.connect_address(url)
+        return spark_addresses.connect_address(url)
     except ValueError as error:
         raise SparkConfigError(f"spark.remote {error}") from error
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.model.spark_server import is_local_master, option_words, refused_conf
+from mld.model.spark_addresses import is_local_master
+from mld.model.spark_server import option_words, refused_conf
 from mld.spark.errors import SparkConfigError
 
 if TYPE_CHECKING:

@@ -174,13 +174,13 @@ class DeltaLog:
         table.create_checkpoint()
         with self._lock:
             self._shortened_at = table.version()
-        self._tell_files(table.get_add_actions().num_rows)
         if self._root is not None:
             log = self._root / _LOG
             for path in (*log.glob("*.checkpoint*.parquet"), log / "_last_checkpoint"):
                 _sync(path)
             _sync(log)
         table.cleanup_metadata()
+        self._tell_files(table.get_add_actions().num_rows)
         return True
 
     def _tell_files(self, count: int) -> None:

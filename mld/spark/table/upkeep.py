@@ -18,6 +18,7 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mld.model.masking import printable
 from mld.spark.errors import MissingPart, SinkRefused, SparkChildError
 from mld.spark.table.delta_log import DeltaLog, open_table
 from mld.spark.table.error_text import in_a_line
@@ -85,7 +86,7 @@ def main(argv: Sequence[str]) -> int:
 def history(table: DeltaTable, store: Store, limit: int) -> list[str]:
     """A line a commit, the newest first."""
     return [
-        f"{version:>8}  {_moment(about):23}  {about.get('operation', '?')}"
+        f"{version:>8}  {_moment(about):23}  {printable(str(about.get('operation', '?')))}"
         for version, about in islice(commits(store, table.version()), limit)
     ]
 

@@ -342,3 +342,12 @@ def test_a_value_that_does_not_count_is_not_judged(validate):
     program = "kcl-mld-spark --properties g app.py"
     assert validate(f"{FINE}\nspark.batch.maxRecords = 100", program)[0] == 0
     assert "g:1: error: spark.batch.maxRecords" in validate(FINE, program)[1]
+
+
+def test_an_app_that_is_nested_too_deep_for_python_is_told_of(validate, monkeypatch):
+    monkeypatch.setattr(spark_children, "find_spec", lambda name: name)
+    script("kcl-mld-spark", f"#!{sys.executable}")
+    Path("app.py").write_text("-" * 200_000 + "1")
+    code, out = validate(FINE)
+    assert code == 2
+    assert "the app app.py is not a Python program" in out

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from mld.model.spark_addresses import connect_address
 from mld.model.spark_keys import check
 from mld.model.spark_places import Look, local_path, spark_faults
-from mld.model.spark_remote import connect_address
 
 DIRECTORIES = {"/", "/data", "/data/ours", "/srv/app", "/closed"}
 FILES = {"/data/file"}

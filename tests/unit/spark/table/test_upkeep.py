@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -200,3 +201,13 @@ def test_the_command_is_that_of_the_child(table):
     done = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, check=False)
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 6), done.stderr
     assert set(stub.UPKEEP) == {"history", "optimize", "vacuum", "new-epoch"}
+
+
+def test_what_a_writer_calls_its_commit_does_nothing_to_a_terminal(table, capsys):
+    path, _ = table
+    about = {"operation": "WRITE\x1b[2J\nx", "timestamp": 1}
+    version = DeltaTable(path).version() + 1
+    (path / "_delta_log" / f"{version:020}.json").write_text(json.dumps({"commitInfo": about}))
+    code, said = say(capsys, "history", "--limit", 1, path)
+    assert code == 0
+    assert said == f"{version:>8}  1970-01-01 00:00:00 UTC  WRITE\\x1b[2J\\nx\n"
