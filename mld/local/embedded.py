@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _ROOT = Path(mld.__file__).resolve().parent.parent
 _START_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 5
+#: Of an order; on a busy machine it waits while the server is still loading.
+_CONTROL_TIMEOUT_S = 60
 #: Of the child when its arguments are to blame.
 _USAGE_EXIT = 2
 #: What the child imports that a plain installation lacks.
@@ -229,7 +231,7 @@ class EmbeddedAws:
         )
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with direct.open(request, timeout=10) as response:
+            with direct.open(request, timeout=_CONTROL_TIMEOUT_S) as response:
                 answer: dict[str, Any] = json.load(response)
         except urllib.error.HTTPError as error:
             with error:
