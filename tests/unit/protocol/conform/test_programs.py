@@ -107,6 +107,16 @@ def test_a_time_that_cannot_be_waited_for_is_an_error_of_usage(capsys, seconds):
     assert "is not a number of seconds above 0 and up to 86400" in capsys.readouterr().err
 
 
+def test_a_place_of_the_report_that_does_not_exist_is_told_before_the_child_runs(tmp_path, capsys):
+    path = tmp_path / "missing" / "report.json"
+    with pytest.raises(SystemExit) as ended:
+        program.main(["child", "--json", str(path), "--", "true"])
+    assert ended.value.code == 2
+    shown = capsys.readouterr()
+    assert f"{path}: the folder does not exist" in shown.err
+    assert not shown.out
+
+
 @pytest.mark.parametrize(("finding", "status"), [(passed, 0), (failed, 1)])
 def test_the_exit_status_of_the_program_says_whether_something_failed(
     monkeypatch, capsys, finding, status
