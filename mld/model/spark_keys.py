@@ -12,6 +12,8 @@ from enum import StrEnum
 from mld.model.spark_addresses import connect_address
 
 PREFIX = "spark."
+#: Characters of a wrong number in an error.
+_SHOWN = 40
 REMOTE = "spark.remote"
 #: Keys below this are handed to Spark as they are, without the prefix ``spark.conf.``.
 FREE_PREFIXES = ("spark.conf.", "spark.sink.options.")
@@ -38,6 +40,15 @@ class SparkKind(StrEnum):
     SIZE = "bytes, with k, m or g"
     DURATION = "duration, with ms, s, m or h"
     WORD = "one of several words"
+
+
+#: The greatest value that each kind takes, as people write it and in its base unit: timers of the
+#: system, Java's whole numbers and the memory of machines end somewhere above.
+MOST: dict[SparkKind, tuple[str, float]] = {
+    SparkKind.INT: ("2147483647", 2**31 - 1),
+    SparkKind.SIZE: ("1024g", 2**40),
+    SparkKind.DURATION: ("8784h", 366 * 86_400),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,4 +297,10 @@ def check(name: str, text: str) -> str | None:
         return str(error)
     if number is not None and number < key.least:
         return f"{text!r} is less than the least that works, {key.least:g}"
+    if number is not None and number > (most := MOST[key.kind])[1]:
+        return f"{_cut(text)!r} is more than the most that is taken, {most[0]}"
     return None
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

@@ -31,6 +31,8 @@ _SQL_STATES = re.compile(r"SQLSTATE: (\w{5})")
 #: Classes of SQL states: data exceptions, external routines, what is not supported, syntax and
 #: names, and what the function itself raises (``raise_error``, ``assert_true``).
 _OF_ROWS_OR_PLAN = frozenset({"21", "22", "23", "38", "39", "0A", "42", "P0"})
+#: What Spark says of a Python worker that is gone, by a signal or by ``os._exit``.
+_WORKER_GONE = "Python worker exited unexpectedly"
 _WORKER_TRACE = "Traceback (most recent call last):"
 _JVM_TRACE = re.compile(r"\n\s*(JVM stacktrace:|at [\w.$]+\(|Caused by: |Driver stacktrace:)")
 
@@ -60,6 +62,14 @@ def is_deterministic(error: BaseException) -> bool:
     text = said_by(error)
     states += _SQL_STATES.findall(text)
     return _WORKER_TRACE in text or any(state[:2] in _OF_ROWS_OR_PLAN for state in states)
+
+
+def is_worker_gone(error: BaseException) -> bool:
+    """True if a Python worker died instead of an answer.
+
+    A record may have done that (a library's crash), and so may a lack of memory, which passes.
+    """
+    return _WORKER_GONE in said_by(error)
 
 
 def describe(error: BaseException) -> str:

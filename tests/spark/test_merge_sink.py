@@ -131,6 +131,18 @@ def test_a_key_that_would_not_be_found_again_is_told(spark, tmp_path):
             merge(spark, sink, one, key=key)
 
 
+def test_a_text_that_the_table_would_compare_otherwise_is_no_key(spark, tmp_path):
+    path, one = tmp_path / "t", batch(shard(), 0, 3)
+    sink = sink_of(spark, path)
+    text = F.when(F.col("n") == 1, F.lit("Bob")).otherwise("bob")
+    with pytest.raises(BatchFailed, match=r"string collate UTF8_LCASE, but .* byte by byte"):
+        merge(spark, sink, one, key=F.collate(text, "UTF8_LCASE"))
+    merge(spark, sink, one, key=F.collate(text, "UTF8_BINARY"))
+    assert sorted(row["key"] for row in DeltaTable(path).to_pyarrow_table().to_pylist()) == [
+        *("Bob", "bob"),
+    ]
+
+
 def test_what_cannot_be_merged_is_told_before_anything_is_committed(spark, tmp_path):
     path, one = tmp_path / "t", batch(shard(), 5, 10)
     sink = sink_of(spark, path)

@@ -1,5 +1,6 @@
 """Records of which a row-wise function fails, from the engine to both tables, with a real Spark."""
 
+import os
 from collections import Counter
 from dataclasses import replace
 
@@ -32,12 +33,24 @@ def process(df, ctx):
     return df.select(checked("id").alias("id"), f.col("text").cast("int").alias("n"), "shard_id")
 
 
+def dying(df, ctx):
+    """Ends the Python worker that meets the second record of a shard."""
+
+    @f.udf("long")
+    def checked(number):
+        if number == 2:
+            os._exit(9)
+        return number
+
+    return df.select(checked("id").alias("id"), "shard_id")
+
+
 @pytest.fixture
 def open_service(spark_server, tmp_path):
     """Makes services over the same two tables, as processes that follow each other."""
     opened = []
 
-    def make(*, is_rowwise=True, **more):
+    def make(*, function=process, is_rowwise=True, **more):
         given = {
             "sink": "delta",
             "sink__path": str(tmp_path / "out"),
@@ -46,11 +59,11 @@ def open_service(spark_server, tmp_path):
         }
         config = spark_config(**given | more)
         pipeline = Pipeline(
-            lambda: FunctionProcessor(process),
+            lambda: FunctionProcessor(function),
             "id bigint, text string",
             "json",
             None,
-            process,
+            function,
             is_rowwise,
         )
         address = (spark_server.url, spark_server.token)
@@ -103,6 +116,21 @@ def test_what_fails_is_set_aside_once_and_the_rest_is_written_once_over_a_crash(
     errors = " ".join(text for (text,) in counts(tmp_path / "letters", "error"))
     assert "ValueError: an unlucky number" in errors
     assert "CAST_INVALID_INPUT" in errors
+
+
+def test_a_record_that_ends_its_python_worker_is_set_aside_once_all_tries_have_failed(
+    open_service, tmp_path
+):
+    """As the crash of a library does; with no try left, for a lack of memory passes."""
+    one, two = records("shard-1", *[b"1"] * 3), records("shard-2", *[b"1"] * 3)
+    service = open_service(function=dying, retry__attempts="2")
+    assert run(service, one, two) == [None, None]
+    expected = {("shard-1", "2"), ("shard-2", "2")}
+    assert counts(tmp_path / "letters", "shard_id", "sequence_number") == Counter(expected)
+    written = {(shard, n) for shard in ("shard-1", "shard-2") for n in (1, 3)}
+    assert counts(tmp_path / "out", "shard_id", "id") == Counter(written)
+    errors = {text for (text,) in counts(tmp_path / "letters", "error")}
+    assert all("Python worker exited unexpectedly" in text for text in errors)
 
 
 def test_an_app_whose_records_cannot_be_told_apart_is_refused_at_its_start(open_service):

@@ -22,7 +22,13 @@ from mld.spark.errors import (
     SparkChildError,
     SparkUnreachable,
 )
-from mld.spark.failures import describe, is_deterministic, is_server_gone, is_session_lost
+from mld.spark.failures import (
+    describe,
+    is_deterministic,
+    is_server_gone,
+    is_session_lost,
+    is_worker_gone,
+)
 from mld.spark.jobs.calling import JobCalls
 from mld.spark.jobs.committing import JobCommitter
 from mld.spark.jobs.rescue import MOST_LETTERS, is_of_rows, without
@@ -169,7 +175,8 @@ class HostRun:
                 if not all(each.is_wanted() for each in group):
                     _log.info("%s: a shard was lost before the commit; the others go on", whole)
                     continue
-                if (found := self._set_aside(group, whole, error)) is None:
+                is_last = tried + 1 >= self._tries
+                if (found := self._set_aside(group, whole, error, is_last=is_last)) is None:
                     continue
                 error = found
                 tried += 1
@@ -180,16 +187,22 @@ class HostRun:
             self._progress.job_ended()
 
     def _set_aside(
-        self, group: Sequence[Ticket], whole: MicroBatch, error: Exception
+        self, group: Sequence[Ticket], whole: MicroBatch, error: Exception, *, is_last: bool
     ) -> Exception | None:
         """Take the records out that fail alone, if the function is row-wise.
+
+        Args:
+            group: whose records they are.
+            whole: the batch.
+            error: what has happened to it.
+            is_last: no try is left, so that a Python worker that is gone each time is looked into.
 
         Returns:
             what the batch is judged by; None = it goes on without those records, or without a shard
             that was lost meanwhile.
         """
         rescue = self._rescue
-        if rescue is None or not is_of_rows(error):
+        if rescue is None or not (is_of_rows(error) or (is_last and is_worker_gone(error))):
             return error
         _log.warning("%s failed; its records are halved: %s", whole, describe(error))
         try:

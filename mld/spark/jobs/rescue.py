@@ -4,6 +4,9 @@ Once a batch has failed because of its rows, it is halved down to the records th
 are kept as dead letters before the rest is committed, so a crash between the two loses nothing: the
 records come again, fail again, and are found among the letters.
 
+A record that ends its Python worker is among them, if it does so alone and twice: once may have been
+a lack of memory.
+
 Halving is sound for a function only that treats each record by itself: whether one fails must not
 depend on its company.
 """
@@ -16,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from mld.spark.calls import Overdue
 from mld.spark.errors import BatchFailed, RecordRefused
-from mld.spark.failures import describe, is_deterministic
+from mld.spark.failures import describe, is_deterministic, is_worker_gone
 from mld.spark.model import DeadLetter, MicroBatch
 from mld.spark.plans.answers import FunctionFailed
 from mld.spark.rows.decode import bad_record_in
@@ -99,21 +102,28 @@ class Rescue:
         ends_at = self._clock.monotonic() + self._timeout_s
         errors: dict[int, str] = {}
 
-        def fails(begin: int, end: int) -> bool:
-            part = _part_of(whole, records[begin:end])
+        def probed(part: MicroBatch) -> Exception | None:
             left_s = ends_at - self._clock.monotonic()
             try:
                 calls.within(
                     left_s, session, lambda: self._caller.probe(session, part), is_wanted=is_wanted
                 )
             except Exception as error:
-                if not is_of_rows(error):
+                if not is_of_rows(error) and not is_worker_gone(error):
                     raise
-                errors[begin] = describe(error)
-                return True
+                return error
             finally:
                 self._caller.release(part)
-            return False
+            return None
+
+        def fails(begin: int, end: int) -> bool:
+            part = _part_of(whole, records[begin:end])
+            error = probed(part)
+            if error is not None and is_worker_gone(error) and end - begin == 1:
+                error = probed(part)
+            if error is not None:
+                errors[begin] = describe(error)
+            return error is not None
 
         if fails(0, 0):
             raise BatchFailed(f"{whole}: the function fails without any record: {errors[0]}")

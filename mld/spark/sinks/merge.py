@@ -35,6 +35,8 @@ _RANK = "_kcl_rank"
 #: Beginnings of types that delta-rs can't look for, as Spark names them.
 _NESTED = ("struct", "array", "map", "variant")
 _FLOATS = ("float", "double")
+#: How Spark names the type of a text that compares otherwise than byte by byte.
+_COLLATED, _BYTES = "string collate ", "string collate UTF8_BINARY"
 
 
 class MergeSink(DeltaSink):
@@ -75,6 +77,13 @@ class MergeSink(DeltaSink):
                 f"{self.store.name}: the key {nested[0]} is of the type {types[nested[0]]}, which "
                 f"can't be compared; make a text or a number of it in the function"
             )
+        for name in self._key:
+            if types[name].startswith(_COLLATED) and types[name] != _BYTES:
+                raise BatchFailed(
+                    f"{self.store.name}: the key {name} is of the type {types[name]}, but a table "
+                    f"compares texts byte by byte; make the texts alike in the function, e.g. with "
+                    f"lower(), and end with collate({name}, 'UTF8_BINARY')"
+                )
         try:
             return super().write(last_of_key(frame, self._key, columns), batches)
         except Exception as error:

@@ -18,6 +18,10 @@ def test_every_default_is_a_good_value():
         ("spark.batch.maxBytes", "16 apples", "not a size"),
         ("spark.batch.maxDelay", "soon", "not a duration"),
         ("spark.batch.maxDelay", "50ms", "less than the least"),
+        ("spark.batch.maxDelay", "8785h", "more than the most that is taken, 8784h"),
+        ("spark.batch.timeout", "9" * 300 + "h", "more than the most that is taken, 8784h"),
+        ("spark.batch.maxBytes", "1025g", "more than the most that is taken, 1024g"),
+        ("spark.retry.attempts", "2147483648", "more than the most that is taken, 2147483647"),
         ("spark.sink", "paper", "not one of delta, merge"),
     ],
 )
