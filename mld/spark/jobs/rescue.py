@@ -102,25 +102,15 @@ class Rescue:
         ends_at = self._clock.monotonic() + self._timeout_s
         errors: dict[int, str] = {}
 
-        def probed(part: MicroBatch) -> Exception | None:
+        def failure_of(part: MicroBatch) -> Exception | None:
             left_s = ends_at - self._clock.monotonic()
-            try:
-                calls.within(
-                    left_s, session, lambda: self._caller.probe(session, part), is_wanted=is_wanted
-                )
-            except Exception as error:
-                if not is_of_rows(error) and not is_worker_gone(error):
-                    raise
-                return error
-            finally:
-                self._caller.release(part)
-            return None
+            return self._failure_of(part, calls, session, left_s, is_wanted)
 
         def fails(begin: int, end: int) -> bool:
             part = _part_of(whole, records[begin:end])
-            error = probed(part)
+            error = failure_of(part)
             if error is not None and is_worker_gone(error) and end - begin == 1:
-                error = probed(part)
+                error = failure_of(part)
             if error is not None:
                 errors[begin] = describe(error)
             return error is not None
@@ -141,6 +131,26 @@ class Rescue:
         for letter in letters:
             _log.warning("set aside: %s", letter)
         return letters
+
+    def _failure_of(
+        self,
+        part: MicroBatch,
+        calls: JobCalls,
+        session: SparkSession,
+        left_s: float,
+        is_wanted: Callable[[], bool],
+    ) -> Exception | None:
+        try:
+            calls.within(
+                left_s, session, lambda: self._caller.probe(session, part), is_wanted=is_wanted
+            )
+        except Exception as error:
+            if not is_of_rows(error) and not is_worker_gone(error):
+                raise
+            return error
+        finally:
+            self._caller.release(part)
+        return None
 
 
 def without(batch: ShardBatch, letters: Sequence[DeadLetter]) -> ShardBatch:

@@ -10,6 +10,7 @@ from tests.unit.spark.jobs.test_engine import always, outcome
 from tests.unit.spark.jobs.test_host_run import hand_in, once
 from tests.unit.spark.shard_kit import WAIT_S
 
+GONE = "Job aborted: Python worker exited unexpectedly (crashed)"
 CAST = "[CAST_INVALID_INPUT] it cannot be cast. SQLSTATE: 22018"
 
 
@@ -112,6 +113,40 @@ def test_a_failure_of_no_record_by_itself_counts_as_a_try(bench):
     assert len(b.sink.jobs) == 3
     b.sink.write_errors = [RuntimeError(CAST)]
     assert outcome(b.engine.submit(batch("b", 1), always)) is None
+
+
+def test_a_record_that_ends_its_worker_is_looked_for_once_no_try_is_left(bench, caplog):
+    b = setting_aside(bench, retry__attempts="3")
+    b.sink.poison = {("a", 3, 0): RuntimeError(GONE)}
+    assert outcome(b.engine.submit(batch("a", 1, 2, 3, 4), always)) is None
+    assert caplog.text.count("is repeated in") == 2
+    assert list(b.letters.kept) == [("a", 3, 0)]
+    assert "exited unexpectedly" in b.letters.kept["a", 3, 0]
+    assert b.sink.rows == [("a", 1, 0), ("a", 2, 0), ("a", 4, 0)]
+
+
+def test_a_worker_that_is_gone_while_tries_are_left_is_no_records_fault(bench):
+    b = setting_aside(bench, retry__attempts="3")
+    b.sink.write_errors = [RuntimeError(GONE)] * 2
+    assert outcome(b.engine.submit(batch("a", 1, 2), always)) is None
+    assert (b.letters.kept, len(b.sink.jobs)) == ({}, 3)
+
+
+def test_a_record_whose_worker_was_gone_once_is_asked_again(bench):
+    """The machine had no memory just then."""
+    b = setting_aside(bench, failing(("a", 1, 0)))
+    probe, alone = b.sink.run, []
+
+    def run(frame):
+        if list(frame.rows) == [("a", 2, 0)] and not alone:
+            alone.append(1)
+            raise RuntimeError(GONE)
+        return probe(frame)
+
+    b.sink.run = run
+    assert outcome(b.engine.submit(batch("a", 1, 2), always)) is None
+    assert alone
+    assert list(b.letters.kept) == [("a", 1, 0)]
 
 
 def test_a_record_that_cannot_be_decoded_is_not_the_functions(bench):
