@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mld.decide.assignment.planning import LeaseMove
-    from mld.simulate.fleet import SimulatedFleet
     from mld.simulate.java_assignment import JavaMove
+    from mld.simulate.worker import WorkerFleet
 
 
 class AssignedWorker(SimulatedWorker):
@@ -26,7 +26,7 @@ class AssignedWorker(SimulatedWorker):
         is_retired: it took its metrics away when it stopped.
     """
 
-    def __init__(self, fleet: SimulatedFleet, worker_id: str, group: str) -> None:
+    def __init__(self, fleet: WorkerFleet, worker_id: str, group: str) -> None:
         """A process that starts now."""
         super().__init__(fleet, worker_id, group)
         self.reports_from = math.inf
@@ -62,6 +62,14 @@ class AssignedWorker(SimulatedWorker):
         """Whether its item is in the table, fresh or not."""
         began = self.reports_from <= min(self.fleet.events.now, self.ended_at)
         return began and not self.is_retired
+
+    def with_metrics(self) -> list[AssignedWorker]:
+        """Workers whose metrics are in the table, dead ones too."""
+        return [
+            worker
+            for worker in self.fleet.workers.values()
+            if isinstance(worker, AssignedWorker) and worker.has_metrics
+        ]
 
     def reported_at(self, now: float) -> float:
         """When it wrote its metrics last; those of a dead worker grow old."""

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mld.decide.leader import leader_of
-from mld.simulate.assigned_worker import AssignedWorker
 from mld.simulate.bill import Bill
 from mld.simulate.events import Events
 from mld.simulate.java_worker import JavaWorker
@@ -131,14 +130,6 @@ class SimulatedFleet:
         worker = None if worker_id is None else self.workers.get(worker_id)
         return worker if worker is not None and worker.is_alive else None
 
-    def with_metrics(self) -> list[AssignedWorker]:
-        """Workers whose metrics are in the table, dead ones too."""
-        return [
-            worker
-            for worker in self.workers.values()
-            if isinstance(worker, AssignedWorker) and worker.has_metrics
-        ]
-
     def begin_reading(self, key: str, worker: SimulatedWorker) -> Reading:
         """A child gets its first record."""
         reading = self.readings.begin(key, worker.id, self.events.now)
@@ -256,7 +247,7 @@ class SimulatedFleet:
 
     def _leader(self) -> SimulatedWorker | None:
         if self.profile.is_assigned:
-            return self.lock.owner
+            return None if self.lock.owner is None else self.find(self.lock.owner.id)
         owners = (row.owner for row in self.table.rows.values())
         return self.find(leader_of(owners))
 

@@ -34,7 +34,7 @@ class JavaWorker(AssignedWorker):
         leases = self.fleet.table.scan(now)
         reporting = [
             worker.id
-            for worker in self.fleet.with_metrics()
+            for worker in self.with_metrics()
             if now - worker.reported_at(now) <= METRICS_EXPIRY_S
         ]
         workers = sorted(reporting, key=lambda worker: crc32(worker.encode()))

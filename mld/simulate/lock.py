@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from mld.model.leader_lock_item import LockItem
 
 if TYPE_CHECKING:
     from mld.decide.leader_lock import LockTiming
     from mld.simulate.bill import Bill
-    from mld.simulate.worker import SimulatedWorker
+
+
+class Leader(Protocol):
+    """What the item says of a worker, and until when it writes heartbeats."""
+
+    id: str
+    ended_at: float
 
 
 class Lock:
@@ -21,7 +27,7 @@ class Lock:
 
     def __init__(self, timing: LockTiming, bill: Bill) -> None:
         """There is no item."""
-        self.owner: SimulatedWorker | None = None
+        self.owner: Leader | None = None
         self._timing = timing
         self._bill = bill
         self._taken_at = 0.0
@@ -33,7 +39,7 @@ class Lock:
         version = f"{self.owner.id}/{self._taken_at}/{self._heartbeats(now)}"
         return LockItem(self.owner.id, self._timing.duration_s, version)
 
-    def grant(self, worker: SimulatedWorker, now: float) -> None:
+    def grant(self, worker: Leader, now: float) -> None:
         """A worker has written itself into the item."""
         self.count(now)
         self.owner, self._taken_at = worker, now

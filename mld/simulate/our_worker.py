@@ -92,7 +92,7 @@ class OurWorker(AssignedWorker):
             leases=self.fleet.table.scan(now),
             metrics=tuple(
                 WorkerMetrics(worker.id, int(worker.reported_at(now)))
-                for worker in self.fleet.with_metrics()
+                for worker in self.with_metrics()
             ),
             leader=self.id,
             now=now,

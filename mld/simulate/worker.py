@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable
 
-    from mld.simulate.fleet import SimulatedFleet
-    from mld.simulate.reading import Reading
+    from mld.simulate.events import Events
+    from mld.simulate.lock import Lock
+    from mld.simulate.profile import Profile
+    from mld.simulate.reading import Reading, Readings
+    from mld.simulate.scenario import Scenario
+    from mld.simulate.table import Table
 
 
 @dataclass(slots=True, eq=False)
@@ -30,6 +35,34 @@ class Hold:
     is_handed_over: bool = False
 
 
+class WorkerFleet(Protocol):
+    """What a worker shares with the others; :class:`mld.simulate.fleet.SimulatedFleet` has it."""
+
+    scenario: Scenario
+    profile: Profile
+    rng: random.Random
+    events: Events
+    table: Table
+    lock: Lock
+    readings: Readings
+    workers: dict[str, SimulatedWorker]
+
+    def find(self, worker_id: str | None) -> SimulatedWorker | None:
+        """A worker that lives, by its id."""
+
+    def begin_reading(self, key: str, worker: SimulatedWorker) -> Reading:
+        """A child gets its first record."""
+
+    def end_reading(self, key: str, reading: Reading, *, checkpoints: bool) -> None:
+        """A child ends."""
+
+    def count_hold(self, hold: Hold) -> None:
+        """Put a hold's renewals on the bill."""
+
+    def note(self, event: str) -> None:
+        """Add a line to the timeline."""
+
+
 class SimulatedWorker:
     """Holds leases, renews them by rate, reads their shards, and ends in one of two ways.
 
@@ -42,7 +75,7 @@ class SimulatedWorker:
         held: by lease key.
     """
 
-    def __init__(self, fleet: SimulatedFleet, worker_id: str, group: str) -> None:
+    def __init__(self, fleet: WorkerFleet, worker_id: str, group: str) -> None:
         """A process that starts now."""
         self.fleet = fleet
         self.id = worker_id

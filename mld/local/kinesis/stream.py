@@ -8,17 +8,29 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from mld.local.kinesis.shard import MAX_HASH_KEY, LocalShard, shard_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mld.local.kinesis.subscriptions import LocalSubscription
-
 #: Retention of a new stream, the service's default.
 DEFAULT_RETENTION_HOURS = 24
+
+
+class AcceptedSubscription(Protocol):
+    """What a consumer remembers of a subscription, to refuse another one.
+
+    Attributes:
+        ran_its_time: it has ended because it was as old as a subscription gets.
+    """
+
+    ran_its_time: bool
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was accepted."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +51,7 @@ class Consumer:
     created_ms: int
     active_ms: int
     gone_ms: int | None = None
-    subscriptions: dict[str, LocalSubscription] = field(default_factory=dict)
+    subscriptions: dict[str, AcceptedSubscription] = field(default_factory=dict)
 
     def status(self, now_ms: int) -> str:
         """CREATING, ACTIVE or DELETING."""
