@@ -45,8 +45,8 @@ def schema(server, request):
 
 
 def sink_of(session, server, schema, **more):
-    table = f"{schema}.rows"
-    return open_sink(session, sink="jdbc", sink__url=server.url, sink__table=table, **more)
+    more = {"sink__url": server.url, "sink__table": f"{schema}.rows", **more}
+    return open_sink(session, sink="jdbc", **more)
 
 
 def commit(sink, staged, batches) -> list[CommitOutcome]:
@@ -358,6 +358,39 @@ def test_connections_that_the_server_has_cut_meanwhile_cost_nothing(session, ser
     assert sink.mark(shard()).sequence - BASE == 4
 
 
+def test_a_process_that_stood_still_in_its_transaction_goes_on(session, server, schema):
+    url = f"{server.url}&options=-c%20idle_in_transaction_session_timeout%3D500ms"
+    sink = sink_of(session, server, schema, sink__url=url)
+    one = batch(shard(), 0, 4)
+    staged = sink.write(frame(session, [one]), [one])
+    original, moved = sink._move, []
+
+    def late(transaction, *more):
+        moved.append(transaction.cursor.connection.info.backend_pid)
+        while len(moved) == 1 and server.query(
+            "select 1 from pg_stat_activity where pid = %s", moved[0]
+        ):
+            time.sleep(0.1)
+        original(transaction, *more)
+
+    sink._move = late
+    assert commit(sink, staged, [one]) == [STANDS]
+    assert len(moved) > 1
+    assert rows(server, schema) == expected(s0=4)
+
+
+def test_spark_names_no_statement_that_a_pooler_would_hand_to_another_session(
+    session, server, schema
+):
+    url = f"{server.url}&options=-c%20log_statement%3Dall"
+    sink = sink_of(session, server, schema, sink__url=url)
+    write(session, sink, batch(shard(), 0, 9))
+    lines = (server.directory / "log").read_text().splitlines()
+    staged = [line for line in lines if f'INSERT INTO "{schema}"."kcl_mld_stage_' in line]
+    assert staged
+    assert not [line for line in staged if "S_" in line.partition("INSERT")[0]]
+
+
 def test_a_start_waits_for_nobody_who_holds_a_staging_table_of_a_dead_job(
     session, server, schema, monkeypatch
 ):
@@ -442,6 +475,15 @@ def test_a_target_that_may_not_be_read_is_told_with_what_to_grant(session, serve
     sink = sink_of(session, server, schema, **more)
     with pytest.raises(BatchFailed, match=r"cannot be read, nor made: .* needs SELECT and INSERT"):
         write(session, sink, batch(shard(), 0, 2))
+
+
+def test_marks_of_another_user_that_may_not_be_read_are_told(session, server, schema):
+    sink_of(session, server, schema)
+    server.execute("create role stranger login password 'p4'")
+    server.execute(f"grant usage, create on schema {schema} to stranger")
+    more = {"sink__options__user": "stranger", "sink__options__password": "p4"}
+    with pytest.raises(BatchFailed, match="marks can't be read, nor made: DuplicateTable"):
+        sink_of(session, server, schema, **more)
 
 
 def test_a_wrong_password_is_told_and_not_shown(session, server, schema):

@@ -125,7 +125,7 @@ class JdbcSink:
         except SparkChildError:
             raise
         except Exception as error:  # noqa: BLE001 - told in one line
-            raise self._final("cannot make the tables of marks", error) from None
+            raise self._final("the tables of marks can't be read, nor made", error) from None
         self._staging.require_access(spark)
 
     def _sweep(self) -> None:
@@ -242,11 +242,14 @@ class JdbcSink:
     def _move(self, transaction: Transaction, staged: StagedRows, what: str) -> None:
         row = quoted(ROW_COLUMN)
         # A task that Spark repeats after its commit writes its rows once more.
-        ((doubled,),) = transaction.rows(
-            f"SELECT COUNT(*) - COUNT(DISTINCT {row}) FROM {staged.table}"  # noqa: S608
+        ((count, doubled),) = transaction.rows(
+            f"SELECT COUNT(*), COUNT(*) - COUNT(DISTINCT {row}) FROM {staged.table}"  # noqa: S608
         )
         if doubled:
             raise SinkUnavailable(f"{what}: Spark staged {doubled} rows twice")
+        # Spark's transactions may be gone after a crash (synchronous_commit = off) or a failover.
+        if count != staged.count:
+            raise SinkUnavailable(f"{what}: of {staged.count} staged rows the database has {count}")
         columns = ", ".join(map(quoted, staged.columns))
         transaction.run(
             f"INSERT INTO {self._target} ({columns}) SELECT {columns} FROM {staged.table}"  # noqa: S608
@@ -264,10 +267,12 @@ def _writer_options(config: SparkConfig) -> dict[str, str]:
     url = str(config.sink_url)
     return {
         "url": driver_url(url, config.sink_options),
-        # Many rows a statement; and no values of rows in the messages of errors.
+        # Many rows a statement; no values of rows in the messages of errors; and no named statements,
+        # which a pooler would hand to the next session.
         "driver": "org.postgresql.Driver",
         "reWriteBatchedInserts": "true",
         "logServerErrorDetail": "false",
+        "prepareThreshold": "0",
         **credentials(url, config.sink_options, os.environ),
         **config.sink_options,
     }
@@ -285,10 +290,11 @@ def _postgres(config: SparkConfig, secrets: Sequence[str]) -> Database:
         raise MissingPart(
             "spark.sink=jdbc: psycopg is not installed: pip install 'kcl-mld[postgres]'"
         ) from error
-    # The last one: of a server that was the primary.
+    # The last ones: of a server that was the primary, and of a process that stood still.
     transient = (
         psycopg.OperationalError,
         psycopg.InterfaceError,
         psycopg.errors.ReadOnlySqlTransaction,
+        psycopg.errors.IdleInTransactionSessionTimeout,
     )
     return Database(lambda: psycopg.connect(**arguments), transient, secrets)

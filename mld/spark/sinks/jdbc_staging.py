@@ -35,10 +35,12 @@ class StagedRows:
     Attributes:
         table: quoted name of the staging table.
         columns: names of the target's columns in it.
+        count: of its rows.
     """
 
     table: str
     columns: tuple[str, ...]
+    count: int
 
 
 class JdbcStaging:
@@ -98,7 +100,7 @@ class JdbcStaging:
         self._tables.register(stage, ends_s)
         try:
             self._stage(frame, stage)
-            return StagedRows(stage, self._fit(stage))
+            return StagedRows(stage, self._fit(stage), self._count(stage))
         except BaseException:
             with contextlib.suppress(Exception):  # it is registered: a later sweep drops it
                 self._tables.drop(stage)
@@ -134,6 +136,11 @@ class JdbcStaging:
                 "change the function or the table"
             )
         return columns
+
+    def _count(self, stage: str) -> int:
+        with self._database.transaction(f"count of {stage}") as transaction:
+            ((count,),) = transaction.rows(f"SELECT COUNT(*) FROM {stage}")  # noqa: S608
+        return int(count)
 
     def _target_columns(self, stage: str, columns: Sequence[str]) -> list[str]:
         """Columns of the target; it is made from the staging table if it is missing."""

@@ -340,7 +340,9 @@ def test_libpq_is_told_to_notice_a_dead_peer_unless_the_url_says_otherwise(monke
         connect=lambda **arguments: calls.append(arguments),
         OperationalError=OSError,
         InterfaceError=AttributeError,
-        errors=SimpleNamespace(ReadOnlySqlTransaction=LookupError),
+        errors=SimpleNamespace(
+            ReadOnlySqlTransaction=LookupError, IdleInTransactionSessionTimeout=LookupError
+        ),
     )
     monkeypatch.setitem(sys.modules, "psycopg", fake)
     url = "jdbc:postgresql://h/d?connectTimeout=3"
@@ -383,6 +385,18 @@ def test_rows_that_spark_wrote_twice_are_not_moved(sink):
     with pytest.raises(SinkUnavailable, match="2 rows twice"):
         sink.commit_all(staged, [one])
     assert sink.mark(shard()) is None
+
+
+def test_a_staging_table_that_has_lost_rows_is_not_moved(sink):
+    """A crash takes the last commits with it where they are not waited for, a failover too."""
+    one = batch(shard(), None, 3)
+    staged = sink.write(Frame(one), [one])
+    execute(f"DELETE FROM {staged.table} WHERE n = 3")
+    with pytest.raises(SinkUnavailable, match="of 3 staged rows the database has 2"):
+        sink.commit_all(staged, [one])
+    assert sink.mark(shard()) is None
+    assert write(sink, one) == [STANDS]
+    assert numbers() == [1, 2, 3]
 
 
 def test_a_staging_table_that_was_swept_too_early_is_written_again(sink, path):
