@@ -101,8 +101,12 @@ def refused_table(configuration: Mapping[str, str], fields: Sequence[Mapping[str
 
 
 def refused_type(fields: Sequence[Mapping[str, Any]]) -> str:
-    """Which column has a type that not every reader reads; "" if none has."""
+    """Which column has a type that not every reader reads, or another's name; "" if none has."""
+    names: dict[str, str] = {}
     for field in fields:
+        if (other := names.get(field["name"].lower())) is not None:
+            return f"the names of the columns {other} and {field['name']} differ in case only"
+        names[field["name"].lower()] = field["name"]
         if why := _why_not(field["type"]):
             return f"the column {field['name']} has the type {_name(field['type'])}: {why}"
     return ""

@@ -226,6 +226,11 @@ def test_only_columns_whose_ranges_hold_each_value_are_indexed(kinds, configurat
     assert found == (wanted and ("delta.dataSkippingStatsColumns", wanted))
 
 
+def test_columns_that_differ_in_case_only_are_told():
+    fields = [field("id"), field("Fee", "long"), field("fee", "double")]
+    assert refused_type(fields) == "the names of the columns Fee and fee differ in case only"
+
+
 def test_a_table_without_such_a_column_has_no_index():
     found = index_property({}, [field("x", "double")], ())
     assert found == ("delta.dataSkippingNumIndexedCols", "0")
