@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mld.model.intent import LeaseIntent
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.shard import HashRange
 
@@ -31,7 +30,6 @@ class Lease:
         checkpoint_owner: 3.x hand-off only: the old owner that may still checkpoint.
         throughput_kbps: KiB/s that its holder read of late, as 3.x renewals say it; None = never
             said.
-        intent: what a child was about to write (attribute ``kclMldIntent``, ours alone).
     """
 
     lease_key: str
@@ -47,7 +45,6 @@ class Lease:
     hash_range: HashRange | None = None
     checkpoint_owner: str | None = None
     throughput_kbps: float | None = None
-    intent: LeaseIntent | None = None
 
     @property
     def is_finished(self) -> bool:

@@ -19,7 +19,6 @@ from mld.model.attributes import (
     texts_of,
 )
 from mld.model.entities import ENTITY_TYPE, RESERVED_KEYS, Entity
-from mld.model.intent import INTENT, intent_attribute, intent_from
 from mld.model.lease import Lease
 from mld.model.sequence import ExtendedSequenceNumber
 from mld.model.shard import HashRange
@@ -70,7 +69,7 @@ def lease_from_item(item: Item) -> Lease:
     Raises:
         MalformedData: a mandatory attribute (``leaseKey``, ``leaseCounter``, ``checkpoint``,
             ``ownerSwitchesSinceCheckpoint``) is absent, or one can't be read. Report the row and
-            go on with the others. The intent of a finished shard is not looked at.
+            go on with the others.
 
     Source: DynamoDBLeaseSerializer.fromDynamoRecord, DynamoDBMultiStreamLeaseSerializer (3.5.1).
     """
@@ -98,7 +97,6 @@ def lease_from_item(item: Item) -> Lease:
         hash_range=_hash_range(item),
         checkpoint_owner=text_of(item, "checkpointOwner"),
         throughput_kbps=_throughput(item),
-        intent=None if checkpoint.is_shard_end else intent_from(item.get(INTENT)),
     )
 
 
@@ -125,8 +123,6 @@ def lease_to_item(lease: Lease) -> dict[str, dict[str, Any]]:
         item["checkpointOwner"] = {"S": lease.checkpoint_owner}
     if lease.throughput_kbps is not None:
         item[THROUGHPUT] = decimal(lease.throughput_kbps)
-    if lease.intent is not None:
-        item[INTENT] = intent_attribute(lease.intent)
     return item | hash_range_attributes(lease.hash_range) | stream_attributes(lease)
 
 

@@ -103,8 +103,8 @@ def test_bytes_that_are_not_utf_8_are_replaced_as_in_java():
         (b'{"action":"checkpoint","checkpoint":"12"}', (), "checkpoint"),
         (b'  {"action" : "status","responseFor":"initialize","extra":1}', (), "status"),
         (b'{"action":"checkpoint",', (), "checkpoint"),
-        (b'{"action":"intent","number":"x"}', ("intent",), "intent"),
-        (b'{"action":"intent","number":"x"}', (), None),
+        (b'{"action":"tick","more":"x"}', ("tick",), "tick"),
+        (b'{"action":"tick","more":"x"}', (), None),
         (b'{"action":"leaseLost","extra":1}', (), None),
         (b'sent {"action":"checkpoint"}', (), None),  # perhaps a copy for people
         (b"hello", (), None),
