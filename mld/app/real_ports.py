@@ -134,7 +134,7 @@ def real_ports(
         clock = SystemClock()
 
         async def find_load() -> LoadSource | None:
-            from mld.adapters.load.selection import find_load_source  # noqa: PLC0415 - 3.x only
+            from mld.adapters.worker_load import find_load_source  # noqa: PLC0415 - 3.x only
 
             return await find_load_source(os.environ, clock, control)
 

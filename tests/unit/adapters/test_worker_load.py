@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from mld.adapters.calls import CallPool
-from mld.adapters.load.metadata import NoMetadata, exchange, get_json
-from mld.adapters.load.selection import ECS_URL, find_load_source
+from mld.adapters.worker_load import ECS_URL, NoMetadata, exchange, find_load_source, get_json
 
 
 class HandClock:
