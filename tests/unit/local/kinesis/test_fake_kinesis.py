@@ -19,7 +19,7 @@ from mld.errors import (
     UnknownOutcome,
 )
 from mld.local.kinesis import KinesisFault, KinesisModel, KinesisSettings
-from mld.local.kinesis.port import FakeKinesis, raise_as_port_error
+from tests.fakes.fake_kinesis import FakeKinesis, raise_as_port_error
 from tests.sim.loop import run
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from mld.local.kinesis.faults import KinesisFault
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from mld.local.kinesis.fan_out import LocalSubscription
     from mld.local.kinesis.model import KinesisModel
-    from mld.local.kinesis.subscriptions import LocalSubscription
     from mld.ports.aws import Subscription
 
     #: Called with service, operation and request; may wait or raise an error of ``mld.errors``.
