@@ -46,6 +46,8 @@ class Ports:
         read_properties: the bytes of the file of the configuration as it is now; None = not known.
         dropped_messages: log messages since the start that nobody took.
         find_load: finds what measures how busy this place is; None = nothing does.
+        patient_dynamodb: makes another ``dynamodb`` that waits longer for an answer than a renewal
+            may; None = there is none.
     """
 
     dynamodb: DynamoDb
@@ -62,3 +64,4 @@ class Ports:
     read_properties: Callable[[], bytes] | None = None
     dropped_messages: Callable[[], int] = int
     find_load: FindLoad | None = None
+    patient_dynamodb: Callable[[], DynamoDb] | None = None

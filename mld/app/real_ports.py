@@ -91,11 +91,12 @@ def real_ports(
             subscribing = client(
                 None, "AwsCredentialsProvider", clients.subscription_settings(config)
             )
-        dynamodb = client(
-            config.aws.dynamodb_credentials,
-            "AwsCredentialsProviderDynamoDB",
-            clients.dynamodb_settings(config),
-        )
+        leases = pool("leases", clients.LEASE_THREADS)
+
+        def dynamodb(settings: clients.ClientSettings) -> BotocoreDynamoDb:
+            chain, key = config.aws.dynamodb_credentials, "AwsCredentialsProviderDynamoDB"
+            return BotocoreDynamoDb(client(chain, key, settings), leases)
+
         cloudwatch = None
         if config.metrics.level != "NONE":
             cloudwatch = BotocoreCloudWatch(
@@ -134,14 +135,14 @@ def real_ports(
         clock = SystemClock()
 
         async def find_load() -> LoadSource | None:
-            from mld.adapters.load.selection import find_load_source  # noqa: PLC0415 - 3.x only
+            from mld.adapters.worker_load import find_load_source  # noqa: PLC0415 - 3.x only
 
             return await find_load_source(os.environ, clock, control)
 
         guardian = Guardian()
         closing.callback(guardian.close)
         ports = Ports(
-            dynamodb=BotocoreDynamoDb(dynamodb, pool("leases", clients.LEASE_THREADS)),
+            dynamodb=dynamodb(clients.dynamodb_settings(config)),
             kinesis=BotocoreKinesis(kinesis, control, retrieval, subscribing),
             cloudwatch=cloudwatch,
             children=ProcessLauncher(guardian),
@@ -155,5 +156,6 @@ def real_ports(
             read_properties=read_properties,
             dropped_messages=dropped_messages,
             find_load=find_load,
+            patient_dynamodb=lambda: dynamodb(clients.patient_dynamodb_settings(config)),
         )
         yield RealWorld(ports, region, account, str(kinesis.meta.endpoint_url))

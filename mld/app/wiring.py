@@ -30,6 +30,7 @@ from mld.services.streams.stream_metrics import metrics_of
 from mld.services.streams.worker_streams import SingleStream, WorkerStreams
 from mld.services.summary_log import SummaryLog
 from mld.services.watchdog import LoopWatchdog
+from mld.services.worker_start import StartCalls
 
 if TYPE_CHECKING:
     from mld.app.ports import Ports, SchemaPorts
@@ -50,6 +51,12 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
         stream: as ``mld.decide.addressing`` resolved it; None = those of ``config.streams``.
     """
     clock, rng = ports.clock, ports.rng
+    calls = StartCalls(config, clock, rng, lambda: scheduler.state == "starting")
+    ports = replace(
+        ports,
+        dynamodb=calls.of(ports.dynamodb, ports.patient_dynamodb),
+        kinesis=calls.of(ports.kinesis),
+    )
     conditions = Conditions()
     cloudwatch = None
     metrics: Metrics = NoMetrics()

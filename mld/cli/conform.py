@@ -24,11 +24,11 @@ from mld.cli.suggesting import SuggestingGroup
 from mld.decide.child_environment import ChildFacts, environment_of_child
 from mld.errors import ConfigError
 from mld.model.findings import Severity
-from protocol.conform import baselines, daemon_cases
+from protocol.conform import daemon_cases
 from protocol.conform.__main__ import show_stderr
-from protocol.conform.child import MAX_TIMEOUT_S, ChildKit
-from protocol.conform.child_items import SHARD
+from protocol.conform.child import MAX_TIMEOUT_S, SHARD, ChildKit
 from protocol.conform.daemon import DaemonKit
+from protocol.conform.report import baseline_names, load_baseline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ _PUT_LIMIT = 500
 
 
 class EmbeddedCloud:
-    """The embedded AWS in the shape that the kit wants (``protocol.conform.cloud.Cloud``)."""
+    """The embedded AWS in the shape that the kit wants (``protocol.conform.daemon.Cloud``)."""
 
     def __init__(self, embedded: EmbeddedAws, kinesis_url: str | None = None) -> None:
         self._embedded = embedded
@@ -222,7 +222,7 @@ def child(
 @click.option(
     "--baseline",
     "baseline_name",
-    help=f"Show verdicts beside: {', '.join(baselines.names())}, or the path of a --json report.",
+    help=f"Show verdicts beside: {', '.join(baseline_names())}, or the path of a --json report.",
 )
 @_JSON
 @_COMMAND
@@ -246,7 +246,7 @@ def daemon(
     if not cases:
         raise click.UsageError("no case has such a name")
     try:
-        baseline = baselines.load(baseline_name) if baseline_name else None
+        baseline = load_baseline(baseline_name) if baseline_name else None
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     _require_program(examine, command)

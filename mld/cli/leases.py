@@ -85,7 +85,7 @@ def list_leases(file: str, *, by: str, as_json: bool) -> int:
 
 async def _scan(config: Config) -> tuple[TableScan, FleetReport | str | None]:
     """The leases, and the fleet, or why that can't be told; None = it is none of 3.x."""
-    settings = clients.dynamodb_settings(config)
+    settings = clients.patient_dynamodb_settings(config)
     region = resolve_region(settings.region)
     session = make_session(
         config.aws.dynamodb_credentials or config.aws.kinesis_credentials, region

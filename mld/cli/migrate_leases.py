@@ -129,9 +129,7 @@ async def _migrate(
 ) -> None:
     aws, table = config.aws, config.leases.table_name
     # Nothing is renewed here, so a slow answer is waited for, whatever failoverTimeMillis is.
-    settings = replace(
-        clients.dynamodb_settings(config), connect_timeout_s=5.0, read_timeout_s=10.0
-    )
+    settings = clients.patient_dynamodb_settings(config)
     session = make_session(
         aws.dynamodb_credentials or aws.kinesis_credentials, resolve_region(settings.region)
     )

@@ -49,11 +49,19 @@ _LOOK = Look(
     lambda path: os.path.isdir(system_text(path)),
     lambda path: os.access(system_text(path), os.W_OK | os.X_OK),
     lambda path: os.path.realpath(system_text(path)),
+    lambda path: _names(system_text(path)),
 )
 _JAVA_VARIABLE = "JAVA_HOME"
 _MEANT_FOR_PYTHON = re.compile("PYTHON").match
 _HEAD_BYTES = 256
 _OF_PYTHON = re.compile(rb"#!/(?:[^\s]*/)?python[0-9.]*\s*")
+
+
+def _names(path: bytes | str) -> list[str]:
+    try:
+        return [os.fsdecode(each) for each in os.listdir(path)]
+    except OSError:
+        return []
 
 
 class _Key(NamedTuple):

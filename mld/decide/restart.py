@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.backoff import backoff_s
 from mld.model.config import ChildFailurePolicy
+from mld.model.spark_command import spark_command
 
 if TYPE_CHECKING:
     import random
@@ -18,6 +19,8 @@ CAP_S = 60.0
 #: A child that answers shardEnded without a checkpoint is started again so often, whatever the
 #: policy says: Java asks it again for ever and never reaches it.
 SHARD_END_ATTEMPTS = 3
+#: Exit codes of ``kcl-mld-spark`` that another start would only repeat: correct it, or install it.
+_FINAL_CODES = (2, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,12 @@ class RestartCount:
 
 
 def restart_pause_s(
-    config: ChildConfig, count: RestartCount, rng: random.Random, *, forgot_end: bool
+    config: ChildConfig,
+    count: RestartCount,
+    rng: random.Random,
+    *,
+    forgot_end: bool,
+    exit_code: int | None = None,
 ) -> float | None:
     """Seconds until the next child of a shard, or None: the failure ends the daemon.
 
@@ -56,7 +64,10 @@ def restart_pause_s(
         count: with the failure at hand already counted.
         rng: where chance comes from.
         forgot_end: whether that failure is an answer to shardEnded without a checkpoint.
+        exit_code: of the child; None if it is not known.
     """
+    if exit_code in _FINAL_CODES and spark_command(config.argv) is not None:
+        return None
     if forgot_end:
         if count.forgotten_ends > SHARD_END_ATTEMPTS:
             return None

@@ -225,6 +225,7 @@ class RetrievalConfig:
         idle_s: least distance of two calls on a shard, >= 0.2.
         reduced_tps_threshold_s: poll at most this often when less than this behind; 0 = off.
         call_even_if_empty: deliver empty batches.
+        deliver_outside_shard: deliver aggregates that hold keys of other shards.
         max_pending: prefetched batches a shard, 1..5.
         max_pending_bytes: prefetched bytes a shard beyond which no further call is made.
         max_pending_records: likewise in records.
@@ -239,6 +240,7 @@ class RetrievalConfig:
     idle_s: float = 1.5
     reduced_tps_threshold_s: float = 0.0
     call_even_if_empty: bool = False
+    deliver_outside_shard: bool = False
     max_pending: int = 4
     max_pending_bytes: int = 8 * 2**20
     max_pending_records: int = 30_000

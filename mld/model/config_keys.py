@@ -217,6 +217,7 @@ _EFFECTIVE = (
     Key("formerStreamsForLeaseCleanup", Kind.TEXT, None, "streams whose leases are deleted, as in `streams`; read anew from the file each minute", own=True),
     Key("initializeMessageExtras", Kind.B1, default=True, doc="name the stream in the child's `initialize` message; multi-stream only", own=True),
     _own("streamArnAddressing", Kind.ENUM, "name", "arn = read the stream of streamArn even where Java would read another", ("name", "arn")),
+    _own("aggregatedRecordsOutsideShard", Kind.ENUM, "drop", "aggregated records that hold user records of other shards: drop, as in Java, or deliver them, for producers other than the KPL", ("drop", "deliver")),
     _own("glueSchemaRegistry.enabled", Kind.ENUM, "false", "take off the frames of the Glue Schema Registry", ("true", "false")),
     _own("glueSchemaRegistry.mode", Kind.ENUM, "pass", "pass = payloads as they were written, decode = Avro and JSON as JSON text",
          ("pass", "decode")),

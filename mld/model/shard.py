@@ -33,6 +33,9 @@ class HashRange:
         if not MIN_HASH_KEY <= self.start <= self.end <= MAX_HASH_KEY:
             raise MalformedData(f"hash range {self.start}-{self.end} is outside 0..2^128-1")
 
+    def __str__(self) -> str:
+        return f"{self.start}-{self.end}"
+
     def __contains__(self, hash_key: int) -> bool:
         return self.start <= hash_key <= self.end
 

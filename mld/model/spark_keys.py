@@ -296,10 +296,21 @@ def check(name: str, text: str) -> str | None:
     except ValueError as error:
         return str(error)
     if number is not None and number < key.least:
-        return f"{text!r} is less than the least that works, {key.least:g}"
+        return f"{text!r} is less than the least that works, {_written(key.kind, key.least)}"
     if number is not None and number > (most := MOST[key.kind])[1]:
         return f"{_cut(text)!r} is more than the most that is taken, {most[0]}"
     return None
+
+
+def _written(kind: SparkKind, number: float) -> str:
+    """A number in the unit in which people write it."""
+    match kind:
+        case SparkKind.SIZE if number >= _SCALE["m"]:
+            return f"{number / _SCALE['m']:g}m"
+        case SparkKind.DURATION:
+            return f"{number:g}s"
+        case _:
+            return f"{number:g}"
 
 
 def _cut(text: str) -> str:

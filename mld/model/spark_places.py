@@ -31,12 +31,14 @@ class Look(NamedTuple):
         is_directory: it is one.
         may_write: this user may make files in it.
         real: an absolute path without links, dots and doubled slashes.
+        names: in a directory; none if it can't be listed.
     """
 
     exists: Callable[[str], bool]
     is_directory: Callable[[str], bool]
     may_write: Callable[[str], bool]
     real: Callable[[str], str] = posixpath.normpath
+    names: Callable[[str], list[str]] = lambda _: []
 
 
 def spark_faults(written: Mapping[str, str], folder: str, look: Look) -> list[SparkFault]:
@@ -156,4 +158,9 @@ def _directory_fault(key: str, text: str, folder: str, look: Look) -> SparkFault
         what = "can't be written" if nearest == whole else f"can't be made: {nearest} is not ours"
         advice = f"let this user write {nearest}, or name another directory"
         return SparkFault(key, f"{shown} {what}", advice)
+    if key == _SINK_PATH and nearest == whole:
+        names = look.names(str(whole))
+        if "_delta_log" not in names and any(each.endswith(".parquet") for each in names):
+            why = f"{shown} has Parquet files, but is no Delta table"
+            return SparkFault(key, why, "name another directory")
     return None

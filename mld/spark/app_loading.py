@@ -18,6 +18,7 @@ from mld.model.spark_parts import missing_packages
 from mld.spark.errors import MissingPart, SparkChildError, SparkConfigError
 from mld.spark.failures import condition, raised
 from mld.spark.registration import load_app
+from mld.spark.server.settings import NOT_OURS
 from mld.spark.streaming_words import streaming_words
 
 if TYPE_CHECKING:
@@ -89,7 +90,11 @@ def load(
         SparkConfigError: the app is wrong, or it raised.
         SparkChildError: there is no session to be had.
     """
-    os.environ.setdefault(CONNECT_VARIABLE, "1")
+    if not_ours := sorted(NOT_OURS & os.environ.keys()):
+        _log.info("not taken from the environment: %s", ", ".join(not_ours))
+    for name in not_ours:
+        del os.environ[name]  # spark.master or spark.remote says where Spark is
+    os.environ[CONNECT_VARIABLE] = "1"
     _tell_of_streaming(path)
     try:
         try:

@@ -38,6 +38,7 @@ _LOOK = Look(
     os.path.isdir,
     lambda path: os.access(path, os.W_OK | os.X_OK),
     os.path.realpath,
+    lambda path: os.listdir(path) if os.access(path, os.R_OK) else [],
 )
 _LOCAL_MASTER = re.compile(r"local(?:\[(\*|\d+)[^]]*\])?")
 #: Beyond this a name is no slip of the pen, and comparing takes long.

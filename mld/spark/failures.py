@@ -33,6 +33,11 @@ _SQL_STATES = re.compile(r"SQLSTATE: (\w{5})")
 _OF_ROWS_OR_PLAN = frozenset({"21", "22", "23", "38", "39", "0A", "42", "P0"})
 #: What Spark says of a Python worker that is gone, by a signal or by ``os._exit``.
 _WORKER_GONE = "Python worker exited unexpectedly"
+_OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
+_MORE_MEMORY = (
+    "Spark is out of memory: raise spark.driver.memory (on a cluster "
+    "spark.conf.spark.executor.memory), or lower spark.batch.maxBytes"
+)
 _WORKER_TRACE = "Traceback (most recent call last):"
 _JVM_TRACE = re.compile(r"\n\s*(JVM stacktrace:|at [\w.$]+\(|Caused by: |Driver stacktrace:)")
 
@@ -84,8 +89,10 @@ def describe(error: BaseException) -> str:
     for name, value in _parameters(error).items():
         if name in _DATA_PARAMETERS and value:
             text = text.replace(value, "…")
+    is_full = _OUT_OF_MEMORY in text
     text = _PLAN.split(_JVM_TRACE.split(text, maxsplit=1)[0], maxsplit=1)[0].strip()
-    return _shortened(text) or type(error).__name__
+    text = _shortened(text) or type(error).__name__
+    return f"{_MORE_MEMORY}: {text}" if is_full else text
 
 
 def raised(error: BaseException) -> str:

@@ -133,6 +133,7 @@ class SparkService:
         letters = self._dead_letters(facts.application)
         url, token = address()
         self._sessions = ConnectSessions(url, token, config, facts.application)
+        self._sessions.offer()
         self._prepare()
         # With the scope ``all`` it tells of batches that had numbers before.
         may_number = config.sink == "foreach"

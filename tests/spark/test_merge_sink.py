@@ -200,3 +200,24 @@ def test_what_deltas_own_writer_deleted_by_a_vector_is_not_back_after_a_merge(
     merge(spark, sink_of(spark, path), batch(shard(), 4, 6))
     found = sink_session.read.format("delta").load(str(path)).select("key", "n").collect()
     assert {row.key[-3:]: row.n for row in found} == {"0/3": 3, "0/4": 4, "0/0": 5, "0/1": 6}
+
+
+def test_spark_finds_decimals_and_nan_by_a_filter(spark, sink_session, tmp_path):
+    """Spark sorts NaN above all numbers; delta-rs leaves it out of a file's range."""
+    path = tmp_path / "t"
+    for begin, text in enumerate(("1.5", "12345678901234567.123456789012345678", "NaN")):
+        decimal = F.lit(None if text == "NaN" else text).cast("decimal(38,18)")
+        number = F.when(F.col("n") % 2 == 0, text).otherwise("-1").cast("double")
+        merge(
+            spark,
+            sink_of(spark, path),
+            batch(shard(), 2 * begin, 2 * begin + 2),
+            d=decimal,
+            x=number,
+            nested=F.struct(number.alias("x")),
+        )
+    rows = sink_session.read.format("delta").load(str(path))
+    assert rows.where("x > 1e300").select("n").collect() == [(6,)]
+    assert rows.where("nested.x > 1e300").select("n").collect() == [(6,)]
+    exact = "d = cast('12345678901234567.123456789012345678' as decimal(38,18))"
+    assert sorted(row.n for row in rows.where(exact).collect()) == [3, 4]

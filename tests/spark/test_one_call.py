@@ -5,12 +5,15 @@ from pickle import PicklingError
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as f
+from pyspark.sql import SparkSession, functions as f
 
 from mld.spark.errors import BatchFailed
 from mld.spark.failures import is_deterministic
 from mld.spark.model import MicroBatch
+from mld.spark.plans.answers import FunctionFailed
 from mld.spark.rows.handoff import HandOff
+from mld.spark.server.sessions import ConnectSessions
+from tests.spark.conftest import spark_config
 from tests.spark.job_kit import batch, caller
 
 pytestmark = pytest.mark.spark
@@ -75,3 +78,27 @@ def test_an_action_of_the_functions_that_fails_for_its_rows_fails_the_batch_at_o
 
     with pytest.raises(BatchFailed, match=r"the function failed on batch app@.*3 records of 2"):
         call(spark, acting)
+
+
+def test_a_function_that_makes_or_ends_a_session_gets_the_one_there_is_or_an_error(
+    spark_server, monkeypatch
+):
+    monkeypatch.setenv("SPARK_REMOTE", "")  # and as it was at the end
+    sessions = ConnectSessions(spark_server.url, spark_server.token, spark_config(), "own")
+    session = sessions.get()
+    sessions.offer()
+    got = []
+
+    def process(df, ctx):
+        got.append(SparkSession.builder.appName("mine").getOrCreate())
+        return got[0].createDataFrame(df.toArrow())
+
+    try:
+        # Another session was the first of this process, which is its default.
+        monkeypatch.setattr(type(session), "_default_session", session)
+        assert call(session, process).count() == 3
+        assert got == [session]
+        with pytest.raises(FunctionFailed, match=r"it stopped ctx\.spark"):
+            call(session, lambda df, ctx: ctx.spark.stop() or df)
+    finally:
+        sessions.close()

@@ -23,7 +23,6 @@ from mld.errors import (
     Unreachable,
 )
 from mld.local.kinesis.model import KinesisModel
-from mld.local.kinesis.port import FakeKinesis
 from mld.model.config_build import build_config
 from mld.model.stream import Stream
 from tests.fakes.children import ScriptedChild, ScriptedChildren, polite
@@ -31,6 +30,7 @@ from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.cloudwatch import FakeCloudWatch
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.dynamodb_model import DynamoDbModel
+from tests.fakes.fake_kinesis import FakeKinesis
 from tests.fakes.shard_world import simulated
 from tests.unit.services.consumer_world import Inline
 

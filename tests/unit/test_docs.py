@@ -137,7 +137,6 @@ def test_readme_is_short():
 TO_READ = (
     *PAGES,
     "protocol/README.md",
-    "mld/DESIGN.md",
     "CHANGELOG.md",
     "tests/spark/README.md",
 )
@@ -277,7 +276,8 @@ def is_key(word):
 NOT_KEYS = (
     {"initialize", "processRecords", "leaseLost", "shardEnded", "shutdownRequested"}
     | {"partitionKey", "explicitHashKey", "checkpointOwner", "kclMldIntent"}
-    | {"dictConfig", "groupBy", "kclMldMoving", "leaseCounter", "maxAge"}
+    | {"dictConfig", "groupBy", "kclMldMeasuredPlace", "kclMldMoving", "leaseCounter", "maxAge"}
+    | {"millisBehindLatest"}
     | {"leaseKey", "shardId", "parentShardId", "childShardIds", "streamIdentifier"}
     | {"schemaVersionId", "schemaName", "dataFormat", "foreachBatch"}
     | {"addColumns"}  # a value

@@ -231,6 +231,11 @@ def dynamodb_settings(config: Config) -> ClientSettings:
     )
 
 
+def patient_dynamodb_settings(config: Config) -> ClientSettings:
+    """The same with the times of commands and of a start, which no lease waits for."""
+    return replace(dynamodb_settings(config), connect_timeout_s=5.0, read_timeout_s=10.0)
+
+
 def cloudwatch_settings(config: Config) -> ClientSettings:
     """Settings of the CloudWatch client."""
     return _control_settings(

@@ -15,13 +15,18 @@ from mld.errors import MalformedData
 from mld.services.child.record_processor import OutgoingLine
 
 if TYPE_CHECKING:
-    from mld.decide.delivery import Delivery
+    from collections.abc import Sequence
+
+    from mld.decide.delivery import Delivery, Missing
     from mld.services.consuming.child_pipeline import ChildPipeline
     from mld.services.consuming.consumer_context import ConsumerContext
     from mld.services.consuming.shard_closing import ShardClosing
     from mld.services.retrieval.records_publisher import FetchedBatch
 
 log = logging.getLogger(__name__)
+
+#: A shard whose producer writes such aggregates all the time says so no more often.
+OUTSIDE_EVERY_S = 60.0
 
 
 class BatchFeed:
@@ -48,6 +53,8 @@ class BatchFeed:
         self.last_batch_at: float | None = None
         self.last_processed_at: float | None = None
         self._undecodable_since: float | None = None
+        self._outside: list[Missing] = []
+        self._outside_at: float | None = None
 
     @property
     def failing_since(self) -> float | None:
@@ -132,7 +139,10 @@ class BatchFeed:
         context = self._context
         current = context.current()
         lease = context.held.lease if current is None else current.lease
-        has_filter = not self._parts.config.shards.skip_sync_if_leases_exist
+        config = self._parts.config
+        has_filter = not (
+            config.shards.skip_sync_if_leases_exist or config.retrieval.deliver_outside_shard
+        )
         delivery = await self._parts.lines.write(
             fetched, context.checkpointer.last, lease.hash_range if has_filter else None
         )
@@ -144,8 +154,8 @@ class BatchFeed:
     async def _say(self, fetched: FetchedBatch, delivery: Delivery) -> None:
         """One line to the child."""
         context = self._context
-        for problem in delivery.problems:
-            log.error("%s: %s", context.shard_id, problem)
+        if delivery.missing:
+            self._report_missing(delivery.missing)
         if self._parts.schemas is not None and delivery.failures:
             self._parts.schemas.report(context.shard_id, delivery.failures)
         if context.current() is None:
@@ -165,3 +175,42 @@ class BatchFeed:
             "ProcessTask", "RecordProcessor.processRecords.Time", of_shard=True
         ):
             await context.pipeline.processor.process(outgoing)
+
+    def _report_missing(self, missing: Sequence[Missing]) -> None:
+        """Count and log user records that the child doesn't get."""
+        unreadable = [one for one in missing if one.why is not None]
+        outside = [one for one in missing if one.why is None]
+        self._context.metrics.missing(_count(unreadable), _count(outside))
+        shard_id = self._context.shard_id
+        if unreadable:
+            log.error(
+                "%s: %d user records in aggregated records %s can't be read and are not delivered; "
+                "those around them are (%s)",
+                shard_id,
+                _count(unreadable),
+                _range(unreadable),
+                unreadable[0].why,
+            )
+        self._outside += outside
+        now = self._clock.monotonic()
+        if self._outside and (
+            self._outside_at is None or now - self._outside_at >= OUTSIDE_EVERY_S
+        ):
+            log.warning(
+                "%s: %d user records in aggregated records %s are not delivered, because their "
+                "aggregates hold keys of other shards. A KPL sends them again; for other producers "
+                "set aggregatedRecordsOutsideShard = deliver",
+                shard_id,
+                _count(self._outside),
+                _range(self._outside),
+            )
+            self._outside, self._outside_at = [], now
+
+
+def _count(missing: Sequence[Missing]) -> int:
+    return sum(one.records for one in missing)
+
+
+def _range(missing: Sequence[Missing]) -> str:
+    first, last = missing[0].sequence_number, missing[-1].sequence_number
+    return first if first == last else f"{first} to {last}"

@@ -72,3 +72,12 @@ class ConsumerMetrics:
         """Report records whose frame could not be taken off; nothing while there is none."""
         if records:
             self._metrics.add(_PROCESS, "SchemaFailures", records, shard_id=self._shard_id)
+
+    def missing(self, unreadable: int, outside: int) -> None:
+        """Report user records of aggregates that are not delivered; nothing of what is zero."""
+        for name, count in (
+            ("UnreadableUserRecords", unreadable),
+            ("UserRecordsOutsideShard", outside),
+        ):
+            if count:
+                self._metrics.add(_PROCESS, name, count, shard_id=self._shard_id)

@@ -299,7 +299,11 @@ class ShardConsumer:
         context.restarts = context.restarts.after_failure(forgot_end=to_blame)
         child = self._parts.config.child
         pause_s = restart_pause_s(
-            child, context.restarts, self._parts.runtime.rng, forgot_end=forgot_end
+            child,
+            context.restarts,
+            self._parts.runtime.rng,
+            forgot_end=forgot_end,
+            exit_code=error.child_exit_code,
         )
         if pause_s is None:
             raise error

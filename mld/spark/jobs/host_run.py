@@ -180,6 +180,9 @@ class HostRun:
                     continue
                 error = found
                 tried += 1
+                if isinstance(error, Overdue):
+                    text = f"{whole} was not written within spark.batch.timeout"
+                    error = BatchFailed(f"{text} ({self._timeout_s:g} s)")
                 if (final := _verdict(whole, error, self._tries - tried)) is not None:
                     self._fail(group, whole, final)
                     return
@@ -214,6 +217,8 @@ class HostRun:
         except GivenUp:
             return None
         except Exception as another:  # noqa: BLE001 - judged by who called
+            if self._stop.is_set():
+                return None  # the search was interrupted, and says nothing of the records
             return another
         if not found:
             return SinkUnavailable(f"it failed once, and no record fails alone: {describe(error)}")
@@ -316,8 +321,6 @@ def _verdict(whole: MicroBatch, error: Exception, left: int) -> BaseException | 
         error: what has happened to it.
         left: tries.
     """
-    if isinstance(error, Overdue):
-        return _failure(f"{whole} was not written within spark.batch.timeout", error)
     may_pass = isinstance(error, SparkUnreachable | SinkUnavailable)
     if isinstance(error, SparkChildError) and not may_pass:
         return error

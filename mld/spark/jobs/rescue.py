@@ -125,7 +125,8 @@ class Rescue:
             ) from None
         except Overdue as error:
             raise BatchFailed(
-                f"{whole}: the records that fail were not found within spark.batch.timeout"
+                f"{whole}: the records that fail were not found within spark.batch.timeout "
+                f"({self._timeout_s:g} s)"
             ) from error
         letters = [DeadLetter(records[n][0].shard, records[n][1], errors[n]) for n in found]
         for letter in letters:

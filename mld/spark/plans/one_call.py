@@ -130,6 +130,7 @@ class FunctionCaller:
         try:
             answer = self._function(frame, context_of(spark, whole))
         except BaseException as error:
+            _refuse_stopped(spark, whole, error)
             # Whatever it is, e.g. asyncio's CancelledError: this thread is the function's alone.
             if is_session_lost(error) or is_server_gone(error):
                 raise
@@ -138,6 +139,7 @@ class FunctionCaller:
             if _is_of_spark(error) and not is_deterministic(error):
                 raise
             raise FunctionFailed(f"the function failed on {whole}: {raised(error)}") from error
+        _refuse_stopped(spark, whole, None)
         where = f"the function's answer for {whole}"
         if not (names := self._config.outputs):
             require_usable(answer, where, self._config.sink)
@@ -185,6 +187,19 @@ def frames_of(answer: FunctionAnswer) -> list[DataFrame]:
     if isinstance(answer, Mapping):
         return [answer[name] for name in sorted(answer)]
     return [answer]
+
+
+def _refuse_stopped(spark: SparkSession, whole: MicroBatch, error: BaseException | None) -> None:
+    """A session that the function has ended would look like one that the server lost.
+
+    Raises:
+        FunctionFailed: it has.
+    """
+    if getattr(spark, "is_stopped", False) is True:
+        raise FunctionFailed(
+            f"the function failed on {whole}: it stopped ctx.spark, which is not its own; take "
+            f"stop() out"
+        ) from error
 
 
 def _is_of_spark(error: BaseException) -> bool:

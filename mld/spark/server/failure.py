@@ -46,6 +46,11 @@ class _Cause(NamedTuple):
 
 
 _CAUSES = (
+    _Cause(
+        "java.lang.OutOfMemoryError",
+        "its heap is too small; raise spark.driver.memory",
+        SparkUnreachable,
+    ),
     _Cause("System memory", "its heap is too small; raise spark.driver.memory", SparkConfigError),
     _Cause(
         "Could not reserve enough space",
@@ -160,6 +165,8 @@ def ending(code: int, lines: Sequence[str]) -> str:
         )
     how = ended(code)
     said = [line for line in lines if any(pattern.match(line) for pattern in _TELLING)]
+    if any("java.lang.OutOfMemoryError" in line for line in lines):
+        how += " for a lack of heap: raise spark.driver.memory, or lower spark.batch.maxBytes"
     return f"{how}; it said: {_shortened(telling_line(said))}" if said else how
 
 

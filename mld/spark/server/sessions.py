@@ -19,6 +19,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
+import os
 import socket
 import threading
 import urllib.parse
@@ -45,6 +46,7 @@ _LOGGERS_OF_DATA = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _PROBE_TIMEOUT_S = 3.0
 _CLOSE_TIMEOUT_S = 3.0
 _RETRIES = 4
+_REMOTE_VARIABLE = "SPARK_REMOTE"
 
 
 def remote_token(config: SparkConfig, environ: Mapping[str, str]) -> str | None:
@@ -96,6 +98,13 @@ class ConnectSessions:
                 self._session = self._open()
             return self._session
 
+    def offer(self) -> None:
+        """Let ``SparkSession.builder.getOrCreate()`` in an app give this very session.
+
+        pyspark looks for a URL before it looks for its session. It needs no token.
+        """
+        os.environ[_REMOTE_VARIABLE] = f"sc://{self._host}:{self._port}"
+
     def renew(self, lost: SparkSession | None = None) -> None:
         """Give a session up, so that the next :meth:`get` makes a new one.
 
@@ -135,7 +144,10 @@ class ConnectSessions:
 
         for name in _LOGGERS_OF_DATA:  # made here by pyspark's own class, or it would stumble
             PySparkLogger.getLogger(name).disabled = True
+        offered = os.environ.pop(_REMOTE_VARIABLE, None)  # pyspark refuses two URLs
         session = SparkSession.builder.remote(self._url).create()
+        if offered is not None:
+            os.environ[_REMOTE_VARIABLE] = offered
         try:
             client = _client(session)
             retry_shortly(client, _RETRIES)

@@ -209,23 +209,28 @@ def port_of(line: str) -> int | None:
     return int(port) if mark and port.isascii() and port.isdigit() and len(port) <= 5 else None
 
 
+#: Variables by which pyspark or Spark would go to another server, or be another kind of process.
+NOT_OURS = frozenset(
+    {
+        *("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE"),
+        *("SPARK_LOCAL_DIRS", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "MASTER"),
+        *("PYSPARK_GATEWAY_SECRET", "PYSPARK_DRIVER_PYTHON", "SPARK_CONF_DIR", "SPARK_TESTING"),
+        *("SPARK_CONNECT_LOCAL_URL", "SPARK_CONNECT_MODE", "SPARK_CONNECT_TESTING_REMOTE"),
+        *("PYSPARK_REMOTE_INIT_CONF_LEN", "SPARK_EXECUTOR_URI"),
+    }
+)
 #: Variables that name the locale, the first that is set decides.
 _LOCALES = ("LC_ALL", "LC_CTYPE", "LANG")
 
 
 def server_environment(environ: Mapping[str, str], **ours: str) -> dict[str, str]:
-    """The environment of the server: what we have, less what would turn it into a client.
+    """The environment of the server: what we have, less :data:`NOT_OURS`.
 
     Args:
         environ: of this process.
         ours: to add.
     """
-    dropped = {
-        *("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE"),
-        *("SPARK_LOCAL_DIRS", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "MASTER"),
-        *("PYSPARK_GATEWAY_SECRET", "PYSPARK_DRIVER_PYTHON", "SPARK_CONF_DIR"),
-    }
-    kept = {name: value for name, value in environ.items() if name not in dropped}
+    kept = {name: value for name, value in environ.items() if name not in NOT_OURS}
     return {**kept, **_file_names(environ), **ours}
 
 

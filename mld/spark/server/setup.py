@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import importlib.util
+import logging
 import os
 import secrets
 import sys
@@ -23,6 +24,7 @@ from mld.spark.server.class_archive import ClassArchive, has_room
 from mld.spark.server.files import ivy_text, log4j_text, properties_text
 from mld.spark.server.java import find_java
 from mld.spark.server.masters import require_master
+from mld.spark.server.memory import free_bytes
 from mld.spark.server.settings import (
     CONF_DIRECTORIES,
     SUBMIT_CLASS,
@@ -40,6 +42,10 @@ if TYPE_CHECKING:
 
     from mld.spark.config import SparkConfig
     from mld.spark.server.java import JavaHome
+
+
+_log = logging.getLogger(__name__)
+_MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,14 @@ def prepare(
     """
     java = find_java(config, environ)
     home = _spark_home()
+    free = free_bytes()
+    if free is not None and config.driver_memory_bytes > free:
+        _log.warning(
+            "spark.driver.memory is %d MiB, and this machine or its control group has %d MiB left: "
+            "lower it, or the server may be killed",
+            config.driver_memory_bytes // _MIB,
+            free // _MIB,
+        )
     require_master(config.master)
     files = ServerFiles.below(directory)
     repository = environ.get(REPOSITORY_VARIABLE) or None

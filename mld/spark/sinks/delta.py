@@ -24,6 +24,7 @@ from mld.spark.sinks.directories import DirectoryLayout
 from mld.spark.sinks.writing import can_lay_out, write_tasks, writer_options
 from mld.spark.table.changes import Append
 from mld.spark.table.delta_log import DeltaLog
+from mld.spark.table.footers import NULL_DIRECTORY
 from mld.spark.table.marked_table import MarkedTable
 from mld.spark.table.rules import as_nullable, fields_in, refused_type
 from mld.spark.table.store import open_store
@@ -212,8 +213,8 @@ class DeltaSink:
                 raise
             raise BatchFailed(
                 f"{self.store.name}: a value of the partition column {column} can't name a "
-                f"directory: it is longer than 255 bytes with the column's name, or has a NUL; "
-                f"change the function"
+                f"directory: it is longer than 255 bytes with the column's name, has a NUL, or is "
+                f"{NULL_DIRECTORY}; change the function"
             ) from error
 
     def _create(self, rows: DataFrame) -> DirectoryLayout:

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mld.spark.table.footers import NULL_DIRECTORY
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -67,7 +69,7 @@ class DirectoryLayout:
                 room = _NAME_BYTES - 1 - len(re.sub(_ESCAPED, "%00", name).encode())
                 return (
                     f"case when octet_length(regexp_replace({column}, r'{_ESCAPED}', '%00')) > "
-                    f"{room} or contains({column}, char(0)) then "
+                    f"{room} or contains({column}, char(0)) or {column} = '{NULL_DIRECTORY}' then "
                     f"raise_error('{_UNFIT} <{number}>') else {column} end"
                 )
             case _:

@@ -97,6 +97,8 @@ class Upsert:
         self, table: Snapshot, files: Sequence[DataFile], transactions: Mapping[str, int]
     ) -> None:
         """As ``Change``; the rows are read batch by batch."""
+        if table.sets_index():
+            return  # and this is done again behind that commit
         numbers = {**transactions, self._id: 1}
         if not files:
             table.commit((), numbers)

@@ -21,6 +21,7 @@ from mld.spark.errors import MissingPart, SinkUnavailable, SparkChildError
 from mld.spark.table.disk import sync
 from mld.spark.table.error_text import damage_in, in_a_line
 from mld.spark.table.log_entries import actions_in, numbers_in
+from mld.spark.table.rules import fields_in, index_property
 from mld.spark.table.snapshot import NO_HOOKS, Snapshot, with_numbers
 
 try:
@@ -136,7 +137,11 @@ class DeltaLog:
             deltalake.Schema.from_json(schema),
             mode="error",
             partition_by=list(partitions),
-            configuration={**_PROPERTIES, **configuration},
+            configuration={
+                **_PROPERTIES,
+                **dict(filter(None, [index_property({}, fields_in(schema), partitions)])),
+                **configuration,
+            },
             storage_options=_options(self._store),
             commit_properties=with_numbers(transactions, most_retries=0),
             post_commithook_properties=NO_HOOKS,

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 #: In the footers of files; what a commit compares with the table.
 SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
-_NULL = "__HIVE_DEFAULT_PARTITION__"
+#: Name of the directory of rows without a value.
+NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 _DAY = r"(?!0000)\d{4}-\d\d-\d\d"
 #: Values that readers of Delta take, as Spark writes them, by type.
 _DATES = {
@@ -104,7 +105,7 @@ def partition_values(parts: Sequence[str], types: Mapping[str, str]) -> dict[str
         name, _, text = part.partition("=")
         column, value = unquote(name), unquote(text)
         kind = types.get(column)
-        if value == _NULL:
+        if value == NULL_DIRECTORY:
             found[column] = None
         elif kind not in _DATES:
             found[column] = value

@@ -163,9 +163,11 @@ class MarkedTable:
         """
         for file in files:
             if why := self._misfit(table, file):
+                added = not self._adds_columns and new_columns(table.fields, file.fields)
+                more = ", or set spark.sink.schema=addColumns to let new columns in"
                 raise BatchFailed(
                     f"{self._name}: the function's rows do not fit the table: {why}; change the "
-                    f"function, or set spark.sink.schema=addColumns to let new columns in"
+                    f"function{more if added else ''}"
                 )
 
     def commit(

@@ -7,6 +7,7 @@ accepted and found by a reader. So what cannot be kept is refused, with its name
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,6 +40,13 @@ _COMPUTED = {
 }
 _PLACES_OF_TYPES = frozenset({"type", "elementType", "keyType", "valueType"})
 _COLLATED = "string collate "
+_INDEXED, _INDEXED_COUNT = "delta.dataSkippingStatsColumns", "delta.dataSkippingNumIndexedCols"
+#: Types of which delta-rs logs ranges that hold each value: a decimal becomes a float in the log,
+#: and a NaN is in no range.
+_RANGED = ("byte", "short", "integer", "long", "date", "timestamp", "string")
+_PLAIN_NAME = re.compile(r"[a-z_]\w*", re.IGNORECASE | re.ASCII)
+#: As many as Delta indexes unless it is told otherwise.
+_MOST_INDEXED = 32
 #: Types by the beginning of their names, and what to do instead.
 _REFUSED = {
     "timestamp_ntz": "Spark's Delta reader refuses it; cast it to timestamp",
@@ -93,8 +101,12 @@ def refused_table(configuration: Mapping[str, str], fields: Sequence[Mapping[str
 
 
 def refused_type(fields: Sequence[Mapping[str, Any]]) -> str:
-    """Which column has a type that not every reader reads; "" if none has."""
+    """Which column has a type that not every reader reads, or another's name; "" if none has."""
+    names: dict[str, str] = {}
     for field in fields:
+        if (other := names.get(field["name"].lower())) is not None:
+            return f"the names of the columns {other} and {field['name']} differ in case only"
+        names[field["name"].lower()] = field["name"]
         if why := _why_not(field["type"]):
             return f"the column {field['name']} has the type {_name(field['type'])}: {why}"
     return ""
@@ -136,6 +148,49 @@ def misfit(
         elif not _holds(field["type"], found[name]["type"]):
             return f"the column {name} may have nulls where the table allows none"
     return ""
+
+
+def index_property(
+    configuration: Mapping[str, str],
+    fields: Sequence[Mapping[str, Any]],
+    partitions: Collection[str],
+) -> tuple[str, str] | None:
+    """The table property that keeps delta-rs from logging ranges that leave out rows; None = it is set.
+
+    A reader that filters skips files by these ranges. So only columns whose ranges are right are
+    indexed, whoever writes.
+
+    Args:
+        configuration: the table's properties.
+        fields: of its schema.
+        partitions: its partition columns, which have no ranges.
+    """
+    columns = {each["name"]: each["type"] for each in fields if each["name"] not in partitions}
+    if (text := configuration.get(_INDEXED)) is not None:
+        names = [each.strip() for each in text.split(",")]
+    elif configuration.get(_INDEXED_COUNT) == "0":
+        names = []
+    else:
+        names = list(columns)
+    if all(columns.get(each) in (*_RANGED, "boolean", "binary") for each in names):
+        return None
+    good = [
+        name for name, kind in columns.items() if kind in _RANGED and _PLAIN_NAME.fullmatch(name)
+    ]
+    return (_INDEXED, ",".join(good[:_MOST_INDEXED])) if good else (_INDEXED_COUNT, "0")
+
+
+def ranged_columns(fields: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of the columns of which a footer may have ranges: of a float they leave out NaN.
+
+    delta-rs can't name a column in a struct, so those have none.
+    """
+    return [
+        each["name"]
+        for each in fields
+        if each["type"] in (*_RANGED, "boolean", "binary")
+        or str(each["type"]).startswith("decimal")
+    ]
 
 
 def new_columns(

@@ -14,11 +14,18 @@ from typing import TYPE_CHECKING, Any
 from mld.spark.errors import MissingPart
 from mld.spark.table.app_numbers import AppNumbers
 from mld.spark.table.log_entries import is_restore
-from mld.spark.table.rules import fields_in
+from mld.spark.table.rules import fields_in, index_property, ranged_columns
 
 try:
     import deltalake
-    from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+    from deltalake import (
+        ColumnProperties,
+        CommitProperties,
+        DeltaTable,
+        PostCommitHookProperties,
+        Transaction,
+        WriterProperties,
+    )
     from deltalake.transaction import AddAction, RemoveAction
 except ImportError as missing:  # pragma: no cover - the tests have it
     raise MissingPart("deltalake is missing: pip install 'kcl-mld[spark]'") from missing
@@ -139,6 +146,7 @@ class Snapshot:
             source_alias="s",
             target_alias="t",
             streamed_exec=False,
+            writer_properties=writer_properties(self.fields),
             commit_properties=with_numbers(transactions),
             post_commithook_properties=NO_HOOKS,
         )
@@ -147,6 +155,14 @@ class Snapshot:
         found = merger.when_not_matched_insert(dict(columns)).execute()
         if not found["num_target_files_added"] and not found["num_target_files_removed"]:
             self.commit((), transactions)
+
+    def sets_index(self) -> bool:
+        """Set the property by which delta-rs writes no wrong ranges; False if that is not needed."""
+        found = index_property(self.configuration, self.fields, self.partitions)
+        if found is not None:
+            _log.info("%s: the table property %s becomes %r", self.table.table_uri, *found)
+            self.set_property(*found, {})
+        return found is not None
 
     def set_property(self, name: str, text: str, transactions: Mapping[str, int]) -> None:
         """Set one table property and write numbers, in one step."""
@@ -189,6 +205,15 @@ class Snapshot:
         """Paths of the table's files below its directory."""
         column = self.table.get_add_actions(flatten=True).column("path")
         return {str(each) for each in column.to_pylist()}
+
+
+def writer_properties(fields: Sequence[Mapping[str, Any]]) -> WriterProperties:
+    """How delta-rs writes files of a table, whose fields these are."""
+    ranged = ColumnProperties(statistics_enabled="PAGE")
+    return WriterProperties(
+        default_column_properties=ColumnProperties(statistics_enabled="NONE"),
+        column_properties=dict.fromkeys(ranged_columns(fields), ranged),
+    )
 
 
 def with_numbers(

@@ -24,7 +24,8 @@ from mld.spark.table.delta_log import DeltaLog, open_table
 from mld.spark.table.error_text import in_a_line
 from mld.spark.table.log_history import commits
 from mld.spark.table.new_epoch import new_epoch
-from mld.spark.table.snapshot import NO_HOOKS
+from mld.spark.table.rules import fields_in
+from mld.spark.table.snapshot import NO_HOOKS, Snapshot, writer_properties
 from mld.spark.table.store import open_store
 from mld.spark.table.upkeep_options import UNNAMED_H, parse
 
@@ -111,7 +112,11 @@ def optimize(table: DeltaTable, store: Store, target_mib: int | None) -> str:
     begin, run = table.version(), secrets.token_hex(8)
     for left in reversed(range(_MOST_TRIES)):
         try:
+            if Snapshot(table, lambda _: None).sets_index():
+                table.update_incremental()
+                begin = table.version()
             table.optimize.compact(
+                writer_properties=writer_properties(fields_in(table.schema().to_json())),
                 target_size=None if target_mib is None else target_mib * _MIB,
                 min_commit_interval=_COMMIT_INTERVAL,
                 commit_properties=CommitProperties(custom_metadata={_RUN: run}),

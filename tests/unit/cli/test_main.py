@@ -553,7 +553,7 @@ def test_the_daemons_command_line_is_parsed_without_botocore():
 def test_a_worker_that_polls_one_stream_imports_nothing_of_other_ways_to_work():
     """Each module costs the start; what the file does not ask for is imported when it is needed."""
     others = (
-        "mld.adapters.load.selection",
+        "mld.adapters.worker_load",
         "mld.adapters.schemas.decoders",
         "mld.app.many_streams",
         "mld.decide.assignment.planning",

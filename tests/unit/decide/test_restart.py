@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+
+import pytest
 
 from mld.decide.restart import CAP_S, SHARD_END_ATTEMPTS, RestartCount, restart_pause_s
 from mld.model.config import ChildConfig, ChildFailurePolicy
@@ -55,3 +58,14 @@ def test_progress_forgives_failures_but_not_forgotten_ends():
     assert count == RestartCount(failures=2, forgotten_ends=1, total=2)
     assert count.after_progress() == RestartCount(failures=0, forgotten_ends=1, total=2)
     assert RestartCount().after_progress() == RestartCount()
+
+
+@pytest.mark.parametrize("command", [("kcl-mld-spark", "a.py"), ("env", "A=b", "/b/kcl-mld-spark")])
+@pytest.mark.parametrize(("code", "is_final"), [(2, True), (3, True), (69, False), (70, False)])
+def test_a_spark_child_that_says_correct_it_is_not_started_again(command, code, is_final):
+    spark = replace(RESTART, argv=command)
+    for config, expected in ((spark, is_final), (RESTART, False)):
+        found = restart_pause_s(
+            config, RestartCount(failures=1), random.Random(1), forgot_end=False, exit_code=code
+        )
+        assert (found is None) is expected

@@ -553,6 +553,8 @@ def test_a_negative_threshold_for_reduced_calls_is_off():
         ("garbageLeaseCleanupIntervalMillis = 100", "shards", "garbage_cleanup_s", 0.1),
         ("schedulerInitializationBackoffTimeMillis = 100", "shards", "initialization_backoff_s", 0.1),
         ("callProcessRecordsEvenForEmptyRecordList = true", "retrieval", "call_even_if_empty", True),
+        ("aggregatedRecordsOutsideShard = deliver", "retrieval", "deliver_outside_shard", True),
+        ("aggregatedRecordsOutsideShard = drop", "retrieval", "deliver_outside_shard", False),
         ("taskBackoffTimeMillis = 100", "retrieval", "task_backoff_s", 0.1),
         ("metricsLevel = none", "metrics", "level", "NONE"),
         ("metricsBufferTimeMillis = 100", "metrics", "buffer_s", 0.1),

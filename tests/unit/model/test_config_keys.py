@@ -178,6 +178,7 @@ def test_the_table_holds_nothing_else_but_our_own_keys_and_flags_of_clients():
         "orphanedStreamInitialPositionInStream",
         "initializeMessageExtras",
         "streamArnAddressing",
+        "aggregatedRecordsOutsideShard",
         "glueSchemaRegistry.enabled",
         "glueSchemaRegistry.mode",
         "AwsCredentialsProviderGlue",

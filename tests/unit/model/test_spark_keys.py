@@ -41,3 +41,15 @@ def test_sizes_and_durations_have_units():
         *(7, 2048, 16 * 1024**2, 1024**3, 3 * 1024**2),
     ]
     assert [duration_s(text) for text in ("50ms", "1.5s", "2m", "1h")] == [0.05, 1.5, 120, 3600]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "least"),
+    [
+        ("spark.driver.memory", "64m", "450m"),
+        ("spark.batch.maxDelay", "1ms", "0.1s"),
+        ("spark.retry.attempts", "0", "1"),
+    ],
+)
+def test_the_least_that_works_is_told_as_people_write_it(name, text, least):
+    assert check(name, text) == f"'{text}' is less than the least that works, {least}"

@@ -8,12 +8,13 @@ from mld.model.spark_addresses import connect_address
 from mld.model.spark_keys import check
 from mld.model.spark_places import Look, local_path, spark_faults
 
-DIRECTORIES = {"/", "/data", "/data/ours", "/srv/app", "/closed"}
+DIRECTORIES = {"/", "/data", "/data/ours", "/data/theirs", "/srv/app", "/closed"}
 FILES = {"/data/file"}
 LOOK = Look(
     (DIRECTORIES | FILES).__contains__,
     DIRECTORIES.__contains__,
-    {"/data/ours", "/data", "/srv/app"}.__contains__,
+    {"/data/ours", "/data", "/data/theirs", "/srv/app"}.__contains__,
+    names=lambda path: ["a.parquet"] if path == "/data/theirs" else [],
 )
 FINE = {"spark.sink": "delta", "spark.sink.path": "/data/ours"}
 #: What these sinks need besides.
@@ -85,6 +86,10 @@ def test_what_can_be_used_is_not_told_of(more):
         (
             {"sink": "merge", "sink__path": " "},
             "spark.sink.path is missing: the merge sink writes there: name a directory",
+        ),
+        (
+            {"sink__path": "/data/theirs"},
+            "spark.sink.path /data/theirs has Parquet files, but is no Delta table: name another",
         ),
         ({"deadletter__path": "/data/file"}, "spark.deadletter.path /data/file is not a dir"),
         ({"decoder__onError": "deadletter"}, "spark.deadletter.path is missing: bad records go"),

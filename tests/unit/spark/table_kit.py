@@ -17,7 +17,14 @@ from mld.spark.model import Position, Row, ShardBatch, ShardKey
 from mld.spark.sinks.delta import UPKEEP_THREAD, DeltaSink
 
 BASE = 49590338271490256608559692538361571095921575989136588898
-TYPES = {"string": pa.string(), "long": pa.int64(), "integer": pa.int32(), "double": pa.float64()}
+TYPES = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "integer": pa.int32(),
+    "double": pa.float64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "decimal(38,18)": pa.decimal128(38, 18),
+}
 COLUMNS = {"shard_id": "string", "n": "long"}
 
 

@@ -80,6 +80,12 @@ def test_an_app_without_run_is_told_as_it_is(app):
         app("pass\n")
 
 
+def test_variables_that_lead_pyspark_elsewhere_are_taken_away(app, monkeypatch):
+    monkeypatch.setenv("MASTER", "spark://far:7077")
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "")
+    app("import os\nassert 'MASTER' not in os.environ\n" + RUN)
+
+
 def test_an_app_that_makes_a_session_is_told_where_there_is_one(app):
     own = "from pyspark.sql import SparkSession\nSparkSession.builder.getOrCreate()\n"
     with pytest.raises(SparkConfigError, match=r"use ctx\.spark"):

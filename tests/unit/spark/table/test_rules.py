@@ -15,6 +15,7 @@ from mld.spark.table.rules import (
     as_nullable,
     bare,
     fields_in,
+    index_property,
     misfit,
     new_columns,
     refused_features,
@@ -201,3 +202,35 @@ def test_features_that_delta_rs_writes_are_known_and_others_are_refused_at_once(
     if feature not in WRITABLE_FEATURES:
         with pytest.raises(SinkRefused, match=r"can't be written: the table has the feature \w+"):
             MarkedTable(log, "t", "app", "0").look()
+
+
+@pytest.mark.parametrize(
+    ("kinds", "configuration", "wanted"),
+    [
+        ({"a": "long", "b": "string", "c": "binary", "d": "boolean"}, {}, None),
+        ({"a": "long", "x": "double", "t": "timestamp"}, {}, "a,t"),
+        ({"a": "long", "x": "decimal(3,1)", "day": "date"}, {}, "a"),
+        ({"a": "long", "s": {"type": "struct", "fields": [field("x", "float")]}}, {}, "a"),
+        ({"a": "long", "a b": "long", "x": "float"}, {}, "a"),
+        ({"a": "long", "x": "double"}, {"delta.dataSkippingStatsColumns": "a"}, None),
+        ({"a": "long", "x": "double"}, {"delta.dataSkippingStatsColumns": "a, x"}, "a"),
+        ({"a": "long", "x": "double"}, {"delta.dataSkippingNumIndexedCols": "0"}, None),
+        ({f"c{n}": "long" for n in range(40)} | {"x": "float"}, {}, 32),
+    ],
+)
+def test_only_columns_whose_ranges_hold_each_value_are_indexed(kinds, configuration, wanted):
+    fields = [field(name, kind) for name, kind in kinds.items()]
+    found = index_property(configuration, fields, ["day"])
+    if wanted == 32:
+        wanted = ",".join(f"c{n}" for n in range(32))
+    assert found == (wanted and ("delta.dataSkippingStatsColumns", wanted))
+
+
+def test_columns_that_differ_in_case_only_are_told():
+    fields = [field("id"), field("Fee", "long"), field("fee", "double")]
+    assert refused_type(fields) == "the names of the columns Fee and fee differ in case only"
+
+
+def test_a_table_without_such_a_column_has_no_index():
+    found = index_property({}, [field("x", "double")], ())
+    assert found == ("delta.dataSkippingNumIndexedCols", "0")
