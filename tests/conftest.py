@@ -6,6 +6,8 @@ import signal
 import hypothesis
 import pytest
 
+from tests.page_commands import summary
+
 # gRPC's handlers start threads in a forked child, where they find their descriptors closed and end
 # the process by a signal. The host launches its server before it loads gRPC; a test run does not.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -21,6 +23,12 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("whatever the load")
+
+
+def pytest_report_header():
+    """How many commands of the pages this run types."""
+    return summary()
+
 
 pytest_plugins = ("tests.leftovers", "tests.tracing")
 

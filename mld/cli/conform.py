@@ -17,7 +17,7 @@ import botocore.session
 import click
 
 from mld.adapters.children.child_process import SHIM
-from mld.adapters.children.program import Surroundings, examine
+from mld.adapters.children.program import Surroundings, examine, examine_child
 from mld.cli.finite import Finite, Whole
 from mld.cli.places import require_writable, working_directory
 from mld.cli.suggesting import SuggestingGroup
@@ -31,9 +31,10 @@ from protocol.conform.daemon import DaemonKit
 from protocol.conform.report import baseline_names, load_baseline
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mld.local.embedded import EmbeddedAws
+    from mld.model.findings import Problem
     from protocol.conform.report import Report
 
 _ACTIVE_TIMEOUT_S = 30.0
@@ -163,7 +164,7 @@ def conform() -> None:
 
 
 _TIMEOUT = Finite(0, MAX_TIMEOUT_S, least_open=True)
-_COMMAND = click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+_COMMAND = click.argument("command", nargs=-1, required=True, type=click.Path())
 
 
 def _json_place(
@@ -201,7 +202,7 @@ def child(
     child, but for the additions of KCL_MLD_CAPABILITIES: the rules are those of every daemon.
     The last lines of its stderr are shown where it failed.
     """
-    _require_program(command)
+    _require_program(examine_child, command)
     on_stderr = show_stderr if verbose else None
     kit = ChildKit(command, implementation, timeout_s, _environment(), on_stderr)
     context.exit(_show(kit.run(_progress), json_path))
@@ -248,7 +249,7 @@ def daemon(
         baseline = load_baseline(baseline_name) if baseline_name else None
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    _require_program(command)
+    _require_program(examine, command)
     with tempfile.TemporaryDirectory() as folder, EmbeddedAws() as embedded:
         cloud = EmbeddedCloud(embedded, kinesis_url)
         try:
@@ -259,13 +260,15 @@ def daemon(
         context.exit(_show(report, json_path))
 
 
-def _require_program(command: Sequence[str]) -> None:
+def _require_program(
+    check: Callable[[Sequence[str], Surroundings], Iterable[Problem]], command: Sequence[str]
+) -> None:
     """Say what keeps a program from being started.
 
     Raises:
         ConfigError: it cannot be.
     """
-    for problem in examine(command, Surroundings(os.environ, working_directory())):
+    for problem in check(command, Surroundings(os.environ, working_directory())):
         text = f"{problem.text} ({problem.suggestion})" if problem.suggestion else problem.text
         if problem.severity is Severity.ERROR:
             raise ConfigError(text)

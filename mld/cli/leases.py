@@ -17,6 +17,7 @@ from mld.adapters.calls import CallPool
 from mld.adapters.system_clock import RandomIds, SystemClock
 from mld.cli.loading import build
 from mld.cli.migrate_leases import migrate
+from mld.cli.options import takes_properties_file
 from mld.cli.suggesting import SuggestingGroup
 from mld.decide.lease_life import state_of
 from mld.decide.lease_report import Grouping, group_leases, left_free, told_free
@@ -50,7 +51,7 @@ leases.add_command(migrate)
 
 
 @leases.command("list")
-@click.argument("file")
+@takes_properties_file()
 @click.option(
     "--by",
     type=click.Choice([str(kind) for kind in Grouping]),

@@ -190,7 +190,12 @@ def _changes(kind: ChangeKind, text: str) -> Callable[..., Callable[..., int]]:
     help="Dollars per million write request units.",
 )
 @click.option("--json", "with_json", is_flag=True, help="One JSON object in one line.")
-@click.option("--plot", metavar="FILE.png", help="Draw leases over time; needs the extra [plot].")
+@click.option(
+    "--plot",
+    type=click.Path(),
+    metavar="FILE.png",
+    help="Draw leases over time; needs the extra [plot].",
+)
 def simulate(
     *,
     profile: str,

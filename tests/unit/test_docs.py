@@ -24,6 +24,7 @@ from mld.spark import errors
 from mld.spark.model import BatchContext
 from tests.generated_docs import SECTIONS, section
 from tests.markdown_pages import PAGES, ROOT, page, without_targets
+from tests.page_commands import GATES, blocks_of
 
 README = (ROOT / "README.md").read_text("utf-8")
 DIFFERENCES = (ROOT / "docs/differences.md").read_text("utf-8")
@@ -188,7 +189,7 @@ def shown_commands(name):
     shown = page(name)
     lines = [line for fence in shown.fences for line in fence.text.splitlines()]
     for text in [*lines, *shown.inline_code]:
-        if match := re.search(r"(?<![\w/.-])kcl-mld(?![\w/*_.-])([^#|;&]*)", text):
+        if match := re.search(r"(?<![\w/.-])kcl-mld(?![\w/*_.-])([^#|;&)]*)", text):
             yield shlex.split(match.group(1).replace("…", ""))
 
 
@@ -241,6 +242,26 @@ def test_every_make_target_and_module_that_is_shown_exists(name):
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{name}: make {target}"
         for module in re.findall(r"python3? -m ([\w.]+)", text):
             assert importlib.util.find_spec(module), f"{name}: python -m {module}"
+
+
+@pytest.mark.parametrize("name", [*PAGES, "protocol/README.md"])
+def test_every_block_of_commands_is_run_or_says_why_not(name):
+    """``tests/process/test_pages.py`` runs what this finds."""
+    blocks_of(name)
+    command = re.compile(r"^(?:\$ |kcl-mld|pip3? |python3? |make |aws |npm )", re.MULTILINE)
+    for fence in page(name).fences:
+        is_typed = fence.language in {"sh", "console"} or any(
+            "test: file" in n for n in fence.notes
+        )
+        assert is_typed or not command.search(fence.text), f"{name}: {fence.text}"
+
+
+def test_every_target_with_a_help_is_part_of_a_landing_or_says_why_not():
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    landed = {*GATES, "check"}  # the last one is the first part of `make test`
+    for before, target in re.findall(r"(.*)\n([\w-]+):.*?  ## ", makefile):
+        says = re.fullmatch(r"# not run: .+", before) is not None
+        assert says is (target not in landed), target
 
 
 def is_key(word):
