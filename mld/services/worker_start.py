@@ -12,7 +12,15 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.errors import AwsError, MissingStreams, MldError, NotFound, ResourceMissing
+from mld.errors import (
+    AwsError,
+    MissingStreams,
+    MixedTable,
+    MldError,
+    NotFound,
+    ResourceMissing,
+    UnservableFleet,
+)
 
 if TYPE_CHECKING:
     from mld.model.config import Config
@@ -78,6 +86,8 @@ class WorkerStart:
             try:
                 await self._coordinator.start()
                 await self._streams.start()
+            except MixedTable as error:
+                raise UnservableFleet(error.message) from error
             except AwsError as error:
                 self._metrics.add("Scheduler:Initialize", "Initialize.Success", 0)
                 attempts = self._attempts(error)

@@ -256,7 +256,7 @@ def is_key(word):
 NOT_KEYS = (
     {"initialize", "processRecords", "leaseLost", "shardEnded", "shutdownRequested"}
     | {"partitionKey", "explicitHashKey", "checkpointOwner", "kclMldIntent"}
-    | {"dictConfig", "groupBy", "kclMldMoving", "leaseCounter", "maxAge"}
+    | {"dictConfig", "groupBy", "kclMldMoving", "kclMldStream", "leaseCounter", "maxAge"}
     | {"leaseKey", "shardId", "parentShardId", "childShardIds", "streamIdentifier"}
     | {"schemaVersionId", "schemaName", "dataFormat", "foreachBatch"}
     | {"addColumns"}  # a value
