@@ -41,6 +41,7 @@ class Reason(StrEnum):
     TABLE_DELETED = "table_deleted"
     TABLE_SILENT = "table_silent"  #: no answer of the lease table for long
     UNREADABLE_ROWS = "unreadable_rows"
+    FOREIGN_ROWS = "foreign_rows"  #: of another stream or stream mode, or on their way
     NO_CONSUMER = "no_consumer"  #: of enhanced fan-out
     LOCK_FAILS = "leader_lock_fails"  #: of a 3.x fleet
     METRICS_FAIL = "worker_metrics_fail"  #: of this worker, for the leader of a 3.x fleet

@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from mld.model.config import RetrievalMode
 from mld.model.credentials import CredentialSource
 from mld.model.entities import key_taken_by_others
 from mld.model.findings import Problem, Severity
@@ -30,7 +31,6 @@ _LARGEST_EPOCH_S = 10**11
 _LONG_TIMEOUT_S = 10_000
 _ROLE = re.compile(r"arn:aws[^:]*:iam::(\d{12}):role/\S+")
 _SESSION = re.compile(r"[\w+=,.@-]{2,64}", re.ASCII)
-_CONSUMER = re.compile(r"(arn:aws[^:]*:kinesis:.+:stream/[^/]+)/consumer/.+")
 _AWS_HOST = re.compile(
     r"(?:.+\.)?(?P<service>kinesis|dynamodb|monitoring|sts|glue)(?:-fips)?\.(?P<region>[a-z]+(?:-[a-z]+)+-\d+)"
     r"\.(?:vpce\.)?(?:amazonaws\.com(?:\.cn)?|api\.aws)"
@@ -55,6 +55,7 @@ def check_plausible(settings: Settings, config: Config) -> None:
     _check_units(settings)
     _check_endpoints(settings)
     _check_roles(settings, config)
+    _check_consumer(settings, config)
     if config.stream.arn is not None:
         _check_arn(settings, StreamArn.parse(config.stream.arn), config)
 
@@ -169,11 +170,26 @@ def _check_arn(settings: Settings, arn: StreamArn, config: Config) -> None:
             f" {account}: the Java daemon would read the stream {arn.name} of that account",
             "correct one of the two, or write streamArnAddressing = arn",
         )
-    consumer = settings.text("fanoutConfig.consumerArn") or ""
-    match = _CONSUMER.fullmatch(consumer)
-    if consumer and (match is None or match[1] != str(arn)):
-        text = f"is not the ARN of a consumer of {arn}"
-        settings.warn("fanoutConfig.consumerArn", text, f"it begins with {arn}/consumer/")
+
+
+def _check_consumer(settings: Settings, config: Config) -> None:
+    """By a consumer of another stream its records come, and are checkpointed as of this one."""
+    name = "fanoutConfig.consumerArn"
+    consumer = settings.text(name)
+    if not consumer or config.streams is not None:
+        return
+    arn, stream = config.stream.arn, config.stream.name
+    region = config.aws.kinesis_region or config.stream.region or r"[^:]+"
+    own = (
+        re.escape(arn) if arn else rf"arn:aws[^:]*:kinesis:{region}:\d+:stream/{re.escape(stream)}"
+    )
+    if re.fullmatch(rf"{own}/consumer/.+", consumer) is None:
+        report = settings.error
+        if config.retrieval.mode is not RetrievalMode.FANOUT:
+            report = settings.warn
+        of = arn or f"the stream {stream}"
+        form = f"it begins with {arn or f'arn:aws:kinesis:<region>:<account>:stream/{stream}'}"
+        report(name, f"is not the ARN of a consumer of {of}", f"{form}/consumer/")
 
 
 def _account_of(chain: CredentialChain) -> str | None:

@@ -140,6 +140,10 @@ def read_settings(entries: Sequence[Entry], source: str) -> Settings:
                 "keep one of the lines",
             )
             settings.report(mask(entry.key), overridden, entry.line)
+        elif "\0" in entry.value:
+            text = "holds the character NUL, which no name, path or argument may have"
+            nul = Problem(Severity.ERROR, text, "correct the escape \\u0000")
+            settings.report(mask(entry.key), nul, entry.line)
         elif entry.key.startswith(PREFIX):
             _read_spark(settings, entry)
         elif entry.key.startswith(OPTION_PREFIX):

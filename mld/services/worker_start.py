@@ -23,6 +23,7 @@ from mld.errors import (
     CredentialsRefused,
     LimitExceeded,
     MissingStreams,
+    MixedTable,
     MldError,
     NotFound,
     ResourceMissing,
@@ -30,6 +31,7 @@ from mld.errors import (
     Throttled,
     UnknownOutcome,
     Unreachable,
+    UnservableFleet,
 )
 
 if TYPE_CHECKING:
@@ -227,6 +229,8 @@ class WorkerStart:
             try:
                 await self._coordinator.start()
                 await self._streams.start()
+            except MixedTable as error:
+                raise UnservableFleet(error.message) from error
             except AwsError as error:
                 self._metrics.add("Scheduler:Initialize", "Initialize.Success", 0)
                 attempts = self._attempts(error)

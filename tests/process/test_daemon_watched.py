@@ -158,3 +158,28 @@ def test_the_table_can_be_listed_beside_a_running_daemon(
         (line,) = [line for line in listed.splitlines() if shard_id(shard) in line]
         assert "blue-1" in line
     assert run.stop() == 0, run.output
+
+
+@pytest.mark.parametrize("attribute", ["streamName", "kclMldMoving"])
+def test_a_row_of_others_ends_no_worker_that_runs_and_starts_none(
+    new_app: Callable[..., Application], attribute: str
+) -> None:
+    app = new_app(2, failoverTimeMillis="3000")
+    app.put(10)
+    address = free_address()
+    run = app.start(arguments=("--http", address))
+    wait_until(lambda: len(run.records()) == 10, "all is read")
+    app.change("shardId-000000000007", **{attribute: "1:s:2"})
+    run.wait_for_log("until these rows are gone")
+    code, answer = get(address, "/readyz")
+    (reason,) = (one for one in answer["reasons"] if one["reason"] == "foreign_rows")
+    assert code == 503
+    assert "shardId-000000000007" in reason["message"]
+    app.put(10)
+    wait_until(lambda: len(run.records()) == 20, "held leases are read on")
+    second = app.start(worker="w2")
+    assert second.ends() == 5, second.output
+    app.dynamodb.delete_item(TableName=app.name, Key={"leaseKey": {"S": "shardId-000000000007"}})
+    run.wait_for_log("Resolved, so leases are created and taken again")
+    wait_until(lambda: ready(address) == (200, "running"), "it is ready again")
+    assert run.stop() == 0, run.output

@@ -91,7 +91,7 @@ class LeaseCoordinator:
         worker, leases = config.worker_id, config.leases
         clock, rng, metrics = runtime.clock, runtime.rng, runtime.metrics
         unreadable = UnreadableRows(leases.table_name, conditions, clock, metrics)
-        store = LeaseStore(dynamodb, leases, clock, unreadable)
+        store = LeaseStore(dynamodb, leases, clock, unreadable, is_multi_stream=is_multi_stream)
         renewer = LeaseRenewer(store, leases, worker, clock, rng, runtime.ids, metrics)
         elector = LeaderElector(store, worker, clock, is_read)
         layout = config.fleet.layout(config.application_name, leases.table_name)
@@ -139,7 +139,7 @@ class LeaseCoordinator:
             renewer,
             switch,
             elector,
-            FleetWatch(store, state, clock, is_multi_stream=is_multi_stream),
+            FleetWatch(store, state, clock, conditions),
             watch_table(store, renewer, conditions, clock, rng),
             FleetMember(state, switch, elector, parts, tell_throughput),
         )

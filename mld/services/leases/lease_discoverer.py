@@ -208,7 +208,7 @@ class LeaseDiscoverer(LeaseGainer):
         gained: list[str] = []
 
         async def take_up(lease_key: str) -> None:
-            if self._is_stopping:
+            if self._is_stopping or self._store.conflict is not None:
                 return
             try:
                 async with self._alone(lease_key):

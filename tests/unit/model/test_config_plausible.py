@@ -197,6 +197,30 @@ def test_a_consumer_of_another_stream():
     assert about_consumer(f"{ARN}d/consumer/me:1") == about_consumer("x") == wrong
 
 
+@pytest.mark.parametrize(
+    ("consumer", "severity"),
+    [
+        (f"{ARN}/consumer/me:1", None),
+        (f"{ARN}d/consumer/me:1", "error"),
+        (f"{ARN.replace('us-east-1', 'us-west-2')}/consumer/me:1", "error"),
+        ("x", "error"),
+    ],
+)
+def test_a_consumer_of_another_stream_than_the_named_one_is_refused(consumer, severity):
+    def found(**more):
+        line = {"fanoutConfig.consumerArn": consumer, "retrievalMode": "FANOUT"}
+        return [
+            (f.severity, f.text)
+            for f in findings(streamName="abc", **(line | more))
+            if f.key == "fanoutConfig.consumerArn"
+        ]
+
+    text = "is not the ARN of a consumer of the stream abc"
+    assert found() == ([(severity, text)] if severity else [])
+    polling = found(retrievalMode="POLLING")
+    assert ("warning", text) in polling if severity else (severity, text) not in polling
+
+
 def test_a_name_where_an_arn_belongs_and_an_arn_where_a_name_belongs():
     finding = only("streamArn", streamName=None, streamArn="my-stream")
     assert finding.suggestion == "write streamName = my-stream"

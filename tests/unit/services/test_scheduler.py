@@ -13,6 +13,7 @@ from mld.decide.lifecycle import ShutdownReason
 from mld.errors import (
     ChildFailed,
     LeaseLost,
+    MixedTable,
     MldError,
     NotFound,
     ResourceMissing,
@@ -334,6 +335,17 @@ async def test_a_fleet_that_cannot_be_served_is_not_tried_again():
     world.starts = [UnservableFleet("3.x")]
     with pytest.raises(UnservableFleet):
         await world.scheduler.run()
+    assert world.start_count == 1
+
+
+@simulated
+async def test_a_table_with_rows_of_another_stream_is_not_tried_again():
+    world = World()
+    world.syncs = [MixedTable("PutItem", "rows of another stream")]
+    with pytest.raises(UnservableFleet, match="rows of another") as raised:
+        await world.scheduler.run()
+    assert raised.value.exit_code == 5
+    assert str(raised.value) == "rows of another stream"
     assert world.start_count == 1
 
 
