@@ -138,11 +138,12 @@ def real_ports(
 
             return await find_load_source(os.environ, clock, control)
 
+        kinesis_port = BotocoreKinesis(kinesis, control, retrieval, subscribing)
         guardian = Guardian()
         closing.callback(guardian.close)
         ports = Ports(
             dynamodb=BotocoreDynamoDb(dynamodb, pool("leases", clients.LEASE_THREADS)),
-            kinesis=BotocoreKinesis(kinesis, control, retrieval, subscribing),
+            kinesis=kinesis_port,
             cloudwatch=cloudwatch,
             children=ProcessLauncher(guardian),
             clock=clock,
@@ -153,6 +154,7 @@ def real_ports(
             schemas=schemas,
             release_memory=return_free_memory,
             read_properties=read_properties,
+            service_time=kinesis_port.dates.now_s,
             dropped_messages=dropped_messages,
             find_load=find_load,
         )

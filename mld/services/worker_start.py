@@ -12,11 +12,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from mld.decide.readiness import Reason
 from mld.errors import AwsError, MissingStreams, MldError, NotFound, ResourceMissing
 
 if TYPE_CHECKING:
     from mld.model.config import Config
     from mld.ports.metrics import Metrics
+    from mld.services.conditions import Conditions
     from mld.services.leases.lease_coordinator import LeaseCoordinator
     from mld.services.streams.worker_streams import WorkerStreams
 
@@ -35,8 +37,10 @@ class WorkerStart:
         coordinator: LeaseCoordinator,
         streams: WorkerStreams,
         metrics: Metrics,
+        conditions: Conditions,
     ) -> None:
-        """Nothing happens before :meth:`run_unless`."""
+        """Nothing happens before :meth:`run_unless`; ``conditions`` are for ``/readyz``."""
+        self._conditions = conditions
         self._config = config
         self._coordinator = coordinator
         self._streams = streams
@@ -81,6 +85,8 @@ class WorkerStart:
             except AwsError as error:
                 self._metrics.add("Scheduler:Initialize", "Initialize.Success", 0)
                 attempts = self._attempts(error)
+                text = f"attempt {attempt} of {attempts} to start failed: {error}"
+                self._conditions.report(Reason.START_FAILS, text)
                 if attempt >= attempts:
                     raise self._gave_up(error, attempt) from error
                 if attempt == 1 and _is_about_stream(error):
@@ -90,6 +96,7 @@ class WorkerStart:
                     log.warning("Start attempt %d of %d failed: %s", attempt, attempts, error)
                 await asyncio.sleep(shards.initialization_backoff_s)
             else:
+                self._conditions.clear(Reason.START_FAILS)
                 self._metrics.add("Scheduler:Initialize", "Initialize.Success", 1)
                 log.info("Initialized as worker %s", self._config.worker_id)
                 return
