@@ -140,11 +140,12 @@ def real_ports(
 
             return await find_load_source(os.environ, clock, control)
 
+        kinesis_port = BotocoreKinesis(kinesis, control, retrieval, subscribing)
         guardian = Guardian()
         closing.callback(guardian.close)
         ports = Ports(
             dynamodb=renewing,
-            kinesis=BotocoreKinesis(kinesis, control, retrieval, subscribing),
+            kinesis=kinesis_port,
             cloudwatch=cloudwatch,
             children=ProcessLauncher(guardian),
             clock=clock,
@@ -155,6 +156,7 @@ def real_ports(
             schemas=schemas,
             release_memory=return_free_memory,
             read_properties=read_properties,
+            service_time=kinesis_port.dates.now_s,
             dropped_messages=dropped_messages,
             find_load=find_load,
             patient_dynamodb=lambda: dynamodb(clients.patient_dynamodb_settings(config)),

@@ -160,6 +160,7 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
         cleanup=cleanup,
         launcher=ports.children,
         pid=ports.pid,
+        service_time=ports.service_time,
         schemas=None if ports.schemas is None else _schema_registry(ports.schemas, runtime),
     )
     watchdog = LoopWatchdog(clock, metrics)
@@ -176,6 +177,7 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
         streams=streams,
         cleanup=cleanup,
         new_consumer=new_consumer,
+        conditions=conditions,
         loops=(
             ("fleet-watch", coordinator.fleet.run),
             *((("fleet-member", coordinator.member.run),) if coordinator.member else ()),
@@ -189,7 +191,15 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
     )
     scheduler = Scheduler(config, parts, clock, metrics)
     worker = Worker(
-        config, scheduler, coordinator, watchdog, cloudwatch, conditions, clock, streams
+        config,
+        scheduler,
+        coordinator,
+        watchdog,
+        cloudwatch,
+        conditions,
+        clock,
+        streams,
+        ports.dropped_messages,
     )
     return worker
 

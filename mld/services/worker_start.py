@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from mld.decide.backoff import backoff_s
+from mld.decide.readiness import Reason
 from mld.errors import (
     AwsError,
     CredentialsRefused,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from mld.model.config import Config
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
+    from mld.services.conditions import Conditions
     from mld.services.leases.lease_coordinator import LeaseCoordinator
     from mld.services.streams.worker_streams import WorkerStreams
 
@@ -186,8 +188,10 @@ class WorkerStart:
         coordinator: LeaseCoordinator,
         streams: WorkerStreams,
         metrics: Metrics,
+        conditions: Conditions,
     ) -> None:
-        """Nothing happens before :meth:`run_unless`."""
+        """Nothing happens before :meth:`run_unless`; ``conditions`` are for ``/readyz``."""
+        self._conditions = conditions
         self._config = config
         self._coordinator = coordinator
         self._streams = streams
@@ -234,6 +238,8 @@ class WorkerStart:
             except AwsError as error:
                 self._metrics.add("Scheduler:Initialize", "Initialize.Success", 0)
                 attempts = self._attempts(error)
+                text = f"attempt {attempt} of {attempts} to start failed: {error}"
+                self._conditions.report(Reason.START_FAILS, text)
                 if attempt >= attempts:
                     raise self._gave_up(error, attempt) from error
                 if attempt == 1 and _is_about_stream(error):
@@ -243,6 +249,7 @@ class WorkerStart:
                     log.warning("Start attempt %d of %d failed: %s", attempt, attempts, error)
                 await asyncio.sleep(shards.initialization_backoff_s)
             else:
+                self._conditions.clear(Reason.START_FAILS)
                 self._metrics.add("Scheduler:Initialize", "Initialize.Success", 1)
                 log.info("Initialized as worker %s", self._config.worker_id)
                 return

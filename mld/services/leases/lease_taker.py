@@ -162,6 +162,7 @@ class LeaseTaker(LeaseGainer):
             self._rng,
         )
         self._report(plan)
+        self._refusal = None
         taken: list[str] = []
         missed: list[str] = []
 
@@ -175,6 +176,7 @@ class LeaseTaker(LeaseGainer):
             (taken if success else missed).append(lease.lease_key)
 
         await for_each(await self._recheck(plan, scan), self._config.renewal_threads, take)
+        self._tell_trouble(self._config.table_name)
         self._count("TakenLeases", len(taken))
         self._count("UntakenLeases", len(missed))
         return TakeOutcome(plan, tuple(taken), tuple(missed))
@@ -213,7 +215,7 @@ class LeaseTaker(LeaseGainer):
             taken = await self._try_taking(lease)
         except AwsError as error:
             log.warning("Could not take lease %s: %s", lease.lease_key, error)
-            taken = None
+            taken, self._refusal = None, error
         self._count("TakeLease.Success", int(taken is not None), Level.DETAILED)
         took_s = self._clock.monotonic() - requested_at
         self._time("TakeLease.Time", took_s, Level.DETAILED)

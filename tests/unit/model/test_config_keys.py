@@ -185,6 +185,8 @@ def test_the_table_holds_nothing_else_but_our_own_keys_and_flags_of_clients():
         "glueEndpoint",
         "glueClient.region",
         "childFailurePolicy",
+        "childExceptionPolicy",
+        "recoverGluedMessages",
         "childRestartBackoffMillis",
         "childRestartMaxAttempts",
         "leaseCleanupIntervalMillis",
