@@ -97,6 +97,7 @@ def real_ports(
             chain, key = config.aws.dynamodb_credentials, "AwsCredentialsProviderDynamoDB"
             return BotocoreDynamoDb(client(chain, key, settings), leases)
 
+        renewing = dynamodb(clients.dynamodb_settings(config))
         cloudwatch = None
         if config.metrics.level != "NONE":
             cloudwatch = BotocoreCloudWatch(
@@ -142,7 +143,7 @@ def real_ports(
         guardian = Guardian()
         closing.callback(guardian.close)
         ports = Ports(
-            dynamodb=dynamodb(clients.dynamodb_settings(config)),
+            dynamodb=renewing,
             kinesis=BotocoreKinesis(kinesis, control, retrieval, subscribing),
             cloudwatch=cloudwatch,
             children=ProcessLauncher(guardian),
