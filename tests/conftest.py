@@ -40,7 +40,13 @@ SHARED = ("wheel", "spark_server", "sink_server")
 SPARK, CHAOS = "servers and fleets of Spark", "Spark under kill -9"
 #: Files with tests of half a minute and more. They begin first: at the end of a run one of them
 #: would keep one worker busy and leave the others idle.
-LONG = ("test_chaos.py", "test_cluster.py", "test_conform.py", "test_end_to_end.py")
+LONG = (
+    "test_chaos.py",
+    "test_cluster.py",
+    "test_conform.py",
+    "test_end_to_end.py",
+    "test_pages.py",
+)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks; pytest-randomly has been there

@@ -128,7 +128,8 @@ def environment(installed):
     """That of a newcomer: of our programs only the installed ones are found."""
     ours = re.compile(r"(PYTHON|AWS_|KCL_|VIRTUAL_ENV|COVERAGE|PYTEST)")
     kept = {name: text for name, text in os.environ.items() if not ours.match(name)}
-    return kept | {"PATH": f"{installed}:{os.environ['PATH']}"}
+    path = f"{installed}:{os.environ['PATH']}"
+    return kept | {"PATH": path, "PIP_NO_COMPILE": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
 
 def typed_here(name):
@@ -142,6 +143,33 @@ def test_the_commands_of_a_page_run_as_they_stand(name, environment, tmp_path):
     if any("in a checkout" in block.marks for block in blocks_of(name)):
         folder = copy_checkout(tmp_path / "checkout")
     typed(typed_here(name), folder, environment)
+
+
+@pytest.mark.parametrize(
+    ("block", "why"),
+    [
+        (Block("p", "echo 1\nfalse\necho 2", "", {}), r"exit code 1 after p:\s+1\s"),
+        (Block("p", "no-such-program", "", {}), "exit code 127"),
+        (Block("p", "echo 1 a", "2  b\n", {}), "p"),
+        (Block("p", "echo 1", "", {"prints": "2"}), r"does not print .'2'.:\s+1"),
+        (Block("p", "echo Traceback", "", {}), "Traceback"),
+    ],
+)
+def test_what_does_not_run_as_it_stands_is_seen(block, why, tmp_path):
+    with pytest.raises(AssertionError, match=why):
+        typed([block], tmp_path, os.environ)
+
+
+def test_ctrl_c_is_for_the_command_in_the_foreground(tmp_path):
+    command = "trap 'echo stopped; exit 0' INT; echo {0}; sleep 60 & wait"
+    blocks = [
+        Block("p", f'bash -c "{command.format("behind")}" & sleep 0.2', "", {}),
+        Block(
+            "p", f'bash -c "{command.format("before")}"', "before\nstopped\n", {"until": "before"}
+        ),
+        Block("p", "echo 20 a", "1   a\n", {}),
+    ]
+    typed(blocks, tmp_path, os.environ)
 
 
 #: Commands in the words of a ``--help``, and what they print in a folder with the files that they
