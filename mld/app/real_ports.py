@@ -21,7 +21,6 @@ from mld.adapters.children.guardian import Guardian
 from mld.adapters.output.background_output import dropped_messages
 from mld.adapters.system_clock import RandomIds, SystemClock
 from mld.app.ports import Ports, SchemaPorts
-from mld.decide.retrieval_mode import may_fan_out
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -87,7 +86,7 @@ def real_ports(
         retrieval = pool("retrieval", clients.RETRIEVAL_THREADS)
         kinesis = client(None, "AwsCredentialsProvider", clients.kinesis_settings(config))
         subscribing = None
-        if may_fan_out(config):
+        if config.may_fan_out:
             subscribing = client(
                 None, "AwsCredentialsProvider", clients.subscription_settings(config)
             )

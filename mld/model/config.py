@@ -347,3 +347,14 @@ class Config:
     processing_language: str | None = None
     streams: StreamList | None = None
     spark: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+
+    @property
+    def may_fan_out(self) -> bool:
+        """Whether the records of any stream may be pushed."""
+        return self.retrieval.mode is RetrievalMode.FANOUT or (
+            self.streams is not None
+            and any(
+                one.option == "retrievalMode" and one.text.upper() == RetrievalMode.FANOUT
+                for one in self.streams.options
+            )
+        )

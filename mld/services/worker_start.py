@@ -63,18 +63,22 @@ _LASTING = (Unreachable, UnknownOutcome, CredentialsRefused)
 _LATE = frozenset({"ConnectTimeoutError", "ReadTimeoutError", "SlowAnswer"})
 
 _READS = ("describe", "get", "list", "query", "scan")
+#: What reads a table whole is repeated later, too, so often: its next turn is seconds away, and a
+#: leader that fails thrice leaves its fleet without one for a while.
+_ALWAYS_REPEATED = ("query", "scan")
+_REPEATS = 3
 
 P = TypeVar("P")
 
 
 class StartCalls:
-    """Repeats the calls of a start that are throttled, and bounds how long any call may fail.
+    """Repeats throttled calls of a start and scans, and bounds how long a start's call may fail.
 
     Args:
         config: how long a start is tried that is refused; the time of a call on the lease table.
         clock: measures for how long a call fails.
         rng: spreads the calls of workers that start together.
-        is_starting: afterwards calls are made as they are.
+        is_starting: afterwards only reads of whole tables are repeated, and only thrice.
     """
 
     def __init__(
@@ -111,8 +115,11 @@ class StartCalls:
             try:
                 answer = await call()
             except AwsError as error:
-                self._check(operation, error)
+                if self.is_starting():
+                    self._check(operation, error)
                 if not isinstance(error, _THROTTLED):
+                    raise
+                if failures >= _REPEATS and not self.is_starting():
                     raise
             else:
                 self._failing_since.pop(operation, None)
@@ -155,16 +162,18 @@ class _StartPort:
         self._used = port
 
     def __getattr__(self, operation: str) -> Any:
-        if not self._calls.is_starting():
-            return getattr(self._port, operation)
+        is_starting = self._calls.is_starting()
+        made = getattr(self._port, operation)
+        if not is_starting and operation not in _ALWAYS_REPEATED:
+            return made
 
         async def call(**request: Any) -> Any:
-            once = partial(self._call, operation, request)
-            return await self._calls.repeated(operation, once)
+            once = partial(self._call, operation) if is_starting else made
+            return await self._calls.repeated(operation, partial(once, **request))
 
         return call
 
-    async def _call(self, operation: str, request: dict[str, Any]) -> Any:
+    async def _call(self, operation: str, **request: Any) -> Any:
         used = self._used
         try:
             return await getattr(used, operation)(**request)
