@@ -21,7 +21,6 @@ from mld.adapters.children.guardian import Guardian
 from mld.adapters.output.background_output import dropped_messages
 from mld.adapters.system_clock import RandomIds, SystemClock
 from mld.app.ports import Ports, SchemaPorts
-from mld.decide.retrieval_mode import may_fan_out
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -87,7 +86,7 @@ def real_ports(
         retrieval = pool("retrieval", clients.RETRIEVAL_THREADS)
         kinesis = client(None, "AwsCredentialsProvider", clients.kinesis_settings(config))
         subscribing = None
-        if may_fan_out(config):
+        if config.may_fan_out:
             subscribing = client(
                 None, "AwsCredentialsProvider", clients.subscription_settings(config)
             )
@@ -140,11 +139,12 @@ def real_ports(
 
             return await find_load_source(os.environ, clock, control)
 
+        kinesis_port = BotocoreKinesis(kinesis, control, retrieval, subscribing)
         guardian = Guardian()
         closing.callback(guardian.close)
         ports = Ports(
             dynamodb=renewing,
-            kinesis=BotocoreKinesis(kinesis, control, retrieval, subscribing),
+            kinesis=kinesis_port,
             cloudwatch=cloudwatch,
             children=ProcessLauncher(guardian),
             clock=clock,
@@ -155,6 +155,7 @@ def real_ports(
             schemas=schemas,
             release_memory=return_free_memory,
             read_properties=read_properties,
+            service_time=kinesis_port.dates.now_s,
             dropped_messages=dropped_messages,
             find_load=find_load,
             patient_dynamodb=lambda: dynamodb(clients.patient_dynamodb_settings(config)),

@@ -124,7 +124,8 @@ class Delivery:
         records: user records before the checkpoint filter (metric RecordsProcessed).
         kept: user records in the line.
         data_bytes: payload of those.
-        largest: largest position in the line, None without records.
+        smallest: smallest position in the line, None without records.
+        largest: likewise.
         missing: what is left out of this line.
         versions: ids of the schema versions of its records.
         failures: records that stay framed, by why.
@@ -137,6 +138,7 @@ class Delivery:
     records: int = 0
     kept: int = 0
     data_bytes: int = 0
+    smallest: ExtendedSequenceNumber | None = None
     largest: ExtendedSequenceNumber | None = None
     missing: tuple[Missing, ...] = ()
     versions: frozenset[str] = frozenset()
@@ -229,7 +231,8 @@ def _written(
 ) -> Delivery:
     delivery.line = _line(lines, millis_behind_latest)
     delivery.kept, delivery.data_bytes = len(lines), data_bytes
-    delivery.largest = max(map(_position_of, _ends(lines)), default=None)
+    ends = sorted(map(_position_of, _ends(lines)))
+    delivery.smallest, delivery.largest = (ends[0], ends[-1]) if ends else (None, None)
     return delivery
 
 

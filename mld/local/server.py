@@ -14,6 +14,7 @@ import difflib
 import time
 import uuid
 from dataclasses import asdict, fields
+from email.utils import formatdate
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -189,7 +190,7 @@ class KinesisApp:
         """Serve one HTTP request."""
         if scope["type"] != "http":
             return
-        body = await _read(receive)
+        body, send = await _read(receive), self._dated(send)
         if scope["path"] == "/_control":
             await self._control(body, send)
             return
@@ -215,6 +216,17 @@ class KinesisApp:
                 self._open.remove(abort)
         else:
             await _respond(send, *answer)
+
+    def _dated(self, send: Send) -> Send:
+        """Answers with the date of this service, which is not that of the machine."""
+
+        async def send_dated(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                date = formatdate(self.clock(), usegmt=True).encode()
+                message["headers"] = [*message["headers"], (b"date", date)]
+            await send(message)
+
+        return send_dated
 
     def cut_subscriptions(self) -> None:
         """End every subscription now, as a service that stops does: by its connection."""

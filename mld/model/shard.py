@@ -52,7 +52,7 @@ class HashRange:
             MalformedData: a text is not a decimal number in range.
         """
         if not all(_DECIMAL.match(str(bound)) for bound in (start, end)):
-            raise MalformedData(f"hash range {start!r}-{end!r} is not decimal")
+            raise MalformedData(f"hash range {start!r:.60}-{end!r:.60} is not decimal")
         return cls(int(str(start)), int(str(end)))
 
 

@@ -18,11 +18,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from mld.decide.backoff import backoff_s
+from mld.decide.readiness import Reason
 from mld.errors import (
     AwsError,
     CredentialsRefused,
     LimitExceeded,
     MissingStreams,
+    MixedTable,
     MldError,
     NotFound,
     ResourceMissing,
@@ -30,6 +32,7 @@ from mld.errors import (
     Throttled,
     UnknownOutcome,
     Unreachable,
+    UnservableFleet,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from mld.model.config import Config
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
+    from mld.services.conditions import Conditions
     from mld.services.leases.lease_coordinator import LeaseCoordinator
     from mld.services.streams.worker_streams import WorkerStreams
 
@@ -59,18 +63,22 @@ _LASTING = (Unreachable, UnknownOutcome, CredentialsRefused)
 _LATE = frozenset({"ConnectTimeoutError", "ReadTimeoutError", "SlowAnswer"})
 
 _READS = ("describe", "get", "list", "query", "scan")
+#: What reads a table whole is repeated later, too, so often: its next turn is seconds away, and a
+#: leader that fails thrice leaves its fleet without one for a while.
+_ALWAYS_REPEATED = ("query", "scan")
+_REPEATS = 3
 
 P = TypeVar("P")
 
 
 class StartCalls:
-    """Repeats the calls of a start that are throttled, and bounds how long any call may fail.
+    """Repeats throttled calls of a start and scans, and bounds how long a start's call may fail.
 
     Args:
         config: how long a start is tried that is refused; the time of a call on the lease table.
         clock: measures for how long a call fails.
         rng: spreads the calls of workers that start together.
-        is_starting: afterwards calls are made as they are.
+        is_starting: afterwards only reads of whole tables are repeated, and only thrice.
     """
 
     def __init__(
@@ -107,8 +115,11 @@ class StartCalls:
             try:
                 answer = await call()
             except AwsError as error:
-                self._check(operation, error)
+                if self.is_starting():
+                    self._check(operation, error)
                 if not isinstance(error, _THROTTLED):
+                    raise
+                if failures >= _REPEATS and not self.is_starting():
                     raise
             else:
                 self._failing_since.pop(operation, None)
@@ -151,16 +162,18 @@ class _StartPort:
         self._used = port
 
     def __getattr__(self, operation: str) -> Any:
-        if not self._calls.is_starting():
-            return getattr(self._port, operation)
+        is_starting = self._calls.is_starting()
+        made = getattr(self._port, operation)
+        if not is_starting and operation not in _ALWAYS_REPEATED:
+            return made
 
         async def call(**request: Any) -> Any:
-            once = partial(self._call, operation, request)
-            return await self._calls.repeated(operation, once)
+            once = partial(self._call, operation) if is_starting else made
+            return await self._calls.repeated(operation, partial(once, **request))
 
         return call
 
-    async def _call(self, operation: str, request: dict[str, Any]) -> Any:
+    async def _call(self, operation: str, **request: Any) -> Any:
         used = self._used
         try:
             return await getattr(used, operation)(**request)
@@ -184,8 +197,10 @@ class WorkerStart:
         coordinator: LeaseCoordinator,
         streams: WorkerStreams,
         metrics: Metrics,
+        conditions: Conditions,
     ) -> None:
-        """Nothing happens before :meth:`run_unless`."""
+        """Nothing happens before :meth:`run_unless`; ``conditions`` are for ``/readyz``."""
+        self._conditions = conditions
         self._config = config
         self._coordinator = coordinator
         self._streams = streams
@@ -227,9 +242,13 @@ class WorkerStart:
             try:
                 await self._coordinator.start()
                 await self._streams.start()
+            except MixedTable as error:
+                raise UnservableFleet(error.message) from error
             except AwsError as error:
                 self._metrics.add("Scheduler:Initialize", "Initialize.Success", 0)
                 attempts = self._attempts(error)
+                text = f"attempt {attempt} of {attempts} to start failed: {error}"
+                self._conditions.report(Reason.START_FAILS, text)
                 if attempt >= attempts:
                     raise self._gave_up(error, attempt) from error
                 if attempt == 1 and _is_about_stream(error):
@@ -239,6 +258,7 @@ class WorkerStart:
                     log.warning("Start attempt %d of %d failed: %s", attempt, attempts, error)
                 await asyncio.sleep(shards.initialization_backoff_s)
             else:
+                self._conditions.clear(Reason.START_FAILS)
                 self._metrics.add("Scheduler:Initialize", "Initialize.Success", 1)
                 log.info("Initialized as worker %s", self._config.worker_id)
                 return

@@ -75,7 +75,7 @@ def _manners(exchange: Exchange) -> Iterator[Finding]:
         surplus = exchange.surplus.strip()
         said = f"said {surplus!r:.60} after its status" if surplus else "silent after each status"
         yield judged("CHILD-13", b'"action"' not in surplus, said)
-    glued = [junk.line for junk in exchange.junk if "behind other output" in junk.reason]
+    glued = [junk.line for junk in exchange.junk if "with a newline" in junk.reason]
     odd = [junk.line for junk in exchange.junk if b'"checkpoint"' in junk.line]
     yield judged("CHILD-14", not glued, f"glued: {glued[0]!r:.60}" if glued else "lines apart")
     if odd:

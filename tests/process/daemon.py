@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 #: Long enough for a loaded machine; nothing is ever waited for that long when all is well.
 PATIENCE_S = 120.0
+RAISING = Path(__file__).resolve().parents[1] / "data" / "kclpy" / "raising.py"
 JOURNALING = Path(__file__).resolve().parents[1] / "data" / "kclpy" / "journal.py"
 STATUS: list[Any] = ["status"]
 #: Exit codes of a process that native code has crashed.

@@ -38,6 +38,7 @@ _TYPES = {
     "checkpointOwner": "S",
     "entityType": "S",
     "kclMldIntent": "M",
+    "kclMldStream": "S",
     "streamName": "S",
     "shardId": "S",
     "team": "S",

@@ -277,7 +277,7 @@ NOT_KEYS = (
     {"initialize", "processRecords", "leaseLost", "shardEnded", "shutdownRequested"}
     | {"partitionKey", "explicitHashKey", "checkpointOwner", "kclMldIntent"}
     | {"dictConfig", "groupBy", "kclMldMeasuredPlace", "kclMldMoving", "leaseCounter", "maxAge"}
-    | {"millisBehindLatest"}
+    | {"kclMldStream", "millisBehindLatest"}
     | {"leaseKey", "shardId", "parentShardId", "childShardIds", "streamIdentifier"}
     | {"schemaVersionId", "schemaName", "dataFormat", "foreachBatch"}
     | {"addColumns"}  # a value

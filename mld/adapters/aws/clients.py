@@ -27,6 +27,7 @@ from mld.adapters.aws.errors import (
 from mld.adapters.aws.prepared import PreparedOperation
 from mld.adapters.aws.whole_answers import BrokenAnswer, check_page, check_whole
 from mld.decide.fan_out import SILENCE_S
+from mld.model.masking import printable
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
@@ -37,7 +38,14 @@ if TYPE_CHECKING:
 
 
 #: What botocore's parsers raise for a member of another form than they know.
-_UNREADABLE = (ResponseParserError, AttributeError, LookupError, TypeError, ValueError)
+_UNREADABLE = (
+    ResponseParserError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +176,7 @@ class Caller:
         except _UNREADABLE as error:
             if not limit.was_read:  # a defect of ours, or of the request
                 raise
-            why = f"{type(error).__name__}: {error}"
+            why = printable(f"{type(error).__name__}: {error}")
             raise errors.UnknownOutcome(
                 self._api_name(operation), "UnreadableAnswer", why
             ) from error

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.lifecycle import TaskOutcome
 from mld.errors import MalformedData
+from mld.model.wire import first_arrival_s
 from mld.services.child.record_processor import OutgoingLine
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class BatchFeed:
         self._undecodable_since: float | None = None
         self._outside: list[Missing] = []
         self._outside_at: float | None = None
+        #: Epoch seconds at which the first record of the batch that is not answered arrived.
+        self._unanswered_since: float | None = None
 
     @property
     def failing_since(self) -> float | None:
@@ -65,6 +68,34 @@ class BatchFeed:
         pipeline = self._context.pipeline
         fetching = None if pipeline is None else pipeline.publisher.failing_since
         return fetching if self._undecodable_since is None else self._undecodable_since
+
+    def processing_lag_s(self) -> float | None:
+        """Since the arrival of the oldest record that was fetched and not answered, if there is one.
+
+        By the clock of the service: that of this machine may be wrong.
+        """
+        arrived = [
+            self._unanswered_since,
+            *(first_arrival_s(one.batch.records) for one in self._waiting()),
+        ]
+        oldest = next((one for one in arrived if one is not None), None)
+        if oldest is None:
+            return None
+        now = self._parts.service_time()
+        return max(0.0, (self._clock.wall() if now is None else now) - oldest)
+
+    def reading_lag_s(self) -> float | None:
+        """How far the last batch was behind the tip of the shard, and the time since it was given."""
+        behind_ms, fetched_at = self.behind_ms, self.last_batch_at
+        if fetched_at is None and (waiting := self._waiting()):
+            behind_ms, fetched_at = waiting[0].batch.millis_behind_latest, waiting[0].fetched_at
+        if behind_ms is None or fetched_at is None:
+            return None
+        return behind_ms / 1000 + self._clock.monotonic() - fetched_at
+
+    def _waiting(self) -> tuple[FetchedBatch, ...]:
+        pipeline = self._context.pipeline
+        return () if pipeline is None else pipeline.publisher.waiting
 
     async def process(self) -> TaskOutcome:
         """Wait for one batch and deliver it, or for the moment at which the child wants a tick."""
@@ -95,7 +126,7 @@ class BatchFeed:
             return TaskOutcome.AGAIN
         finally:
             fetched.reservation.release()
-        self._undecodable_since = None
+        self._undecodable_since = self._unanswered_since = None
         self.last_processed_at = self._clock.monotonic()
         return TaskOutcome.DONE
 
@@ -126,6 +157,7 @@ class BatchFeed:
         batch = fetched.batch
         self.last_batch_at = fetched.fetched_at
         self.behind_ms = batch.millis_behind_latest
+        self._unanswered_since = first_arrival_s(batch.records)
         with self._context.metrics.process_task(batch.millis_behind_latest):
             if not batch.is_empty or (
                 self._parts.config.retrieval.call_even_if_empty and not batch.is_shard_end
@@ -168,6 +200,8 @@ class BatchFeed:
         line = delivery.pop_line()
         if line is None or context.pipeline is None:
             return
+        if delivery.smallest is not None and delivery.largest is not None:
+            context.delivering = delivery.smallest, delivery.largest
         left = 0 if delivery.rest is None else delivery.rest.size_bytes
         outgoing = OutgoingLine(line, partial(fetched.reservation.resize, left))
         del line
@@ -175,6 +209,7 @@ class BatchFeed:
             "ProcessTask", "RecordProcessor.processRecords.Time", of_shard=True
         ):
             await context.pipeline.processor.process(outgoing)
+        context.delivering = None
 
     def _report_missing(self, missing: Sequence[Missing]) -> None:
         """Count and log user records that the child doesn't get."""

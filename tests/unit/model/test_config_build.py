@@ -478,6 +478,16 @@ def test_fan_out_by_default_is_said_with_its_cost_and_the_way_out():
     assert build_config(data + b"\nretrievalMode = fanout", "f", worker_id="w").findings == ()
 
 
+@pytest.mark.parametrize(
+    "key", ["executableName", "spark.sink.path", "stream.a.executableName", "workerId"]
+)
+def test_a_value_with_nul_is_refused_where_it_stands(key):
+    result = built(f"{key} = /a\\u0000b")
+    (finding,) = (one for one in result.findings if "the character NUL" in one.text)
+    assert (finding.key, finding.severity) == (key, Severity.ERROR)
+    assert finding.line is not None
+
+
 def test_the_consumer_of_fan_out():
     assert config().retrieval.fan_out == FanOutConfig()
     lines = [

@@ -154,11 +154,22 @@ async def test_a_refusal_is_left_to_its_caller_however_often():
 
 @simulated
 async def test_after_the_start_a_call_is_made_as_it_is():
-    world = World(THROTTLED)
+    world = World(Throttled("PutItem", "ThrottlingException"))
+    world.is_starting = False
+    with pytest.raises(Throttled):
+        await world.port.put_item()
+    assert len(world.quick.asked) == 1
+
+
+@simulated
+async def test_after_the_start_only_scans_are_repeated_and_not_for_long():
+    world = World(*[THROTTLED] * 7)
     world.is_starting = False
     with pytest.raises(Throttled):
         await world.port.scan()
-    assert len(world.quick.asked) == 1
+    assert len(world.quick.asked) == 4
+    assert now() <= 1.5
+    assert await world.port.scan() == {"by": world.quick}
 
 
 @simulated
