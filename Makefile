@@ -35,18 +35,23 @@ test: $(STAMP)  ## everything that proves the daemon, 200 simulated fleets inclu
 	$(MAKE) --jobs=2 check prepared
 	$(BIN)/python tests/run.py
 
+# not run: other Pythons are seldom there
 test-pythons: $(STAMP)  ## protocol and daemon on the oldest and the newest Python that is here
 	$(BIN)/python -m tests.pythons
 
+# not run: an hour
 sim: $(STAMP)  ## a long run: make sim SEEDS=10000 [FIRST_SEED=...]
 	$(BIN)/python -m tests.sim.run --seeds $(SEEDS) --first-seed $(FIRST_SEED)
 
+# not run: minutes a seed
 chaos-spark: $(STAMP)  ## Spark children under kill -9: make chaos-spark SEEDS=5 [FIRST_SEED=...] [SINKS=...]
 	$(BIN)/python -m tests.spark.chaos $(foreach sink,$(SINKS),--sink $(sink)) --seeds $(CHAOS_SEEDS) --first-seed $(FIRST_SEED)
 
+# not run: half an hour, on a machine that does nothing else
 bench-spark: $(STAMP)  ## the PySpark child beside Structured Streaming over files (BEFORE=checkout: and another version)
 	$(BIN)/python -m benchmarks.spark $(if $(BEFORE),--before $(BEFORE))
 
+# not run: half an hour, on a machine that does nothing else
 bench: $(STAMP)  ## one table of ratios against plain boto3
 	$(BIN)/python -m benchmarks
 
@@ -61,10 +66,12 @@ wheel: | $(BIN)/python  ## dist/*.whl and dist/*.tar.gz; the wheel is built from
 	$(BIN)/python -m pip install --quiet build
 	$(BIN)/python -m build --outdir dist .
 
+# not run: .ci/run has its tests in make test where Node and a JRE are
 contract: $(STAMP)  ## the fakes beside npm kinesis-local and DynamoDB Local, where Node and a JRE are
 	$(BIN)/python -m tests.emulators
 	$(BIN)/python -m pytest tests/contract
 
+# not run: an hour
 peer: $(STAMP)  ## an hour: Java workers and kcl-rs beside ours; says what is skipped: make peer [K=java-3]
 	$(BIN)/python -m tests.peer.fetched
 	KCL_MLD_PEER=all $(BIN)/python -m pytest -p no:randomly -o faulthandler_timeout=0 tests/peer $(if $(K),-k '$(K)')

@@ -182,6 +182,16 @@ class UnknownOutcome(AwsError):
     """The request was sent and no answer came: it may or may not have happened. Read to find out."""
 
 
+class MixedTable(AwsError):
+    """The lease table has rows that are none of this application: wait until they are gone.
+
+    Nothing was sent. Beside such rows nothing is created, taken, assigned or deleted.
+    """
+
+    def __init__(self, operation: str, why: str) -> None:
+        super().__init__(operation, "MixedTable", why)
+
+
 class LeaseLost(MldError):
     """This worker no longer holds the lease: stop working on the shard without a checkpoint."""
 

@@ -28,7 +28,7 @@ from protocol.events import (
     StatusReceived,
     TickRequested,
 )
-from protocol.jackson import Foreign, Junk, decode_from_child
+from protocol.jackson import Decoded, Foreign, Junk, decode_line
 from protocol.linebuffer import LineBuffer
 from protocol.messages import (
     REQUESTS,
@@ -77,6 +77,9 @@ class DaemonConnection:
         self._announced = frozenset(announced)
         self._state = State.START
         self._lines = LineBuffer(max_line_bytes)
+        #: A message that was read, while what stands behind it on its line is reported first.
+        self._held: Decoded | None = None
+        self._has_glued_status = False
 
     @property
     def state(self) -> State:
@@ -160,6 +163,10 @@ class DaemonConnection:
             return NEED_DATA
         if Signal.STATUS not in TABLE[Role.DAEMON][self._state]:
             raise LocalProtocolError("answer the checkpoint request first")
+        held, self._held = self._held, None
+        return self._next_line() if held is None else self._event(held)
+
+    def _next_line(self) -> DaemonEvent | NeedData:
         while True:
             try:
                 line = self._lines.next_line()
@@ -168,17 +175,47 @@ class DaemonConnection:
             if line is None:
                 return self._end_while_waiting() if self._lines.ended else NEED_DATA
             if line:  # empty lines are dropped in silence: kclpy writes one before each message
-                return self._event(line)
+                decoded, lost = decode_line(line, self._announced)
+                self._has_glued_status &= isinstance(decoded, Junk)
+                if lost is None:
+                    return self._event(decoded)
+                self._held = decoded
+                return self._junk(lost)
 
-    def _event(self, line: bytes) -> DaemonEvent:
+    @property
+    def has_glued_status(self) -> bool:
+        """Whether a line since the last message ended with a status for the action in progress."""
+        return self._has_glued_status
+
+    def take_glued_status(self) -> StatusReceived:
+        """Take that status for a message after all.
+
+        Raises:
+            LocalProtocolError: there is none.
+        """
+        if not self._has_glued_status:
+            raise LocalProtocolError("no line ended with a status for the action in progress")
         action = ACTION_OF[self._state]
-        match decode_from_child(line, self._announced):
+        self._has_glued_status = False
+        self._move(Signal.STATUS)
+        return StatusReceived(action)
+
+    def _junk(self, junk: Junk) -> JunkLine:
+        self._has_glued_status |= junk.status == ACTION_OF[self._state]
+        return JunkLine(junk.line, junk.reason, junk.action, junk.is_glued)
+
+    def _event(self, decoded: Decoded) -> DaemonEvent:
+        if isinstance(decoded, Junk):
+            return self._junk(decoded)
+        action = ACTION_OF[self._state]
+        match decoded:
             case Status(response_for=response_for):
                 if response_for != action:
                     self._move(Signal.MISMATCHED_STATUS)
                     raise RemoteProtocolError(
                         f"{self.shard_id}: the child answered {response_for!r} instead of {action}"
                     )
+                self._has_glued_status = False
                 self._move(Signal.STATUS)
                 return StatusReceived(action)
             case CheckpointRequest() as request:
@@ -189,8 +226,6 @@ class DaemonConnection:
                 return TickRequested(seconds)
             case Foreign(action=foreign):
                 return IgnoredMessage(foreign)
-            case Junk(reason=reason, action=meant):
-                return JunkLine(line, reason, meant)
             case _ as never:
                 assert_never(never)
 

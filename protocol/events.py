@@ -76,11 +76,13 @@ class JunkLine:
         line: the bytes without line end; the first 1024 of an over-long line.
         reason: why it is not a message.
         action: of the message that it was probably meant to be; None for other output.
+        is_glued: that message stands behind other output, or behind another message.
     """
 
     line: bytes
     reason: str
     action: str | None = None
+    is_glued: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 A line is a message only if the Java daemon would take it as one; everything else is :class:`Junk`
 with the reason. Known actions in exact case, only known fields, coercions of scalars, the
 array-wrapped form, anything behind the first JSON value ignored. Two decisions: a bare ``null`` is
-skipped (Java dies of it), and a message glued behind other text is skipped as in Java, with a
-reason that lets the daemon log a hint. The additions of kcl-mld are messages only where they were
-announced to the child.
+skipped (Java dies of it), and a message behind other text or behind another message is skipped as in
+Java, but reported, because child and daemon then wait for each other. The additions of kcl-mld are
+messages only where they were announced to the child.
 
 Source: KCL 3.5.1 ``GetNextMessageTask`` and ``multilang.messages`` under Jackson's defaults.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from protocol.messages import Action, CheckpointRequest, Status, Tick
@@ -36,11 +36,15 @@ class Junk:
         reason: why, in words for a log.
         action: of a child's message that the line was probably meant to be; None for other output.
             Whoever sent it, or waits for it, goes on waiting.
+        is_glued: that message stands behind other output, or behind another message.
+        status: the action that a status at the end of such a line names.
     """
 
     line: bytes
     reason: str
     action: str | None = None
+    is_glued: bool = False
+    status: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +54,9 @@ class Foreign:
     action: Action
 
 
-#: Reason for a message that follows other output on its line.
+#: Reasons for a message that follows other output, or another message, on its line.
 _GLUED: Final = "a message behind other output: end that output with a newline"
+_SECOND: Final = "a second message on one line: end each message with a newline"
 
 
 class _Literal(str):
@@ -244,28 +249,42 @@ def _split_action(value: object) -> tuple[object, Sequence[tuple[str, object]]]:
 #: What children have a reason to send.
 _OF_CHILDREN: Final = frozenset({Action.STATUS, Action.CHECKPOINT})
 _ACTION_FIELD: Final = re.compile(r'"action"\s*:\s*"([A-Za-z]+)"')
+_GLUED_MESSAGE: Final = re.compile(r'\{[^{}]*?"action"\s*:\s*"([A-Za-z]+)"')
 
 
-def _is_glued(text: str) -> bool:
-    """Whether a message seems to follow other output on the same line."""
-    brace = text.find("{")
-    return brace > 0 and '"action"' in text[brace:] and bool(text[:brace].strip(_JSON_SPACE))
+def _glued(line: bytes, text: str, start: int, announced: Collection[str]) -> Junk | None:
+    """The first of a child's messages that begins behind a place of the line, if there is one."""
+    found = _GLUED_MESSAGE.search(text, start)
+    if found is None or not _is_of_child(found[1], announced):
+        return None
+    return Junk(line, _GLUED, found[1], is_glued=True, status=_status_at_end(text))
+
+
+def _status_at_end(text: str) -> str | None:
+    """The action that a status at the end of the text names."""
+    try:
+        message = _message(_DECODER.decode(text[text.rfind("{") :].rstrip(_JSON_SPACE)), ())
+    except (ValueError, _Refused):
+        return None
+    return message.response_for if isinstance(message, Status) else None
+
+
+def _is_of_child(action: str, announced: Collection[str]) -> bool:
+    return action in _OF_CHILDREN or action in announced
 
 
 def _meant(text: str, announced: Collection[str]) -> str | None:
-    """The action of a child's message that a refused line was probably meant to be.
-
-    A message behind other output may as well be a copy for people.
-    """
+    """The action of a child's message that a refused line was probably meant to be."""
     found = _ACTION_FIELD.search(text)
     if found is None or not text.lstrip(_JSON_SPACE).startswith("{"):
         return None
-    return found[1] if found[1] in _OF_CHILDREN or found[1] in announced else None
+    return found[1] if _is_of_child(found[1], announced) else None
 
 
-def decode_from_child(
-    line: bytes, announced: Collection[str] = ()
-) -> Status | CheckpointRequest | Tick | Foreign | Junk:
+Decoded: TypeAlias = Status | CheckpointRequest | Tick | Foreign | Junk
+
+
+def decode_from_child(line: bytes, announced: Collection[str] = ()) -> Decoded:
     """What the Java daemon would make of a line on a child's stdout.
 
     Args:
@@ -276,17 +295,25 @@ def decode_from_child(
         the message; :class:`Foreign` for a valid message of the other direction; :class:`Junk`
         with the reason for everything else.
     """
+    return decode_line(line, announced)[0]
+
+
+def decode_line(line: bytes, announced: Collection[str]) -> tuple[Decoded, Junk | None]:
+    """As :func:`decode_from_child`, and what is lost behind a message: another one on its line."""
     text = line.decode("utf-8", "replace")
     start = len(text) - len(text.lstrip(_JSON_SPACE))
     try:
-        value, _ = _DECODER.raw_decode(text, start)
+        value, end = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):
-        reason = _GLUED if _is_glued(text) else "not JSON"
-        return Junk(line, reason, _meant(text, announced))
+        glued = _glued(line, text, start + 1, announced)
+        return glued or Junk(line, "not JSON", _meant(text, announced)), None
     try:
-        return _message(value, announced)
+        message = _message(value, announced)
     except _Refused as refused:
-        return Junk(line, str(refused), _meant(text, announced))
+        glued = _glued(line, text, end, announced)
+        return glued or Junk(line, str(refused), _meant(text, announced)), None
+    glued = _glued(line, text, end, announced) if end < len(text) else None
+    return message, None if glued is None else replace(glued, reason=_SECOND)
 
 
 def _message(

@@ -6,6 +6,8 @@ import signal
 import hypothesis
 import pytest
 
+from tests.page_commands import summary
+
 # gRPC's handlers start threads in a forked child, where they find their descriptors closed and end
 # the process by a signal. The host launches its server before it loads gRPC; a test run does not.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -22,6 +24,12 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("whatever the load")
 
+
+def pytest_report_header():
+    """How many commands of the pages this run types."""
+    return summary()
+
+
 pytest_plugins = ("tests.leftovers", "tests.tracing")
 
 #: Fixtures that are dear, so that a machine has one of each: with ``--dist loadgroup`` one worker
@@ -32,7 +40,13 @@ SHARED = ("wheel", "spark_server", "sink_server")
 SPARK, CHAOS = "servers and fleets of Spark", "Spark under kill -9"
 #: Files with tests of half a minute and more. They begin first: at the end of a run one of them
 #: would keep one worker busy and leave the others idle.
-LONG = ("test_chaos.py", "test_cluster.py", "test_conform.py", "test_end_to_end.py")
+LONG = (
+    "test_chaos.py",
+    "test_cluster.py",
+    "test_conform.py",
+    "test_end_to_end.py",
+    "test_pages.py",
+)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks; pytest-randomly has been there

@@ -82,7 +82,7 @@ SIMULATIONS = {
 def simulation(name):
     """An example: its command, and what that prints."""
     result = CliRunner().invoke(simulate, shlex.split(SIMULATIONS[name]), standalone_mode=False)
-    return f"```text\n$ kcl-mld simulate {SIMULATIONS[name]}\n{result.stdout.rstrip()}\n```"
+    return f"```console\n$ kcl-mld simulate {SIMULATIONS[name]}\n{result.stdout.rstrip()}\n```"
 
 
 def simulate_options():

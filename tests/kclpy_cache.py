@@ -1,7 +1,7 @@
 """Other people's client libraries, fetched once into ``.cache``: ``python -m tests.kclpy_cache``.
 
 Nothing of them is in this repository. The sdist of ``amazon_kclpy`` cannot be installed without
-Maven, so only its Python package is unpacked; npm's ``aws-kcl`` is installed as it is, without its
+Maven, so only its Python package and its samples are unpacked; npm's ``aws-kcl`` is installed as it is, without its
 scripts.
 """
 
@@ -24,8 +24,11 @@ AWS_KCL = "aws-kcl-2.3.2"
 
 
 def kclpy() -> Path | None:
-    """Folder to put on ``PYTHONPATH`` for the real ``amazon_kclpy``; None = it cannot be had."""
-    return _cached(CACHE / KCLPY, _fetch_kclpy)
+    """Folder to put on ``PYTHONPATH`` for the real ``amazon_kclpy``; None = it cannot be had.
+
+    Its folder ``samples`` has the files that come with it.
+    """
+    return _cached(CACHE / f"{KCLPY}-with-samples", _fetch_kclpy)
 
 
 def aws_kcl() -> Path | None:
@@ -78,23 +81,24 @@ def _fetch_kclpy(scratch: Path) -> Path:
     sdist = scratch / f"{KCLPY}.tar.gz"
     if hashlib.sha256(sdist.read_bytes()).hexdigest() != _KCLPY_SHA256:
         raise OSError("its checksum is another one")
-    _unpack(sdist, f"{KCLPY}/amazon_kclpy/", scratch)
+    _unpack(sdist, (f"{KCLPY}/amazon_kclpy/", f"{KCLPY}/samples/"), scratch)
     return scratch / KCLPY
 
 
-def _unpack(sdist: Path, prefix: str, target: Path) -> None:
-    """The plain files of a tar archive below a prefix.
+def _unpack(sdist: Path, prefixes: tuple[str, ...], target: Path) -> None:
+    """The plain files of a tar archive below some prefixes.
 
     Without ``extractall``: its ``filter``, without which 3.12 warns, came with 3.11.4.
     """
     with tarfile.open(sdist) as archive:
         for member in archive:
-            if member.isfile() and member.name.startswith(prefix):
+            if member.isfile() and member.name.startswith(prefixes):
                 file = target / member.name
                 file.parent.mkdir(parents=True, exist_ok=True)
                 content = archive.extractfile(member)
                 assert content is not None
                 file.write_bytes(content.read())
+                file.chmod(member.mode | 0o600)
 
 
 def _fetch_aws_kcl(scratch: Path) -> Path:

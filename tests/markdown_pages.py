@@ -17,10 +17,17 @@ _HEADING = re.compile(r"#+ (.*)")
 
 @dataclass(frozen=True)
 class Fence:
-    """A fenced block: its language ("" without) and its text."""
+    """A fenced block.
+
+    Attributes:
+        language: "" without.
+        text: with a line break at its end.
+        notes: texts of the comments right before it.
+    """
 
     language: str
     text: str
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,21 +100,35 @@ def page(name):
     """Take one page apart."""
     text = (ROOT / name).read_text("utf-8")
     fences, prose, tables, headings, block, opening = [], [], [], [], [], None
+    notes, comment = [], None
     for number, line in enumerate(text.splitlines(), 1):
         fence = _FENCE.match(line)
         if opening is not None:
             if fence and line.strip() == opening.group(1):
-                fences.append(Fence(opening.group(2), "\n".join(block) + "\n"))
-                opening = None
+                fences.append(Fence(opening.group(2), "\n".join(block) + "\n", tuple(notes)))
+                opening, notes = None, []
             else:
                 block.append(line)
+        elif comment is not None or line.lstrip().startswith("<!--"):
+            comment = [*(comment or ()), line]
+            if line.rstrip().endswith("-->"):
+                notes.append("\n".join(comment).strip()[4:-3].strip())
+                comment = None
         elif fence:
             opening, block = fence, []
         elif line.startswith("|"):
             tables.append(line)
         elif heading := _HEADING.match(line):
             headings.append(heading.group(1))
-        elif not line.startswith("<!--"):
+        else:
             prose.append((number, line))
+        if (
+            opening is None
+            and comment is None
+            and line.strip()
+            and not line.rstrip().endswith("-->")
+        ):
+            notes = []  # they are about what follows at once
     assert opening is None, f"{name}: a fenced block has no end"
+    assert comment is None, f"{name}: a comment has no end"
     return Page(name, text, tuple(fences), tuple(prose), tuple(tables), tuple(headings))

@@ -21,6 +21,11 @@ def _keep_memory() -> None:
     """Where no memory can be given back."""
 
 
+def _undated() -> float | None:
+    """Where no answer has a date."""
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaPorts:
     """What a schema registry needs of the world.
@@ -44,8 +49,11 @@ class Ports:
         schemas: None without ``glueSchemaRegistry.enabled``: then no client exists at all.
         release_memory: gives free memory back to the system, if there is a way.
         read_properties: the bytes of the file of the configuration as it is now; None = not known.
+        service_time: epoch seconds by the dates of Kinesis' answers; None where they have none.
         dropped_messages: log messages since the start that nobody took.
         find_load: finds what measures how busy this place is; None = nothing does.
+        patient_dynamodb: makes another ``dynamodb`` that waits longer for an answer than a renewal
+            may; None = there is none.
     """
 
     dynamodb: DynamoDb
@@ -60,5 +68,7 @@ class Ports:
     schemas: SchemaPorts | None = None
     release_memory: Callable[[], object] = _keep_memory
     read_properties: Callable[[], bytes] | None = None
+    service_time: Callable[[], float | None] = _undated
     dropped_messages: Callable[[], int] = int
     find_load: FindLoad | None = None
+    patient_dynamodb: Callable[[], DynamoDb] | None = None

@@ -21,7 +21,6 @@ from mld.adapters.children.guardian import Guardian
 from mld.adapters.output.background_output import dropped_messages
 from mld.adapters.system_clock import RandomIds, SystemClock
 from mld.app.ports import Ports, SchemaPorts
-from mld.decide.retrieval_mode import may_fan_out
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -87,15 +86,17 @@ def real_ports(
         retrieval = pool("retrieval", clients.RETRIEVAL_THREADS)
         kinesis = client(None, "AwsCredentialsProvider", clients.kinesis_settings(config))
         subscribing = None
-        if may_fan_out(config):
+        if config.may_fan_out:
             subscribing = client(
                 None, "AwsCredentialsProvider", clients.subscription_settings(config)
             )
-        dynamodb = client(
-            config.aws.dynamodb_credentials,
-            "AwsCredentialsProviderDynamoDB",
-            clients.dynamodb_settings(config),
-        )
+        leases = pool("leases", clients.LEASE_THREADS)
+
+        def dynamodb(settings: clients.ClientSettings) -> BotocoreDynamoDb:
+            chain, key = config.aws.dynamodb_credentials, "AwsCredentialsProviderDynamoDB"
+            return BotocoreDynamoDb(client(chain, key, settings), leases)
+
+        renewing = dynamodb(clients.dynamodb_settings(config))
         cloudwatch = None
         if config.metrics.level != "NONE":
             cloudwatch = BotocoreCloudWatch(
@@ -134,15 +135,16 @@ def real_ports(
         clock = SystemClock()
 
         async def find_load() -> LoadSource | None:
-            from mld.adapters.load.selection import find_load_source  # noqa: PLC0415 - 3.x only
+            from mld.adapters.worker_load import find_load_source  # noqa: PLC0415 - 3.x only
 
             return await find_load_source(os.environ, clock, control)
 
+        kinesis_port = BotocoreKinesis(kinesis, control, retrieval, subscribing)
         guardian = Guardian()
         closing.callback(guardian.close)
         ports = Ports(
-            dynamodb=BotocoreDynamoDb(dynamodb, pool("leases", clients.LEASE_THREADS)),
-            kinesis=BotocoreKinesis(kinesis, control, retrieval, subscribing),
+            dynamodb=renewing,
+            kinesis=kinesis_port,
             cloudwatch=cloudwatch,
             children=ProcessLauncher(guardian),
             clock=clock,
@@ -153,7 +155,9 @@ def real_ports(
             schemas=schemas,
             release_memory=return_free_memory,
             read_properties=read_properties,
+            service_time=kinesis_port.dates.now_s,
             dropped_messages=dropped_messages,
             find_load=find_load,
+            patient_dynamodb=lambda: dynamodb(clients.patient_dynamodb_settings(config)),
         )
         yield RealWorld(ports, region, account, str(kinesis.meta.endpoint_url))

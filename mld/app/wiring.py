@@ -25,11 +25,13 @@ from mld.services.shards.shard_end import ShardEnd
 from mld.services.shards.shard_syncer import ShardSyncer
 from mld.services.shards.stream_presence import StreamPresence
 from mld.services.shards.stream_source import StreamSource
+from mld.services.shards.stream_sync import rows_of
 from mld.services.streams.stream_context import StreamContext, StreamPlan, StreamRegistry
 from mld.services.streams.stream_metrics import metrics_of
 from mld.services.streams.worker_streams import SingleStream, WorkerStreams
 from mld.services.summary_log import SummaryLog
 from mld.services.watchdog import LoopWatchdog
+from mld.services.worker_start import StartCalls
 
 if TYPE_CHECKING:
     from mld.app.ports import Ports, SchemaPorts
@@ -50,6 +52,12 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
         stream: as ``mld.decide.addressing`` resolved it; None = those of ``config.streams``.
     """
     clock, rng = ports.clock, ports.rng
+    calls = StartCalls(config, clock, rng, lambda: scheduler.state == "starting")
+    ports = replace(
+        ports,
+        dynamodb=calls.of(ports.dynamodb, ports.patient_dynamodb),
+        kinesis=calls.of(ports.kinesis),
+    )
     conditions = Conditions()
     cloudwatch = None
     metrics: Metrics = NoMetrics()
@@ -96,6 +104,9 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
             rng,
             plan.created,
         )
+        presence.find_leases = lambda: (
+            () if (scan := store.last_scan) is None else rows_of(stream, scan).leases
+        )
         source = StreamSource(
             stream=stream, position=plan.position, detector=detector, presence=presence
         )
@@ -138,6 +149,7 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
             StreamPlan(stream=stream, position=position, initial_timestamp_s=position.timestamp_s)
         )
         registry.add(context)
+        store.find_stream_mark = lambda: context.presence.mark
         streams = SingleStream(context)
     consuming = ConsumerParts(
         config=config,
@@ -148,6 +160,7 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
         cleanup=cleanup,
         launcher=ports.children,
         pid=ports.pid,
+        service_time=ports.service_time,
         schemas=None if ports.schemas is None else _schema_registry(ports.schemas, runtime),
     )
     watchdog = LoopWatchdog(clock, metrics)
@@ -164,6 +177,7 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
         streams=streams,
         cleanup=cleanup,
         new_consumer=new_consumer,
+        conditions=conditions,
         loops=(
             ("fleet-watch", coordinator.fleet.run),
             *((("fleet-member", coordinator.member.run),) if coordinator.member else ()),
@@ -177,7 +191,15 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
     )
     scheduler = Scheduler(config, parts, clock, metrics)
     worker = Worker(
-        config, scheduler, coordinator, watchdog, cloudwatch, conditions, clock, streams
+        config,
+        scheduler,
+        coordinator,
+        watchdog,
+        cloudwatch,
+        conditions,
+        clock,
+        streams,
+        ports.dropped_messages,
     )
     return worker
 

@@ -15,6 +15,8 @@ from mld.decide.readiness import (
 from mld.services.streams.worker_streams import SingleStream
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mld.model.config import Config
     from mld.ports.clock import Clock
     from mld.services.cloudwatch_metrics import CloudWatchMetrics
@@ -37,6 +39,7 @@ class Worker:
         metrics: close it after the scheduler has ended; None without CloudWatch.
         conditions: what services reported against its readiness.
         streams: those that it reads.
+        dropped_messages: log messages since the start that nobody took or that could not be written.
     """
 
     config: Config
@@ -47,6 +50,7 @@ class Worker:
     conditions: Conditions
     clock: Clock
     streams: WorkerStreams
+    dropped_messages: Callable[[], int]
 
     def snapshot(self) -> WorkerSnapshot:
         """This worker as it is now, for who judges it."""
@@ -102,6 +106,7 @@ class Worker:
             "application": self.config.application_name,
             **self._shown_streams(),
             "state": self.scheduler.state,
+            "log_messages_dropped": self.dropped_messages(),
             "unreadable": [{"lease_key": key, "why": why} for key, why in self.unreadable()],
             "left_free": list(self.left_free()),
             "leases": [

@@ -28,6 +28,8 @@ from mld.errors import MldError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from click.shell_completion import CompletionItem
+
 USAGE_EXIT = 2
 #: Command -> (module with a click command of that name, one line of help).
 COMMANDS = {
@@ -50,6 +52,29 @@ _RECEIVED = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signa
 
 class LazyGroup(click.Group):
     """A group that imports a command's module when the command is asked for."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the command that the arguments mean before them."""
+        if not ctx.resilient_parsing:
+            args = _with_command(args)
+        elif args and args[0] not in COMMANDS:  # a shell completes what follows
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """What may be the first word: a file and the options of the daemon, too."""
+        from click.shell_completion import CompletionItem
+
+        if incomplete.startswith("-"):
+            with run_command.make_context("run", [], parent=ctx, resilient_parsing=True) as run:
+                found = click.Command.shell_complete(self, ctx, incomplete)
+                return found + run_command.shell_complete(run, incomplete)
+        commands = [
+            CompletionItem(name, help=summary)
+            for name, (_, summary) in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return [CompletionItem(incomplete, type="file"), *commands]
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         """Names in the order of the help."""
@@ -107,7 +132,7 @@ def dispatch(args: list[str]) -> int:
     """Run one command line and return its exit code."""
     receive_signals()
     try:
-        result = cli.main(_with_command(args), prog_name=_PROGRAM, standalone_mode=False)
+        result = cli.main(args, prog_name=_PROGRAM, standalone_mode=False)
     except click.UsageError as error:
         return _fail_usage(error, args)
     except click.Abort:

@@ -17,23 +17,24 @@ import botocore.session
 import click
 
 from mld.adapters.children.child_process import SHIM
-from mld.adapters.children.program import Surroundings, examine
+from mld.adapters.children.program import Surroundings, examine, examine_child
 from mld.cli.finite import Finite, Whole
 from mld.cli.places import require_writable, working_directory
 from mld.cli.suggesting import SuggestingGroup
 from mld.decide.child_environment import ChildFacts, environment_of_child
 from mld.errors import ConfigError
 from mld.model.findings import Severity
-from protocol.conform import baselines, daemon_cases
+from protocol.conform import daemon_cases
 from protocol.conform.__main__ import show_stderr
-from protocol.conform.child import MAX_TIMEOUT_S, ChildKit
-from protocol.conform.child_items import SHARD
+from protocol.conform.child import MAX_TIMEOUT_S, SHARD, ChildKit
 from protocol.conform.daemon import DaemonKit
+from protocol.conform.report import baseline_names, load_baseline
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mld.local.embedded import EmbeddedAws
+    from mld.model.findings import Problem
     from protocol.conform.report import Report
 
 _ACTIVE_TIMEOUT_S = 30.0
@@ -43,7 +44,7 @@ _PUT_LIMIT = 500
 
 
 class EmbeddedCloud:
-    """The embedded AWS in the shape that the kit wants (``protocol.conform.cloud.Cloud``)."""
+    """The embedded AWS in the shape that the kit wants (``protocol.conform.daemon.Cloud``)."""
 
     def __init__(self, embedded: EmbeddedAws, kinesis_url: str | None = None) -> None:
         self._embedded = embedded
@@ -163,7 +164,7 @@ def conform() -> None:
 
 
 _TIMEOUT = Finite(0, MAX_TIMEOUT_S, least_open=True)
-_COMMAND = click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+_COMMAND = click.argument("command", nargs=-1, required=True, type=click.Path())
 
 
 def _json_place(
@@ -201,7 +202,7 @@ def child(
     child, but for the additions of KCL_MLD_CAPABILITIES: the rules are those of every daemon.
     The last lines of its stderr are shown where it failed.
     """
-    _require_program(command)
+    _require_program(examine_child, command)
     on_stderr = show_stderr if verbose else None
     kit = ChildKit(command, implementation, timeout_s, _environment(), on_stderr)
     context.exit(_show(kit.run(_progress), json_path))
@@ -221,7 +222,7 @@ def child(
 @click.option(
     "--baseline",
     "baseline_name",
-    help=f"Show verdicts beside: {', '.join(baselines.names())}, or the path of a --json report.",
+    help=f"Show verdicts beside: {', '.join(baseline_names())}, or the path of a --json report.",
 )
 @_JSON
 @_COMMAND
@@ -245,10 +246,10 @@ def daemon(
     if not cases:
         raise click.UsageError("no case has such a name")
     try:
-        baseline = baselines.load(baseline_name) if baseline_name else None
+        baseline = load_baseline(baseline_name) if baseline_name else None
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    _require_program(command)
+    _require_program(examine, command)
     with tempfile.TemporaryDirectory() as folder, EmbeddedAws() as embedded:
         cloud = EmbeddedCloud(embedded, kinesis_url)
         try:
@@ -259,13 +260,15 @@ def daemon(
         context.exit(_show(report, json_path))
 
 
-def _require_program(command: Sequence[str]) -> None:
+def _require_program(
+    check: Callable[[Sequence[str], Surroundings], Iterable[Problem]], command: Sequence[str]
+) -> None:
     """Say what keeps a program from being started.
 
     Raises:
         ConfigError: it cannot be.
     """
-    for problem in examine(command, Surroundings(os.environ, working_directory())):
+    for problem in check(command, Surroundings(os.environ, working_directory())):
         text = f"{problem.text} ({problem.suggestion})" if problem.suggestion else problem.text
         if problem.severity is Severity.ERROR:
             raise ConfigError(text)

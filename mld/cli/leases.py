@@ -17,6 +17,7 @@ from mld.adapters.calls import CallPool
 from mld.adapters.system_clock import RandomIds, SystemClock
 from mld.cli.loading import build
 from mld.cli.migrate_leases import migrate
+from mld.cli.options import takes_properties_file
 from mld.cli.suggesting import SuggestingGroup
 from mld.decide.lease_life import state_of
 from mld.decide.lease_report import Grouping, group_leases, left_free, told_free
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from mld.decide.fleet_report import FleetReport
     from mld.model.config import Config
     from mld.model.lease import Lease
+    from mld.ports.clock import Clock
     from mld.services.leases.lease_scan import TableScan
 
 _HEADINGS = ("owner", "counter", "checkpoint", "switches", "parents", "children", "state")
@@ -39,6 +41,8 @@ _HEADINGS = ("owner", "counter", "checkpoint", "switches", "parents", "children"
 _LEASE, _STREAM_AND_SHARD = ("lease",), ("stream", "shard")
 #: Columns with numbers, aligned right.
 _NUMBERS = {"counter", "switches"}
+#: The table is read so often in the failover time.
+_LOOKS = 4
 
 
 @click.group("leases", cls=SuggestingGroup)
@@ -50,7 +54,7 @@ leases.add_command(migrate)
 
 
 @leases.command("list")
-@click.argument("file")
+@takes_properties_file()
 @click.option(
     "--by",
     type=click.Choice([str(kind) for kind in Grouping]),
@@ -59,21 +63,25 @@ leases.add_command(migrate)
     help="A cluster is the part of a worker id before its first '-'.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
-def list_leases(file: str, *, by: str, as_json: bool) -> int:
+@click.option(
+    "--once", is_flag=True, help="Read the table once; whether owners live is not known then."
+)
+def list_leases(file: str, *, by: str, as_json: bool, once: bool) -> int:
     """Print every lease of the application that the properties FILE describes.
 
-    Reads the table once and changes nothing. Whether an owner still lives is not in the table: its
-    counter moves at least once in failoverTimeMillis. Of a fleet of KCL 3.x it also tells who leads
-    and which workers are given no leases.
+    Changes nothing. Whether an owner lives is not in the table, but the counters of its leases move
+    within failoverTimeMillis: the table is read until they have, or so long; what stands still is
+    shown as expired. Of a fleet of KCL 3.x it also tells who leads and which workers are given no
+    leases.
     """
     config = build(file, worker_id="nobody").require()
-    scan, fleet = asyncio.run(_scan(config))
+    scan, expired, fleet = asyncio.run(_scan(config, once=once))
     groups = group_leases(scan.leases, Grouping(by))
     if as_json:
-        listed = _as_json(config.leases.table_name, by, groups, scan)
+        listed = _as_json(config.leases.table_name, by, groups, scan, expired)
         click.echo(json.dumps(listed | {"fleet": _fleet_as_json(fleet)}, indent=2))
     else:
-        _print(config.leases.table_name, groups, scan)
+        _print(config.leases.table_name, groups, scan, expired)
         most = config.leases.max_leases_for_worker
         if free := left_free(scan.leases, most):
             click.echo(f"\n{told_free(len(free), most)}")
@@ -82,9 +90,14 @@ def list_leases(file: str, *, by: str, as_json: bool) -> int:
     return 0
 
 
-async def _scan(config: Config) -> tuple[TableScan, FleetReport | str | None]:
-    """The leases, and the fleet, or why that can't be told; None = it is none of 3.x."""
-    settings = clients.dynamodb_settings(config)
+async def _scan(
+    config: Config, *, once: bool
+) -> tuple[TableScan, frozenset[str], FleetReport | str | None]:
+    """The leases, those that have expired, and the fleet.
+
+    Of the fleet, why it can't be told; None = it is none of 3.x.
+    """
+    settings = clients.patient_dynamodb_settings(config)
     region = resolve_region(settings.region)
     session = make_session(
         config.aws.dynamodb_credentials or config.aws.kinesis_credentials, region
@@ -94,7 +107,11 @@ async def _scan(config: Config) -> tuple[TableScan, FleetReport | str | None]:
         dynamodb = BotocoreDynamoDb(clients.make_client(session, settings), pool)
         clock = SystemClock()
         try:
-            scan = await LeaseStore(dynamodb, config.leases, clock).scan()
+            store = LeaseStore(dynamodb, config.leases, clock)
+            scan = await store.scan()
+            expired: frozenset[str] = frozenset()
+            if not once:
+                scan, expired = await _expired(store, scan, config.leases.failover_s, clock)
         except NotFound:
             raise ResourceMissing(
                 f"the lease table {config.leases.table_name} does not exist; it is created when "
@@ -102,9 +119,30 @@ async def _scan(config: Config) -> tuple[TableScan, FleetReport | str | None]:
             ) from None
         layout = config.fleet.layout(config.application_name, config.leases.table_name)
         try:
-            return scan, await fleet_sight(dynamodb, layout, clock, RandomIds())
+            return scan, expired, await fleet_sight(dynamodb, layout, clock, RandomIds())
         except MldError as error:
-            return scan, f"What the fleet does can't be told: {error}"
+            return scan, expired, f"What the fleet does can't be told: {error}"
+
+
+async def _expired(
+    store: LeaseStore, scan: TableScan, failover_s: float, clock: Clock
+) -> tuple[TableScan, frozenset[str]]:
+    """The newest scan, and the keys of owned leases whose counter stood still for the failover time."""
+    ends_at = scan.finished_at + failover_s
+    still = {
+        lease.lease_key: lease.lease_counter
+        for lease in scan.leases
+        if lease.lease_owner is not None and not lease.is_finished
+    }
+    while still and (left_s := ends_at - clock.monotonic()) > 0:
+        await asyncio.sleep(min(left_s, failover_s / _LOOKS))
+        scan = await store.scan()
+        still = {
+            lease.lease_key: lease.lease_counter
+            for lease in scan.leases
+            if still.get(lease.lease_key) == lease.lease_counter
+        }
+    return scan, frozenset(still)
 
 
 def _fleet_as_json(fleet: FleetReport | str | None) -> dict[str, Any] | None:
@@ -122,13 +160,17 @@ def _fleet_as_json(fleet: FleetReport | str | None) -> dict[str, Any] | None:
 
 
 def _as_json(
-    table: str, by: str, groups: dict[str, tuple[Lease, ...]], scan: TableScan
+    table: str,
+    by: str,
+    groups: dict[str, tuple[Lease, ...]],
+    scan: TableScan,
+    expired: frozenset[str],
 ) -> dict[str, Any]:
     moving = _moving(scan)
     return {
         "table": table,
         by + "s": [
-            {by: name or None, "leases": [_lease_as_json(lease) for lease in rows]}
+            {by: name or None, "leases": [_lease_as_json(lease, expired) for lease in rows]}
             for name, rows in groups.items()
         ],
         "other_items": sorted(set(scan.foreign) - set(moving)),
@@ -137,7 +179,12 @@ def _as_json(
     }
 
 
-def _lease_as_json(lease: Lease) -> dict[str, Any]:
+def _state(lease: Lease, expired: frozenset[str]) -> str:
+    """As the row says, unless it was seen that its owner does not renew it."""
+    return "expired" if lease.lease_key in expired else str(state_of(lease))
+
+
+def _lease_as_json(lease: Lease, expired: frozenset[str]) -> dict[str, Any]:
     return {
         "lease": lease.lease_key,
         "stream": lease.stream_identifier,
@@ -152,17 +199,22 @@ def _lease_as_json(lease: Lease) -> dict[str, Any]:
         "switches": lease.owner_switches_since_checkpoint,
         "parents": list(lease.parent_shard_ids),
         "children": list(lease.child_shard_ids),
-        "state": str(state_of(lease)),
+        "state": _state(lease, expired),
     }
 
 
-def _print(table: str, groups: dict[str, tuple[Lease, ...]], scan: TableScan) -> None:
+def _print(
+    table: str,
+    groups: dict[str, tuple[Lease, ...]],
+    scan: TableScan,
+    expired: frozenset[str],
+) -> None:
     total = len(scan.leases)
     click.echo(f"{table}: {total} lease{'s' * (total != 1)}")
     with_stream = any(lease.stream_identifier is not None for lease in scan.leases)
     headings = (_STREAM_AND_SHARD if with_stream else _LEASE) + _HEADINGS
     rows = {
-        name: [_cells(lease, with_stream=with_stream) for lease in owned]
+        name: [_cells(lease, expired, with_stream=with_stream) for lease in owned]
         for name, owned in groups.items()
     }
     widths = [
@@ -203,7 +255,7 @@ def _print_table(
         click.echo("  " + "  ".join(cells).rstrip())
 
 
-def _cells(lease: Lease, *, with_stream: bool) -> tuple[str, ...]:
+def _cells(lease: Lease, expired: frozenset[str], *, with_stream: bool) -> tuple[str, ...]:
     owner = lease.lease_owner or "-"
     if lease.checkpoint_owner is not None:
         owner = f"{lease.checkpoint_owner} > {owner}"
@@ -216,5 +268,5 @@ def _cells(lease: Lease, *, with_stream: bool) -> tuple[str, ...]:
         str(lease.owner_switches_since_checkpoint),
         printable(",".join(lease.parent_shard_ids)) or "-",
         printable(",".join(lease.child_shard_ids)) or "-",
-        str(state_of(lease)),
+        _state(lease, expired),
     )

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from botocore.exceptions import ClientError, ParamValidationError
 import mld
 from mld.cli.finite import Whole
 from mld.cli.loading import read_properties
+from mld.cli.options import takes_properties_file
 from mld.errors import ConfigError
 from mld.local.embedded import ControlRefused, EmbeddedAws
 from mld.local.feeding import put_all, read_records
@@ -44,13 +45,24 @@ main()
 """
 
 
+class LocalCommand(click.Command):
+    """Takes what is behind ``--`` for the daemon: it becomes the object of the context."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse what is before ``--``."""
+        end = args.index("--") if "--" in args else len(args)
+        ctx.obj = tuple(args[end + 1 :])
+        return super().parse_args(ctx, args[:end])
+
+
 @click.command(
     "local",
+    cls=LocalCommand,
     context_settings={"help_option_names": ["-h", "--help"]},
     short_help="run against an embedded AWS",
-    epilog="Arguments after -- go to the daemon, e.g. -- --http 127.0.0.1:8080.",
+    epilog="Arguments after -- go to the daemon: kcl-mld local FILE -- --log-level debug",
 )
-@click.option("-p", "--properties", metavar="FILE", help="Run the daemon of this file.")
+@takes_properties_file(metavar="[FILE] [-- DAEMON ARGUMENTS]", is_required=False)
 @click.option(
     "--put",
     type=click.Path(exists=True, dir_okay=False),
@@ -62,41 +74,44 @@ main()
     "names",
     multiple=True,
     metavar="NAME",
-    help="Create this stream (without --properties); may be given several times.",
+    help="Create this stream (without FILE); may be given several times.",
 )
 @click.option("--shards", type=Whole(1, 10_000), default=2, show_default=True)
 @click.option("--limits", is_flag=True, help="Apply the rate limits of Kinesis.")
 @click.option("--kinesis-port", type=Whole(0, 65535), default=0, metavar="PORT")
 @click.option("--moto-port", type=Whole(0, 65535), default=0, metavar="PORT")
-@click.argument("daemon_arguments", nargs=-1, metavar="[-- DAEMON ARGUMENTS]")
+@click.pass_obj
 def local(
-    properties: str | None,
+    daemon_arguments: tuple[str, ...],
+    *,
+    file: str | None,
     put: str | None,
     names: tuple[str, ...],
     shards: int,
     limits: bool,
     kinesis_port: int,
     moto_port: int,
-    daemon_arguments: tuple[str, ...],
 ) -> int:
     """Run Kinesis, DynamoDB, CloudWatch, STS, Glue and S3 on loopback, and the daemon of FILE.
 
     The streams of FILE and the consumers that it names are created. Endpoints, region and
     credentials in FILE are replaced. The addresses of the servers are printed for other programs.
-    Without --properties only the servers run, for tests of your own. Ctrl-C stops everything;
+    Without FILE only the servers run, for tests of your own. Ctrl-C stops everything;
     nothing is kept.
     """
     data = None
     target = Target(names, "us-east-1", "123456789012")
-    if properties is not None:
+    if file is not None:
         if names:
-            raise click.UsageError("--stream goes without --properties, which names the stream")
-        data = read_properties(properties)
-        target = target_of(data, properties)
+            raise click.UsageError(
+                "--stream goes without a properties file, which names the stream"
+            )
+        data = read_properties(file)
+        target = target_of(data, file)
     elif daemon_arguments:
-        raise click.UsageError("arguments for the daemon need --properties")
+        raise click.UsageError("arguments for the daemon need a properties file")
     if put is not None and not target.streams:
-        raise click.UsageError("--put needs --properties or --stream")
+        raise click.UsageError("--put needs a properties file or --stream")
     options = ["--account-id", target.account_id, *(["--limits"] if limits else [])]
     aws = EmbeddedAws(
         kinesis_port=kinesis_port, moto_port=moto_port, region=target.region, options=options
@@ -105,15 +120,16 @@ def local(
         for stream in target.streams:
             prepare_stream(aws, stream, shards, put)
         prepare_consumers(aws, target.consumers)
-        if data is None or properties is None:
-            print_endpoints(aws, err=False)
-            stopped.wait()
+        if data is None or file is None:
+            with suppress(KeyboardInterrupt):  # as soon as anybody knows whom to stop
+                print_endpoints(aws, err=False)
+                signal.pause()
             return 0
-        text = overridden(data, properties, replacements(aws, data, properties, puts=bool(put)))
+        text = overridden(data, file, replacements(aws, data, file, puts=bool(put)))
         with tempfile.TemporaryDirectory(prefix="kcl-mld-") as folder:
-            copy = Path(folder, Path(properties).name)
+            copy = Path(folder, Path(file).name)
             copy.write_bytes(text)
-            argv = ["--properties", str(copy), "--shown-as", properties, *daemon_arguments]
+            argv = ["--properties", str(copy), "--shown-as", file, *daemon_arguments]
             print_endpoints(aws, err=True)
             return stopped.run(run_daemon(argv, aws.environment_for_child()))
 
@@ -174,7 +190,7 @@ def run_daemon(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[
 
 
 class Stopping:
-    """What a signal does: wake up who waits, or go on to the daemon."""
+    """What a signal does: interrupt this process, or go on to the daemon."""
 
     def __init__(self) -> None:
         self._daemon: subprocess.Popen[bytes] | None = None
@@ -184,13 +200,6 @@ class Stopping:
         if self._daemon is None:
             raise KeyboardInterrupt
         self._daemon.send_signal(number)
-
-    def wait(self) -> None:
-        """Wait for a signal."""
-        try:
-            signal.pause()
-        except KeyboardInterrupt:
-            return
 
     def run(self, daemon: subprocess.Popen[bytes]) -> int:
         """Wait for the daemon; its exit code, 128 + number when a signal ended it."""

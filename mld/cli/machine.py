@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mld.adapters.children.program import Surroundings, examine
+from mld.adapters.children.program import Surroundings, examine_child
 from mld.cli.places import ELSEWHERE, GONE, working_directory
 from mld.cli.spark_children import for_spark
 from mld.errors import ConfigError
@@ -64,7 +64,7 @@ def _program(built: Built, file: str) -> Iterator[Finding]:
         return
     told: set[tuple[str, Problem]] = set()
     for key, line, argv in _programs_of(built, setting):
-        for problem in examine(argv, around) if argv and argv[0] else ():
+        for problem in examine_child(argv, around) if argv and argv[0] else ():
             if (key, problem) not in told:
                 told.add((key, problem))
                 yield _finding(file, key, line, problem)
@@ -74,7 +74,7 @@ def _gone(built: Built, setting: Setting) -> Problem:
     """The working directory was deleted: only what is named by an absolute path starts there."""
     around = Surroundings(os.environ, Path())
     commands = [argv for _, _, argv in _programs_of(built, setting) if argv and argv[0]]
-    problems = [problem for argv in commands for problem in examine(argv, around)]
+    problems = [problem for argv in commands for problem in examine_child(argv, around)]
     fails = any(problem.severity is Severity.ERROR for problem in problems)
     return Problem(Severity.ERROR if fails else Severity.WARNING, GONE, ELSEWHERE)
 

@@ -20,7 +20,7 @@ from mld.adapters.calls import CallPool
 from mld.cli.finite import Whole
 from mld.cli.loading import build
 from mld.cli.move_report import move_as_json, print_move, print_progress
-from mld.cli.options import choose_properties_file
+from mld.cli.options import takes_properties_file
 from mld.decide.lease_migration import identifiers_of, moving_to, plan_move
 from mld.decide.stream_identity import created_at_s, epoch_of
 from mld.errors import MalformedData, MoveRefused, NotFound, ResourceMissing
@@ -38,10 +38,7 @@ if TYPE_CHECKING:
 
 
 @click.command("migrate")
-@click.argument("files", nargs=-1, metavar="[FILE]")
-@click.option(
-    "-p", "--properties", "properties", multiple=True, metavar="FILE", help="Same as a plain FILE."
-)
+@takes_properties_file()
 @click.option(
     "--to",
     "to",
@@ -63,8 +60,7 @@ if TYPE_CHECKING:
 @click.option("--apply", "apply", is_flag=True, help="Write; without it nothing is written.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 def migrate(
-    files: tuple[str, ...],
-    properties: tuple[str, ...],
+    file: str,
     to: str,
     stream: str | None,
     epoch: int | None,
@@ -79,7 +75,6 @@ def migrate(
     only if there are none. If it is interrupted, run it again: it goes on. With the other --to it
     goes back.
     """
-    file, _ = choose_properties_file(properties, files)
     config = build(file, worker_id="nobody").require()
     asked = _asked(stream, epoch, config)
     asyncio.run(_migrate(config, RowKind(to), asked, apply=apply, as_json=as_json))
@@ -134,9 +129,7 @@ async def _migrate(
 ) -> None:
     aws, table = config.aws, config.leases.table_name
     # Nothing is renewed here, so a slow answer is waited for, whatever failoverTimeMillis is.
-    settings = replace(
-        clients.dynamodb_settings(config), connect_timeout_s=5.0, read_timeout_s=10.0
-    )
+    settings = clients.patient_dynamodb_settings(config)
     session = make_session(
         aws.dynamodb_credentials or aws.kinesis_credentials, resolve_region(settings.region)
     )

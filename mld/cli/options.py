@@ -6,12 +6,20 @@ those are what they look like, and an unknown option is an error.
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mld.cli.run_options import LEVELS, RunOptions
 from mld.model.masking import brief
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Names of the option for the properties file; Java's daemon knows the first and the third.
+_FILE_OPTIONS = ("-p", "--properties", "--properties-file")
 
 
 class RepeatedOptionError(click.UsageError):
@@ -23,7 +31,9 @@ class RunCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Replace every ``@FILE`` by the lines of the file, then parse."""
-        return super().parse_args(ctx, expand_argument_files(args))
+        return super().parse_args(
+            ctx, args if ctx.resilient_parsing else expand_argument_files(args)
+        )
 
 
 def expand_argument_files(args: list[str]) -> list[str]:
@@ -98,6 +108,44 @@ def choose_properties_file(
     return chosen, ()
 
 
+def takes_properties_file(
+    *more: str, metavar: str = "[FILE]", is_required: bool = True
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the parameter ``file``: the properties file, plain or behind ``-p``.
+
+    Args:
+        more: further names of the option.
+        metavar: of what is no option, for the usage.
+        is_required: False = the parameter may be None.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @click.argument("files", nargs=-1, metavar=metavar, type=click.Path())
+        @click.option(
+            *_FILE_OPTIONS,
+            *more,
+            "properties",
+            multiple=True,
+            metavar="FILE",
+            type=click.Path(),
+            help="Properties file; wins over a plain FILE.",
+        )
+        @functools.wraps(command)
+        def with_file(
+            *args: Any, files: tuple[str, ...], properties: tuple[str, ...], **options: Any
+        ) -> Any:
+            file = None
+            if files or properties or is_required:
+                file, warnings = choose_properties_file(properties, files)
+                for warning in warnings:
+                    click.echo(warning, err=True)
+            return command(*args, file=file, **options)
+
+        return with_file
+
+    return decorate
+
+
 def _run(
     properties: tuple[str, ...],
     files: tuple[str, ...],
@@ -131,14 +179,16 @@ run_command = RunCommand(
     context_settings={"help_option_names": ["-h", "--help"]},
     params=[
         click.Option(
-            ["-p", "--properties", "--properties-file", "properties"],
+            [*_FILE_OPTIONS, "properties"],
             multiple=True,
             metavar="FILE",
+            type=click.Path(),
             help="Properties file; wins over a plain FILE.",
         ),
         click.Option(
             ["-l", "--log-configuration"],
             metavar="FILE",
+            type=click.Path(),
             help="logback XML, whose levels are used, or JSON for Python's dictConfig.",
         ),
         click.Option(["--log-level"], type=click.Choice(LEVELS, case_sensitive=False)),
@@ -154,6 +204,6 @@ run_command = RunCommand(
             help="Serve /livez, /readyz and /leases there.",
         ),
         click.Option(["--shown-as"], metavar="FILE", hidden=True),
-        click.Argument(["files"], nargs=-1, metavar="[FILE]"),
+        click.Argument(["files"], nargs=-1, metavar="[FILE]", type=click.Path()),
     ],
 )

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import click
 
+from mld.cli.options import takes_properties_file
+
 
 @click.command("print-command")
 @click.option("--print_command", "--print-command", is_flag=True, help="The default.")
 @click.option("--print_classpath", "--print-classpath", is_flag=True, help="There is none.")
 @click.option("-j", "--java", metavar="PATH", help="Not needed.")
-@click.option("-p", "--properties", "--props", "--prop", metavar="FILE", help="Properties file.")
+@takes_properties_file("--props", "--prop", is_required=False)
 @click.option(
     "--sample", "--sample-props", "--use-sample-properties", is_flag=True, help="Not supported."
 )
@@ -31,7 +33,7 @@ def print_command(
     print_command: bool,
     print_classpath: bool,
     java: str | None,
-    properties: str | None,
+    file: str | None,
     sample: bool,
     classpath: tuple[str, ...],
     log_configuration: str | None,
@@ -45,9 +47,9 @@ def print_command(
         click.echo("--java and --classpath are not needed: kcl-mld runs without Java", err=True)
     if sample:
         raise click.UsageError("there is no installed sample: name a file with --properties", ctx)
-    if not properties:
+    if not file:
         raise click.UsageError("Must provide arguments: --properties", ctx)
-    command = [*_program(), "--properties", properties]
+    command = [*_program(), "--properties", file]
     if log_configuration:
         command += ["--log-configuration", log_configuration]
     click.echo(shlex.join(command))

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import gc
-import io
+import logging
 import os
 import sys
 import threading
@@ -24,29 +23,23 @@ _UNWRITTEN_EXIT = 1
 def end_process(code: int) -> NoReturn:
     """End now; daemon threads and what they hold are not waited for.
 
-    As at the usual end, threads that are no daemon threads end first, what is registered with
-    ``atexit`` is run, e.g. what closes log files, and what open files still hold is written.
+    As at the usual end, threads that are no daemon threads end first, and what is registered with
+    ``atexit`` is run, e.g. what closes log handlers. Neither has a public name: in an interpreter
+    that lacks one, log handlers are closed and nothing else is.
 
     Args:
         code: exit code; 0 becomes 1 if standard output takes no more.
     """
     try:
-        threading._shutdown()  # type: ignore[attr-defined] # noqa: SLF001 - as the interpreter does
-        atexit._run_exitfuncs()  # noqa: SLF001 - errors are told there
-        _flush_files()
+        getattr(threading, "_shutdown", _nothing)()
+        getattr(atexit, "_run_exitfuncs", logging.shutdown)()  # it prints errors itself
         os._exit(_flushed(code))
     finally:  # e.g. an interrupt by a signal
         os._exit(code)
 
 
-def _flush_files() -> None:
-    """Write what files hold that nobody has closed, e.g. those of an operator's log handlers."""
-    standard = {sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__}
-    for each in gc.get_objects():
-        if isinstance(each, io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom):
-            with contextlib.suppress(Exception):  # it is closed, or whoever reads it is gone
-                if each not in standard:
-                    each.flush()
+def _nothing() -> None:
+    """Where there is no way to wait for threads."""
 
 
 def _flushed(code: int) -> int:

@@ -131,6 +131,10 @@ async def _work(worker: Worker, options: RunOptions, received: Sequence[int]) ->
     finally:
         if worker.metrics is not None:
             await worker.metrics.close(_METRICS_S)
+    if outcome.complete and outcome.expired:
+        text = "Stopped: every child was told, but %d leases had expired and were not released"
+        log.warning(text, outcome.expired)
+        return 0
     if outcome.complete:
         log.info("Stopped: every child was told and every lease released")
         return 0

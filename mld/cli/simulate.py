@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mld.cli import simulate_plot
 from mld.cli.finite import Finite, Whole
-from mld.cli.simulate_report import as_json, as_text
+from mld.cli.simulate_report import as_json, as_text, draw, require_plot
 from mld.errors import ConfigError
 from mld.model.masking import brief
-from mld.simulate import bill
 from mld.simulate.fleet import SimulatedFleet
 from mld.simulate.outcome import outcome_of
 from mld.simulate.profile import ProfileName
@@ -29,6 +27,7 @@ from mld.simulate.scenario import (
     parse_change,
     parse_duration,
 )
+from mld.simulate.table import PRICE_READ, PRICE_WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -179,19 +178,24 @@ def _changes(kind: ChangeKind, text: str) -> Callable[..., Callable[..., int]]:
 @click.option(
     "--price-read",
     type=_PRICE,
-    default=bill.PRICE_READ,
+    default=PRICE_READ,
     show_default=True,
     help="Dollars per million read request units, as your region charges.",
 )
 @click.option(
     "--price-write",
     type=_PRICE,
-    default=bill.PRICE_WRITE,
+    default=PRICE_WRITE,
     show_default=True,
     help="Dollars per million write request units.",
 )
 @click.option("--json", "with_json", is_flag=True, help="One JSON object in one line.")
-@click.option("--plot", metavar="FILE.png", help="Draw leases over time; needs the extra [plot].")
+@click.option(
+    "--plot",
+    type=click.Path(),
+    metavar="FILE.png",
+    help="Draw leases over time; needs the extra [plot].",
+)
 def simulate(
     *,
     profile: str,
@@ -239,12 +243,12 @@ def simulate(
     )
     check(scenario)
     if plot is not None:
-        simulate_plot.check(plot)
+        require_plot(plot)
     fleet = SimulatedFleet(scenario, ProfileName(profile), random.Random(seed))
     _run(fleet)
     outcome = outcome_of(fleet, price_read, price_write)
     if plot is not None:
-        simulate_plot.plot(outcome, plot, f"{profile}: {shards} leases")
+        draw(outcome, plot, f"{profile}: {shards} leases")
     lines = [json.dumps(as_json(outcome))] if with_json else as_text(outcome)
     for line in lines:
         click.echo(line)

@@ -11,6 +11,7 @@ import click
 
 from mld.cli.loading import build
 from mld.cli.machine import on_any_machine, on_this_machine
+from mld.cli.options import takes_properties_file
 from mld.decide.addressing import stream_to_read
 from mld.decide.stream_identity import check_regions
 from mld.errors import ConfigError
@@ -37,7 +38,7 @@ _COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cy
 
 
 @click.command("validate")
-@click.argument("file")
+@takes_properties_file()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 @click.option("--all", "show_all", is_flag=True, help="Also properties without effect here.")
 @click.option(

@@ -1,8 +1,9 @@
 """The leader's periodic look at a stream's leases: holes, missing ranges, recreated streams.
 
-Source of the rules: PeriodicShardSyncManager.java (KCL 3.5.1): 344-523. Different on purpose: the
-upper bound is tested on the running maximum (Java looks at the last lease in sorted order and
-reports a hole in ``[0..MAX] + [500..600]``), and a recreated stream is noticed.
+Source of the rules: PeriodicShardSyncManager.java (KCL 3.5.1): 344-523. Different on purpose: a
+hole is what no lease covers (Java knows it by the leases around it), the upper bound is tested on
+the running maximum (Java looks at the last lease in sorted order and reports a hole in
+``[0..MAX] + [500..600]``), and a recreated stream is noticed.
 """
 
 from __future__ import annotations
@@ -19,27 +20,6 @@ if TYPE_CHECKING:
     from mld.model.shard import Shard
 
 
-@dataclass(frozen=True, slots=True)
-class Hole:
-    """Keys that no active lease covers, known by the ranges around them.
-
-    Attributes:
-        before: range of the lease that opened the covered stretch before the hole.
-        after: range of the next lease. Both are None when there is no active lease at all.
-    """
-
-    before: HashRange | None = None
-    after: HashRange | None = None
-
-    def __str__(self) -> str:
-        if self.before is None or self.after is None:
-            return "no active lease at all"
-        return (
-            f"hole around {self.before.start}-{self.before.end} and "
-            f"{self.after.start}-{self.after.end}"
-        )
-
-
 def active(leases: Iterable[Lease]) -> tuple[Lease, ...]:
     """Leases that still have something to read: a checkpoint, and not SHARD_END."""
     return tuple(
@@ -47,27 +27,18 @@ def active(leases: Iterable[Lease]) -> tuple[Lease, ...]:
     )
 
 
-def first_hole(ranges: Iterable[HashRange]) -> Hole | None:
-    """The first hole that the ranges leave, or None when they cover all keys; overlaps are fine.
+def first_hole(ranges: Iterable[HashRange]) -> HashRange | None:
+    """The lowest hash keys that no range covers, or None when all are covered; overlaps are fine.
 
     Args:
         ranges: of the active leases, in any order.
     """
-    ordered = sorted(ranges)
-    if not ordered:
-        return Hole()
-    if ordered[0].start != MIN_HASH_KEY or max(span.end for span in ordered) != MAX_HASH_KEY:
-        return Hole(ordered[0], ordered[-1])
-    opened = ordered[0]
-    covered_end = opened.end
-    for following in ordered[1:]:
-        distance = following.start - covered_end
-        if distance > 1:
-            return Hole(opened, following)
-        if distance == 1:
-            opened = following
-        covered_end = max(covered_end, following.end)
-    return None
+    uncovered = MIN_HASH_KEY
+    for covered in sorted(ranges):
+        if covered.start > uncovered:
+            return HashRange(uncovered, covered.start - 1)
+        uncovered = max(uncovered, covered.end + 1)
+    return HashRange(uncovered, MAX_HASH_KEY) if uncovered <= MAX_HASH_KEY else None
 
 
 def fill_hash_ranges(
@@ -103,10 +74,10 @@ class HoleTracker:
     goes on after a sync: an unhealed hole asks for one at every later look.
     """
 
-    hole: Hole | None = None
+    hole: HashRange | None = None
     count: int = 0
 
-    def see(self, hole: Hole | None) -> HoleTracker:
+    def see(self, hole: HashRange | None) -> HoleTracker:
         """The tracker after one more look."""
         if hole is None:
             return HoleTracker()

@@ -28,12 +28,24 @@ _LEAST_BYTES = {
     "bytes": 1,
     "string": 1,
 }
-#: Logical types that get readers of our own, see :mod:`mld.adapters.schemas.avro_decoder`.
+#: Logical types that get readers of our own, see :mod:`mld.adapters.schemas.decoders`: those of the
+#: library refuse what their type of Python can't hold, and with it the whole record.
 OWN_LOGICAL_TYPES = {
-    "decimal": "kcl-mld-decimal",
-    "duration": "kcl-mld-duration",
-    "timestamp-nanos": "kcl-mld-timestamp-nanos",
-    "local-timestamp-nanos": "kcl-mld-local-timestamp-nanos",
+    name: f"kcl-mld-{name}"
+    for name in (
+        "date",
+        "decimal",
+        "duration",
+        "local-timestamp-micros",
+        "local-timestamp-millis",
+        "local-timestamp-nanos",
+        "time-micros",
+        "time-millis",
+        "timestamp-micros",
+        "timestamp-millis",
+        "timestamp-nanos",
+        "uuid",
+    )
 }
 
 

@@ -1,14 +1,16 @@
 """One Kinesis record of the KPL -> the user records inside it.
 
-Nothing raises here: what is no aggregate stays as it is, and an aggregate that breaks off in the
-middle gives the records before the break and a sentence about the rest.
+Nothing raises here: what is no aggregate stays as it is, and of an aggregate with unreadable user
+records the others are delivered.
 
 Quirks of the Java daemon, and what is made of them:
 
 * an index is cut to 32 bits before it is looked up: kept, though no producer writes such a thing;
-* an index outside its table, or a hash key that is no number, ends the aggregate there: kept, with
-  the records before it delivered. On Java 11 and later the attempt to log it may end the worker;
-  here it is a sentence for the log;
+* an index outside its table, or a hash key that is no number, ends the aggregate there: here only
+  that user record is missing, and counted. On Java 11 and later the attempt to log it may end the
+  worker;
+* one user record outside the shard drops the aggregate: kept, and counted. What Java delivers
+  before an unreadable user record is delivered in any case;
 * a negative hash key is a number outside every range and drops the aggregate: kept;
 * an aggregate without user records vanishes, while the 20-byte frame around an empty message is
   delivered raw: kept.
@@ -69,7 +71,7 @@ class AggregateOutcome(Enum):
 
     RAW = "no aggregate: deliver it unchanged"
     EXPANDED = "an aggregate: deliver its user records"
-    DROPPED = "an aggregate with a key of another shard: its producer sends all of it again"
+    DROPPED = "an aggregate with a key of another shard: a KPL sends all of it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +81,21 @@ class Deaggregated:
     Attributes:
         outcome: see :class:`AggregateOutcome`.
         records: what to deliver, in order; the record itself when RAW, nothing when DROPPED.
-        error: why user records at the end of an aggregate are missing, else None.
+        unreadable: how many user records can't be read.
+        error: which is the first of those, and why; None without one.
+        dropped: how many readable user records are left out, because ``outside`` is not 0.
+        outside: how many user records have keys of another shard.
     """
 
     outcome: AggregateOutcome
     records: Sequence[UserRecord]
+    unreadable: int = 0
     error: str | None = None
+    dropped: int = 0
+    outside: int = 0
 
 
 _WHOLE = HashRange(MIN_HASH_KEY, MAX_HASH_KEY)
-_DROPPED = Deaggregated(AggregateOutcome.DROPPED, ())
 _new_record = tuple.__new__
 
 
@@ -105,9 +112,9 @@ def deaggregate(
     Args:
         data: payload of the Kinesis record.
         partition_key: its partition key, used only when it is delivered unchanged.
-        hash_range: keys of the shard that it was read from. An aggregate that holds a user record
-            of other keys was made with an outdated shard map; its producer notices and sends all
-            of it again, so it is dropped whole. None or the whole space = no such check.
+        hash_range: keys of the shard that it was read from. An aggregate of the KPL that holds a
+            user record of other keys was made with an outdated shard map; its producer notices and
+            sends all of it again, so it is dropped whole. None or the whole space = no such check.
     """
     aggregate = _aggregate_in(data)
     if aggregate is None:
@@ -118,7 +125,9 @@ def deaggregate(
     keys_inside = _PartitionKeysInside(hash_range or _WHOLE)
     hash_keys_inside = _HashKeysInside(hash_range or _WHOLE)
     records: list[UserRecord] = []
-    for index, hash_index, payload in aggregate.records:
+    unreadable = outside = before_error = 0
+    error_text = None
+    for position, (index, hash_index, payload) in enumerate(aggregate.records):
         try:
             key = keys[index]
             if hash_index is None:
@@ -128,12 +137,23 @@ def deaggregate(
                 hash_key = hash_keys[hash_index]
                 is_inside = hash_keys_inside[hash_key]
         except (IndexError, ValueError) as error:
-            why = f"user record {len(records)} and all after it are unreadable: {error}"
-            return Deaggregated(AggregateOutcome.EXPANDED, records, why)
-        if not is_inside:
-            return _DROPPED
-        records.append(_new_record(UserRecord, (key, hash_key, payload, len(records))))
-    return Deaggregated(AggregateOutcome.EXPANDED, records)
+            unreadable += 1
+            if error_text is None:
+                why = error if isinstance(error, ValueError) else "its key is not in the tables"
+                error_text = f"sub-sequence number {position}: {why}"
+                before_error = 0 if outside else len(records)
+            continue
+        outside += not is_inside
+        records.append(_new_record(UserRecord, (key, hash_key, payload, position)))
+    kept = records if not outside else records[:before_error]
+    return Deaggregated(
+        AggregateOutcome.DROPPED if outside and not kept else AggregateOutcome.EXPANDED,
+        kept,
+        unreadable,
+        error_text,
+        len(records) - len(kept),
+        outside,
+    )
 
 
 def _aggregate_in(data: bytes) -> Aggregate | None:

@@ -19,7 +19,7 @@ from base64 import b64decode, b64encode
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -61,6 +61,21 @@ _tail_of = itemgetter(slice(-2, None))
 _ESCAPE = re.compile(rb"\\(?:u00([01][0-9a-f])|.)", re.DOTALL)
 
 
+class Missing(NamedTuple):
+    """User records of one aggregate that no child gets.
+
+    Attributes:
+        sequence_number: of the Kinesis record.
+        records: how many user records.
+        why: of those that can't be read, one clause; None = they were left out because of user
+            records outside the shard.
+    """
+
+    sequence_number: str
+    records: int
+    why: str | None = None
+
+
 @dataclass(slots=True)
 class RemainingRecords:
     """Records of a batch that wait for a line of their own.
@@ -83,17 +98,17 @@ class RemainingRecords:
         """Of their data as text."""
         return sum(len(line.data or "") for some in (self.lines, self.packed) for line in some)
 
-    def take(self, problems: list[str]) -> list[LineRecord]:
+    def take(self, missing: list[Missing]) -> list[LineRecord]:
         """The records of the next line, handed over.
 
         Args:
-            problems: gets what could not be expanded, one sentence each.
+            missing: gets what is left out.
         """
         lines, self.lines = self.lines, []
         made = 0
         # An unknown schema is looked up before the first line, so that all must be seen there.
         while self.packed and (made < ENOUGH_BYTES or self.schemas is not None):
-            expanded = _expand(self.packed.popleft(), self.hash_range, problems)
+            expanded = _expand(self.packed.popleft(), self.hash_range, missing)
             made += sum(len(line.data or "") for line in expanded)
             made += len(expanded) * _RECORD_BYTES
             lines += expanded
@@ -109,8 +124,9 @@ class Delivery:
         records: user records before the checkpoint filter (metric RecordsProcessed).
         kept: user records in the line.
         data_bytes: payload of those.
-        largest: largest position in the line, None without records.
-        problems: what could not be expanded, one sentence each; the rest was delivered.
+        smallest: smallest position in the line, None without records.
+        largest: likewise.
+        missing: what is left out of this line.
         versions: ids of the schema versions of its records.
         failures: records that stay framed, by why.
         unknown: records by version id that must be looked up first. If there is any, nothing was
@@ -122,8 +138,9 @@ class Delivery:
     records: int = 0
     kept: int = 0
     data_bytes: int = 0
+    smallest: ExtendedSequenceNumber | None = None
     largest: ExtendedSequenceNumber | None = None
-    problems: tuple[str, ...] = ()
+    missing: tuple[Missing, ...] = ()
     versions: frozenset[str] = frozenset()
     failures: dict[FailureKey, FailureCount] = field(default_factory=dict)
     unknown: Counter[str] = field(default_factory=Counter)
@@ -149,7 +166,7 @@ def deliver(
         batch: its records are taken: the bytes are freed before the line is written.
         checkpoint: the last one stored; records up to it are dropped.
         hash_range: keys of the shard; aggregates that hold a record of another shard are dropped
-            whole, because their producer sends those again. None = no such filter.
+            whole, because a KPL sends those again. None = no such filter.
         even_if_empty: deliver a batch without records, too.
         schemas: what is known of the versions of a schema registry; None = frames are left alone.
 
@@ -190,9 +207,9 @@ def deliver_rest(rest: RemainingRecords, *, even_if_empty: bool = False) -> Deli
         rest: of the line before; taken.
         even_if_empty: deliver a line without records, too.
     """
-    problems: list[str] = []
-    lines = rest.take(problems)
-    delivery = Delivery(None, problems=tuple(problems), rest=rest if rest.packed else None)
+    missing: list[Missing] = []
+    lines = rest.take(missing)
+    delivery = Delivery(None, missing=tuple(missing), rest=rest if rest.packed else None)
     if rest.schemas is not None:
         unframed = unframe(lines, rest.schemas)
         if unframed.unknown:
@@ -214,7 +231,8 @@ def _written(
 ) -> Delivery:
     delivery.line = _line(lines, millis_behind_latest)
     delivery.kept, delivery.data_bytes = len(lines), data_bytes
-    delivery.largest = max(map(_position_of, _ends(lines)), default=None)
+    ends = sorted(map(_position_of, _ends(lines)))
+    delivery.smallest, delivery.largest = (ends[0], ends[-1]) if ends else (None, None)
     return delivery
 
 
@@ -278,15 +296,17 @@ def _payload_bytes(payloads: list[str]) -> int:
 
 
 def _expand(
-    plain: LineRecord, hash_range: HashRange | None, problems: list[str]
+    plain: LineRecord, hash_range: HashRange | None, missing: list[Missing]
 ) -> list[LineRecord]:
     """The user records of one Kinesis record."""
     data = _decoded(plain.data)
     if data is None:
         return [plain]
     result = deaggregate(data, plain.partition_key or "", hash_range)
-    if result.error is not None:
-        problems.append(f"aggregate {plain.sequence_number}: {result.error}")
+    if result.unreadable:
+        missing.append(Missing(plain.sequence_number, result.unreadable, result.error))
+    if result.dropped:
+        missing.append(Missing(plain.sequence_number, result.dropped))
     if result.outcome is AggregateOutcome.RAW:
         return [plain]
     return [

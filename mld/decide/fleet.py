@@ -8,18 +8,24 @@ itself would fight it.
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mld.errors import UnservableFleet
-from mld.model.lease_item import is_moving
+from mld.model.lease_item import (
+    STREAM_MARK,
+    is_lease_entity,
+    is_moving,
+    is_multi_stream_item,
+    item_key,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
-    from mld.model.lease import Lease
+    from mld.model.attributes import Item
 
-_MULTI_STREAM_KEY = re.compile(r"[0-9]+:[^:]+:[0-9]+:[^:]+\Z")
+#: So many rows are named in a sentence.
+_NAMED = 5
 _WAYS_OUT = (
     "Keep the Java daemon for this application, give kcl-mld another applicationName, or look for a "
     "version of kcl-mld that knows it"
@@ -50,50 +56,81 @@ def refuse_two_fleets(tables: Iterable[str]) -> UnservableFleet:
     )
 
 
-def check_not_moving(items: Mapping[str, Mapping[str, Any]], table: str) -> None:
-    """Make sure that the table's rows are not on their way to other keys.
+def foreign_rows(
+    items: Iterable[Item], table: str, *, is_multi_stream: bool, stream_mark: str | None = None
+) -> str | None:
+    """Why no worker may work with a table: it has rows that are none of this application.
 
     Args:
-        items: key -> item of everything in the table that is no lease.
+        items: all of the table.
         table: its name.
-
-    Raises:
-        UnservableFleet: some are; until they are valid their shards would be read from the start.
-    """
-    moving = sorted(key for key, item in items.items() if is_moving(item))
-    if moving:
-        raise UnservableFleet(
-            f"{len(moving)} rows of the lease table {table} are on their way to other keys "
-            f"({moving[0]}): finish the move with kcl-mld leases migrate, or take it back with the "
-            "other --to"
-        )
-
-
-def check_stream_mode(leases: Iterable[Lease], *, is_multi_stream: bool) -> None:
-    """Make sure that the table's keys are of the kind that this worker writes.
-
-    Args:
-        leases: all rows.
         is_multi_stream: this worker writes keys ``account:stream:epoch:shardId``, not ``shardId``.
+        stream_mark: ``account:region:name`` of a single stream; None = not known, or one of many.
 
-    Raises:
-        UnservableFleet: the table was written in the other mode. Its leases would be invisible, so
-            all records would be read again.
+    Returns:
+        A sentence for people, with what to do; None = all rows are of this application.
     """
-    for lease in leases:
-        is_multi = lease.stream_identifier is not None or bool(
-            _MULTI_STREAM_KEY.match(lease.lease_key)
+    moving: list[str] = []
+    of_kind: dict[bool, list[str]] = {True: [], False: []}
+    marked: dict[str, list[str]] = {}
+    for item in items:
+        if not is_lease_entity(item):
+            continue
+        key = item_key(item)
+        if is_moving(item):
+            moving.append(key)
+            continue
+        is_multi = is_multi_stream_item(item)
+        # What can't be read is no sign of a single stream: any key would be.
+        if is_multi or "leaseCounter" in item:
+            of_kind[is_multi].append(key)
+        if mark := item.get(STREAM_MARK, {}).get("S"):
+            marked.setdefault(str(mark), []).append(key)
+    if moving:
+        return (
+            f"{len(moving)} rows of the lease table {table} are on their way to other keys "
+            f"({_named(moving)}): finish the move with kcl-mld leases migrate, or take it back with "
+            "the other --to"
         )
-        if is_multi and not is_multi_stream:
-            raise UnservableFleet(
-                f"the lease table has rows of a multi-stream application ({lease.lease_key}), but "
-                "this configuration is for a single stream. Give it an applicationName of its own, "
-                "or move the rows with kcl-mld leases migrate --to single-stream"
-            )
-        if not is_multi and is_multi_stream:
-            raise UnservableFleet(
-                f"the lease table has rows of a single-stream application ({lease.lease_key}), but "
-                f"this configuration writes keys like account:stream:epoch:{lease.lease_key}. Give "
-                "it an applicationName of its own, configure it for a single stream, or move the "
-                "rows with kcl-mld leases migrate --to multi-stream"
-            )
+    others = of_kind[not is_multi_stream]
+    if others and is_multi_stream:
+        return (
+            f"the lease table {table} has rows of a single-stream application ({_named(others)}), "
+            "but this configuration writes keys like account:stream:epoch:shardId. Give it an "
+            "applicationName of its own, configure it for a single stream, or move the rows with "
+            "kcl-mld leases migrate --to multi-stream"
+        )
+    if others:
+        return (
+            f"the lease table {table} has rows of a multi-stream application ({_named(others)}), "
+            "but this configuration is for a single stream. Give it an applicationName of its own, "
+            "or move the rows with kcl-mld leases migrate --to single-stream"
+        )
+    if stream_mark is None or not marked.keys() - {stream_mark}:
+        return None
+    return _two_streams(table, stream_mark, marked)
+
+
+def _two_streams(table: str, own: str, marked: Mapping[str, Collection[str]]) -> str:
+    rows = "; ".join(f"{mark}: {_named(keys)}" for mark, keys in sorted(marked.items()))
+    other = min(marked.keys() - {own})
+    # Any number of rows, so no list of commands.
+    command = (
+        f"aws dynamodb scan --table-name {table} --filter-expression '{STREAM_MARK} = :s' "
+        f"""--expression-attribute-values '{{":s":{{"S":"{other}"}}}}' """
+        "--query 'Items[].leaseKey.S' --output text | tr '\\t' '\\n' | xargs -I{} aws dynamodb "
+        f"""delete-item --table-name {table} --key '{{"leaseKey":{{"S":"{{}}"}}}}'"""
+    )
+    return (
+        f"this worker reads the stream {own}, but the lease table {table} has rows of another "
+        f"stream ({rows}); each would go on from the checkpoints of the other. Give each stream an "
+        f"applicationName of its own. To clear the rows of {other}, stop all workers and run: "
+        f"{command}"
+    )
+
+
+def _named(keys: Collection[str]) -> str:
+    """The first keys, and how many more."""
+    ordered = sorted(keys)
+    more = len(ordered) - _NAMED
+    return ", ".join(ordered[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from mld.model.lease import Lease
     from mld.model.shard import Shard
 
 #: Status of a stream or table that is being deleted.
@@ -51,6 +52,26 @@ def fate_of(shard_id: str, sequence_number: str | None, shards: Iterable[Shard])
     if sequence_number is not None and int(sequence_number) < int(shard.starting_sequence_number):
         return ShardFate.FOREIGN
     return ShardFate.LISTED
+
+
+def has_row_of(leases: Iterable[Lease], shards: Iterable[Shard]) -> bool:
+    """Whether a lease can only be of this stream: its checkpoint lies behind its shard's beginning.
+
+    Sequence numbers grow with time, so those of an earlier stream of the name lie before all shards
+    of this one. Beside such a lease another one that does not fit is wrong by itself.
+
+    Args:
+        leases: of the stream.
+        shards: the unfiltered list.
+    """
+    begins = {shard.shard_id: int(shard.starting_sequence_number) for shard in shards}
+    return any(
+        lease.checkpoint is not None
+        and lease.checkpoint.sentinel is None
+        and lease.shard_id in begins
+        and int(lease.checkpoint.sequence_number) >= begins[lease.shard_id]
+        for lease in leases
+    )
 
 
 def is_another_stream(before: Mapping[str, str], shards: Iterable[Shard]) -> bool:

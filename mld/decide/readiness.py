@@ -25,6 +25,8 @@ CRASH_LOOP_FAILURES = 3
 #: until it has lived for so long since its last failure. The longest pause between two starts is a
 #: minute, unless the file says more.
 CRASH_LOOP_S = 120.0
+#: A child that owes an answer and sends no message for so long is not "being read".
+CHILD_SILENT_S = 60.0
 #: A shard can't be read when no call for it has succeeded for so long.
 READING_FAILS_S = 30.0
 #: The table doesn't answer when no scan has succeeded for so many scan intervals,
@@ -41,6 +43,9 @@ class Reason(StrEnum):
     TABLE_DELETED = "table_deleted"
     TABLE_SILENT = "table_silent"  #: no answer of the lease table for long
     UNREADABLE_ROWS = "unreadable_rows"
+    FOREIGN_ROWS = "foreign_rows"  #: of another stream or stream mode, or on their way
+    LEASE_WRITES_FAIL = "lease_writes_fail"  #: leases can't be renewed or taken
+    START_FAILS = "start_fails"  #: the last attempt to start
     NO_CONSUMER = "no_consumer"  #: of enhanced fan-out
     LOCK_FAILS = "leader_lock_fails"  #: of a 3.x fleet
     METRICS_FAIL = "worker_metrics_fail"  #: of this worker, for the leader of a 3.x fleet
@@ -56,13 +61,20 @@ class ShardHealth(StrEnum):
     STARTING = "starting"
     WAITING = "waiting_for_parents"
     ENDING = "ending"
+    CHILD_SILENT = "child_silent"  #: it has not answered for long; it may be at work
     CHILD_FAILS = "child_fails"
     READING_FAILS = "reading_fails"
 
 
 #: Shards that are to be read now.
 _DUE = frozenset(
-    {ShardHealth.READ, ShardHealth.STARTING, ShardHealth.CHILD_FAILS, ShardHealth.READING_FAILS}
+    {
+        ShardHealth.READ,
+        ShardHealth.STARTING,
+        ShardHealth.CHILD_SILENT,
+        ShardHealth.CHILD_FAILS,
+        ShardHealth.READING_FAILS,
+    }
 )
 _FAILING = frozenset({ShardHealth.CHILD_FAILS, ShardHealth.READING_FAILS})
 
@@ -189,6 +201,8 @@ def health_of(shard: ConsumerStatus) -> ShardHealth:
         return ShardHealth.CHILD_FAILS
     if shard.reading_fails_s is not None and shard.reading_fails_s >= READING_FAILS_S:
         return ShardHealth.READING_FAILS
+    if shard.child_silent_s is not None and shard.child_silent_s >= CHILD_SILENT_S:
+        return ShardHealth.CHILD_SILENT
     return ShardHealth.READ if is_processing else ShardHealth.STARTING
 
 
@@ -225,9 +239,9 @@ def _all_fail(failing: tuple[FailingShard, ...], due: int) -> list[Condition]:
 def _too_old(due: list[ConsumerStatus], max_age_s: float) -> list[Condition]:
     """The shard that is worst in each way, and how many there are."""
     behind = [
-        (shard.millis_behind_latest / 1000, shard.shown_shard)
+        (shard.lag_s, shard.shown_shard)
         for shard in due
-        if shard.millis_behind_latest is not None and shard.millis_behind_latest / 1000 > max_age_s
+        if shard.lag_s is not None and shard.lag_s > max_age_s
     ]
     idle = [
         (age_s, shard.shown_shard) for shard in due if (age_s := batch_age_s(shard)) > max_age_s

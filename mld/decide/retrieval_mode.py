@@ -31,14 +31,3 @@ def retrieval_of(config: Config, stream_name: str) -> RetrievalConfig:
     if options.is_pushed is not None:
         mode = RetrievalMode.FANOUT if options.is_pushed else RetrievalMode.POLLING
     return replace(retrieval, mode=mode, fan_out=fan_out)
-
-
-def may_fan_out(config: Config) -> bool:
-    """Whether the records of any stream may be pushed."""
-    if config.retrieval.mode is RetrievalMode.FANOUT:
-        return True
-    streams = config.streams
-    return streams is not None and any(
-        one.option == "retrievalMode" and one.text.upper() == RetrievalMode.FANOUT
-        for one in streams.options
-    )

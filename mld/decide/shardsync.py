@@ -11,6 +11,7 @@ Source: HierarchicalShardSyncer.java (KCL 3.5.1): 162-222, 275-286, 322-423, 512
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -132,13 +133,14 @@ def leases_to_create(
     Starting from each open shard without a lease: under LATEST the shard itself when no ancestor is
     leased, else every uncovered parent met on the way up through unleased covered shards; under
     TRIM_HORIZON and AT_TIMESTAMP every unleased ancestor that has no listed parent. A lease counts
-    whatever its checkpoint is. Source: HierarchicalShardSyncer.java:512-659, 1065-1146.
+    whatever its checkpoint is. Source: HierarchicalShardSyncer.java:512-659, 1065-1146. Different
+    on purpose: under LATEST a closed shard begins at TRIM_HORIZON, because LATEST skips all of it.
 
     Args:
         stream: names the lease keys.
         shards: the unfiltered list, open and closed.
         leased: bare ids of shards that have a lease.
-        position: initial position; the checkpoint of every lease returned.
+        position: initial position; the checkpoint of every other lease returned.
         unexpected: ids that :func:`unexpected_children` found and that are to be left out.
     """
     graph = ShardGraph(shards, leased)
@@ -151,7 +153,13 @@ def leases_to_create(
         chosen = _uncovered(graph, candidates)
     else:
         chosen = _unleased_roots(graph, candidates)
-    return leases_for_empty_table(stream, (graph.shards[key] for key in chosen), position)
+    planned = leases_for_empty_table(stream, (graph.shards[key] for key in chosen), position)
+    if position.sentinel is not Sentinel.LATEST:
+        return planned
+    return tuple(
+        lease if graph.shards[lease.shard_id].is_open else replace(lease, checkpoint=TRIM_HORIZON)
+        for lease in planned
+    )
 
 
 class ShardGraph:

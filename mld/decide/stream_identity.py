@@ -139,7 +139,7 @@ def epoch_of(
         created_at_s: ``StreamCreationTimestamp``, epoch seconds, to the millisecond.
         identifiers: ``account:name:epoch`` of all rows in the table; others are skipped.
         unit: ``seconds``, ``millis``, or ``auto``: what the table has for this very stream, else
-            what its other streams have, else seconds.
+            what most of its other streams have, else seconds.
 
     Returns:
         The creation time in whole seconds or milliseconds.
@@ -152,8 +152,10 @@ def epoch_of(
     for epoch in (seconds, millis, seconds * 1000):
         if epoch in epochs:
             return epoch
-    uses_millis = any(one.epoch is not None and one.epoch >= _LEAST_MILLIS for one in known)
-    return millis if uses_millis else seconds
+    # Numbers that are no creation time say nothing, and a stray row must not decide for a fleet.
+    times = [one.epoch for one in known if one.epoch is not None and one.epoch >= _FIRST_S]
+    in_millis = sum(epoch >= _LEAST_MILLIS for epoch in times)
+    return millis if in_millis > len(times) - in_millis else seconds
 
 
 def _parsed(identifier: str) -> Stream | None:

@@ -16,11 +16,11 @@ _WORDS = {
     ShardHealth.STARTING: "starting",
     ShardHealth.WAITING: "waiting for parents",
     ShardHealth.ENDING: "ending",
+    ShardHealth.CHILD_SILENT: "whose child does not answer",
     ShardHealth.CHILD_FAILS: "with a failing child",
     ShardHealth.READING_FAILS: "that can't be read",
 }
-#: A shard without a finished batch for longer is named: its child may hang, and then the lag that
-#: is told is that of long ago.
+#: A shard without a finished batch for longer is named: its child may hang.
 _LONG_S = 60.0
 
 
@@ -61,15 +61,11 @@ def _rate(per_s: float) -> str:
 
 
 def _lag(worker: WorkerSnapshot) -> list[str]:
-    lags = [
-        (shard.millis_behind_latest, shard.shown_shard)
-        for shard in worker.shards
-        if shard.millis_behind_latest is not None
-    ]
+    lags = [(shard.lag_s, shard.shown_shard) for shard in worker.shards if shard.lag_s is not None]
     if not lags:
         return []
-    lag_ms, shard_id = max(lags)
-    return [f"greatest lag {_duration(lag_ms / 1000)} ({shard_id})"]
+    lag_s, shard_id = max(lags)
+    return [f"greatest lag {_duration(lag_s)} ({shard_id})"]
 
 
 def _unfinished(worker: WorkerSnapshot) -> list[str]:

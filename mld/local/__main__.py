@@ -112,6 +112,7 @@ def _moto(options: argparse.Namespace, plan: FaultPlan) -> MotoServer:
     if options.moto_port:  # before its start takes half a second, and in our words
         _listener_or_exit("moto", options.host, options.moto_port).close()
     os.environ["MOTO_ACCOUNT_ID"] = options.account_id
+    os.environ["MOTO_ALLOW_NONEXISTENT_REGION"] = "true"  # newer ones, and those of samples
     from mld.local.motoserver import MotoServer  # noqa: PLC0415 (0.4 s, not always wanted)
 
     moto = MotoServer(options.host, options.moto_port, plan)

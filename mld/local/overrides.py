@@ -80,7 +80,9 @@ def _target(values: Mapping[str, str], source: str) -> Target:
         match = _ARN.fullmatch(arn)
         if match is None:
             raise ConfigError("not the ARN of a stream", key="streamArn", where=source)
-        return Target((match[3],), match[1], match[2])
+        # Java, and so the worker, reads the ARN's stream in its own region.
+        own_region = values.get("regionname", "").strip() or match[1]
+        return Target((match[3],), own_region, match[2])
     stream = values.get("streamname", "").strip()
     if not stream:
         raise ConfigError("names the stream to create", key="streamName", where=source)

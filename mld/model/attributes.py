@@ -16,8 +16,8 @@ Item: TypeAlias = "Mapping[str, Mapping[str, Any]]"
 
 T = TypeVar("T")
 
-#: DynamoDB counts exactly up to 38 digits; what is longer can't be raised by one.
-_INTEGER = re.compile(r"-?[0-9]{1,38}\Z")
+#: DynamoDB counts exactly up to 38 digits, and what is read has to be raised by one.
+_INTEGER = re.compile(r"-?[0-9]{1,37}\Z")
 _MILLIONTH = Decimal("0.000001")
 
 
@@ -47,13 +47,13 @@ def integer_of(item: Item, name: str) -> int | None:
     """A number (``N``) that Java reads as a Long.
 
     Raises:
-        MalformedData: another type, a number like ``1.0``, or one of more than 38 digits.
+        MalformedData: another type, a number like ``1.0``, or one of more than 37 digits.
     """
     value = value_of(item, name, "N")
     if value is None:
         return None
     if not _INTEGER.match(str(value)):
-        raise MalformedData(f"{name} is {value!r:.60}, not an integer of at most 38 digits")
+        raise MalformedData(f"{name} is {value!r:.60}, not an integer of at most 37 digits")
     return int(value)
 
 
@@ -63,7 +63,7 @@ def decimal_of(item: Item, name: str) -> float | None:
     try:
         return None if value is None else float(value)
     except ValueError:
-        raise MalformedData(f"{name} is {value!r}, not a number") from None
+        raise MalformedData(f"{name} is {value!r:.60}, not a number") from None
 
 
 def texts_of(item: Item, name: str) -> tuple[str, ...]:

@@ -37,6 +37,13 @@ class ChildFailurePolicy(StrEnum):
     RESTART = "restart"
 
 
+class ChildExceptionPolicy(StrEnum):
+    """What an exception that amazon_kclpy caught in a processor does (``childExceptionPolicy``)."""
+
+    IGNORE = "ignore"
+    FAIL = "fail"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamConfig:
     """Which stream, in whose account, where.
@@ -225,6 +232,7 @@ class RetrievalConfig:
         idle_s: least distance of two calls on a shard, >= 0.2.
         reduced_tps_threshold_s: poll at most this often when less than this behind; 0 = off.
         call_even_if_empty: deliver empty batches.
+        deliver_outside_shard: deliver aggregates that hold keys of other shards.
         max_pending: prefetched batches a shard, 1..5.
         max_pending_bytes: prefetched bytes a shard beyond which no further call is made.
         max_pending_records: likewise in records.
@@ -239,6 +247,7 @@ class RetrievalConfig:
     idle_s: float = 1.5
     reduced_tps_threshold_s: float = 0.0
     call_even_if_empty: bool = False
+    deliver_outside_shard: bool = False
     max_pending: int = 4
     max_pending_bytes: int = 8 * 2**20
     max_pending_records: int = 30_000
@@ -256,6 +265,8 @@ class ChildConfig:
         answer_timeout_s: longest wait for one message, > 0; None = for ever.
         warn_after_s: warn about a call that takes longer; None = never.
         failure_policy: see :class:`ChildFailurePolicy`.
+        exception_policy: see :class:`ChildExceptionPolicy`.
+        recovers_glued: a status behind other output on its line is taken after a while.
         restart_backoff_s: first pause before a restart; doubles up to 60 s.
         restart_attempts: restarts of one shard without progress before the daemon gives up.
         eof_grace_s: after EOF until SIGTERM.
@@ -266,6 +277,8 @@ class ChildConfig:
     answer_timeout_s: float | None = None
     warn_after_s: float | None = None
     failure_policy: ChildFailurePolicy = ChildFailurePolicy.EXIT
+    exception_policy: ChildExceptionPolicy = ChildExceptionPolicy.IGNORE
+    recovers_glued: bool = False
     restart_backoff_s: float = 1.0
     restart_attempts: int = 10
     eof_grace_s: float = 10.0
@@ -334,3 +347,14 @@ class Config:
     processing_language: str | None = None
     streams: StreamList | None = None
     spark: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+
+    @property
+    def may_fan_out(self) -> bool:
+        """Whether the records of any stream may be pushed."""
+        return self.retrieval.mode is RetrievalMode.FANOUT or (
+            self.streams is not None
+            and any(
+                one.option == "retrievalMode" and one.text.upper() == RetrievalMode.FANOUT
+                for one in self.streams.options
+            )
+        )

@@ -15,6 +15,7 @@ from mld.model.child_command import command_problems, split_command
 from mld.model.config import (
     AwsConfig,
     ChildConfig,
+    ChildExceptionPolicy,
     ChildFailurePolicy,
     Config,
     StreamConfig,
@@ -163,6 +164,8 @@ def _child(settings: Settings) -> ChildConfig:
         answer_timeout_s=float(timeout) if isinstance(timeout, int) else None,
         warn_after_s=warn_after / 1000 if isinstance(warn_after, int) else None,
         failure_policy=ChildFailurePolicy(str(settings.value("childFailurePolicy"))),
+        exception_policy=ChildExceptionPolicy(str(settings.value("childExceptionPolicy"))),
+        recovers_glued=settings.flag("recoverGluedMessages"),
         restart_backoff_s=settings.seconds("childRestartBackoffMillis"),
         restart_attempts=settings.number("childRestartMaxAttempts"),
     )

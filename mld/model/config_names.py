@@ -47,6 +47,11 @@ _PROVIDER_BEANS = {
     "dynamoDBCredentialsProvider": "AwsCredentialsProviderDynamoDB",
     "cloudWatchCredentialsProvider": "AwsCredentialsProviderCloudWatch",
 }
+#: No property names a proxy, in Java neither.
+_PROXY = re.compile(
+    r"(?i)(?:https?|no|non)?[._-]?proxy(?:hosts?|port|user(?:name)?|password|config\w*)?"
+)
+_USE_VARIABLES = "set the environment variables HTTPS_PROXY and NO_PROXY"
 #: Names that people try, and what to tell them.
 _TRIED = {
     "billingMode": "a lease table is created on demand; change it in DynamoDB",
@@ -67,6 +72,8 @@ _TRIED = {
     "maxCacheByteSize": "not configurable",
     "dataFetchingStrategy": "not configurable",
     "kinesisClientConfig": "not configurable",
+    "timestampAtInitialPositionInStream": "did you mean initialPositionInStreamExtended? It is in"
+    " seconds since 1970",
     "initiatPositionInStreamExtended": "did you mean initialPositionInStreamExtended?",
     "leaseCleanupConfig": "use leaseCleanupIntervalMillis, completedLeaseCleanupIntervalMillis or"
     " garbageLeaseCleanupIntervalMillis",
@@ -111,9 +118,10 @@ def _complaint(name: str) -> Problem:
     if bean in _CLIENTS and dot:
         if builder_property in _BUILDER_PROPERTIES:
             return _warning("an SDK setting of the Java daemon that has no counterpart here")
-        return _error(
-            f"Unknown property: {inner}", "remove the line; Java refuses to start as well"
-        )
+        advice = "remove the line; Java refuses to start as well"
+        if _PROXY.fullmatch(inner):
+            advice = f"{advice}; {_USE_VARIABLES}"
+        return _error(f"Unknown property: {inner}", advice)
     index = _INDEX.search(name)
     if index and not re.fullmatch(r"[+-]?\d+", index[1]):
         return _error(f"Invalid index value '{index[1]}'", "remove the brackets")
@@ -122,6 +130,8 @@ def _complaint(name: str) -> Problem:
 
 def _advice(name: str) -> str:
     first = re.split(r"[.\[(]", name, maxsplit=1)[0]
+    if _PROXY.fullmatch(name.rpartition(".")[2]) or _PROXY.fullmatch(name):
+        return _USE_VARIABLES
     for tried in (name, first):
         if tried in _TRIED:
             return _TRIED[tried]

@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from mld.model.config import RetrievalMode
 from mld.model.credentials import CredentialSource
 from mld.model.entities import key_taken_by_others
 from mld.model.findings import Problem, Severity
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from mld.model.config import Config
     from mld.model.credentials import CredentialChain
     from mld.model.settings import Settings
+    from mld.model.values import Value
 
 #: A key of DynamoDB, as worker metrics of 3.x have it, and a dimension of CloudWatch.
 _MOST_KEY_BYTES = 2048
@@ -30,7 +32,8 @@ _LARGEST_EPOCH_S = 10**11
 _LONG_TIMEOUT_S = 10_000
 _ROLE = re.compile(r"arn:aws[^:]*:iam::(\d{12}):role/\S+")
 _SESSION = re.compile(r"[\w+=,.@-]{2,64}", re.ASCII)
-_CONSUMER = re.compile(r"(arn:aws[^:]*:kinesis:.+:stream/[^/]+)/consumer/.+")
+#: Of streams and consumers alike.
+_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 _AWS_HOST = re.compile(
     r"(?:.+\.)?(?P<service>kinesis|dynamodb|monitoring|sts|glue)(?:-fips)?\.(?P<region>[a-z]+(?:-[a-z]+)+-\d+)"
     r"\.(?:vpce\.)?(?:amazonaws\.com(?:\.cn)?|api\.aws)"
@@ -55,6 +58,9 @@ def check_plausible(settings: Settings, config: Config) -> None:
     _check_units(settings)
     _check_endpoints(settings)
     _check_roles(settings, config)
+    _check_consumer(settings, config)
+    _check_consumer_name(settings, config)
+    _check_names_of_streams(settings)
     if config.stream.arn is not None:
         _check_arn(settings, StreamArn.parse(config.stream.arn), config)
 
@@ -109,13 +115,50 @@ def _check_units(settings: Settings) -> None:
         text = f"{timeout} seconds is {timeout / 3600:.1f} hours"
         settings.warn("timeoutInSeconds", text, "the value is in seconds")
     name = "initialPositionInStreamExtended"
-    start = settings.value(name)
+    _check_epoch(settings, name, settings.value(name), settings[name].line)
+    for option in settings.stream_options:
+        if option.option == name:
+            _check_epoch(settings, mask(option.key), int(option.text), option.line)
+
+
+def _check_epoch(settings: Settings, name: str, start: Value, line: int | None) -> None:
     if isinstance(start, int) and start >= _LARGEST_EPOCH_S:
-        settings.error(
-            name,
-            f"{start} seconds since 1970 is in the far future, which Kinesis refuses",
-            f"the value is in seconds: write {start // 1000}",
-        )
+        text = f"{start} seconds since 1970 is in the far future, which Kinesis refuses"
+        advice = f"the value is in seconds: write {start // 1000}"
+        settings.report(name, Problem(Severity.ERROR, text, advice), line)
+
+
+def _check_consumer_name(settings: Settings, config: Config) -> None:
+    """A name that RegisterStreamConsumer refuses, where one may be registered."""
+    fan_out = config.retrieval.fan_out
+    name = fan_out.consumer_name or config.application_name
+    if not config.may_fan_out or fan_out.consumer_arn or _NAME.fullmatch(name):
+        return
+    key = "fanoutConfig.consumerName" if fan_out.consumer_name else "applicationName"
+    if key == "applicationName" and not 128 < len(name) <= 255:
+        return  # no table has such a name, which is said elsewhere
+    settings.error(
+        key,
+        f"{mask(name)!r} is not a name that Kinesis takes for a consumer of enhanced fan-out",
+        "write fanoutConfig.consumerName with 1 to 128 letters, digits, _ . - and no blanks",
+    )
+
+
+def _check_names_of_streams(settings: Settings) -> None:
+    """Globs that no stream's name can match; of a regular expression nothing is said."""
+    globs: list[tuple[str, str, int | None]] = [
+        (name, glob.strip(), None)
+        for name in ("streamNamePattern", "streamNameExcludePattern")
+        if not (text := settings.text(name) or "").strip().startswith("/")
+        for glob in text.split(",")
+    ]
+    globs += [(mask(one.key), one.pattern, one.line) for one in settings.stream_options]
+    for name, glob, line in globs:
+        fixed = re.sub(r"\[[^\]]*\]|[*?]", "", glob)
+        if fixed and not _NAME.fullmatch(fixed):
+            text = f"no stream has a name like {mask(glob)!r}"
+            advice = "names have 1 to 128 letters, digits, _ . - and no blanks"
+            settings.report(name, Problem(Severity.WARNING, text, advice), line)
 
 
 def _check_endpoints(settings: Settings) -> None:
@@ -169,11 +212,26 @@ def _check_arn(settings: Settings, arn: StreamArn, config: Config) -> None:
             f" {account}: the Java daemon would read the stream {arn.name} of that account",
             "correct one of the two, or write streamArnAddressing = arn",
         )
-    consumer = settings.text("fanoutConfig.consumerArn") or ""
-    match = _CONSUMER.fullmatch(consumer)
-    if consumer and (match is None or match[1] != str(arn)):
-        text = f"is not the ARN of a consumer of {arn}"
-        settings.warn("fanoutConfig.consumerArn", text, f"it begins with {arn}/consumer/")
+
+
+def _check_consumer(settings: Settings, config: Config) -> None:
+    """By a consumer of another stream its records come, and are checkpointed as of this one."""
+    name = "fanoutConfig.consumerArn"
+    consumer = settings.text(name)
+    if not consumer or config.streams is not None:
+        return
+    arn, stream = config.stream.arn, config.stream.name
+    region = config.aws.kinesis_region or config.stream.region or r"[^:]+"
+    own = (
+        re.escape(arn) if arn else rf"arn:aws[^:]*:kinesis:{region}:\d+:stream/{re.escape(stream)}"
+    )
+    if re.fullmatch(rf"{own}/consumer/.+", consumer) is None:
+        report = settings.error
+        if config.retrieval.mode is not RetrievalMode.FANOUT:
+            report = settings.warn
+        of = arn or f"the stream {stream}"
+        form = f"it begins with {arn or f'arn:aws:kinesis:<region>:<account>:stream/{stream}'}"
+        report(name, f"is not the ARN of a consumer of {of}", f"{form}/consumer/")
 
 
 def _account_of(chain: CredentialChain) -> str | None:

@@ -96,6 +96,7 @@ def retrieval_of(settings: Settings) -> RetrievalConfig:
         idle_s=idle_ms / 1000,
         reduced_tps_threshold_s=_reduced_tps(settings),
         call_even_if_empty=settings.flag("callProcessRecordsEvenForEmptyRecordList"),
+        deliver_outside_shard=settings.value("aggregatedRecordsOutsideShard") == "deliver",
         task_backoff_s=settings.seconds("taskBackoffTimeMillis"),
     )
 

@@ -17,6 +17,7 @@ from mld.model.stream_list import StreamList
 
 if TYPE_CHECKING:
     from mld.model.settings import Settings
+    from mld.model.stream_list import StreamOption
 
 #: Keys that mean nothing to a worker of one stream.
 _MULTI_ONLY = (
@@ -72,6 +73,7 @@ def streams_of(settings: Settings) -> StreamList | None:
         advice = "write stream.<name>.consumerArn"
         settings.error("fanoutConfig.consumerArn", "names the consumer of one stream", advice)
     _report_programs(settings)
+    _report_two_positions(settings)
     _report_regions(settings, listed)
     return StreamList(
         streams=listed,
@@ -125,6 +127,18 @@ def _report_programs(settings: Settings) -> None:
     for option in settings.stream_options:
         if option.option == "executableName":
             for problem in command_problems(option.text):
+                settings.report(mask(option.key), problem, option.line)
+
+
+def _report_two_positions(settings: Settings) -> None:
+    """Of two start positions of one name the first line counts, unlike those of all streams."""
+    first: dict[str, StreamOption] = {}
+    for option in settings.stream_options:
+        if option.option.startswith("initialPositionInStream"):
+            before = first.setdefault(option.pattern, option)
+            if before is not option:
+                text = f"overridden by {mask(before.key)} in line {before.line}"
+                problem = Problem(Severity.WARNING, text, "keep one of the two")
                 settings.report(mask(option.key), problem, option.line)
 
 

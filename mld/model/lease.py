@@ -30,6 +30,8 @@ class Lease:
         checkpoint_owner: 3.x hand-off only: the old owner that may still checkpoint.
         throughput_kbps: KiB/s that its holder read of late, as 3.x renewals say it; None = never
             said.
+        stream_mark: ``account:region:name`` of the stream, in rows of a single stream (attribute
+            ``kclMldStream``, ours alone); None until a worker of ours has held it.
     """
 
     lease_key: str
@@ -45,6 +47,7 @@ class Lease:
     hash_range: HashRange | None = None
     checkpoint_owner: str | None = None
     throughput_kbps: float | None = None
+    stream_mark: str | None = None
 
     @property
     def is_finished(self) -> bool:

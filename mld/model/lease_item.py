@@ -6,9 +6,11 @@ An item that is not a lease (the leader lock, worker metrics, migration state of
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from mld.errors import MalformedData
 from mld.model.attributes import (
     decimal,
     decimal_of,
@@ -28,10 +30,14 @@ if TYPE_CHECKING:
 
 #: Partition key of the table.
 LEASE_KEY = "leaseKey"
+#: ``account:region:name`` of the stream of a row, in single-stream rows; of ours alone, Java's writes
+#: keep it. Two applications of one name must not go on from each other's checkpoints.
+STREAM_MARK = "kclMldStream"
 #: KiB/s that the shard's holder reads, of 3.x fleets.
 THROUGHPUT = "throughputKBps"
 #: More than any shard gives in KiB/s, less than what DynamoDB refuses to store.
 _MOST_KBPS = 1e12
+_MULTI_STREAM_KEY = re.compile(r"[0-9]+:[^:]+:[0-9]+:[^:]+\Z")
 #: Of a row that ``kcl-mld leases migrate`` has copied and not yet made valid: its ``leaseCounter``,
 #: which the row itself lacks. Without a counter no worker of any version can take or write it.
 MOVING = "kclMldMoving"
@@ -56,6 +62,11 @@ def is_moving(item: Item) -> bool:
     return MOVING in item
 
 
+def is_multi_stream_item(item: Item) -> bool:
+    """True for a row of a worker of several streams, by its key or by its attributes."""
+    return "streamName" in item or _MULTI_STREAM_KEY.match(item_key(item)) is not None
+
+
 def item_key(item: Item) -> str:
     """The primary key of an item of the lease table, ``""`` when it has none."""
     return str(item.get(LEASE_KEY, {}).get("S", ""))
@@ -68,20 +79,20 @@ def lease_from_item(item: Item) -> Lease:
 
     Raises:
         MalformedData: a mandatory attribute (``leaseKey``, ``leaseCounter``, ``checkpoint``,
-            ``ownerSwitchesSinceCheckpoint``) is absent, or one can't be read. Report the row and
-            go on with the others.
+            ``ownerSwitchesSinceCheckpoint``) is absent, or one can't be read, or the attributes
+            name another stream or shard than the key. Report the row and go on with the others.
 
     Source: DynamoDBLeaseSerializer.fromDynamoRecord, DynamoDBMultiStreamLeaseSerializer (3.5.1).
     """
     lease_key = required(text_of(item, LEASE_KEY), LEASE_KEY)
-    stream_identifier = text_of(item, "streamName")
+    stream_identifier, shard_id = _names(item, lease_key)
     lease_counter = required(integer_of(item, "leaseCounter"), "leaseCounter")
     checkpoint = required(
         _position(item, "checkpoint", "checkpointSubSequenceNumber"), "checkpoint"
     )
     return Lease(
         lease_key=lease_key,
-        shard_id=text_of(item, "shardId") or _bare(lease_key, stream_identifier),
+        shard_id=shard_id,
         stream_identifier=stream_identifier,
         lease_owner=text_of(item, "leaseOwner"),
         lease_counter=lease_counter,
@@ -97,6 +108,7 @@ def lease_from_item(item: Item) -> Lease:
         hash_range=_hash_range(item),
         checkpoint_owner=text_of(item, "checkpointOwner"),
         throughput_kbps=_throughput(item),
+        stream_mark=text_of(item, STREAM_MARK),
     )
 
 
@@ -123,6 +135,8 @@ def lease_to_item(lease: Lease) -> dict[str, dict[str, Any]]:
         item["checkpointOwner"] = {"S": lease.checkpoint_owner}
     if lease.throughput_kbps is not None:
         item[THROUGHPUT] = decimal(lease.throughput_kbps)
+    if lease.stream_mark is not None:
+        item[STREAM_MARK] = {"S": lease.stream_mark}
     return item | hash_range_attributes(lease.hash_range) | stream_attributes(lease)
 
 
@@ -168,8 +182,16 @@ def _throughput(item: Item) -> float | None:
     return kbps if kbps is not None and is_plausible(kbps) else None
 
 
-def _bare(lease_key: str, stream_identifier: str | None) -> str:
-    return lease_key.removeprefix(f"{stream_identifier}:") if stream_identifier else lease_key
+def _names(item: Item, lease_key: str) -> tuple[str | None, str]:
+    """The stream's identifier, None in a row of a single stream, and the shard's id.
+
+    A row whose attributes contradict its key would have one shard read from another's checkpoint.
+    """
+    identifier, shard_id = text_of(item, "streamName"), text_of(item, "shardId")
+    bare = lease_key if identifier is None else lease_key.removeprefix(f"{identifier}:")
+    if shard_id not in (None, bare) or (bare == lease_key and is_multi_stream_item(item)):
+        raise MalformedData("its streamName and shardId are not those of its key")
+    return identifier, bare
 
 
 def _position(item: Item, name: str, sub_name: str) -> ExtendedSequenceNumber | None:

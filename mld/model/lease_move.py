@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import MalformedData
-from mld.model.lease_item import LEASE_KEY, MOVING, item_key
+from mld.model.lease_item import LEASE_KEY, MOVING, STREAM_MARK, item_key
 from mld.model.stream import Stream
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 _MULTI_KEY = re.compile(r"(?P<identifier>[0-9]+:[^:]+:[0-9]+):(?P<shard>[^:]+)\Z")
 _COUNTER = "leaseCounter"
-_OF_THE_STREAM = ("streamName", "shardId")
+#: Not copied: multi-stream rows name their stream, and those of a single stream are marked anew.
+_OF_THE_STREAM = ("streamName", "shardId", STREAM_MARK)
 _SETS = ("SS", "NS", "BS")
 #: What others may add to a row without raising its counter; a condition names their absence.
 #: Source: DynamoDBLeaseRefresher.updateLeaseWithMetaInfo (3.5.1).

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mld.model.attributes import decimal, integer, rounded
 from mld.model.lease_item import (
     LEASE_KEY,
+    STREAM_MARK,
     THROUGHPUT,
     checkpoint_attributes,
     hash_range_attributes,
@@ -139,6 +140,23 @@ def releasing(lease: Lease) -> LeaseWrite:
         return _own_write(lease, after, {}, ("checkpointOwner",))
     after = replace(lease, lease_counter=lease.lease_counter + 1, lease_owner=None)
     return _own_write(lease, after, {}, ("leaseOwner",))
+
+
+def marking(write: LeaseWrite, stream_mark: str | None) -> LeaseWrite:
+    """A holder's write that also says of which stream the row is, unless it says so already.
+
+    Args:
+        write: one of the above but :func:`taking`.
+        stream_mark: ``account:region:name``; None = not known, or the row's key says it.
+    """
+    if stream_mark is None or write.before.stream_mark is not None:
+        return write
+    request = dict(write.request)
+    update = request["UpdateExpression"].removeprefix("SET ")
+    request["UpdateExpression"] = f"SET {STREAM_MARK} = :{STREAM_MARK}, {update}"
+    values = request["ExpressionAttributeValues"] | {f":{STREAM_MARK}": {"S": stream_mark}}
+    request["ExpressionAttributeValues"] = values
+    return replace(write, after=replace(write.after, stream_mark=stream_mark), request=request)
 
 
 def assigning(lease: Lease, worker_id: str, *, only_unchanged: bool) -> LeaseWrite:

@@ -2,7 +2,7 @@ r"""The grammar of Java ``.properties`` files, exactly, with the line of every e
 
 Bytes are ISO-8859-1: one byte is one character, so UTF-8 text arrives as two or more characters
 and a byte-order mark is glued to the first key, as in Java. Nothing is reported here but what
-Java itself refuses: a malformed ``\uxxxx``.
+Java itself refuses, a malformed ``\uxxxx``, and a file in UTF-16, in which it finds no property.
 
 Source: java.util.Properties.load of JDK 17, executed row by row (see ``ROWS`` in its test).
 """
@@ -18,6 +18,7 @@ from mld.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_UTF_16 = re.compile(rb"\xff\xfe|\xfe\xff|(?:[\t-~]\0){2}|(?:\0[\t-~]){2}")
 _BLANKS = " \t\f"
 _LINE_END = re.compile(r"\r\n|\r|\n")
 #: The key ends at the first separator or blank that no backslash precedes.
@@ -25,6 +26,10 @@ _KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
 #: At most one ``=`` or ``:`` is eaten, with the blanks around it.
 _SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _ESCAPE = re.compile(r"\\(?:u(.{0,4})|(.))", re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+#: What Java itself escapes in the files that it writes; a tab and the like may be meant, too.
+_WRITTEN_BY_JAVA, _CONTROLS = "\\=:#! u", "tnrf"
+_DRIVE = re.compile(r"[A-Za-z]\\?:\\")
 _HEX4 = re.compile(r"[0-9a-fA-F]{4}")
 _NAMED_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
@@ -37,11 +42,14 @@ class Entry:
         key: unescaped; may be empty.
         value: unescaped; trailing blanks are part of it; may be empty.
         line: number of the line on which the entry starts, from 1.
+        eaten: characters of the value that had a backslash before them which is hardly meant as an
+            escape, as in a regular expression or a path of Windows; each once.
     """
 
     key: str
     value: str
     line: int
+    eaten: tuple[str, ...] = ()
 
 
 def parse(data: bytes, source: str = "properties") -> tuple[Entry, ...]:
@@ -52,16 +60,31 @@ def parse(data: bytes, source: str = "properties") -> tuple[Entry, ...]:
         source: what to call the file in an error, normally its path as typed.
 
     Raises:
-        ConfigError: a ``\\u`` is not followed by four hexadecimal digits; names file and line.
+        ConfigError: a ``\\u`` is not followed by four hexadecimal digits, or the file is UTF-16;
+            names file and line.
     """
+    if _UTF_16.match(data):
+        raise ConfigError(
+            "the file is UTF-16, and properties files are ISO-8859-1: save it as ISO-8859-1, or as"
+            " UTF-8 without a byte-order mark if it is all ASCII",
+            where=f"{source}:1",
+        )
     entries = []
     for line, text in _logical_lines(data.decode("iso-8859-1")):
         key_end = _end(_KEY, text, 0)
         value_start = _end(_SEPARATOR, text, key_end)
         where = f"{source}:{line}"
         key = _unescape(text[:key_end], where)
-        entries.append(Entry(key, _unescape(text[value_start:], where), line))
+        value = text[value_start:]
+        entries.append(Entry(key, _unescape(value, where), line, _eaten(value)))
     return tuple(entries)
+
+
+def _eaten(text: str) -> tuple[str, ...]:
+    escaped = [char for char in _ESCAPED.findall(text) if char not in _WRITTEN_BY_JAVA]
+    if all(char in _CONTROLS for char in escaped) and not _DRIVE.match(text):
+        return ()
+    return tuple(dict.fromkeys(escaped))
 
 
 def last_of_each(entries: tuple[Entry, ...]) -> dict[str, Entry]:

@@ -7,7 +7,7 @@ reported, defaults filled in. What several settings mean together is ``mld.model
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mld.model.config_keys import CREDENTIAL_KEYS, KEYS, Effect, Key
@@ -140,7 +140,14 @@ def read_settings(entries: Sequence[Entry], source: str) -> Settings:
                 "keep one of the lines",
             )
             settings.report(mask(entry.key), overridden, entry.line)
-        elif entry.key.startswith(PREFIX):
+            continue
+        _report_eaten(settings, entry)
+        if "\0" in entry.value:
+            text = "holds the character NUL, which no name, path or argument may have"
+            nul = Problem(Severity.ERROR, text, "correct the escape \\u0000")
+            settings.report(mask(entry.key), nul, entry.line)
+            entry = replace(entry, value=entry.value.replace("\0", ""))  # noqa: PLW2901
+        if entry.key.startswith(PREFIX):
             _read_spark(settings, entry)
         elif entry.key.startswith(OPTION_PREFIX):
             _read_stream_option(settings, entry)
@@ -189,6 +196,7 @@ def _read_spark(settings: Settings, entry: Entry) -> None:
 
 def _read_stream_option(settings: Settings, entry: Entry) -> None:
     _report_mojibake(settings, entry)
+    _report_comment(settings, entry)
     option, problem = parse_option(entry.key, entry.value, entry.line)
     if problem is not None:
         settings.report(mask(entry.key), problem, entry.line)
@@ -218,6 +226,19 @@ def _report_mojibake(settings: Settings, entry: Entry) -> None:
         text = "the file is read as ISO-8859-1, as in Java, so these UTF-8 characters change"
         advice = f"write {mask_value(entry.key, escaped)}"
         settings.report(entry.key, Problem(Severity.WARNING, text, advice), entry.line)
+
+
+def _report_eaten(settings: Settings, entry: Entry) -> None:
+    """A backslash escapes what follows, in Java too: of a ``d`` behind one only the letter is left."""
+    if entry.eaten:
+        shown = [mask_value(entry.key, f"\\{char}") for char in entry.eaten[:3]]
+        text = (
+            f"a backslash is an escape in properties files, so that of {' '.join(shown)} is not in"
+            " the value"
+        )
+        doubled = " ".join(shown).replace("\\", "\\\\")
+        advice = f"write {doubled}, and / in a path"
+        settings.report(mask(entry.key), Problem(Severity.WARNING, text, advice), entry.line)
 
 
 def _report_comment(settings: Settings, entry: Entry) -> None:

@@ -33,6 +33,9 @@ class HashRange:
         if not MIN_HASH_KEY <= self.start <= self.end <= MAX_HASH_KEY:
             raise MalformedData(f"hash range {self.start}-{self.end} is outside 0..2^128-1")
 
+    def __str__(self) -> str:
+        return f"{self.start}-{self.end}"
+
     def __contains__(self, hash_key: int) -> bool:
         return self.start <= hash_key <= self.end
 
@@ -49,7 +52,7 @@ class HashRange:
             MalformedData: a text is not a decimal number in range.
         """
         if not all(_DECIMAL.match(str(bound)) for bound in (start, end)):
-            raise MalformedData(f"hash range {start!r}-{end!r} is not decimal")
+            raise MalformedData(f"hash range {start!r:.60}-{end!r:.60} is not decimal")
         return cls(int(str(start)), int(str(end)))
 
 

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 #: The console script.
 SPARK_PROGRAM = "kcl-mld-spark"
-_FILE_OPTION = "--properties"
+#: As the daemon's own.
+_FILE_OPTIONS = ("-p", "--properties", "--properties-file")
 
 
 class SparkCommand(NamedTuple):
@@ -20,7 +21,7 @@ class SparkCommand(NamedTuple):
     Attributes:
         program: as it is started.
         variables: what ``env`` adds to its environment.
-        has_file: ``--properties`` is there.
+        has_file: ``--properties``, or another name of it, is there.
         properties: the file behind it; None if none is named.
         app: the program of the user; None if none is named.
     """
@@ -47,7 +48,7 @@ def spark_command(argv: Sequence[str]) -> SparkCommand | None:
     if not words or PurePosixPath(words[0]).name != SPARK_PROGRAM:
         return None
     program, *rest = words
-    has_file = rest[:1] == [_FILE_OPTION]
+    has_file = bool(rest) and rest[0] in _FILE_OPTIONS
     file = rest[1] if has_file and len(rest) > 1 else None
     apps = rest[2:] if has_file else rest
     return SparkCommand(program, variables, has_file, file, apps[0] if apps else None)

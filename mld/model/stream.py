@@ -42,6 +42,11 @@ class StreamArn:
             raise MalformedData(f"{text!r} is not the ARN of a Kinesis stream")
         return cls(**match.groupdict())
 
+    @property
+    def mark(self) -> str:
+        """``account:region:name``, as rows of a single stream have it."""
+        return f"{self.account}:{self.region}:{self.name}"
+
     def __str__(self) -> str:
         return f"arn:{self.partition}:kinesis:{self.region}:{self.account}:stream/{self.name}"
 

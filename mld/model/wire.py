@@ -93,6 +93,9 @@ _OPENING = re.compile(rb'"Records"\s*:\s*(?=\[\s*\{)')
 _CLOSING = re.compile(rb"\}\s*\]")
 #: The list begins within so many bytes, after an iterator and some child shards.
 _HEAD_BYTES = 8192
+_ARRIVAL = re.compile(
+    rb'"ApproximateArrivalTimestamp"\s*:\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)'
+)
 _SEQUENCE_VALUE = re.compile(rb'"SequenceNumber"\s*:\s*"([0-9]+)"')
 
 
@@ -230,6 +233,12 @@ def _cleaned(what: str, text: bytes) -> bytes:
         return json.dumps(parsed, ensure_ascii=False).encode("utf-8", "replace")
     except _UNREADABLE as error:
         raise MalformedData(f"{what} cannot be read: {error}") from error
+
+
+def first_arrival_s(records: memoryview | None) -> float | None:
+    """Epoch seconds at which the first record of a batch arrived; None where that is not told."""
+    found = None if records is None else _ARRIVAL.search(records)
+    return None if found is None else float(found[1])
 
 
 #: Seconds to milliseconds, by the least that a float can be too large (0.0004 ms today): the nearest

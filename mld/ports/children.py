@@ -36,6 +36,10 @@ class Child(Protocol):
         """Exit status, negative = signal number. Returns at once when it has already ended."""
         ...
 
+    def read_stderr(self) -> None:
+        """Pass on now what its stderr holds: all that it wrote there before what stdout has said."""
+        ...
+
     def terminate(self) -> None:
         """SIGTERM to its process group; nothing when it is gone."""
         ...

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mld.model.lease import HeldLease
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
+    from mld.services.conditions import Conditions
     from mld.services.consuming.shard_consumer import ShardConsumer
     from mld.services.leases.lease_coordinator import LeaseCoordinator
     from mld.services.shards.lease_cleanup import LeaseCleanup
@@ -46,10 +47,12 @@ class StopOutcome:
     Attributes:
         complete: every child was told and every lease released within the grace.
         leases_left: leases that still name us in the table.
+        expired: leases that had not been renewed in time, and were not released.
     """
 
     complete: bool
     leases_left: int = 0
+    expired: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +63,14 @@ class SchedulerParts:
         streams: those that it reads, with their loops.
         loops: name and coroutine function of every further service loop.
         new_consumer: makes the consumer of a lease that was just gained.
+        conditions: for ``/readyz``.
     """
 
     coordinator: LeaseCoordinator
     streams: WorkerStreams
     cleanup: LeaseCleanup
     new_consumer: Callable[[HeldLease], ShardConsumer]
+    conditions: Conditions
     loops: tuple[tuple[str, Callable[[], Coroutine[Any, Any, None]]], ...] = ()
 
 
@@ -146,7 +151,11 @@ class Scheduler:
             MldError: initialization failed for another reason.
         """
         start = WorkerStart(
-            self._config, self._parts.coordinator, self._parts.streams, self._metrics
+            self._config,
+            self._parts.coordinator,
+            self._parts.streams,
+            self._metrics,
+            self._parts.conditions,
         )
         if not await start.run_unless(self._stop_requested):
             # Rows that named us from the start on are released like any other.
@@ -316,7 +325,7 @@ class Scheduler:
         if self._consuming:
             self.stop_now()
             await self._idle.wait()
-        return StopOutcome(complete=complete, leases_left=left)
+        return StopOutcome(complete=complete, leases_left=left, expired=coordinator.renewer.expired)
 
     async def _end_consumers(self) -> None:
         """Ask all to finish; what has a next owner is read until that one is likely to know it."""

@@ -3,20 +3,46 @@
 It is tried as often as configured, and a stop ends it at once. It never starts a consumer or a
 service loop, and it never releases what it adopted: that is the Scheduler's.
 
-Source: Scheduler.initialize (KCL 3.5.1), without its pauses that wait for nobody.
+A call that is throttled is repeated by itself (:class:`StartCalls`): a start has a dozen of them,
+and begun anew for each it would not end where 40 % are throttled.
+
+Source: Scheduler.initialize (KCL 3.5.1), without its pauses that wait for nobody; Java's calls are
+repeated by the AWS SDK.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from mld.errors import AwsError, MissingStreams, MldError, NotFound, ResourceMissing
+from mld.decide.backoff import backoff_s
+from mld.decide.readiness import Reason
+from mld.errors import (
+    AwsError,
+    CredentialsRefused,
+    LimitExceeded,
+    MissingStreams,
+    MixedTable,
+    MldError,
+    NotFound,
+    ResourceMissing,
+    ServiceError,
+    Throttled,
+    UnknownOutcome,
+    Unreachable,
+    UnservableFleet,
+)
 
 if TYPE_CHECKING:
+    import random
+    from collections.abc import Awaitable, Callable
+
     from mld.model.config import Config
+    from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
+    from mld.services.conditions import Conditions
     from mld.services.leases.lease_coordinator import LeaseCoordinator
     from mld.services.streams.worker_streams import WorkerStreams
 
@@ -24,6 +50,142 @@ log = logging.getLogger(__name__)
 
 #: What the start asks of Kinesis; a missing table is reported by operations of DynamoDB.
 _STREAM_OPERATIONS = frozenset({"DescribeStreamSummary", "ListShards"})
+
+#: A start that is throttled for longer gives up, so that a supervisor sees it.
+THROTTLED_S = 120.0
+_FIRST_PAUSE_S = 0.2
+_LAST_PAUSE_S = 5.0
+_SAID_EVERY_S = 10.0
+#: The call was not done and may be done a moment later.
+_THROTTLED = (Throttled, LimitExceeded)
+#: Some callers repeat these themselves, each start attempt anew; here is the end of it.
+_LASTING = (Unreachable, UnknownOutcome, CredentialsRefused)
+_LATE = frozenset({"ConnectTimeoutError", "ReadTimeoutError", "SlowAnswer"})
+
+_READS = ("describe", "get", "list", "query", "scan")
+#: What reads a table whole is repeated later, too, so often: its next turn is seconds away, and a
+#: leader that fails thrice leaves its fleet without one for a while.
+_ALWAYS_REPEATED = ("query", "scan")
+_REPEATS = 3
+
+P = TypeVar("P")
+
+
+class StartCalls:
+    """Repeats throttled calls of a start and scans, and bounds how long a start's call may fail.
+
+    Args:
+        config: how long a start is tried that is refused; the time of a call on the lease table.
+        clock: measures for how long a call fails.
+        rng: spreads the calls of workers that start together.
+        is_starting: afterwards only reads of whole tables are repeated, and only thrice.
+    """
+
+    def __init__(
+        self, config: Config, clock: Clock, rng: random.Random, is_starting: Callable[[], bool]
+    ) -> None:
+        shards = config.shards
+        self._lasting_s = max(1, shards.initialization_attempts) * shards.initialization_backoff_s
+        self._leases = config.leases
+        self._clock = clock
+        self._rng = rng
+        self.is_starting = is_starting
+        self._said_at: float | None = None
+        #: Operation -> when it began to fail without a success since.
+        self._failing_since: dict[str, float] = {}
+
+    def of(self, port: P, patient: Callable[[], P] | None = None) -> P:
+        """A port whose calls are repeated during the start.
+
+        Args:
+            port: of DynamoDB or Kinesis.
+            patient: makes one with more time for an answer, for when a call's time runs out.
+        """
+        return cast("P", _StartPort(self, port, patient))
+
+    async def repeated(self, operation: str, call: Callable[[], Awaitable[Any]]) -> Any:
+        """The outcome of a call, as soon as it is not throttled.
+
+        Raises:
+            AwsError: it failed otherwise.
+            MldError: it has failed for too long; the start is to end.
+        """
+        failures = 0
+        while True:
+            try:
+                answer = await call()
+            except AwsError as error:
+                if self.is_starting():
+                    self._check(operation, error)
+                if not isinstance(error, _THROTTLED):
+                    raise
+                if failures >= _REPEATS and not self.is_starting():
+                    raise
+            else:
+                self._failing_since.pop(operation, None)
+                return answer
+            pause_s = backoff_s(failures, self._rng, first_s=_FIRST_PAUSE_S, cap_s=_LAST_PAUSE_S)
+            failures += 1
+            await asyncio.sleep(pause_s)
+
+    def _check(self, operation: str, error: AwsError) -> None:
+        """Say that a call is throttled; raise when it has failed for too long."""
+        is_throttled = isinstance(error, _THROTTLED)
+        if not is_throttled and not isinstance(error, _LASTING) and type(error) is not ServiceError:
+            return
+        now = self._clock.monotonic()
+        failing_s = now - self._failing_since.setdefault(operation, now)
+        if failing_s >= (THROTTLED_S if is_throttled else self._lasting_s):
+            raise MldError(f"unable to initialize within {failing_s:.0f} s: {error}") from error
+        if is_throttled and (self._said_at is None or now - self._said_at >= _SAID_EVERY_S):
+            self._said_at = now
+            log.warning("The start is throttled and goes on asking: %s", error)
+
+    def say_late(self, error: AwsError) -> None:
+        """A call on the lease table took longer than a renewal may."""
+        log.warning(
+            "%s: the lease table needs more than the %.2g s that failoverTimeMillis = %.0f leaves a "
+            "call. The start goes on with more time; to keep leases, raise failoverTimeMillis",
+            error,
+            self._leases.request_timeout_s,
+            self._leases.failover_s * 1000,
+        )
+
+
+class _StartPort:
+    """Every operation of a port, by :class:`StartCalls` while the worker starts."""
+
+    def __init__(self, calls: StartCalls, port: Any, patient: Callable[[], Any] | None) -> None:
+        self._calls = calls
+        self._port = port
+        self._patient = patient
+        self._used = port
+
+    def __getattr__(self, operation: str) -> Any:
+        is_starting = self._calls.is_starting()
+        made = getattr(self._port, operation)
+        if not is_starting and operation not in _ALWAYS_REPEATED:
+            return made
+
+        async def call(**request: Any) -> Any:
+            once = partial(self._call, operation) if is_starting else made
+            return await self._calls.repeated(operation, partial(once, **request))
+
+        return call
+
+    async def _call(self, operation: str, **request: Any) -> Any:
+        used = self._used
+        try:
+            return await getattr(used, operation)(**request)
+        except AwsError as error:
+            if self._patient is None or used is not self._port or error.code not in _LATE:
+                raise
+            if self._used is self._port:
+                self._calls.say_late(error)
+                self._used = self._patient()
+            if isinstance(error, UnknownOutcome) and not operation.startswith(_READS):
+                raise  # whoever writes finds out by reading
+        return await getattr(self._used, operation)(**request)
 
 
 class WorkerStart:
@@ -35,8 +197,10 @@ class WorkerStart:
         coordinator: LeaseCoordinator,
         streams: WorkerStreams,
         metrics: Metrics,
+        conditions: Conditions,
     ) -> None:
-        """Nothing happens before :meth:`run_unless`."""
+        """Nothing happens before :meth:`run_unless`; ``conditions`` are for ``/readyz``."""
+        self._conditions = conditions
         self._config = config
         self._coordinator = coordinator
         self._streams = streams
@@ -78,9 +242,13 @@ class WorkerStart:
             try:
                 await self._coordinator.start()
                 await self._streams.start()
+            except MixedTable as error:
+                raise UnservableFleet(error.message) from error
             except AwsError as error:
                 self._metrics.add("Scheduler:Initialize", "Initialize.Success", 0)
                 attempts = self._attempts(error)
+                text = f"attempt {attempt} of {attempts} to start failed: {error}"
+                self._conditions.report(Reason.START_FAILS, text)
                 if attempt >= attempts:
                     raise self._gave_up(error, attempt) from error
                 if attempt == 1 and _is_about_stream(error):
@@ -90,6 +258,7 @@ class WorkerStart:
                     log.warning("Start attempt %d of %d failed: %s", attempt, attempts, error)
                 await asyncio.sleep(shards.initialization_backoff_s)
             else:
+                self._conditions.clear(Reason.START_FAILS)
                 self._metrics.add("Scheduler:Initialize", "Initialize.Success", 1)
                 log.info("Initialized as worker %s", self._config.worker_id)
                 return

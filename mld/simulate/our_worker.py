@@ -15,7 +15,7 @@ from mld.decide.assignment.view import FleetView
 from mld.decide.discovery import Ownership, Watched, judge_found, may_ask_index, vanished
 from mld.decide.taking import NEVER, Sighting
 from mld.model.worker_metrics import WorkerMetrics
-from mld.simulate.assigned_worker import AssignedWorker
+from mld.simulate.worker import AssignedWorker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.simulate.bill import SECONDS_PER_HOUR
+from mld.simulate.table import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -195,7 +195,7 @@ def environ_of_host(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of a host that a stub with this one starts.
 
     A host has a thread for each shard, and glibc would give each an arena that keeps its own free
-    memory. Two arenas took 400 MiB less for 40 shards that read a backlog (decision 98).
+    memory. Two arenas took 400 MiB less for 40 shards that read a backlog (docs/decisions/spark.md).
     """
     found = {name: value for name, value in environ.items() if name != "KCL_SHARD_ID"}
     found.setdefault("MALLOC_ARENA_MAX", "2")

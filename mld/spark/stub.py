@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 USAGE = "usage: kcl-mld-spark [--properties FILE] app.py [args…]"
+#: The options for the file, which are those of ``kcl-mld``.
+FILE_OPTIONS = ("-p", "--properties", "--properties-file")
 #: The second line of the help: what is no child.
 MORE = "       kcl-mld-spark history | optimize | vacuum | new-epoch [--help] TABLE"
 #: Words that look after a table; an app of that name is called ``./history``.
@@ -138,7 +140,7 @@ def _written(properties: str | None, key: str) -> str | None:
 
 def _parse(arguments: list[str]) -> tuple[str | None, str, list[str]]:
     properties = None
-    if arguments[:1] == ["--properties"]:
+    if arguments and arguments[0] in FILE_OPTIONS:
         if len(arguments) < 2:
             end(_WRONG, USAGE)
         properties = os.path.abspath(arguments[1])

@@ -1,7 +1,14 @@
-"""Verdicts and the table of a conformance run.
+"""What conformance means, item by item, the verdicts of a run, and its table.
+
+The items come from observing the Java MultiLangDaemon (KCL 3.5.1) and kclpy 3.2.0. Those named
+``CHILD-nn`` are the rules that hold for children in any language.
 
 A run passes if nothing fails: a behavior that differs on purpose names the row of
 ``docs/differences.md`` and does not fail it, an untestable item says why.
+
+A baseline is the verdicts of an earlier run, to compare a new one with: the JSON that ``--json``
+writes, with ``implementation``, ``version``, ``note`` and ``explained`` (item -> why the reference
+implementation fails it) added by hand.
 """
 
 from __future__ import annotations
@@ -10,13 +17,144 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from protocol.conform.baselines import Baseline
-    from protocol.conform.items import Item
+
+Kit: TypeAlias = Literal["child", "daemon"]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing to show.
+
+    Attributes:
+        id: e.g. ``WIRE-03``.
+        group: the part of the id before the dash.
+        quirk: the Java daemon surprises here; an implementation may decide otherwise.
+        given: the situation.
+        then: what the Java daemon (``PY``: kclpy) does.
+        kit: which kit judges it; None when neither can.
+        reason: why no kit can judge it; None when one can.
+    """
+
+    id: str
+    group: str
+    quirk: bool
+    given: str
+    then: str
+    kit: Kit | None
+    reason: str | None
+
+
+def _child(number: int, given: str, then: str) -> Item:
+    return Item(
+        id=f"CHILD-{number:02d}",
+        group="CHILD",
+        quirk=False,
+        given=given,
+        then=then,
+        kit="child",
+        reason=None,
+    )
+
+
+#: Rules for a child in any language.
+CHILD_RULES = (
+    _child(1, "initialize", "answered with its status"),
+    _child(2, "processRecords with records", "answered with its status"),
+    _child(3, "processRecords with no records and unknown lag", "answered with its status"),
+    _child(4, "processRecords of 10,000 records in one line of several MB", "answered in time"),
+    _child(5, "partition keys with quotes, control characters and raw UTF-8", "answered"),
+    _child(6, "empty data, and data with + and / in base64", "answered"),
+    _child(7, "records of a KPL aggregate: one sequence number, several sub-numbers", "answered"),
+    _child(8, "shutdownRequested", "answered with its status"),
+    _child(9, "leaseLost", "answered, without asking for a checkpoint"),
+    _child(10, "shardEnded", "asks for a checkpoint at null or SHARD_END, then answers"),
+    _child(11, "any action", "checkpoint requests have only the known fields, of the known types"),
+    _child(12, "a checkpoint is refused", "the child lives on and answers the action"),
+    _child(13, "any action", "one status, after which it is silent until the next action"),
+    _child(14, "any action", "every message has a line of its own"),
+    _child(15, "end of stdin after leaseLost", "the process ends within 5 s with exit code 0"),
+    _child(16, "end of stdin while idle", "the process ends within 5 s"),
+    _child(17, "initialize at digits with a sub-sequence number, or at a sentinel", "answered"),
+    _child(18, "initialize with further flat keys", "answered: unknown keys are ignored"),
+    _child(19, "end of stdin before initialize", "the process ends within 5 s"),
+)
+
+
+@cache
+def load_items() -> tuple[Item, ...]:
+    """All items: those of the two reference implementations, then the rules for children."""
+    rows = json.loads(files(__name__.rpartition(".")[0]).joinpath("items.json").read_text("utf-8"))
+    return tuple(Item(**row) for row in rows) + CHILD_RULES
+
+
+def items_by_id() -> dict[str, Item]:
+    """The items under their ids."""
+    return {item.id: item for item in load_items()}
+
+
+_PREFIX: Final = "baseline-"
+_SUFFIX: Final = ".json"
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What another implementation did.
+
+    Attributes:
+        name: heads its column, e.g. ``java-3.1.3``.
+        verdicts: item -> verdict.
+    """
+
+    name: str
+    verdicts: Mapping[str, str]
+
+
+def baseline_names() -> tuple[str, ...]:
+    """The baselines that ship with the kit, sorted."""
+    found = (entry.name for entry in files(__package__).iterdir())
+    return tuple(
+        sorted(
+            name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+            for name in found
+            if name.startswith(_PREFIX) and name.endswith(_SUFFIX)
+        )
+    )
+
+
+def load_baseline(name: str) -> Baseline:
+    """A baseline by its name, or the report of an earlier run by its path.
+
+    Raises:
+        ValueError: there is none of that name, or the file is no report; the text lists the names.
+    """
+    if name in baseline_names():
+        text = files(__package__).joinpath(f"{_PREFIX}{name}{_SUFFIX}").read_text("utf-8")
+        return _parse_baseline(name, text)
+    try:
+        return _parse_baseline(Path(name).stem, Path(name).read_text("utf-8"))
+    except OSError as error:
+        raise ValueError(_no_report(f"{name} can't be read: {error.strerror}")) from error
+    except (ValueError, LookupError, TypeError) as error:
+        why = f"{name} is not a report: JSON as --json writes it was expected ({error})"
+        raise ValueError(_no_report(why)) from error
+
+
+def _no_report(why: str) -> str:
+    return f"{why}; give the path of a report, or one of: {', '.join(baseline_names())}"
+
+
+def _parse_baseline(name: str, text: str) -> Baseline:
+    findings = json.loads(text)["findings"]
+    return Baseline(name, {finding["item"]: finding["verdict"] for finding in findings})
+
 
 _EVIDENCE_WIDTH = 100
 #: Of the stderr of children in cases that failed: last lines of each, different ones shown.

@@ -21,7 +21,7 @@ from botocore.eventstream import EventStreamBuffer
 from botocore.exceptions import ClientError
 
 from mld.errors import ConditionFailed, ServiceError
-from mld.local import event_frames
+from mld.local.event_stream import initial_response
 from mld.local.kinesis import KinesisFault, KinesisModel, KinesisSettings
 from tests.fakes.dynamodb_model import DynamoDbModel
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     from mld.local.embedded import EmbeddedAws
-    from mld.local.kinesis.subscriptions import LocalSubscription
+    from mld.local.kinesis.fan_out import LocalSubscription
 
 START_WALL = 1_700_000_000.0
 
@@ -119,7 +119,7 @@ class _InitialResponse:
     """An answer of events that has none."""
 
     def stream(self) -> Iterator[bytes]:
-        yield event_frames.initial_response()
+        yield initial_response()
 
 
 class InProcessKinesis:

@@ -56,6 +56,8 @@ class ScriptedChild:
         argv: what it was started as.
         env: what was added to its environment.
         heard: the daemon's messages, decoded.
+        stderr: passes a line on at once.
+        unread_stderr: lines that are still in the pipe.
         signals: names of the signals that came.
         ignores_eof: it goes on after its input ended until it gets a signal.
         ignores_term: only SIGKILL ends it.
@@ -65,6 +67,7 @@ class ScriptedChild:
     def __init__(self, pid: int, on_stderr: Callable[[bytes], None]) -> None:
         self.pid = pid
         self.stderr = on_stderr
+        self.unread_stderr: list[bytes] = []
         self.stdin = Pipe()
         self.stdout = Pipe()
         self.argv: tuple[str, ...] = ()
@@ -136,6 +139,11 @@ class ScriptedChild:
         await self.ended.wait()
         assert self.status is not None
         return self.status
+
+    def read_stderr(self) -> None:
+        lines, self.unread_stderr = self.unread_stderr, []
+        for line in lines:
+            self.stderr(line)
 
     def terminate(self) -> None:
         self.signals.append("TERM")

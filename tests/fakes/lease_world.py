@@ -201,7 +201,13 @@ class World:
         dynamodb = self.dynamodb(worker)
         rng = random.Random(f"{worker} {seed}")
         unreadable = UnreadableRows(TABLE, self.conditions, self.clock, self.metrics)
-        store = LeaseStore(dynamodb, self.config, self.clock, unreadable)
+        store = LeaseStore(
+            dynamodb,
+            self.config,
+            self.clock,
+            unreadable,
+            is_multi_stream=self.stream.identifier is not None,
+        )
         renewer = LeaseRenewer(
             store, self.config, worker, self.clock, rng, CountingIds(worker), self.metrics
         )
@@ -214,7 +220,7 @@ class World:
                 store,
                 self.fleet_state(worker, seed, config=FleetConfig(wish=Wish.STAY_2X)),
                 self.clock,
-                is_multi_stream=self.stream.identifier is not None,
+                self.conditions,
             ),
             watch_table(store, renewer, self.conditions, self.clock, rng),
         )

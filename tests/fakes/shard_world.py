@@ -7,7 +7,6 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
 from mld.local.kinesis.model import KinesisModel
-from mld.local.kinesis.port import FakeKinesis
 from mld.model.config import (
     AwsConfig,
     ChildConfig,
@@ -26,6 +25,7 @@ from mld.services.shards.shard_syncer import ShardSyncer
 from mld.services.shards.stream_presence import StreamPresence
 from mld.services.shards.stream_source import StreamSource
 from mld.services.streams.stream_context import StreamContext, StreamRegistry
+from tests.fakes.fake_kinesis import FakeKinesis
 from tests.fakes.lease_world import TABLE, World
 from tests.sim.loop import run
 

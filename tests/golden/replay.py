@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from mld import app
 from mld.errors import MldError
 from mld.local.kinesis.model import KinesisModel
-from mld.local.kinesis.port import FakeKinesis
 from mld.model.config_build import build_config
 from mld.model.stream import Stream
 from protocol import transcripts
@@ -31,6 +30,7 @@ from tests.fakes.children import ScriptedChild, ScriptedChildren
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.dynamodb_model import DynamoDbModel
+from tests.fakes.fake_kinesis import FakeKinesis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -9,6 +9,7 @@ import pytest
 
 from mld.errors import ConfigError
 from mld.model.config_build import build_config
+from mld.model.lease_item import STREAM_MARK
 from protocol import transcripts
 from tests.fakes.children import ScriptedChild, ScriptedChildren
 from tests.golden.replay import DATA, ONLY_3X, TABLES, Recording, ReplayWorld
@@ -203,8 +204,12 @@ def recorded_leases(scenario: str, stage: str) -> dict[str, dict[str, Any]]:
 
 
 def attributes(row: dict[str, Any]) -> dict[str, str]:
-    """Type by name, minus what only 3.x writes."""
-    return {name: next(iter(value)) for name, value in row.items() if name not in ONLY_3X}
+    """Type by name, minus what only 3.x or only we write."""
+    return {
+        name: next(iter(value))
+        for name, value in row.items()
+        if name not in ONLY_3X and name != STREAM_MARK
+    }
 
 
 def values(row: dict[str, Any], translate: Any = lambda text: text) -> dict[str, Any]:

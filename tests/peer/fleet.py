@@ -16,7 +16,7 @@ import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from protocol.conform.daemon_run import DaemonRun, properties_text
+from protocol.conform.daemon import DaemonRun, properties_text
 from tests import kclpy_cache
 from tests.emulators import DYNAMODB_LOCAL, KINESIS_LOCAL, Emulator
 from tests.peer import fetched

@@ -1,20 +1,24 @@
-"""One embedded AWS for all tests of a run, without faults at the start of each."""
+"""One embedded AWS for all tests of a run, without faults at the start of each, and one wheel."""
 
 from __future__ import annotations
 
 import itertools
 import re
+import sys
+import sysconfig
+from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from mld.local.embedded import EmbeddedAws
 from tests import tracing
+from tests.checkout import copy_checkout, run
 from tests.process.daemon import Application
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 #: Names of streams and tables differ within a run.
 _NUMBERS = itertools.count(1)
@@ -55,3 +59,32 @@ def new_app(
     yield make
     for app in made:
         app.kill_all()
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy of the checkout, which stays as it is."""
+    folder = tmp_path_factory.mktemp("wheel")
+    copy = copy_checkout(folder / "copy")
+    pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+    # Without a setuptools that is new enough pip gets one.
+    has_backend = int(metadata.version("setuptools").partition(".")[0]) >= 77
+    options = ["--no-build-isolation"] if has_backend else []
+    run(*pip, "wheel", "--no-deps", *options, "-w", folder, copy, folder=folder)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path) -> Path:
+    """Folder of the scripts of a fresh environment: the wheel, and what it requires."""
+    venv = wheel.parent / "venv"
+    run(sys.executable, "-m", "venv", "--without-pip", venv, folder=wheel.parent)
+    python = venv / "bin" / "python"
+    pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+    run(*pip, "--python", python, "install", "--no-deps", "--no-index", wheel, folder=wheel.parent)
+    where = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = Path(run(python, "-c", where, folder=wheel.parent).strip())
+    # An editable installation there is not seen from here.
+    (site / "requirements.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python.parent

@@ -11,16 +11,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protocol.conform.daemon_run import SCRIPTED_CHILD, ChildEntry, DaemonRun, properties_text
+from protocol.conform.daemon import SCRIPTED_CHILD, ChildEntry, DaemonRun, properties_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mld.local.embedded import EmbeddedAws
-    from protocol.conform.daemon_run import Script
+    from protocol.conform.daemon import Script
 
 #: Long enough for a loaded machine; nothing is ever waited for that long when all is well.
 PATIENCE_S = 120.0
+RAISING = Path(__file__).resolve().parents[1] / "data" / "kclpy" / "raising.py"
 JOURNALING = Path(__file__).resolve().parents[1] / "data" / "kclpy" / "journal.py"
 STATUS: list[Any] = ["status"]
 #: Exit codes of a process that native code has crashed.

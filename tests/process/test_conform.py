@@ -12,11 +12,13 @@ import sys
 import pytest
 
 import mld
-from protocol.conform import items
+from protocol.conform.report import load_items
 
 pytestmark = pytest.mark.process
 
 ROOT = pathlib.Path(mld.__file__).parent.parent
+#: Where console scripts are found by their names, as a user types them.
+PATH = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
 PROBE = ROOT / "protocol/conform/kclpy_probe.py"
 CHILD = """
 from protocol import child
@@ -55,6 +57,7 @@ def conform(tmp_path, *arguments, program=("-m", "mld")):
         timeout=900,
         check=False,
         cwd=ROOT,
+        env=os.environ | {"PATH": PATH},
     )
     assert report.exists(), done.stderr
     found = json.loads(report.read_text())
@@ -62,11 +65,10 @@ def conform(tmp_path, *arguments, program=("-m", "mld")):
 
 
 def test_our_daemon_fails_nothing_and_differs_only_where_the_docs_say_so(tmp_path):
-    daemon = ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "mld"]
     done, verdicts = conform(
         tmp_path,
         *("daemon", "--jobs", "4", "--baseline", "java-3.1.3"),
-        *("--", *daemon, "--properties", "{properties}"),
+        *("--", "kcl-mld", "--properties", "{properties}"),
         program=("-c", ALONE),
     )
     assert done.returncode == 0, done.stdout
@@ -79,7 +81,7 @@ def test_our_daemon_fails_nothing_and_differs_only_where_the_docs_say_so(tmp_pat
     report = json.loads((tmp_path / "report.json").read_text())
     assert {finding.get("row") for finding in report["findings"]} - {None} <= known
     unjudged = {item for item, verdict in verdicts.items() if verdict == "not testable"}
-    reasons = {item.id for item in items.load() if item.reason}
+    reasons = {item.id for item in load_items() if item.reason}
     assert unjudged - reasons == {"CFG-13", "CFG-14", "CFG-32"}
 
 

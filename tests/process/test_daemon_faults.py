@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.process
 
+DATA = Path(__file__).resolve().parents[1] / "data"
 #: The child waits in its batch until the test has arranged what happens to the checkpoint.
 WAITING = {
     "processRecords": [[["stderr", "in hand"], ["sleep", 1.0], CHECKPOINT, STATUS]],
@@ -241,3 +244,35 @@ def test_an_arn_of_another_account_or_region_is_refused(
     )
     assert run.ends() == 2, run.output
     assert "streamArnAddressing" in run.output
+
+
+# --- aggregates
+
+
+def payloads(run: Running) -> list[bytes]:
+    return [base64.b64decode(record["data"]) for record in run.records()]
+
+
+@pytest.mark.parametrize("what", ["drop", "deliver"])
+def test_aggregates_of_other_producers_are_not_dropped_in_silence(
+    new_app: Callable[..., Application], what: str
+) -> None:
+    app = new_app(4, aggregatedRecordsOutsideShard=what)
+    foreign = base64.b64decode((DATA / "aws_kinesis_agg.b64").read_text())
+    vectors = json.loads((DATA / "kpl.json").read_text())["deaggregation"]
+    damaged = next(one for one in vectors if one["name"] == "pk_index_out_of_range")["input"][0]
+    put = (("user-0", foreign), ("a", base64.b64decode(damaged["dataBase64"])), ("user-0", b"end"))
+    numbers = [
+        app.kinesis.put_record(StreamName=app.name, PartitionKey=key, Data=data)["SequenceNumber"]
+        for key, data in put
+    ]
+    run = app.start()
+    assert run.wait_for(lambda r: {b"end", b"lost"} <= set(payloads(r)), PATIENCE_S), run.output
+    assert run.stop() == 0, run.output
+    found = payloads(run)
+    whole = [b"record %d" % number for number in range(100)] if what == "deliver" else []
+    assert [one for one in found if one not in {b"keep", b"lost"}] == [*whole, b"end"]
+    assert [one for one in found if one in {b"keep", b"lost"}] == [b"keep", b"lost"]
+    assert f"1 user records in aggregated records {numbers[1]} can't be read" in run.output
+    warning = f"{shard_id(2)}: 100 user records in aggregated records {numbers[0]} are not"
+    assert (warning in run.output) == (what == "drop")

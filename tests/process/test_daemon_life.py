@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from tests.kclpy_cache import kclpy
 from tests.process.daemon import (
     JOURNALING,
     PATIENCE_S,
+    RAISING,
     STATUS,
     heard,
     journals,
@@ -24,6 +26,7 @@ from tests.process.daemon import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.process.daemon import Application, Running
 
@@ -79,6 +82,39 @@ def test_a_kclpy_program_sees_every_record_in_order_and_a_stop(
     row = app.items()[shard_id(0)]
     assert row["checkpoint"].isdecimal()
     assert "leaseOwner" not in row
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"), [("1", "real"), ("2", "real"), ("3", "real"), ("1", "shim"), ("3", "shim")]
+)
+def test_an_exception_of_a_kclpy_processor_is_told_and_may_be_a_failure(
+    new_app: Callable[..., Application], tmp_path: Path, version: str, kind: str
+) -> None:
+    app = new_app()
+    app.put(3, "one key")
+    program = [sys.executable, str(RAISING), version, str(tmp_path / "raised")]
+    run = app.start(executable=program, environment=library(kind))
+    told = f"{shard_id(0)}: processRecords: its processor raised an exception: ValueError: no such"
+    run.wait_for_log(told)
+    assert run.stop() == 0, run.output
+    (error,) = [line for line in run.output.splitlines() if told in line]
+    assert re.search(r"customer; records \d+ to \d+ may not be processed", error)
+    assert json.loads(error)["level"] == "ERROR"
+    assert "processed 3" not in run.output
+
+    (tmp_path / "raised").unlink()
+    run = app.start(
+        executable=program,
+        environment=library(kind),
+        childExceptionPolicy="fail",
+        childFailurePolicy="restart",
+        childRestartBackoffMillis="100",
+    )
+    run.wait_for_log("processed 3")
+    assert run.stop() == 0, run.output
+    assert "child failed at processRecords: its processor raised an exception" in run.output
+    assert "a new child starts" in run.output
+    assert app.items()[shard_id(0)]["checkpoint"].isdecimal()
 
 
 def test_children_of_a_split_and_a_merge_start_after_their_parents_ended(

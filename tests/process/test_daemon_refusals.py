@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -219,3 +220,66 @@ def test_a_port_that_is_taken_ends_the_daemon_with_2(new_app: Callable[..., Appl
     assert run.ends() == 2, run.output
     assert address in run.output
     wait_until(lambda: set(app.owners().values()) <= {None}, "no lease is held")
+
+
+# -- rows of others
+
+
+def test_a_second_stream_under_one_application_name_is_refused_with_5(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(4)
+    app.put(40)
+    first = app.start()
+    wait_until(lambda: len(first.records()) == 40, "the first stream is read")
+    marks = {row["kclMldStream"] for row in app.items().values()}
+    (mark,) = marks
+    assert mark.endswith(f":{app.aws.region}:{app.name}")
+    other = f"{app.name}-b"
+    app.kinesis.create_stream(StreamName=other, ShardCount=4)
+    second = app.start(worker="w2", streamName=other)
+    assert second.ends() == 5, second.output
+    for part in (
+        f"reads the stream {mark}-b",
+        f"rows of another stream ({mark}: {shard_id(0)}, ",
+        f"aws dynamodb delete-item --table-name {app.name}".partition(" delete")[0],
+    ):
+        assert part in second.output
+    assert set(app.owners().values()) == {"w1"}
+    app.put(40)
+    wait_until(lambda: len(first.records()) == 80, "the first stream is read on")
+    assert first.stop() == 0, first.output
+
+
+def test_two_streams_that_start_at_once_under_one_name_do_not_both_read(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(4)
+    other = f"{app.name}-b"
+    app.kinesis.create_stream(StreamName=other, ShardCount=4)
+    app.put(40)
+    runs = [app.start(worker="a"), app.start(worker="b", streamName=other)]
+    wait_until(lambda: any("of another stream" in run.output for run in runs), "a refusal")
+    refused = [run for run in runs if "of another stream" in run.output]
+    assert all(run.ends() == 5 and not run.records() for run in refused), refused[0].output
+
+
+def test_a_row_that_names_another_shard_costs_its_shard_alone(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(2)
+    app.put(10)
+    first = app.start()
+    wait_until(lambda: len(first.records()) == 10, "all is read")
+    assert first.stop() == 0, first.output
+    app.change(shard_id(0), shardId=shard_id(1))
+    before = app.items()[shard_id(0)]
+    app.put(10)
+    second = app.start(worker="w2")
+    second.wait_for_log("can't be read: its streamName and shardId are not those of its key")
+    wait_until(second.records, "the other shard is read")
+    assert second.stop() == 0, second.output
+    assert {e["shardId"] for e in map(json.loads, second.lines()) if "shardId" in e} == {
+        shard_id(1)
+    }
+    assert app.items()[shard_id(0)] == before

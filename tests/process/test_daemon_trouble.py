@@ -97,6 +97,36 @@ def test_a_stop_while_the_table_is_away_ends_in_time(new_app: Callable[..., Appl
     assert not any(alive(pid) for pid in child_pids(run))
 
 
+# --- starts
+
+
+def test_workers_of_a_new_application_start_while_dynamodb_throttles(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(shards=2)
+    app.put(20)
+    fault = {"service": "dynamodb", "code": "ThrottlingException", "probability": 0.4}
+    app.aws.control(faults=[fault])
+    runs = [app.start(worker=f"w{number}") for number in range(3)]
+    for run in runs:
+        run.wait_for_log("Initialized as worker")
+    wait_until(lambda: sum(len(run.records()) for run in runs) >= 20, "all records were read")
+    app.aws.control(faults=[])
+    assert [run.stop() for run in runs] == [0, 0, 0]
+
+
+def test_a_table_that_answers_late_does_not_keep_a_worker_from_starting(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app()
+    app.aws.control(faults=[{"service": "dynamodb", "contains": app.name, "delay_s": 2.5}])
+    run = app.start()
+    run.wait_for_log("Initialized as worker")
+    app.aws.control(faults=[])
+    assert "raise failoverTimeMillis" in run.output
+    assert run.stop() == 0, run.output
+
+
 # --- outages
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
@@ -18,7 +20,7 @@ from tests.process.daemon import CHECKPOINT, STATUS, child_pids, shard_id, wait_
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.process.daemon import Application
+    from tests.process.daemon import Application, Running
 
 pytestmark = pytest.mark.process
 
@@ -157,4 +159,145 @@ def test_the_table_can_be_listed_beside_a_running_daemon(
     for shard in (0, 1):
         (line,) = [line for line in listed.splitlines() if shard_id(shard) in line]
         assert "blue-1" in line
+    assert run.stop() == 0, run.output
+
+
+@pytest.mark.parametrize("attribute", ["streamName", "kclMldMoving"])
+def test_a_row_of_others_ends_no_worker_that_runs_and_starts_none(
+    new_app: Callable[..., Application], attribute: str
+) -> None:
+    app = new_app(2, failoverTimeMillis="3000")
+    app.put(10)
+    address = free_address()
+    run = app.start(arguments=("--http", address))
+    wait_until(lambda: len(run.records()) == 10, "all is read")
+    app.change("shardId-000000000007", **{attribute: "1:s:2"})
+    run.wait_for_log("until these rows are gone")
+    code, answer = get(address, "/readyz")
+    (reason,) = (one for one in answer["reasons"] if one["reason"] == "foreign_rows")
+    assert code == 503
+    assert "shardId-000000000007" in reason["message"]
+    app.put(10)
+    wait_until(lambda: len(run.records()) == 20, "held leases are read on")
+    second = app.start(worker="w2")
+    assert second.ends() == 5, second.output
+    app.dynamodb.delete_item(TableName=app.name, Key={"leaseKey": {"S": "shardId-000000000007"}})
+    run.wait_for_log("Resolved, so leases are created and taken again")
+    wait_until(lambda: ready(address) == (200, "running"), "it is ready again")
+    assert run.stop() == 0, run.output
+
+
+def states(app: Application, run: Running) -> list[str]:
+    """State of each lease by ``kcl-mld leases list``."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mld", "leases", "list", str(run.folder / "app.properties")],
+        env=app.aws.environment_for_child(),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    lines = done.stdout.splitlines()
+    return [line.split()[-1] for line in lines if line.lstrip().startswith("shardId-")]
+
+
+@pytest.mark.parametrize(
+    "says", [None, "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1"], ids=["3.x", "2.x"]
+)
+def test_a_worker_that_cannot_write_leases_is_not_ready_and_recovers(
+    new_app: Callable[..., Application], says: str | None
+) -> None:
+    generation = {"clientVersionConfig": says} if says else {}
+    app = new_app(shards=2, failoverTimeMillis="4000", **generation)
+    address = free_address()
+    run = app.start(arguments=("--http", address))
+    wait_until(
+        lambda: len(get(address, "/leases")[1].get("leases", ())) == 2, "both leases are held"
+    )
+    wait_until(lambda: get(address, "/readyz")[0] == 200, "it is ready")
+    denied = {"service": "dynamodb", "code": "AccessDeniedException", "contains": app.name}
+    writes = ("UpdateItem", "PutItem", "DeleteItem")
+    app.aws.control(faults=[{**denied, "operation": name} for name in writes])
+
+    def reasons() -> dict[str, str]:
+        body = get(address, "/readyz")[1]
+        return {one["reason"]: one["message"] for one in body["reasons"]}
+
+    wait_until(lambda: "lease_writes_fail" in reasons(), "it is not ready")
+    message = reasons()["lease_writes_fail"]
+    assert "UpdateItem" in message
+    assert "AccessDeniedException" in message
+    for _ in range(24):  # three times as long as the lock is held
+        assert "lease_writes_fail" in reasons()
+        time.sleep(0.5)
+    if says is None:
+        wait_until(lambda: "leader_lock_fails" in reasons(), "the lock that flaps is told")
+    assert states(app, run) == ["expired"] * 2
+    app.aws.control(faults=[])
+    wait_until(lambda: get(address, "/readyz")[0] == 200, "it recovers")
+    wait_until(lambda: states(app, run) == ["owned"] * 2, "the leases are owned again")
+    app.aws.control(faults=[{**denied, "operation": name} for name in writes])
+    wait_until(lambda: get(address, "/leases")[1]["leases"] == [], "the leases expire")
+    assert run.stop() == 0, run.output
+    assert "every lease released" not in run.output
+    assert "Stopped: every child was told, but 2 leases had expired" in run.output
+
+
+def test_a_child_that_hangs_has_a_growing_lag_whatever_the_clock_says(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app()
+    app.put(3)
+    address = free_address()
+    run = app.start(
+        {"processRecords": [[["sleep", 600], STATUS]]},
+        arguments=("--http", address),
+        timeoutInSeconds="600",
+    )
+    run.wait_for_actions("processRecords")
+    app.aws.control(advance_s=100)  # as if the clock of this machine were that late
+
+    def shard() -> dict[str, Any]:
+        (lease,) = get(address, "/leases")[1]["leases"]
+        return dict(lease)
+
+    wait_until(lambda: shard()["processing_lag_s"] > 100, "the lag by the dates of AWS")
+    assert shard()["reading_lag_s"] < 100
+    before, _ = shard(), time.sleep(2)
+    after = shard()
+    for name in ("processing_lag_s", "reading_lag_s", "child_silent_s"):
+        assert after[name] >= before[name] + 1.5
+    assert get(address, "/readyz?maxAge=100")[0] == 503
+    run.kill()
+
+
+def test_logs_that_cannot_be_written_are_counted(new_app: Callable[..., Application]) -> None:
+    app = new_app()
+    app.put(1)
+    address = free_address()
+    launcher = ("sh", "-c", 'exec "$@" 2>/dev/full', "sh")
+    run = app.start(arguments=("--http", address), launcher=launcher)
+    wait_until(lambda: get(address, "/livez")[0] == 200, "it runs")
+    wait_until(lambda: get(address, "/leases")[1]["log_messages_dropped"] > 0, "they are counted")
+    assert run.stop() == 0
+
+
+def test_a_start_that_fails_says_why_and_how_often(new_app: Callable[..., Application]) -> None:
+    app = new_app()
+    address = free_address()
+    app.aws.control(
+        faults=[
+            {"service": "dynamodb", "operation": "DescribeTable", "code": "AccessDeniedException"}
+        ]
+    )
+    run = app.start(arguments=("--http", address))
+    wait_until(
+        lambda: "start_fails" in str(get(address, "/readyz")[1].get("reasons")), "the reason"
+    )
+    body = get(address, "/readyz")[1]
+    (message,) = [r["message"] for r in body["reasons"] if r["reason"] == "start_fails"]
+    assert re.match(r"attempt \d+ of 20 to start failed: ", message)
+    assert "DescribeTable" in message
+    app.aws.control(faults=[])
+    wait_until(lambda: get(address, "/readyz")[0] == 200, "it starts after all")
     assert run.stop() == 0, run.output

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given, settings, strategies as st
 
-from mld.decide.fleet import check_not_moving, check_stream_mode
+from mld.decide.fleet import foreign_rows
 from mld.decide.lease_migration import plan_move
-from mld.errors import UnservableFleet
-from mld.model.lease_item import is_lease_item, item_key, lease_from_item
+from mld.model.lease_item import is_lease_item, item_key
 from mld.model.lease_move import RowKind, RowName, contents
 from tests.fakes.lease_rows import FULL, LEADER, METRICS, ORDERS, Rows, multi, single
 
@@ -41,14 +40,7 @@ def takable(rows: Rows) -> dict[str, list[str]]:
 
 def is_refused(rows: Rows, *, is_multi_stream: bool) -> bool:
     """Whether a worker of ours refuses the table."""
-    foreign = {key: item for key, item in rows.items.items() if not is_lease_item(item)}
-    leases = [lease_from_item(item) for item in rows.list() if is_lease_item(item)]
-    try:
-        check_not_moving(foreign, "app")
-        check_stream_mode(leases, is_multi_stream=is_multi_stream)
-    except UnservableFleet:
-        return True
-    return False
+    return foreign_rows(rows.list(), "app", is_multi_stream=is_multi_stream) is not None
 
 
 @given(ROWS, KINDS, st.lists(st.tuples(KINDS, st.integers(0, 12)), max_size=6), KINDS)

@@ -183,6 +183,9 @@ class SimChild:
         assert self.exit_code is not None
         return self.exit_code
 
+    def read_stderr(self) -> None:
+        pass  # it never writes there
+
     def terminate(self) -> None:
         if not self.manners.deaf_to_term:
             self._exit(_SIGTERM)
@@ -396,6 +399,9 @@ class _GatedChild:
 
     async def wait(self) -> int:
         return await self._child.wait()
+
+    def read_stderr(self) -> None:
+        self._child.read_stderr()
 
     def terminate(self) -> None:
         self._child.terminate()

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import AwsError, ConditionFailed, InUse, NotFound
-from mld.local.kinesis.port import FakeKinesis
 from tests.fakes.dynamodb import FakeDynamoDb
+from tests.fakes.fake_kinesis import FakeKinesis
 from tests.sim.gate import Gate
 from tests.sim.java_leader import JavaLeader, parents_of
 from tests.sim.loop import OWNER, TaskOwner

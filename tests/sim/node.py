@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from mld import app
 from mld.errors import MldError
-from mld.local.kinesis.port import FakeKinesis
 from mld.model.config import (
     AwsConfig,
     ChildConfig,
@@ -32,6 +31,7 @@ from mld.model.stream_list import StreamList
 from mld.model.stream_selection import NamePattern, StreamSelection
 from mld.services.fleet.leader_lock import LeaderLock
 from tests.fakes.dynamodb import FakeDynamoDb
+from tests.fakes.fake_kinesis import FakeKinesis
 from tests.sim.children import SimChildren
 from tests.sim.gate import Gate, drive
 from tests.sim.loop import OWNER, TaskOwner

@@ -36,6 +36,7 @@ _TYPES = {
     "throughputKBps": "N",
     "checkpointOwner": "S",
     "entityType": "S",
+    "kclMldStream": "S",
     "streamName": "S",
     "shardId": "S",
     "team": "S",

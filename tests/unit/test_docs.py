@@ -24,6 +24,7 @@ from mld.spark import errors
 from mld.spark.model import BatchContext
 from tests.generated_docs import SECTIONS, section
 from tests.markdown_pages import PAGES, ROOT, page, without_targets
+from tests.page_commands import GATES, blocks_of
 
 README = (ROOT / "README.md").read_text("utf-8")
 DIFFERENCES = (ROOT / "docs/differences.md").read_text("utf-8")
@@ -136,7 +137,6 @@ def test_readme_is_short():
 TO_READ = (
     *PAGES,
     "protocol/README.md",
-    "mld/DESIGN.md",
     "CHANGELOG.md",
     "tests/spark/README.md",
 )
@@ -189,7 +189,7 @@ def shown_commands(name):
     shown = page(name)
     lines = [line for fence in shown.fences for line in fence.text.splitlines()]
     for text in [*lines, *shown.inline_code]:
-        if match := re.search(r"(?<![\w/.-])kcl-mld(?![\w/*_.-])([^#|;&]*)", text):
+        if match := re.search(r"(?<![\w/.-])kcl-mld(?![\w/*_.-])([^#|;&)]*)", text):
             yield shlex.split(match.group(1).replace("…", ""))
 
 
@@ -244,6 +244,26 @@ def test_every_make_target_and_module_that_is_shown_exists(name):
             assert importlib.util.find_spec(module), f"{name}: python -m {module}"
 
 
+@pytest.mark.parametrize("name", [*PAGES, "protocol/README.md"])
+def test_every_block_of_commands_is_run_or_says_why_not(name):
+    """``tests/process/test_pages.py`` runs what this finds."""
+    blocks_of(name)
+    command = re.compile(r"^(?:\$ |kcl-mld|pip3? |python3? |make |aws |npm )", re.MULTILINE)
+    for fence in page(name).fences:
+        is_typed = fence.language in {"sh", "console"} or any(
+            "test: file" in n for n in fence.notes
+        )
+        assert is_typed or not command.search(fence.text), f"{name}: {fence.text}"
+
+
+def test_every_target_with_a_help_is_part_of_a_landing_or_says_why_not():
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    landed = {*GATES, "check"}  # the last one is the first part of `make test`
+    for before, target in re.findall(r"(.*)\n([\w-]+):.*?  ## ", makefile):
+        says = re.fullmatch(r"# not run: .+", before) is not None
+        assert says is (target not in landed), target
+
+
 def is_key(word):
     """Whether a properties file may have this key."""
     if word.startswith(keys.PREFIX):
@@ -255,8 +275,9 @@ def is_key(word):
 #: Words in the style of a key that are none: of the protocol, of Java and its tables, of Python.
 NOT_KEYS = (
     {"initialize", "processRecords", "leaseLost", "shardEnded", "shutdownRequested"}
-    | {"partitionKey", "explicitHashKey", "checkpointOwner", "kclMldIntent"}
-    | {"dictConfig", "groupBy", "kclMldMoving", "leaseCounter", "maxAge"}
+    | {"partitionKey", "explicitHashKey", "checkpointOwner"}
+    | {"dictConfig", "groupBy", "kclMldMeasuredPlace", "kclMldMoving", "leaseCounter", "maxAge"}
+    | {"kclMldStream", "millisBehindLatest"}
     | {"leaseKey", "shardId", "parentShardId", "childShardIds", "streamIdentifier"}
     | {"schemaVersionId", "schemaName", "dataFormat", "foreachBatch"}
     | {"addColumns"}  # a value

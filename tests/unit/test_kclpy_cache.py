@@ -15,7 +15,7 @@ def test_the_files_of_one_package_are_unpacked_and_nothing_else(tmp_path):
         link = tarfile.TarInfo("x-1/pkg/link")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         archive.addfile(link)
-    _unpack(tmp_path / "x.tar.gz", "x-1/pkg/", tmp_path / "out")
+    _unpack(tmp_path / "x.tar.gz", ("x-1/pkg/",), tmp_path / "out")
     found = {path.relative_to(tmp_path / "out"): path for path in (tmp_path / "out").rglob("*.*")}
     assert sorted(map(str, found)) == ["x-1/pkg/__init__.py", "x-1/pkg/sub/a.py"]
     assert all(path.read_text() == str(name) for name, path in found.items())

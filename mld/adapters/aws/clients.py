@@ -27,6 +27,7 @@ from mld.adapters.aws.errors import (
 from mld.adapters.aws.prepared import PreparedOperation
 from mld.adapters.aws.whole_answers import BrokenAnswer, check_page, check_whole
 from mld.decide.fan_out import SILENCE_S
+from mld.model.masking import printable
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
@@ -37,7 +38,14 @@ if TYPE_CHECKING:
 
 
 #: What botocore's parsers raise for a member of another form than they know.
-_UNREADABLE = (ResponseParserError, AttributeError, LookupError, TypeError, ValueError)
+_UNREADABLE = (
+    ResponseParserError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +176,7 @@ class Caller:
         except _UNREADABLE as error:
             if not limit.was_read:  # a defect of ours, or of the request
                 raise
-            why = f"{type(error).__name__}: {error}"
+            why = printable(f"{type(error).__name__}: {error}")
             raise errors.UnknownOutcome(
                 self._api_name(operation), "UnreadableAnswer", why
             ) from error
@@ -229,6 +237,11 @@ def dynamodb_settings(config: Config) -> ClientSettings:
         use_dualstack=config.aws.use_dualstack,
         agent=_agent(config),
     )
+
+
+def patient_dynamodb_settings(config: Config) -> ClientSettings:
+    """The same with the times of commands and of a start, which no lease waits for."""
+    return replace(dynamodb_settings(config), connect_timeout_s=5.0, read_timeout_s=10.0)
 
 
 def cloudwatch_settings(config: Config) -> ClientSettings:

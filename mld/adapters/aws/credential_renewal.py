@@ -1,9 +1,10 @@
-"""How keys that expire are renewed: old ones serve until they expire, and nobody is asked in a storm.
+"""How keys that expire are renewed: old ones serve until they expire, and one thread asks at a time.
 
 botocore asks for new keys with every request from fifteen minutes before the old ones expire on, and
 in the last ten it lets no request go that has no new ones. Java's SDK uses keys up to the last
-minute; so does this, to the end. Whoever makes them may take his time, so a thread of its own asks,
-and no request waits for it that has keys.
+minute; so does this, to the end. Whoever makes them may take long, so a thread of its own asks, and
+no request waits for it that has keys. New keys come from the provider as at the start: nothing is
+known here of how botocore renews.
 """
 
 from __future__ import annotations
@@ -11,105 +12,120 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from botocore.credentials import (
-    CachedCredentialFetcher,
-    DeferredRefreshableCredentials,
-    RefreshableCredentials,
+from botocore.credentials import Credentials, DeferredRefreshableCredentials, RefreshableCredentials
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionError as BotoConnectionError,
+    CredentialRetrievalError,
+    HTTPClientError,
 )
-from botocore.exceptions import CredentialRetrievalError
 
 from mld.adapters.aws.answer_limit import waiting
-from mld.adapters.aws.credential_keys import (
-    UselessKeys,
-    is_out_of_reach,
-    of_use,
-    require_texts,
-    why_failed,
-    with_zone,
-)
+from mld.adapters.aws.errors import service_error
 from mld.adapters.calls import start_thread
-from mld.errors import ThreadRefused
+from mld.errors import CredentialsRefused, Denied, ThreadRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from botocore.credentials import Credentials
+    from botocore.credentials import ReadOnlyCredentials
 
 _log = logging.getLogger(__name__)
 
-#: Whoever makes the keys is asked once in so many seconds while they are due.
+#: The provider is asked once in so many seconds while keys are due.
 PAUSE_S = 5.0
-#: That it does so in vain is told as often.
+#: That it fails is logged as often.
 REPEAT_S = 60.0
-#: A request without keys fails so many seconds after somebody was asked who does not answer.
+#: A start or a request without keys fails so many seconds after the provider was asked.
 WAIT_S = 90.0
 
 
-def renewed_plainly(
-    credentials: Credentials,
+class UselessKeys(Exception):
+    """A provider brought keys that sign nothing; the message says why, without the keys."""
+
+
+def why_failed(error: Exception) -> str:
+    """What to say of an error on the way to credentials, and what to do about it.
+
+    botocore's messages name files, profiles and roles, never keys.
+    """
+    if isinstance(error, ClientError):
+        return f"{error}{_remedy(error)}"
+    if isinstance(error, BotoCoreError | OSError | RuntimeError | UselessKeys):
+        return str(error)
+    return f"its answer or a setting of it can't be read: {type(error).__name__}: {error}"
+
+
+def renewed(
+    load: Callable[[], Credentials | None],
+    why: Callable[[Exception], str] = why_failed,
+    *,
     monotonic: Callable[[], float] = time.monotonic,
     start: Callable[[Callable[[], None], str], None] = start_thread,
-) -> Credentials:
-    """The same; if they can be renewed, from now on as this module says.
+) -> Credentials | None:
+    """The credentials of a provider, renewed by this module if they expire; None = it has none.
+
+    Where keys are left to the first request (roles and SSO of profiles) and nobody is reached who
+    gives them, requests ask again.
 
     Args:
-        credentials: of any provider.
+        load: asks the provider, at the start and at each renewal.
+        why: text of an error of ``load``.
         monotonic: seconds of a clock that is never set.
         start: runs something in a thread, as :func:`start_thread`.
-    """
-    # A second one would ask through the first.
-    if isinstance(credentials, RefreshableCredentials) and not _is_renewed_plainly(credentials):
-        _Renewal(credentials, monotonic, start)
-    return credentials
-
-
-def _is_renewed_plainly(credentials: Any) -> bool:
-    return isinstance(getattr(credentials._refresh, "__self__", None), _Renewal)  # noqa: SLF001
-
-
-def usable(credentials: Credentials | None) -> Credentials | None:
-    """What a provider has just brought, to be renewed as this module says.
 
     Raises:
-        Exception: as :func:`require_keys`.
+        UselessKeys: a key is missing or empty, or the keys have expired.
+        CredentialRetrievalError: no answer within :data:`WAIT_S`.
+        Exception: of any class, from the provider.
     """
-    if credentials is not None:
-        require_keys(renewed_plainly(credentials))
-    return credentials
+    first: Future[Credentials | None] = Future()
 
-
-def require_keys(credentials: Credentials) -> None:
-    """Refuse what a provider has just brought, if it signs nothing.
-
-    Keys that had expired are asked for once more: some providers begin with those they remember.
-    Those that botocore leaves to the first request, of roles and SSO in profiles, are asked for
-    now; where nobody is reached, they are left to the requests, which are repeated.
-
-    Args:
-        credentials: from :func:`renewed_plainly`.
-
-    Raises:
-        UselessKeys: a key is not there or empty.
-        CredentialRetrievalError: they have expired, and there are no new ones; or they never came.
-    """
-    if isinstance(credentials, DeferredRefreshableCredentials):
+    def ask() -> None:
         try:
-            credentials.get_frozen_credentials()
-        except CredentialRetrievalError as error:
-            if not is_out_of_reach(error):
-                raise
-        return
-    if not isinstance(credentials, RefreshableCredentials):
-        require_texts(credentials.access_key, credentials.secret_key, credentials.token)
-        return
-    if credentials.refresh_needed(refresh_in=0):
-        credentials.get_frozen_credentials()
-    found: Any = credentials._frozen_credentials  # noqa: SLF001 - its own way would ask for new ones
-    require_texts(found.access_key, found.secret_key, found.token)
+            first.set_result(_begin(load, why, monotonic, start))
+        except Exception as error:  # noqa: BLE001 - raised where the result is wanted
+            first.set_exception(error)
+
+    try:
+        start(ask, "credentials")
+    except ThreadRefused:
+        ask()
+    try:
+        return first.result(WAIT_S)
+    except TimeoutError as error:
+        if first.done():  # the provider's own
+            raise
+        raise CredentialRetrievalError(
+            provider="the provider", error_msg=f"no answer within {WAIT_S:g} s"
+        ) from error
+
+
+def _begin(
+    load: Callable[[], Credentials | None],
+    why: Callable[[Exception], str],
+    monotonic: Callable[[], float],
+    start: Callable[[Callable[[], None], str], None],
+) -> Credentials | None:
+    found = load()
+    if not isinstance(found, RefreshableCredentials):
+        if found is not None:
+            _require_texts(found.get_frozen_credentials())
+        return found
+    credentials = RenewedCredentials(load, why, monotonic, start, method=found.method)
+    try:
+        credentials.hold(found)
+    except Exception as error:
+        if not (isinstance(found, DeferredRefreshableCredentials) and _is_out_of_reach(error)):
+            raise
+        credentials.warn(why(error))
+    return credentials
 
 
 @dataclass(slots=True)
@@ -117,9 +133,9 @@ class _Attempt:
     """To get new keys.
 
     Attributes:
-        began_at: seconds, as of the renewal's clock.
-        is_over: it has brought new keys, or never will.
-        why: it brought none, or none that last.
+        began_at: seconds, as of the clock.
+        is_over: new keys came, or never will.
+        why: no new keys came.
         error: the same, where there is one.
         again_at: when the next one may begin.
     """
@@ -131,40 +147,85 @@ class _Attempt:
     again_at: float = 0.0
 
 
-class _Renewal:
-    """Stands before the renewal of one set of keys; may be used by many threads.
+class RenewedCredentials(Credentials):  # type: ignore[misc]
+    """Keys that expire; for many threads.
 
-    A request that is never sent for want of keys is one of many troubles on the way to AWS, and may
-    be over in a minute. An error of another class would end the worker as a fault of its own.
+    A request that is not sent for want of keys fails as one that did not reach AWS: it may succeed
+    within a minute. An error of another class would end the worker.
+
+    Attributes:
+        found: what brought the keys in use, as botocore made it; None before the first ones came.
     """
 
     def __init__(
         self,
-        credentials: RefreshableCredentials,
+        load: Callable[[], Credentials | None],
+        why: Callable[[Exception], str],
         monotonic: Callable[[], float],
         start: Callable[[Callable[[], None], str], None],
+        *,
+        method: str,
     ) -> None:
-        self._credentials: Any = credentials
+        """Hold no keys yet; arguments as in :func:`renewed`."""
+        super().__init__("", "", method=method)
+        self.found: RefreshableCredentials | None = None
+        self._keys: ReadOnlyCredentials | None = None
+        self._load = load
+        self._why = why
         self._monotonic = monotonic
         self._start = start
         self._lock = threading.Lock()  # guards the next one; nobody is asked under it
         self._last: _Attempt | None = None
-        self._told_at: float | None = None
-        expiry = self._credentials._expiry_time  # noqa: SLF001
-        if expiry is not None:
-            self._credentials._expiry_time = with_zone(expiry)  # noqa: SLF001
-        # All ways to the keys lead through it: frozen ones, single ones, and the account.
-        self._credentials._refresh = self._renew  # noqa: SLF001
+        self._warned_at: float | None = None
 
-    def _renew(self) -> None:
-        """Have somebody renew what is about to expire; wait for that if it has expired.
+    def get_frozen_credentials(self) -> ReadOnlyCredentials:
+        """The keys to sign with; starts a renewal when it is due, waits only without good keys.
 
         Raises:
-            CredentialRetrievalError: it has, and there are no new ones. Whatever the cause, a
-                request for something else was meant and was not sent.
+            CredentialRetrievalError: there are no keys, or they have expired and no new ones came.
+                The request was not sent.
         """
-        if not self._credentials.refresh_needed():
+        if self._is_due():
+            self._renew()
+        return self._keys
+
+    def hold(self, found: Credentials | None) -> None:
+        """Use new keys from now on.
+
+        Raises:
+            UselessKeys: they sign nothing; those before stay.
+            Exception: of any class, from the provider, where keys are made only now.
+        """
+        if not isinstance(found, RefreshableCredentials):
+            raise UselessKeys("it brought no keys that expire")
+        keys = found.get_frozen_credentials()
+        _require_texts(keys)
+        if found.refresh_needed(refresh_in=0):
+            raise UselessKeys("it brought keys that had expired")
+        self.method = found.method
+        self.access_key, self.secret_key, self.token = keys.access_key, keys.secret_key, keys.token
+        self.account_id = getattr(keys, "account_id", None)
+        self.found, self._keys = found, keys
+
+    def warn(self, why: str) -> None:
+        """Log that no keys came, at most once in :data:`REPEAT_S`."""
+        now = self._monotonic()
+        if self._warned_at is not None and now < self._warned_at + REPEAT_S:
             return
+        self._warned_at = now
+        if self._keys is None:
+            _log.warning("No keys of %s have come: %s", self.method, why)
+            return
+        until = "have expired" if self._has_expired() else "serve until they expire"
+        _log.warning("No new keys of %s have come; the old ones %s: %s", self.method, until, why)
+
+    def _is_due(self) -> bool:
+        return self.found is None or bool(self.found.refresh_needed())
+
+    def _has_expired(self) -> bool:
+        return self.found is None or bool(self.found.refresh_needed(refresh_in=0))
+
+    def _renew(self) -> None:
         attempt = self._attempt()
         if not self._has_expired():
             return
@@ -174,8 +235,7 @@ class _Renewal:
         if self._has_expired():
             taken_s = self._monotonic() - attempt.began_at
             why = attempt.why if is_over else f"it has not answered for {taken_s:.0f} s"
-            failed = CredentialRetrievalError(provider=self._credentials.method, error_msg=why)
-            raise failed from attempt.error
+            raise CredentialRetrievalError(provider=self.method, error_msg=why) from attempt.error
 
     def _attempt(self) -> _Attempt:
         """The one that is under way; else the last one, unless it is time for another."""
@@ -184,7 +244,7 @@ class _Renewal:
             if last is not None and (
                 not last.is_over.is_set()
                 or now < last.again_at
-                or not self._credentials.refresh_needed()  # it ended after we had looked
+                or not self._is_due()  # it ended after the caller had asked
             ):
                 return last
             attempt = self._last = _Attempt(now)
@@ -195,57 +255,64 @@ class _Renewal:
             if self._has_expired():
                 self._ask(attempt)
             else:
-                self._failed(attempt, str(error))
+                self._fail(attempt, str(error))
                 attempt.is_over.set()
         return attempt
 
     def _ask(self, attempt: _Attempt) -> None:
         """By one thread at a time."""
         try:
-            self._bring()
+            self.hold(self._load())
         except Exception as error:  # noqa: BLE001 - see why_failed()
             attempt.error = error
-            self._failed(attempt, why_failed(error))
+            self._fail(attempt, self._why(error))
         else:
-            if self._told_at is not None:
-                _log.info("New keys of %s have come", self._credentials.method)
-            self._told_at = None
+            if self._warned_at is not None:
+                _log.info("New keys of %s have come", self.method)
+            self._warned_at = None
             # Some keys live for minutes only.
-            if self._credentials.refresh_needed():
+            if self._is_due():
                 attempt.again_at = self._monotonic() + PAUSE_S
         finally:
             attempt.is_over.set()
 
-    def _failed(self, attempt: _Attempt, why: str) -> None:
+    def _fail(self, attempt: _Attempt, why: str) -> None:
         attempt.why = why
         attempt.again_at = self._monotonic() + PAUSE_S
-        self._tell(why)
+        self.warn(why)
 
-    def _bring(self) -> None:
-        """Ask for new keys and put them into the place of the old ones, if they are of any use."""
-        ask = self._credentials._refresh_using  # noqa: SLF001
-        try:
-            keys = of_use(ask(), self._credentials._time_fetcher())  # noqa: SLF001
-        except UselessKeys:
-            # Those of STS and SSO would come again from botocore's memory until they expire.
-            fetcher: Any = getattr(ask, "__self__", None)
-            if isinstance(fetcher, CachedCredentialFetcher):
-                fetcher._cache.pop(fetcher._cache_key, None)  # noqa: SLF001
-            raise
-        self._credentials._set_from_data(keys)  # noqa: SLF001
-        self._credentials._publish_refresh()  # noqa: SLF001
 
-    def _tell(self, why: str) -> None:
-        now = self._monotonic()
-        if self._told_at is not None and now < self._told_at + REPEAT_S:
-            return
-        self._told_at = now
-        method = self._credentials.method
-        if self._credentials._frozen_credentials is None:  # noqa: SLF001
-            _log.warning("No keys of %s have come: %s", method, why)
-            return
-        until = "have expired" if self._has_expired() else "serve until they expire"
-        _log.warning("No new keys of %s have come; the old ones %s: %s", method, until, why)
+def _is_out_of_reach(error: BaseException | None) -> bool:
+    """Whether whoever gives keys was not reached, or fails: it may pass within seconds."""
+    while error is not None:
+        if isinstance(error, HTTPClientError | BotoConnectionError):
+            return True
+        if isinstance(error, ClientError):
+            return bool(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500)
+        error = error.__cause__
+    return False
 
-    def _has_expired(self) -> bool:
-        return bool(self._credentials.refresh_needed(refresh_in=0))
+
+def _require_texts(keys: Any) -> None:
+    for what, key in (("access key", keys.access_key), ("secret key", keys.secret_key)):
+        if not isinstance(key, str) or not key.strip():
+            instead = "null" if key is None else "empty" if isinstance(key, str) else "no text"
+            raise UselessKeys(f"it brought keys whose {what} is {instead}")
+    if keys.token is not None and not isinstance(keys.token, str):
+        raise UselessKeys("it brought keys whose session token is no text")
+
+
+def _remedy(error: ClientError) -> str:
+    """What to do about a refusal of the service that gives keys, as the end of a sentence."""
+    kind = service_error(error, writes=False)
+    if isinstance(kind, CredentialsRefused):
+        return (
+            ". Renew the keys or the token with which the role is assumed,"
+            " or set the clock of this machine right"
+        )
+    if isinstance(kind, Denied) and error.operation_name.startswith("AssumeRole"):
+        return (
+            f". Allow sts:{error.operation_name} on this role to whoever assumes it, in the policy"
+            " of that one and in the trust policy of the role"
+        )
+    return ""

@@ -7,8 +7,12 @@ or prints a secret.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import shlex
+import subprocess
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import botocore.session
@@ -16,17 +20,19 @@ from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.credentials import (
     AssumeRoleCredentialFetcher,
-    AssumeRoleProvider,
     DeferredRefreshableCredentials,
     EnvProvider,
+    ProcessProvider,
     create_credential_resolver,
 )
-from botocore.exceptions import BotoCoreError
+from botocore.exceptions import (
+    BotoCoreError,
+    CredentialRetrievalError,
+    SSOError,
+    TokenRetrievalError,
+)
 
-from mld.adapters.aws.credential_keys import why_failed
-from mld.adapters.aws.credential_login import explain_logins
-from mld.adapters.aws.credential_process import limit_processes
-from mld.adapters.aws.credential_renewal import renewed_plainly, usable
+from mld.adapters.aws.credential_renewal import renewed, why_failed
 from mld.adapters.aws.data_files import PlainLoader
 from mld.errors import ConfigError, CredentialsMissing
 from mld.model.credentials import (
@@ -43,6 +49,11 @@ if TYPE_CHECKING:
     from botocore.session import Session
 
 _log = logging.getLogger(__name__)
+
+#: For a ``credential_process``, and for whatever holds the pipes that it was given.
+PROCESS_LIMIT_S = 60.0
+#: A process that was killed is gone sooner, unless the system can't end it now.
+_GONE_S = 1.0
 
 
 def make_session(chain: CredentialChain, region: str | None) -> Session:
@@ -118,6 +129,7 @@ class ChainResolver:
     def __init__(self, session: Session, chain: CredentialChain, region: str | None) -> None:
         self._chain = chain
         self._loaders = [(step, _loader(session, step, region)) for step in chain.steps]
+        self._session = session
         self._anonymous: bool | None = None
         self._failures: dict[CredentialStep, str] = {}
 
@@ -152,10 +164,11 @@ class ChainResolver:
         for step, load in self._loaders:
             if step.source is CredentialSource.ANONYMOUS:
                 return None, True
+            why = partial(_why, self._session, step.profile)
             try:
-                credentials = usable(load())
+                credentials = renewed(load, why)
             except Exception as error:  # noqa: BLE001 - see why_failed()
-                self._failures[step] = why_failed(error)
+                self._failures[step] = why(error)
                 _log.warning("credentials provider %s failed: %s", step, self._failures[step])
                 continue
             if credentials is not None:
@@ -201,21 +214,66 @@ def _loader(
 
 
 def _default_chain(session: Session, region: str | None) -> CredentialResolver:
-    """The chain of botocore; keys with which it assumes roles are looked after like others."""
+    """The chain of botocore, whose ``credential_process`` may not run for ever."""
     chain = create_credential_resolver(session, region_name=region)
-    for provider in chain.providers:
-        if isinstance(provider, AssumeRoleProvider):
-            _look_after_sources(provider)
-    limit_processes(chain)
-    explain_logins(chain)
+    limited = ProcessProvider(
+        profile_name=session.get_config_variable("profile") or "default",
+        load_config=lambda: session.full_config,
+        popen=LimitedProcess,
+    )
+    chain.providers[:] = [
+        limited if isinstance(provider, ProcessProvider) else provider
+        for provider in chain.providers
+    ]
     return chain
 
 
-def _look_after_sources(provider: Any) -> None:
-    """Of a role that is assumed with keys of another profile, which may be those of a role, too."""
-    # Not promised by botocore; it keeps them to itself.
-    resolve = provider._resolve_source_credentials  # noqa: SLF001
-    provider._resolve_source_credentials = lambda *role: usable(resolve(*role))  # noqa: SLF001
+class LimitedProcess(subprocess.Popen[bytes]):
+    """A program whose answer comes in time or not at all."""
+
+    def communicate(self, *_: Any, **__: Any) -> tuple[bytes, bytes]:
+        """What it wrote to both pipes.
+
+        Raises:
+            CredentialRetrievalError: it took too long, and was killed; what it has started itself
+                was not.
+        """
+        try:
+            return super().communicate(timeout=PROCESS_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.wait(_GONE_S)
+            for pipe in (self.stdout, self.stderr):
+                if pipe is not None:
+                    pipe.close()
+            command: Any = self.args
+            # Without its arguments: a password may be among them.
+            name = f"{command[0]} ..." if len(command) > 1 else str(command[0])
+            raise CredentialRetrievalError(
+                provider=ProcessProvider.METHOD,
+                error_msg=f'the program "{name}" did not end within {PROCESS_LIMIT_S:g} s, and was'
+                " killed",
+            ) from None
+
+
+def _why(session: Session, profile: str | None, error: Exception) -> str:
+    """Why a provider failed; for a missing SSO login, which botocore's text does not say, the cure."""
+    if not isinstance(error, SSOError | TokenRetrievalError):
+        return why_failed(error)
+    profiles: dict[str, dict[str, Any]] = session.full_config.get("profiles", {})
+    name = profile or session.get_config_variable("profile") or "default"
+    seen = {name}
+    while "source_profile" in (settings := profiles.get(name, {})) and not _is_sso(settings):
+        name = settings["source_profile"]
+        if name in seen:
+            break
+        seen.add(name)
+    return f"{str(error).rstrip('.')}. Log in: aws sso login --profile {shlex.quote(name)}"
+
+
+def _is_sso(settings: dict[str, Any]) -> bool:
+    return "sso_session" in settings or "sso_start_url" in settings
 
 
 #: botocore's providers that are about the machine or the process, not about a profile.
@@ -254,8 +312,15 @@ def _assume_role(
             service, region_name=sts_region, endpoint_url=role.endpoint, **keys
         )
 
+    source: Credentials | None = None
+
     def load() -> Credentials | None:
-        source = usable(_default_chain(session, sts_region).load_credentials())
+        nonlocal source
+        # Kept, so that its keys serve until they expire.
+        source = source or renewed(
+            lambda: _default_chain(session, sts_region).load_credentials(),
+            partial(_why, session, None),
+        )
         if source is None:
             return None
         fetcher = AssumeRoleCredentialFetcher(
@@ -264,12 +329,9 @@ def _assume_role(
             role_arn=role.arn,
             extra_args=extra,
         )
-        credentials = DeferredRefreshableCredentials(
+        return DeferredRefreshableCredentials(
             refresh_using=fetcher.fetch_credentials, method="assume-role"
         )
-        # Asking now decides whether this provider has credentials at all.
-        renewed_plainly(credentials).get_frozen_credentials()
-        return credentials
 
     return load
 

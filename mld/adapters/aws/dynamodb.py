@@ -94,7 +94,7 @@ def _read_page(
         return
     try:
         page = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
     if isinstance(page, dict) and page.keys() <= _PAGE and None not in page.values():
         customized_response_dict.update(page)

@@ -12,6 +12,7 @@ from botocore import exceptions as boto
 
 from mld import errors
 from mld.adapters.aws.answer_shapes import is_item
+from mld.model.masking import printable
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
@@ -108,7 +109,7 @@ def service_error(error: boto.ClientError, *, writes: bool) -> errors.AwsError:
     """
     operation = error.operation_name
     details = error.response.get("Error", {})
-    code, message = str(details.get("Code", "")), str(details.get("Message", ""))
+    code, message = _cut(details.get("Code", "")), _cut(details.get("Message", ""))
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code == "ConditionalCheckFailedException":
         item = error.response.get("Item")
@@ -138,7 +139,7 @@ def client_error(error: Exception, operation: str, ca_file: str | None = None) -
     """
     if was_not_sent(error):
         return not_sent(error, operation)
-    message = str(error)
+    message = _cut(error)
     if ca_file is not None and isinstance(error, boto.SSLError):
         message += (
             f" (certificates are trusted by {ca_file}: AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE or"
@@ -162,4 +163,9 @@ def ca_file_of(client: BaseClient) -> str | None:
 
 def not_sent(error: Exception, operation: str) -> errors.Unreachable:
     """Our error for a call of which nothing left this process; the arguments as above."""
-    return errors.Unreachable(operation, type(error).__name__, str(error))
+    return errors.Unreachable(operation, type(error).__name__, _cut(error))
+
+
+def _cut(text: object) -> str:
+    """A text of somebody else, one line of bounded length: it is logged and looked through often."""
+    return printable(str(text))

@@ -107,6 +107,6 @@ def _message(payload: bytes) -> str:
     """What an exception says; its name tells enough where that is unreadable."""
     try:
         said = json.loads(payload)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     return str(said.get("message") or said.get("Message") or "") if isinstance(said, dict) else ""

@@ -7,6 +7,9 @@ body away before that; signing, endpoints, credentials and errors stay botocore'
 
 from __future__ import annotations
 
+import contextlib
+import time
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from mld.adapters.aws.clients import Caller
@@ -27,6 +30,35 @@ _JSON = ("application/x-amz-json", "application/json")
 _RAW = "MldRawBody"
 
 
+#: An answer's date has whole seconds, so of dates that are so near each other the latest is right.
+_SAME_S = 2.0
+
+
+class ServiceDates:
+    """The time of the service by the dates of its answers; the clock here may be wrong."""
+
+    def __init__(self) -> None:
+        """No answer has come."""
+        self._text = ""
+        self._ahead_s: float | None = None
+
+    def now_s(self) -> float | None:
+        """Epoch seconds, right to about a second; None where no answer had a date."""
+        return None if self._ahead_s is None else time.monotonic() + self._ahead_s
+
+    def note(self, response_dict: dict[str, Any], **_: Any) -> None:
+        """The hook ``before-parse`` of all operations; called in their threads."""
+        text = str(response_dict["headers"].get("date", ""))
+        if text == self._text:
+            return
+        self._text = text
+        with contextlib.suppress(ValueError):
+            ahead_s = parsedate_to_datetime(text).timestamp() - time.monotonic()
+            known_s = self._ahead_s
+            is_same = known_s is not None and abs(ahead_s - known_s) < _SAME_S
+            self._ahead_s = max(ahead_s, known_s) if is_same and known_s is not None else ahead_s
+
+
 class BotocoreKinesis:
     """Operations on streams and shards; each raises the errors of ``mld.errors`` only.
 
@@ -45,6 +77,9 @@ class BotocoreKinesis:
         retrieval: CallPool,
         subscribing: BaseClient | None = None,
     ) -> None:
+        self.dates = ServiceDates()
+        for one in {client, subscribing or client}:
+            one.meta.events.register("before-parse.kinesis", self.dates.note)
         client.meta.events.register("before-parse.kinesis.GetRecords", _take_body)
         self._control = Caller(client, control)
         self._retrieval = Caller(client, retrieval, ("get_records",))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from botocore.loaders import create_loader
 from botocore.regions import EndpointResolver
-from botocore.utils import InstanceMetadataRegionFetcher
+from botocore.utils import IMDSRegionProvider
 
 from mld.adapters.aws.credentials import new_session
 from mld.errors import ConfigError
@@ -15,8 +15,7 @@ from mld.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Time for one look at the instance's metadata service when nothing else names a region.
-_METADATA_TIMEOUT_S = 1.0
+    from botocore.session import Session
 
 
 def resolve_region(configured: str | None, environ: Mapping[str, str] = os.environ) -> str:
@@ -26,10 +25,12 @@ def resolve_region(configured: str | None, environ: Mapping[str, str] = os.envir
         ConfigError: nothing names a region: write ``regionName``; or the AWS configuration files
             cannot be used.
     """
-    region = configured or environ.get("AWS_REGION")
-    region = region or new_session().get_config_variable("region")
+    if configured or environ.get("AWS_REGION"):
+        return str(configured or environ["AWS_REGION"])
+    session = new_session()
+    region = session.get_config_variable("region")
     if not region and environ.get("AWS_EC2_METADATA_DISABLED", "").lower() != "true":
-        region = _instance_region()
+        region = _instance_region(session)
     if not region:
         raise ConfigError(
             "no region is known: write regionName = <region>, or set AWS_REGION", key="regionName"
@@ -49,8 +50,7 @@ def known_regions() -> list[str]:
     )
 
 
-def _instance_region() -> str | None:
-    region: str | None = InstanceMetadataRegionFetcher(
-        timeout=_METADATA_TIMEOUT_S, num_attempts=1
-    ).retrieve_region()
+def _instance_region(session: Session) -> str | None:
+    """By the metadata service where credentials are asked for, too: address, IPv6 mode, time-out."""
+    region: str | None = IMDSRegionProvider(session).provide()
     return region

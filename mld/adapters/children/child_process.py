@@ -111,6 +111,10 @@ class ChildProcess:
         """
         return await asyncio.shield(self._exit)
 
+    def read_stderr(self) -> None:
+        """Pass on now what its stderr holds: all that it wrote there before what stdout has said."""
+        self._stderr.catch_up()
+
     def terminate(self) -> None:
         """SIGTERM to its process group; nothing when it is gone."""
         self._signal_group(signal.SIGTERM)

@@ -28,6 +28,8 @@ STDERR_LINE_BYTES = 2**16
 #: Lines of stderr passed on in one turn of the loop, and the pause after a turn that was full: a
 #: child that floods its stderr is slowed down by its full pipe, the daemon is not.
 _STDERR_LINES = 64
+#: Reads that empty the largest pipe that a child can make of its stderr, four times over.
+_CATCH_UP_READS = 4 * PIPE_BYTES // STDERR_LINE_BYTES
 _STDERR_PAUSE_S = 0.002
 
 
@@ -177,19 +179,23 @@ class StderrDrain:
         self._loop.add_reader(self._fd, self._read)
 
     def catch_up(self) -> None:
-        """Pass on all that the pipe holds now, some full pipes at most: what a child wrote last."""
-        for _ in range(4):
+        """Pass on all that the pipe holds now, some full pipes at most: what a child wrote last.
+
+        Each status of a child asks for this, and mostly there is nothing: it is one system call.
+        """
+        for _ in range(_CATCH_UP_READS):
             if not self._open:
                 return
             try:
-                data = os.read(self._fd, PIPE_BYTES)
+                data = os.read(self._fd, STDERR_LINE_BYTES)
             except BlockingIOError:
                 break
             self._rest += data
             if not data:
                 self._end()
                 return
-        self._pass_lines(limit=-1)
+        if self._rest:
+            self._pass_lines(limit=-1)
 
     def finish(self) -> None:
         """End it here, after passing on what the pipe holds."""

@@ -40,7 +40,7 @@ _SPARK_USAGE = f"write executableName = {SPARK_PROGRAM} [--properties FILE] app.
 _DAEMON = "kcl-mld"
 #: In the head of a console script that is the daemon itself.
 _DAEMON_MARK = b"mld.cli"
-_NO_CHILD = "is the daemon itself, which speaks to children and is none"
+_NO_CHILD = "is the daemon itself, not a child program"
 #: Options of interpreters after which the next argument is still the script.
 _HARMLESS = re.compile(r"-[uOBEIsPqv]+")
 
@@ -71,12 +71,23 @@ class Surroundings:
         return next((path for path in self.candidates(name) if _is_startable(path)), None)
 
 
-def examine(argv: Sequence[str], around: Surroundings) -> tuple[Problem, ...]:
-    """What is wrong with a command line.
+def examine_child(argv: Sequence[str], around: Surroundings) -> tuple[Problem, ...]:
+    """What is wrong with the command line of a child.
 
     Args:
         argv: program and arguments, not empty.
         around: where it would be started.
+    """
+    words = _after_env([*map(system_text, argv)])
+    if _is_daemon(words, around):
+        return (_error(f"{words[0]} {_NO_CHILD}", f"did you mean {SPARK_PROGRAM}?"),)
+    return examine(argv, around)
+
+
+def examine(argv: Sequence[str], around: Surroundings) -> tuple[Problem, ...]:
+    """What is wrong with the command line of any program, a daemon as well.
+
+    The arguments are those of :func:`examine_child`.
     """
     argv = [*map(system_text, argv)]
     found = around.find(argv[0])
@@ -268,9 +279,6 @@ def _script_problems(argv: Sequence[str], around: Surroundings) -> Iterator[Prob
     words = list(_after_env(argv))
     if (command := spark_command(argv)) is not None:
         yield from _spark_problems(command, around)
-        return
-    if _is_daemon(words, around):
-        yield _error(f"{words[0]} {_NO_CHILD}", f"did you mean {SPARK_PROGRAM}?")
         return
     if not words or not _INTERPRETER.fullmatch(Path(words[0]).name):
         return

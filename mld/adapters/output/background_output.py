@@ -163,6 +163,7 @@ class BackgroundHandler(logging.handlers.QueueHandler):
         self, target: logging.Handler, *, max_bytes: int = MAX_BYTES, max_messages: int = MAX_ITEMS
     ) -> None:
         super().__init__(None)  # type: ignore[arg-type] # enqueue() knows another one
+        target.handleError = _refuse  # type: ignore[method-assign] # a full disk counts as dropped
         self.setLevel(target.level)
         self._target = target
         self.waiting = BackgroundQueue[logging.LogRecord](
@@ -185,6 +186,11 @@ class BackgroundHandler(logging.handlers.QueueHandler):
     def _tell_dropped(self, count: int, seconds: float) -> None:
         name = self._target.name or type(self._target).__name__
         _log.warning(_DROPPED, count, seconds, name, extra={"count": count})
+
+
+def _refuse(record: logging.LogRecord) -> None:  # noqa: ARG001 - as the method that it replaces
+    """In the place of ``Handler.handleError``, which prints a traceback and forgets the record."""
+    raise  # noqa: PLE0704 - called while the error is handled
 
 
 def unblock_handlers() -> None:

@@ -13,9 +13,12 @@ decimal                                   text of all digits: ``"12.340"``
 date, time-millis, time-micros            ``"2024-02-29"``, ``"13:37:00.250000"``
 timestamp-millis, -micros, -nanos         RFC 3339 in UTC: ``"2024-02-29T13:37:00.250000Z"``
 local-timestamp-…                         the same without the ``Z``
-uuid                                      text
+uuid, of a string or of 16 bytes          text: ``"f81d4fae-7dec-11d0-a765-00a0c91e6bf6"``
 duration                                  ISO 8601: ``"P1M2DT0.003S"``
 ========================================  =======================================================
+
+What such a text can't say comes as the number or text that it is: a year beyond 9999, a time of 24
+hours, a uuid that is none.
 
 A payload of JSON is checked to be JSON and stays as it is, byte for byte.
 """
@@ -24,10 +27,11 @@ from __future__ import annotations
 
 import io
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import msgspec
 
@@ -167,10 +171,51 @@ def _utc_nanos(value: int, schema: Any, reader: Any = None) -> str:
     return _nanos(value, schema, reader) + "Z"
 
 
-_LOGICAL_READERS: dict[str, Callable[[Any, Any, Any], str]] = {
-    "bytes-kcl-mld-decimal": _decimal,
-    "fixed-kcl-mld-decimal": _decimal,
-    "fixed-kcl-mld-duration": _duration,
-    "long-kcl-mld-timestamp-nanos": _utc_nanos,
-    "long-kcl-mld-local-timestamp-nanos": _nanos,
-}
+def _time(step: timedelta, steps: int) -> time:
+    if not 0 <= steps < timedelta(days=1) / step:
+        raise ValueError("no time of a day")
+    return (_EPOCH + steps * step).time()
+
+
+def _moment(epoch: datetime, step: timedelta, steps: int) -> datetime:
+    return epoch + steps * step
+
+
+def _or_as_it_is(convert: Callable[[Any], object]) -> Callable[[Any, Any, Any], object]:
+    """A reader that gives the value as it is where it can't be converted."""
+
+    def read(value: Any, _schema: Any, _reader: Any = None) -> object:
+        try:
+            return convert(value)
+        except (ValueError, OverflowError):
+            return value
+
+    return read
+
+
+def _logical_readers() -> dict[str, Callable[[Any, Any, Any], object]]:
+    readers: dict[str, Callable[[Any, Any, Any], object]] = {
+        "bytes-kcl-mld-decimal": _decimal,
+        "fixed-kcl-mld-decimal": _decimal,
+        "fixed-kcl-mld-duration": _duration,
+        "long-kcl-mld-timestamp-nanos": _utc_nanos,
+        "long-kcl-mld-local-timestamp-nanos": _nanos,
+        "int-kcl-mld-date": _or_as_it_is(lambda days: (_EPOCH + timedelta(days=days)).date()),
+        "string-kcl-mld-uuid": _or_as_it_is(UUID),
+        "fixed-kcl-mld-uuid": _or_as_it_is(lambda data: UUID(bytes=data)),
+    }
+    for unit, kind, step in (
+        ("millis", "int", timedelta(milliseconds=1)),
+        ("micros", "long", timedelta(microseconds=1)),
+    ):
+        readers |= {
+            f"{kind}-kcl-mld-time-{unit}": _or_as_it_is(partial(_time, step)),
+            f"long-kcl-mld-timestamp-{unit}": _or_as_it_is(partial(_moment, _EPOCH, step)),
+            f"long-kcl-mld-local-timestamp-{unit}": _or_as_it_is(
+                partial(_moment, _EPOCH.replace(tzinfo=None), step)
+            ),
+        }
+    return readers
+
+
+_LOGICAL_READERS = _logical_readers()

@@ -1,7 +1,7 @@
 """A Kinesis Data Streams of our own: deterministic, in memory, without I/O.
 
 :class:`~mld.local.kinesis.model.KinesisModel` answers the operations; it reads time from a clock
-handed in and never sleeps. ``mld.local.server`` puts it behind HTTP, ``mld.local.kinesis.port``
+handed in and never sleeps. ``mld.local.server`` puts it behind HTTP, ``tests.fakes.fake_kinesis``
 behind the port that the daemon's services use.
 """
 

@@ -6,49 +6,43 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec.json
 
-from mld.local.kinesis import (
-    consumers,
-    control,
-    reading,
-    resharding,
-    subscriptions,
-    tags,
-    writing,
-)
+from mld.local.kinesis import control, fan_out, records
+from mld.local.kinesis.fan_out import subscribe
 from mld.local.kinesis.faults import KinesisFault
+from mld.local.kinesis.records import put_record, put_records
 from mld.local.kinesis.state import KinesisSettings, KinesisState
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping
 
+    from mld.local.kinesis.fan_out import LocalSubscription
     from mld.local.kinesis.stream import LocalStream
-    from mld.local.kinesis.subscriptions import LocalSubscription
 
 __all__ = ["OPERATIONS", "KinesisModel", "KinesisSettings"]
 
 _OPERATIONS: dict[str, Callable[[KinesisState, Mapping[str, Any]], dict[str, Any]]] = {
-    "AddTagsToStream": tags.add_tags_to_stream,
+    "AddTagsToStream": control.add_tags_to_stream,
     "CreateStream": control.create_stream,
     "DecreaseStreamRetentionPeriod": control.change_retention,
     "DeleteStream": control.delete_stream,
-    "DeregisterStreamConsumer": consumers.deregister_stream_consumer,
+    "DeregisterStreamConsumer": fan_out.deregister_stream_consumer,
     "DescribeStream": control.describe_stream,
-    "DescribeStreamConsumer": consumers.describe_stream_consumer,
+    "DescribeStreamConsumer": fan_out.describe_stream_consumer,
     "DescribeStreamSummary": control.describe_stream_summary,
-    "GetShardIterator": reading.get_shard_iterator,
+    "GetShardIterator": records.get_shard_iterator,
     "IncreaseStreamRetentionPeriod": control.change_retention,
     "ListShards": control.list_shards,
-    "ListStreamConsumers": consumers.list_stream_consumers,
+    "ListStreamConsumers": fan_out.list_stream_consumers,
     "ListStreams": control.list_streams,
-    "ListTagsForStream": tags.list_tags_for_stream,
-    "MergeShards": resharding.merge_shards,
-    "PutRecord": writing.put_record,
-    "PutRecords": writing.put_records,
-    "RegisterStreamConsumer": consumers.register_stream_consumer,
-    "RemoveTagsFromStream": tags.remove_tags_from_stream,
-    "SplitShard": resharding.split_shard,
-    "UpdateShardCount": resharding.update_shard_count,
+    "ListTagsForStream": control.list_tags_for_stream,
+    "MergeShards": control.merge_shards,
+    "PutRecord": put_record,
+    "PutRecords": put_records,
+    "RegisterStreamConsumer": fan_out.register_stream_consumer,
+    "RemoveTagsFromStream": control.remove_tags_from_stream,
+    "SplitShard": control.split_shard,
+    "UpdateShardCount": control.update_shard_count,
 }
 #: Everything that is served, by its name in the API.
 OPERATIONS = frozenset({*_OPERATIONS, "GetRecords", "SubscribeToShard"})
@@ -106,7 +100,7 @@ class KinesisModel:
         """As :meth:`call`, with the answer as JSON text; empty where the service sends nothing."""
         if operation == "GetRecords":
             self._begin(operation, request)
-            return reading.get_records_body(self._state, request)
+            return records.get_records_body(self._state, request)
         answer = self.call(operation, request)
         return msgspec.json.encode(answer) if answer else b""
 
@@ -117,7 +111,7 @@ class KinesisModel:
             KinesisFault: the service's error; nothing was changed.
         """
         self._begin("SubscribeToShard", request)
-        return subscriptions.subscribe(self._state, request)
+        return subscribe(self._state, request)
 
     def adopt_consumer(self, arn: str) -> None:
         """Have a consumer of that ARN, which a configuration names.
@@ -125,7 +119,7 @@ class KinesisModel:
         Raises:
             KinesisFault: it can have none: the stream is not here.
         """
-        consumers.adopt_consumer(self._state, arn)
+        fan_out.adopt_consumer(self._state, arn)
 
     def stream(self, name: str) -> LocalStream:
         """The stream itself, for judges and tests: everything due is done first."""

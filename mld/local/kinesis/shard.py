@@ -1,16 +1,69 @@
-"""One shard: its place in the hash range, its ancestry and its log of records.
+"""One shard: its place in the hash range, its ancestry, its log of records and their numbers.
 
-Records are kept as finished JSON text, so that GetRecords of ten thousand records is one join. A
-record's position is its running number in the shard from 0, which never changes when older
-records are trimmed.
+Sequence numbers are of version 2: 186 bits, written as 56 decimal digits. From the top, in
+hexadecimal digits: ``2``, creation second of the shard (9), low digit of the shard number (1),
+running count in the shard (16), ``00``, second of the record (9), shard number (8), version ``2``.
+Creation second and count decide the order, so numbers rise within a shard and from a parent to its
+children; bits 4-35 hold the shard number, which is what KCL's ``SequenceNumberValidator`` reads.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
 from typing import Any
 
-from mld.local.kinesis.sequence import LAST_COUNT, parse_text, shard_base, step
+_VERSION = 2
+_COUNT_BITS = 64
+_SECOND_BITS = 36
+_SHARD_BITS = 32
+#: Count in a closed shard's EndingSequenceNumber: above every record's.
+LAST_COUNT = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceParts:
+    """What a version-2 sequence number says."""
+
+    shard_created_s: int
+    shard_number: int
+    count: int
+    record_s: int
+
+
+def shard_base(shard_created_s: int, shard_number: int) -> int:
+    """The number with count 0 and second 0; a record's number is this + :func:`next_sequence`."""
+    high = (_VERSION << _SECOND_BITS) | (shard_created_s & ((1 << _SECOND_BITS) - 1))
+    high = (high << 4) | (shard_number & 0xF)
+    low = ((shard_number & ((1 << _SHARD_BITS) - 1)) << 4) | _VERSION
+    return (high << (_COUNT_BITS + 8 + _SECOND_BITS + _SHARD_BITS + 4)) | low
+
+
+def next_sequence(count: int, record_s: int) -> int:
+    """The part of a record's number that changes within a shard."""
+    return ((count << (8 + _SECOND_BITS)) | record_s) << (_SHARD_BITS + 4)
+
+
+def parse_sequence(number: int) -> SequenceParts | None:
+    """Take a sequence number apart; None when it is not one of version 2."""
+    if number.bit_length() != 186 or number & 0xF != _VERSION:
+        return None
+    rest = number >> 4
+    shard_number = rest & ((1 << _SHARD_BITS) - 1)
+    rest >>= _SHARD_BITS
+    record_s = rest & ((1 << _SECOND_BITS) - 1)
+    rest >>= _SECOND_BITS + 8
+    count = rest & ((1 << _COUNT_BITS) - 1)
+    rest >>= _COUNT_BITS + 4
+    return SequenceParts(rest & ((1 << _SECOND_BITS) - 1), shard_number, count, record_s)
+
+
+def parse_sequence_text(text: object) -> SequenceParts | None:
+    """As :func:`parse_sequence`, from the decimal text of a request; None for anything else."""
+    if not isinstance(text, str) or not text.isascii() or not text.isdigit() or len(text) > 128:
+        return None
+    return parse_sequence(int(text))
+
 
 #: Trimmed records are freed when there are this many, or when nothing else is left.
 _FREE_AT_ONCE = 4096
@@ -117,7 +170,7 @@ class LocalShard:
         arrivals = self._arrivals_ms
         if arrivals and arrivals[-1] > now_ms:
             now_ms = arrivals[-1]
-        sequence = self._base + step(self.end + 1, now_ms // 1000)
+        sequence = self._base + next_sequence(self.end + 1, now_ms // 1000)
         self._fragments.append(
             b'{"ApproximateArrivalTimestamp":%d.%012dE9,"Data":"%b","PartitionKey":%b,'
             b'"SequenceNumber":"%d"}'
@@ -132,7 +185,7 @@ class LocalShard:
         """End the shard; its records stay until they are trimmed."""
         self.closed_ms = now_ms
         self.children = children
-        self.ending_sequence = str(self._base + step(LAST_COUNT, now_ms // 1000))
+        self.ending_sequence = str(self._base + next_sequence(LAST_COUNT, now_ms // 1000))
 
     def trim(self, horizon_ms: int) -> None:
         """Forget records that arrived before ``horizon_ms``."""
@@ -179,7 +232,7 @@ class LocalShard:
         index = position - self.offset
         if not 0 <= index < len(self._arrivals_ms):
             return None
-        return str(self._base + step(position + 1, self._arrivals_ms[index] // 1000))
+        return str(self._base + next_sequence(position + 1, self._arrivals_ms[index] // 1000))
 
     def continuation(self, position: int, now_ms: int) -> str:
         """A number that says: read up to ``position``, looked at at ``now_ms``.
@@ -190,7 +243,7 @@ class LocalShard:
         index = position - self.offset
         if 0 < index <= len(self._arrivals_ms):
             now_ms = max(now_ms, self._arrivals_ms[index - 1])
-        return str(self._base + step(position, now_ms // 1000))
+        return str(self._base + next_sequence(position, now_ms // 1000))
 
     def position_after_sequence(self, text: object) -> int | None:
         """Position behind a sequence number; None when it did not come from this shard.
@@ -198,7 +251,7 @@ class LocalShard:
         The shard's start gives 0, its end :attr:`end`, a :meth:`continuation` the position that it
         was made for; trimmed records keep their position.
         """
-        parts = parse_text(text)
+        parts = parse_sequence_text(text)
         if parts is None or (parts.shard_number, parts.shard_created_s) != (
             self.number,
             self.created_s,

@@ -79,8 +79,8 @@ async def _drain(child: Child, connection: DaemonConnection, child_log: ChildLog
     """Log what stdout still has, to its end."""
     while True:
         match connection.next_event():
-            case JunkLine(line=line, reason=reason):
-                child_log.stdout(line, reason)
+            case JunkLine() as junk:
+                child_log.stdout(junk)
             case EndOfStream():
                 return
             case _:

@@ -4,6 +4,9 @@ The line is written while stdout is read already, and the exchange ends with the
 very action or fails the child. The pipes are bytes here; what may be said when is decided by
 ``protocol``.
 
+Programs of amazon_kclpy answer also when their processor raised: what they wrote to stderr before
+their status is read before the status counts.
+
 Stdout is read all the time, so that the end of a child is noticed at once. What it prints while it
 has nothing to answer is kept, unread, for its next message, as in Java, which notices the end of an
 idle child only then.
@@ -16,8 +19,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from mld.decide.readiness import CHILD_SILENT_S
 from mld.errors import ChildFailed, ChildTimedOut
 from mld.model.masking import printable
 from protocol import (
@@ -38,7 +42,7 @@ from protocol.additions import TICK_RANGE_S, is_tick
 from protocol.errors import INVALID_STATE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from mld.model.config import ChildConfig
     from mld.ports.children import Child
@@ -53,6 +57,9 @@ log = logging.getLogger(__name__)
 _EXIT_STATUS_S = 0.5
 #: Bytes of stdout that are kept while nobody waits for an answer; the rest stays in the pipe.
 _UNASKED_BYTES = 65_536
+#: A status that stands behind other output is taken after so long without another message, where
+#: the file asks for that.
+_GLUED_S = 5.0
 #: A time-out that is noticed so much too late tells of us, not of the child.
 _FROZEN_S = 1.0
 #: Actions whose checkpoint requests can be served, as in Java.
@@ -61,6 +68,9 @@ _CARRY_CHECKPOINTER = frozenset(
 )
 #: As :meth:`protocol.ChildConnection.keep_alive` writes it.
 _KEEP_ALIVE = IgnoredMessage(Action.LEASE_LOST)
+
+
+_T = TypeVar("_T")
 
 
 class ChildExchange:
@@ -74,6 +84,7 @@ class ChildExchange:
         checkpointer: ShardCheckpointer,
         child_log: ChildLog,
         clock: Clock,
+        on_exception: Callable[[Action, str], None],
     ) -> None:
         """Nothing is said before :meth:`run`.
 
@@ -84,6 +95,8 @@ class ChildExchange:
             checkpointer: answers its requests.
             child_log: gets its lines that are no messages.
             clock: for warnings, and for how long the child has been idle.
+            on_exception: called with the action and what the child said of an exception that its
+                processor raised and with which it goes on; what this raises fails the action.
         """
         self._child = child
         self._connection = connection
@@ -92,6 +105,12 @@ class ChildExchange:
         self._checkpointer = checkpointer
         self._log = child_log
         self._clock = clock
+        self._on_exception = on_exception
+        self._awaited: Action | None = None
+        self._heard_at = clock.monotonic()
+        self._has_warned = False
+        self._glued_at = 0.0
+        self._ignored: str | None = None
         self._write_error: OSError | None = None
         self._answer_limit: asyncio.Timeout | None = None
         self._has_complained = False
@@ -115,6 +134,17 @@ class ChildExchange:
         """True when it closed a pipe to us, so that it can never answer again."""
         return self._connection.stream_ended or self._write_error is not None
 
+    @property
+    def silent_s(self) -> float | None:
+        """Seconds without a message while it owes a status; None while it owes none."""
+        return None if self._awaited is None else self._clock.monotonic() - self._heard_at
+
+    @property
+    def silence_cause(self) -> str | None:
+        """Why it may have been silent for so long, as far as that is known."""
+        silent_s = self.silent_s
+        return None if silent_s is None or silent_s < CHILD_SILENT_S else self._ignored
+
     # -- reading -------------------------------------------------------------------------------
 
     async def listen(self) -> None:
@@ -125,7 +155,9 @@ class ChildExchange:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._read())
             group.create_task(self._notice_exit())
+            watching = group.create_task(self._watch_silence())
             await self._is_ending.wait()
+            watching.cancel()
             await self._learn_exit_status()
             has_exited = self.exit_status is not None
             why = "it exited without being told to" if has_exited else "it closed its stdout"
@@ -146,6 +178,24 @@ class ChildExchange:
     async def _notice_exit(self) -> None:
         await self._child.wait()
         self._is_ending.set()
+
+    async def _watch_silence(self) -> None:
+        """Warn once of each message that is not answered."""
+        while True:
+            silent_s = self.silent_s or 0.0
+            if silent_s >= CHILD_SILENT_S and not self._has_warned:
+                self._has_warned = True
+                log.warning(
+                    "%s: the child (pid %d) has not answered %s for %.0f s%s",
+                    self._shard_id,
+                    self._child.pid,
+                    self._awaited,
+                    silent_s,
+                    f"; {self._ignored}" if self._ignored else "",
+                    extra={"shard_id": self._shard_id, "pid_of_child": self._child.pid},
+                )
+            left_s = CHILD_SILENT_S - silent_s
+            await asyncio.sleep(left_s if left_s > 0 else CHILD_SILENT_S)
 
     async def _learn_exit_status(self) -> None:
         """Of a child that ends; it may take a moment longer than its pipes."""
@@ -194,18 +244,21 @@ class ChildExchange:
             ChildFailed: it broke the protocol or ended; ChildTimedOut: it was silent for too long.
         """
         failure: ChildFailed | None = None
-        self._write_error = self._answer_limit = None
+        self._write_error = self._answer_limit = self._ignored = None
+        self._awaited, self._heard_at, self._has_warned = action, self._clock.monotonic(), False
         async with asyncio.TaskGroup() as group:
             writing = group.create_task(self._write(contents, on_written))
             warning = group.create_task(self._log.say_busy(action, self._config.warn_after_s))
             try:
                 await self._await_status(action)
                 await self._await_written(action, writing)
+                self._notice_exception(action)
             except ChildFailed as error:
                 failure = error
             finally:
                 writing.cancel()
                 warning.cancel()
+                self._awaited = None
                 self.idle_since = self._clock.monotonic()
         if failure is not None:
             raise failure
@@ -231,13 +284,24 @@ class ChildExchange:
 
     async def _await_written(self, action: Action, writing: asyncio.Task[OSError | None]) -> None:
         """A correct status does not make up for a line that was not read to its end."""
-        try:
-            async with asyncio.timeout(self._config.answer_timeout_s):
-                error = await asyncio.shield(writing)
-        except TimeoutError:
-            raise self._timed_out(action) from None
+        error = await self._in_time(action, asyncio.shield(writing))
         if error is not None:
             raise self._unwritable(action, error)
+
+    async def _in_time(self, action: Action, reading: Awaitable[_T]) -> _T:
+        """What a write comes to, whose end the child has to read within the time for an answer."""
+        try:
+            async with asyncio.timeout(self._config.answer_timeout_s):
+                return await reading
+        except TimeoutError:
+            why = f"it has not read its input for {self._config.answer_timeout_s} s"
+            raise ChildTimedOut(self._shard_id, str(action), why) from None
+
+    def _notice_exception(self, action: Action) -> None:
+        """Of the processor, if the child said so before its status."""
+        self._child.read_stderr()
+        if (said := self._log.take_exception()) is not None:
+            self._on_exception(action, said)
 
     async def _await_status(self, action: Action) -> None:
         while True:
@@ -262,6 +326,7 @@ class ChildExchange:
                 raise await self._broken(action, error) from error
             finally:
                 self._answer_limit = None
+            self._heard_at = self._clock.monotonic()
             if isinstance(event, StatusReceived):
                 return
             await self._serve(action, event)
@@ -280,21 +345,41 @@ class ChildExchange:
 
     async def _next_message(self) -> DaemonEvent:
         """The next line that is a message; everything else goes to the log."""
+        ignored = None  # beside the message, which does not make up for it
         while (event := self._connection.next_event()) is NEED_DATA or isinstance(event, JunkLine):
             if isinstance(event, JunkLine):
-                self._log.stdout(event.line, event.reason, event.action)
+                ignored = self._log.stdout(event) or ignored
+                self._ignored = ignored or self._ignored
+                if event.is_glued:
+                    self._glued_at = self._clock.monotonic()
+            elif await self._next_data():
+                ignored = None
             else:
-                await self._next_data()
+                log.warning("%s: took a status that stands behind other output", self._shard_id)
+                return self._connection.take_glued_status()
+        self._ignored = ignored
         return event
 
-    async def _next_data(self) -> None:
-        """Until :meth:`listen` has read something that was not looked at."""
+    async def _next_data(self) -> bool:
+        """Until :meth:`listen` has read something that was not looked at.
+
+        Returns:
+            False when nothing came, and a status behind other output is to be taken.
+        """
         self._arrived.clear()
         self._is_wanted.set()
         try:
-            await self._arrived.wait()
+            if not (self._config.recovers_glued and self._connection.has_glued_status):
+                await self._arrived.wait()
+                return True
+            left_s = self._glued_at + _GLUED_S - self._clock.monotonic()
+            async with asyncio.timeout(max(0.0, left_s)):
+                await self._arrived.wait()
+        except TimeoutError:
+            return False
         finally:
             self._is_wanted.clear()
+        return True
 
     async def _answer(self, action: Action, request: CheckpointRequest) -> None:
         """Perform a checkpoint request and write its result, echoing what was asked."""
@@ -315,7 +400,7 @@ class ChildExchange:
 
     async def _reply(self, action: Action, result: CheckpointResult) -> None:
         try:
-            await self._child.write(self._connection.send(result))
+            await self._in_time(action, self._child.write(self._connection.send(result)))
         except OSError as why:
             what = f"the {result.action} result cannot be written: {why}"
             raise self._failure(action, what) from why

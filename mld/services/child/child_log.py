@@ -16,6 +16,7 @@ from protocol import Action
 
 if TYPE_CHECKING:
     from mld.ports.clock import Clock
+    from protocol import JunkLine
 
 log = logging.getLogger("mld.child")
 
@@ -26,6 +27,8 @@ BURST_LINES = 1000
 LINES_PER_S = 200.0
 #: Seconds from the first line that is left out to the warning about it and all others until then.
 NOTICE_S = 10.0
+#: What amazon_kclpy writes to stderr when a processor raised, before the status with which it goes on.
+_CAUGHT = b"Caught exception from action dispatch: "
 #: Most characters of what is quoted in the error of a child that failed.
 _QUOTED_CHARS = 500
 
@@ -42,6 +45,8 @@ class ChildLog:
         self._suppressed = 0
         self._suppressed_since = 0.0
         self._words = LastWords()
+        self._has_caught = False
+        self._has_warned_of_glued = False
         self.pid = 0
 
     @property
@@ -51,26 +56,37 @@ class ChildLog:
         text = mask(printable(said.strip()))
         return text if len(text) <= _QUOTED_CHARS else text[: _QUOTED_CHARS - 1] + "…"
 
+    def take_exception(self) -> str | None:
+        """What amazon_kclpy said of an exception of the processor since the last call."""
+        if not self._has_caught:
+            return None
+        self._has_caught = False
+        return self.last_words
+
     def stderr(self, line: bytes) -> None:
         """A line of stderr."""
+        self._has_caught |= _CAUGHT in line
         self._words.note(line[:MAX_LINE_BYTES])
         self._write(logging.INFO, "stderr", line, "")
 
-    def stdout(self, line: bytes, why: str, meant: str | None = None) -> None:
-        """A line of stdout that is not a message, and why not.
+    def stdout(self, event: JunkLine) -> str | None:
+        """A line of stdout that is not a message.
 
-        Args:
-            line: without its end.
-            why: in words.
-            meant: action of the message that it was probably meant to be. It is ignored, as in
-                Java, and then child and daemon may wait for each other.
+        Returns:
+            What a message on it comes to that is ignored, as in Java: child and daemon may wait for
+            each other. None = there is none.
         """
+        meant = event.action
         if meant is None:
-            self._write(logging.INFO, "stdout", line, f" ({why})")
-            return
+            self._write(logging.INFO, "stdout", event.line, f" ({event.reason})")
+            return None
         waits = "the daemon still waits for one" if meant == Action.STATUS else "it gets no answer"
-        note = f" (ignored: this {meant} message cannot be read, {why}; {waits})"
-        self._write(logging.WARNING, "stdout", line, note)
+        note = f"ignored: this {meant} message cannot be read, {event.reason}; {waits}"
+        # A program may log a copy of each message that it sends.
+        level = logging.INFO if event.is_glued and self._has_warned_of_glued else logging.WARNING
+        self._has_warned_of_glued |= event.is_glued
+        self._write(level, "stdout", event.line, f" ({note})")
+        return note
 
     async def say_busy(self, action: Action, period_s: float | None) -> None:
         """Say again and again that the child takes long; None = never. Ends by cancellation."""

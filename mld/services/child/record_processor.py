@@ -69,6 +69,10 @@ class OutgoingLine:
         return taken
 
 
+def _ignore(_action: Action, _said: str) -> None:
+    """Nobody wants to know of exceptions."""
+
+
 class RecordProcessor:
     """A shard's child; every method that talks to it raises ChildFailed when it misbehaves."""
 
@@ -81,6 +85,7 @@ class RecordProcessor:
         clock: Clock,
         env: Mapping[str, str],
         extras: Mapping[str, Scalar] | None = None,
+        on_exception: Callable[[Action, str], None] = _ignore,
     ) -> None:
         """Nothing is started before :meth:`initialize`.
 
@@ -92,6 +97,8 @@ class RecordProcessor:
             clock: for the log's rate limit and warnings.
             env: added to the child's environment.
             extras: further keys of ``initialize``.
+            on_exception: called with the action and what the child said of an exception that its
+                processor raised and with which it goes on; what this raises fails the action.
         """
         self._shard_id = shard_id
         self._config = config
@@ -100,6 +107,7 @@ class RecordProcessor:
         self._clock = clock
         self._env = env
         self._extras = dict(extras or {})
+        self._on_exception = on_exception
         self._connection = DaemonConnection(shard_id, announced=CAPABILITIES)
         self._log = ChildLog(shard_id, clock)
         self._child: Child | None = None
@@ -124,6 +132,16 @@ class RecordProcessor:
         if exchanges is None or exchanges.tick_s is None:
             return None
         return exchanges.idle_since + exchanges.tick_s
+
+    @property
+    def silent_s(self) -> float | None:
+        """Seconds without a message while it owes an answer; None while it owes none."""
+        return None if self._exchanges is None else self._exchanges.silent_s
+
+    @property
+    def silence_cause(self) -> str | None:
+        """Why it has been silent for long, as far as that is known."""
+        return None if self._exchanges is None else self._exchanges.silence_cause
 
     @property
     def is_unreachable(self) -> bool:
@@ -170,6 +188,7 @@ class RecordProcessor:
             self._checkpointer,
             self._log,
             self._clock,
+            self._on_exception,
         )
         self._listening = group.create_task(
             self._exchanges.listen(), name=f"stdout of child {self._child.pid}"

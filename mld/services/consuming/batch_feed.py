@@ -12,16 +12,22 @@ from typing import TYPE_CHECKING
 
 from mld.decide.lifecycle import TaskOutcome
 from mld.errors import MalformedData
+from mld.model.wire import first_arrival_s
 from mld.services.child.record_processor import OutgoingLine
 
 if TYPE_CHECKING:
-    from mld.decide.delivery import Delivery
+    from collections.abc import Sequence
+
+    from mld.decide.delivery import Delivery, Missing
     from mld.services.consuming.child_pipeline import ChildPipeline
     from mld.services.consuming.consumer_context import ConsumerContext
     from mld.services.consuming.shard_closing import ShardClosing
     from mld.services.retrieval.records_publisher import FetchedBatch
 
 log = logging.getLogger(__name__)
+
+#: A shard whose producer writes such aggregates all the time says so no more often.
+OUTSIDE_EVERY_S = 60.0
 
 
 class BatchFeed:
@@ -48,6 +54,12 @@ class BatchFeed:
         self.last_batch_at: float | None = None
         self.last_processed_at: float | None = None
         self._undecodable_since: float | None = None
+        self._outside: list[Missing] = []
+        self._outside_at: float | None = None
+        #: Epoch seconds at which the first record of the batch that is not answered arrived.
+        self._unanswered_since: float | None = None
+        #: How far behind the last answer of Kinesis was that is known here, and when it came.
+        self._last_answer: tuple[int | None, float] | None = None
 
     @property
     def failing_since(self) -> float | None:
@@ -58,6 +70,45 @@ class BatchFeed:
         pipeline = self._context.pipeline
         fetching = None if pipeline is None else pipeline.publisher.failing_since
         return fetching if self._undecodable_since is None else self._undecodable_since
+
+    def processing_lag_s(self) -> float | None:
+        """Since the arrival of the oldest record that was fetched and not answered, if there is one.
+
+        By the clock of the service: that of this machine may be wrong.
+        """
+        oldest = self._unanswered_since
+        if oldest is None:
+            oldest = self._oldest_waiting()
+        if oldest is None:
+            return None
+        now = self._parts.service_time()
+        return max(0.0, (self._clock.wall() if now is None else now) - oldest)
+
+    def reading_lag_s(self) -> float | None:
+        """How far the last batch was behind the tip of the shard, and the time since it was given."""
+        behind_ms, answered_at = self._last_answer or self._first_waiting() or (None, 0.0)
+        return (
+            None if behind_ms is None else behind_ms / 1000 + self._clock.monotonic() - answered_at
+        )
+
+    def child_failed(self) -> None:
+        """Remember what waits: it is fetched anew for the next child, perhaps in a minute."""
+        if self._unanswered_since is None:
+            self._unanswered_since = self._oldest_waiting()
+        if self._last_answer is None:
+            self._last_answer = self._first_waiting()
+
+    def _waiting(self) -> tuple[FetchedBatch, ...]:
+        pipeline = self._context.pipeline
+        return () if pipeline is None else pipeline.publisher.waiting
+
+    def _oldest_waiting(self) -> float | None:
+        arrived = (first_arrival_s(one.batch.records) for one in self._waiting())
+        return next((one for one in arrived if one is not None), None)
+
+    def _first_waiting(self) -> tuple[int | None, float] | None:
+        waiting = self._waiting()
+        return (waiting[0].batch.millis_behind_latest, waiting[0].fetched_at) if waiting else None
 
     async def process(self) -> TaskOutcome:
         """Wait for one batch and deliver it, or for the moment at which the child wants a tick."""
@@ -88,7 +139,7 @@ class BatchFeed:
             return TaskOutcome.AGAIN
         finally:
             fetched.reservation.release()
-        self._undecodable_since = None
+        self._undecodable_since = self._unanswered_since = None
         self.last_processed_at = self._clock.monotonic()
         return TaskOutcome.DONE
 
@@ -119,6 +170,8 @@ class BatchFeed:
         batch = fetched.batch
         self.last_batch_at = fetched.fetched_at
         self.behind_ms = batch.millis_behind_latest
+        self._last_answer = self.behind_ms, fetched.fetched_at
+        self._unanswered_since = first_arrival_s(batch.records)
         with self._context.metrics.process_task(batch.millis_behind_latest):
             if not batch.is_empty or (
                 self._parts.config.retrieval.call_even_if_empty and not batch.is_shard_end
@@ -132,7 +185,10 @@ class BatchFeed:
         context = self._context
         current = context.current()
         lease = context.held.lease if current is None else current.lease
-        has_filter = not self._parts.config.shards.skip_sync_if_leases_exist
+        config = self._parts.config
+        has_filter = not (
+            config.shards.skip_sync_if_leases_exist or config.retrieval.deliver_outside_shard
+        )
         delivery = await self._parts.lines.write(
             fetched, context.checkpointer.last, lease.hash_range if has_filter else None
         )
@@ -144,8 +200,8 @@ class BatchFeed:
     async def _say(self, fetched: FetchedBatch, delivery: Delivery) -> None:
         """One line to the child."""
         context = self._context
-        for problem in delivery.problems:
-            log.error("%s: %s", context.shard_id, problem)
+        if delivery.missing:
+            self._report_missing(delivery.missing)
         if self._parts.schemas is not None and delivery.failures:
             self._parts.schemas.report(context.shard_id, delivery.failures)
         if context.current() is None:
@@ -158,6 +214,8 @@ class BatchFeed:
         line = delivery.pop_line()
         if line is None or context.pipeline is None:
             return
+        if delivery.smallest is not None and delivery.largest is not None:
+            context.delivering = delivery.smallest, delivery.largest
         left = 0 if delivery.rest is None else delivery.rest.size_bytes
         outgoing = OutgoingLine(line, partial(fetched.reservation.resize, left))
         del line
@@ -165,3 +223,43 @@ class BatchFeed:
             "ProcessTask", "RecordProcessor.processRecords.Time", of_shard=True
         ):
             await context.pipeline.processor.process(outgoing)
+        context.delivering = None
+
+    def _report_missing(self, missing: Sequence[Missing]) -> None:
+        """Count and log user records that the child doesn't get."""
+        unreadable = [one for one in missing if one.why is not None]
+        outside = [one for one in missing if one.why is None]
+        self._context.metrics.missing(_count(unreadable), _count(outside))
+        shard_id = self._context.shard_id
+        if unreadable:
+            log.error(
+                "%s: %d user records in aggregated records %s can't be read and are not delivered; "
+                "those around them are (%s)",
+                shard_id,
+                _count(unreadable),
+                _range(unreadable),
+                unreadable[0].why,
+            )
+        self._outside += outside
+        now = self._clock.monotonic()
+        if self._outside and (
+            self._outside_at is None or now - self._outside_at >= OUTSIDE_EVERY_S
+        ):
+            log.warning(
+                "%s: %d user records in aggregated records %s are not delivered, because their "
+                "aggregates hold keys of other shards. A KPL sends them again; for other producers "
+                "set aggregatedRecordsOutsideShard = deliver",
+                shard_id,
+                _count(self._outside),
+                _range(self._outside),
+            )
+            self._outside, self._outside_at = [], now
+
+
+def _count(missing: Sequence[Missing]) -> int:
+    return sum(one.records for one in missing)
+
+
+def _range(missing: Sequence[Missing]) -> str:
+    first, last = missing[0].sequence_number, missing[-1].sequence_number
+    return first if first == last else f"{first} to {last}"

@@ -11,12 +11,15 @@ from mld.services.child.record_processor import RecordProcessor
 from protocol import CAPABILITIES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mld.model.lease import Lease
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.stream import Stream
     from mld.services.consuming.checkpointer import ShardCheckpointer
     from mld.services.consuming.consumer_parts import ConsumerParts
     from mld.services.streams.stream_context import StreamContext
+    from protocol import Action
 
 
 class ChildPipeline:
@@ -28,6 +31,7 @@ class ChildPipeline:
         parts: ConsumerParts,
         stream_context: StreamContext,
         checkpointer: ShardCheckpointer,
+        on_exception: Callable[[Action, str], None],
     ) -> None:
         """Nothing happens before :meth:`start_fetching` and the processor's ``initialize``."""
         self.publisher = stream_context.publishers(lease.shard_id)
@@ -42,6 +46,7 @@ class ChildPipeline:
             parts.runtime.clock,
             facts.variables(),
             facts.extras() if streams is not None and streams.tells_stream else {},
+            on_exception,
         )
         self._name = f"fetch {lease.lease_key}"
         self._fetching: asyncio.Task[None] | None = None

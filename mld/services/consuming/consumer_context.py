@@ -7,20 +7,28 @@ child with the fetching that feeds it, and what went wrong last. Whether and why
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from mld.decide.restart import RestartCount
+from mld.errors import ChildFailed
+from mld.model.config import ChildExceptionPolicy
 from mld.model.sequence import Sentinel
 from mld.services.consuming.checkpointer import ShardCheckpointer
 from mld.services.consuming.consumer_metrics import ConsumerMetrics
 from mld.services.consuming.consumer_shutdown import ConsumerShutdown
 from mld.services.wakeup import Wakeup
+from protocol import Action
 
 if TYPE_CHECKING:
     from mld.model.lease import HeldLease
+    from mld.model.sequence import ExtendedSequenceNumber
     from mld.services.child.record_processor import RecordProcessor
     from mld.services.consuming.child_pipeline import ChildPipeline
     from mld.services.consuming.consumer_parts import ConsumerParts
+
+
+log = logging.getLogger(__name__)
 
 
 class ConsumerContext:
@@ -36,6 +44,8 @@ class ConsumerContext:
         began_at: reading of the monotonic clock when the hold began.
         child_failed_at: the same of the child's last failure; None without one.
         last_error: the last failure, one sentence.
+        delivering: first and last position of what the child has been given; None without records.
+        exceptions: of the processor with which the child went on.
     """
 
     def __init__(self, held: HeldLease, parts: ConsumerParts) -> None:
@@ -68,6 +78,8 @@ class ConsumerContext:
         self.began_at = clock.monotonic()
         self.child_failed_at: float | None = None
         self.last_error: str | None = None
+        self.delivering: tuple[ExtendedSequenceNumber, ExtendedSequenceNumber] | None = None
+        self.exceptions = 0
 
     @property
     def log_facts(self) -> dict[str, str]:
@@ -81,6 +93,25 @@ class ConsumerContext:
         self.parents_wakeup.wake()
         if self.pipeline is not None:
             self.pipeline.publisher.interrupt()
+
+    def exception_caught(self, action: Action, said: str) -> None:
+        """The child's processor raised, and the child goes on: to Java the action has succeeded.
+
+        Raises:
+            ChildFailed: the file says that this is a failure. A lease that is lost is no matter of
+                that: nothing can be lost any more.
+        """
+        self.exceptions += 1
+        self.metrics.exception_caught()
+        why = f"its processor raised an exception: {said}"
+        if self.delivering is not None:
+            first, last = self.delivering
+            why += f"; records {first} to {last} may not be processed"
+        self.last_error = f"{self.shard_id}: {action}: {why}"
+        policy = self.parts.config.child.exception_policy
+        if policy is ChildExceptionPolicy.FAIL and action is not Action.LEASE_LOST:
+            raise ChildFailed(self.shard_id, str(action), why, None)
+        log.error("%s", self.last_error, extra={"shard_id": self.shard_id})
 
     def _note_progress(self) -> None:
         self.restarts = self.restarts.after_progress()

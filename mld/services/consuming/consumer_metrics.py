@@ -68,7 +68,20 @@ class ConsumerMetrics:
             _PROCESS, "DataBytesProcessed", data_bytes, unit=Unit.BYTES, shard_id=shard
         )
 
+    def exception_caught(self) -> None:
+        """Report an exception of the processor with which the child went on."""
+        self._metrics.add(_PROCESS, "ProcessorExceptions", 1, shard_id=self._shard_id)
+
     def stayed_framed(self, records: int) -> None:
         """Report records whose frame could not be taken off; nothing while there is none."""
         if records:
             self._metrics.add(_PROCESS, "SchemaFailures", records, shard_id=self._shard_id)
+
+    def missing(self, unreadable: int, outside: int) -> None:
+        """Report user records of aggregates that are not delivered; nothing of what is zero."""
+        for name, count in (
+            ("UnreadableUserRecords", unreadable),
+            ("UserRecordsOutsideShard", outside),
+        ):
+            if count:
+                self._metrics.add(_PROCESS, name, count, shard_id=self._shard_id)

@@ -10,6 +10,8 @@ from mld.services.child.child_starts import ChildStarts
 from mld.services.consuming.line_writer import LineWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mld.model.config import Config
     from mld.ports.children import ChildLauncher
     from mld.services.leases.lease_renewer import LeaseRenewer
@@ -40,6 +42,11 @@ class Tally:
     restarts: int = 0
 
 
+def _undated() -> float | None:
+    """No answer has a date."""
+    return None
+
+
 @dataclass(slots=True, kw_only=True)
 class ConsumerParts:
     """What all consumers of a process share; make it once.
@@ -55,6 +62,7 @@ class ConsumerParts:
             is regained, before anything was checkpointed goes on there; a new LATEST would skip
             what came in between.
         tally: what all of them have done so far.
+        service_time: epoch seconds by the answers of Kinesis; None where they have no date.
     """
 
     config: Config
@@ -70,6 +78,7 @@ class ConsumerParts:
     lines: LineWriter = field(init=False)
     latest_starts: dict[str, tuple[int, float]] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
+    service_time: Callable[[], float | None] = _undated
 
     def __post_init__(self) -> None:
         self.starts = ChildStarts(self.runtime.clock)

@@ -82,6 +82,7 @@ class ShardConsumer:
         """A snapshot for people."""
         context = self._context
         now = self._clock.monotonic()
+        processor = None if context.pipeline is None else context.pipeline.processor
 
         def age_s(at: float | None) -> float | None:
             return None if at is None else now - at
@@ -94,10 +95,15 @@ class ShardConsumer:
             reason=None if context.shutdown.reason is None else context.shutdown.reason.name,
             held_s=now - context.began_at,
             millis_behind_latest=self._feed.behind_ms,
+            processing_lag_s=self._feed.processing_lag_s(),
+            reading_lag_s=self._feed.reading_lag_s(),
             last_batch_age_s=age_s(self._feed.last_batch_at),
             last_processed_age_s=age_s(self._feed.last_processed_at),
             reading_fails_s=age_s(self._feed.failing_since),
-            child_pid=None if context.pipeline is None else context.pipeline.processor.pid,
+            child_pid=None if processor is None else processor.pid,
+            child_silent_s=None if processor is None else processor.silent_s,
+            silence_cause=None if processor is None else processor.silence_cause,
+            child_exceptions=context.exceptions,
             checkpoint=str(context.checkpointer.last),
             blocked_by=self._blocked_by,
             restarts=context.restarts.total,
@@ -238,7 +244,11 @@ class ShardConsumer:
         if held is None:
             return TaskOutcome.AGAIN
         pipeline = context.pipeline = ChildPipeline(
-            context.held.lease, self._parts, context.stream_context, context.checkpointer
+            context.held.lease,
+            self._parts,
+            context.stream_context,
+            context.checkpointer,
+            context.exception_caught,
         )
         await pipeline.start_fetching(self._group, position, context.latest_since_s())
         with context.metrics.timed("InitializeTask", "RecordProcessor.initialize.Time"):
@@ -284,6 +294,7 @@ class ShardConsumer:
         context = self._context
         context.last_error = str(error)
         context.child_failed_at = self._clock.monotonic()
+        self._feed.child_failed()
         await context.stop_fetching()
         # Said here alone, and now, because seeing it off may take a while.
         log.error("%s", error, extra={"shard_id": self.shard_id})
@@ -318,5 +329,6 @@ class ShardConsumer:
         log.warning("%s: a new child starts in %.1f s", self.shard_id, pause_s)
         await context.shutdown.pause(pause_s)
         context.checkpointer.start_over()
+        context.delivering = None
         self._parts.tally.restarts += 1
         return TaskOutcome.RESTART

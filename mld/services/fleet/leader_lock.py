@@ -122,6 +122,8 @@ class LeaderLock:
         self._failures = 0
         conditions = conditions or Conditions()
         self._trouble = Trouble(Reason.LOCK_FAILS, conditions, runtime.clock)
+        self._writing = Trouble(Reason.LOCK_FAILS, conditions, runtime.clock, "writing")
+        self._is_writing = False
         self._silence = Trouble(Reason.LOCK_FAILS, conditions, runtime.clock, "silence")
         self._turn = asyncio.Lock()
 
@@ -165,12 +167,14 @@ class LeaderLock:
         finally:
             self._phase, self._is_first_look = Phase.FOLLOWS, True
             self._trouble.forget()
+            self._writing.forget()
             self._silence.forget()
             await self._delete()
 
     async def _step(self) -> float:
         """One look or heartbeat; returns the seconds until the next one."""
         now = self._clock.monotonic()
+        self._is_writing = False
         try:
             if self._phase is Phase.RESTS:
                 if now < self._rests_until:
@@ -180,7 +184,8 @@ class LeaderLock:
         except (AwsError, MalformedData, UnservableFleet) as error:
             text = "The leader lock in table %s could not be read or written. While that is so for "
             text += "all workers, no lease gets a new owner"
-            self._trouble.met(text % self._place().table, error)
+            trouble = self._writing if self._is_writing else self._trouble
+            trouble.met(text % self._place().table, error)
             self._failures += 1
             first_s, cap_s = RETRY_FIRST_S, RETRY_CAP_S
             return backoff_s(self._failures - 1, self._rng, first_s=first_s, cap_s=cap_s)
@@ -214,6 +219,8 @@ class LeaderLock:
         self._sighting = sight(self._sighting, lock, now)
         move = follow(lock, self._sighting, now, self._own)
         if move is LockMove.WAIT:
+            if lock is not None and lock.owner != self._worker_id:
+                self._writing.over()  # a lock of our own that expires proves nothing
             self._notice_silence(place, lock)
             return self._follow_on()
         self._silence.over()
@@ -224,6 +231,7 @@ class LeaderLock:
         mine = self._held = self._fresh()
         self._held_at = place
         asked_at = self._clock.monotonic()
+        self._is_writing = True
         if not await self._store.acquire(place, lock, mine):
             self._held = None
             self._own.discard(mine.record_version)
@@ -274,6 +282,7 @@ class LeaderLock:
             self._held = None
             return 0.0
         mine = self._fresh()
+        self._is_writing = True
         stored = await self._store.heartbeat(self._held_at, self._held, mine)
         if stored is None or stored.record_version not in self._own:
             self._held = None
@@ -286,6 +295,7 @@ class LeaderLock:
         if stored.record_version != mine.record_version:
             return 0.0  # an earlier heartbeat without an answer was stored: write on top of it
         self._renewed(mine, now)
+        self._writing.over()  # to have taken it is not enough: it may be lost after each time
         if self._phase is Phase.LEADS:
             self._happened(LockEvent.RENEWED)
         return max(0.0, now + self._heartbeat_s - self._clock.monotonic())

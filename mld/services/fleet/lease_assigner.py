@@ -199,16 +199,17 @@ class LeaseAssigner:
     async def _look(self, leadership: Leadership) -> bool:
         """One look; False = it failed, or a part of it."""
         started_at = self._clock.monotonic()
+        outcome, succeeded = None, False
         try:
             outcome = await self.look_once(leadership)
+            succeeded = outcome is None or not outcome.failed
         except AwsError as error:
             log.warning("Could not assign leases: %s", error)
-            outcome, self._why = None, f"{error}{remedy(error)}"
+            self._why = f"{error}{remedy(error)}"
         except Exception as error:
             log.exception("Assigning leases failed unexpectedly")
-            outcome, self._why = None, repr(error)
+            self._why = repr(error)
         self._looked_at = self._clock.monotonic()
-        succeeded = outcome is not None and not outcome.failed
         self._count("Success", int(succeeded))
         took_ms = (self._clock.monotonic() - started_at) * 1000
         self._metrics.add(_OPERATION, "Time", took_ms, unit=Unit.MILLISECONDS, worker=True)
@@ -216,13 +217,15 @@ class LeaseAssigner:
             log.log(logging.INFO if outcome.plan.moves else logging.DEBUG, "%s", outcome)
         return succeeded
 
-    async def look_once(self, leadership: Leadership) -> AssignmentOutcome:
-        """Read, decide, write.
+    async def look_once(self, leadership: Leadership) -> AssignmentOutcome | None:
+        """Read, decide, write; None while the table has rows of others, beside which nothing is.
 
         Raises:
             AwsError: the tables could not be read.
         """
         scan = await self._store.scan()
+        if scan.conflict is not None:
+            return None
         view = self._view(scan, await self._items.read(scan))
         plan = plan_assignment(view, self._memory, self._limits, self._rng)
         self._memory = plan.memory

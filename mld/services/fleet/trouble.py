@@ -1,7 +1,7 @@
-"""A part of a 3.x fleet that keeps failing: said at once, then each minute, and on ``/readyz``.
+"""What keeps failing: said at once, then each minute, and on ``/readyz``.
 
-Leases are renewed and read on meanwhile, so without this nobody would see that no lease finds a new
-owner any more.
+Of a 3.x fleet, leases are renewed and read on meanwhile, so without this nobody would see that no
+lease finds a new owner any more. Of the leases themselves, nobody would see that none is held.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The worker is not ready when it has lasted for so long: a retry and a heartbeat may fail.
+#: By default the worker is not ready when it has lasted for so long: a retry and a heartbeat may fail.
 LASTING_S = 30.0
 #: It is said again as often.
 REPEAT_S = 60.0
@@ -32,17 +32,32 @@ class Trouble:
         conditions: for ``/readyz``.
         clock: tells how long it lasts.
         subject: tells two of one reason apart.
+        lasting_s: the worker is not ready when it has lasted for so long.
+        calm_s: it is over only when it was not met for so long, so that what comes and goes counts
+            as lasting.
+        is_logged: False where whoever meets it logs it.
     """
 
     def __init__(
-        self, reason: Reason, conditions: Conditions, clock: Clock, subject: str = ""
+        self,
+        reason: Reason,
+        conditions: Conditions,
+        clock: Clock,
+        subject: str = "",
+        *,
+        lasting_s: float = LASTING_S,
+        calm_s: float = 0.0,
+        is_logged: bool = True,
     ) -> None:
+        self._lasting_s = lasting_s
+        self._calm_s = calm_s
+        self._is_logged = is_logged
         self._reason = reason
         self._subject = subject
         self._conditions = conditions
         self._clock = clock
         self._since: float | None = None
-        self._said_at = 0.0
+        self._said_at = self._met_at = 0.0
         self._what = ""
 
     def met(self, what: str, error: Exception | None = None) -> None:
@@ -55,19 +70,24 @@ class Trouble:
         now = self._clock.monotonic()
         self._what = what
         text = what if error is None else f"{what}: {error}{remedy(error)}"
+        self._met_at = now
+        level = logging.WARNING if self._is_logged else logging.DEBUG
         if self._since is None:
             self._since = self._said_at = now
-            log.warning("%s", text)
+            log.log(level, "%s", text)
         elif now - self._said_at >= REPEAT_S:
             self._said_at = now
-            log.warning("Failing for %.0f s now: %s", now - self._since, text)
-        if now - self._since >= LASTING_S:
+            log.log(level, "Failing for %.0f s now: %s", now - self._since, text)
+        if now - self._since >= self._lasting_s:
             self._conditions.report(self._reason, text, self._subject)
 
     def over(self) -> None:
         """It works; nothing if it always has."""
+        now = self._clock.monotonic()
         if self._since is not None:
-            log.info("Resolved after %.0f s: %s", self._clock.monotonic() - self._since, self._what)
+            if now - self._met_at < self._calm_s:
+                return
+            log.info("Resolved after %.0f s: %s", now - self._since, self._what)
         self.forget()
 
     def forget(self) -> None:

@@ -84,6 +84,8 @@ class HeldLeases:
         self._locks: dict[str, asyncio.Lock] = {}
         self._is_closed = False
         self._lapsed: dict[str, Lease] = {}
+        #: Keys of leases whose time ran out, and that nobody is known to have taken since.
+        self.expired: set[str] = set()
         #: Writes say how much a lease carries: the leader of a 3.x fleet reads it.
         self.tells_throughput = False
         #: Losses so far.
@@ -175,8 +177,9 @@ class HeldLeases:
         return self._lapsed.get(lease_key)
 
     def forget(self, lease_key: str) -> None:
-        """Somebody else has a lapsed lease."""
+        """A lapsed lease is held by somebody."""
         self._lapsed.pop(lease_key, None)
+        self.expired.discard(lease_key)
 
     def hold(self, lease: Lease, requested_at: float) -> HeldLease:
         """Begin a holding; one that there was ends."""
@@ -208,6 +211,7 @@ class HeldLeases:
             return False
         if not holding.ended:
             holding.lapsed = True
+            self.expired.add(holding.lease.lease_key)
             if not self._is_closed:
                 self._lapsed[holding.lease.lease_key] = holding.lease
             self.lose(holding, "it was not renewed in time")
@@ -236,6 +240,7 @@ class HeldLeases:
             log.warning("Lost all %d leases: %s", len(self._holdings), why)
         self.lost += len(self._holdings)
         self._lapsed.clear()
+        self.expired.clear()
         for holding in tuple(self._holdings.values()):
             self.end(holding)
 

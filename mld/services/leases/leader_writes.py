@@ -55,17 +55,16 @@ class LeaderWrites:
         key = write.before.lease_key
         for _ in range(WRITE_TRIES):
             try:
-                answer = await self._dynamodb.update_item(
-                    TableName=self._table_name, **write.request
-                )
-            except (ConditionFailed, UnknownOutcome) as error:
-                failed = error
-            else:
-                return lease_of(answer["Attributes"])
-            try:
-                row = await self._rows.lease_after(key, failed)
+                try:
+                    answer = await self._dynamodb.update_item(
+                        TableName=self._table_name, **write.request
+                    )
+                except (ConditionFailed, UnknownOutcome) as error:
+                    row = await self._rows.lease_after(key, error)
+                else:
+                    return lease_of(answer["Attributes"])
             except MalformedData as malformed:
-                log.warning("Lease %s was not moved: %s", key, malformed)
+                log.warning("The row of lease %s can't be read: %s", key, malformed)
                 return None
             verdict = judge_move(write, row, only_unchanged=only_unchanged)
             if verdict is not MoveVerdict.AGAIN:

@@ -11,6 +11,7 @@ from mld.services.fleet.acquisition_switch import AcquisitionSwitch
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.fleet_member import FleetMember
 from mld.services.fleet.fleet_state import FleetState
+from mld.services.fleet.trouble import Trouble
 from mld.services.leases.fleet_watch import FleetWatch
 from mld.services.leases.leader_elector import LeaderElector
 from mld.services.leases.lease_discoverer import LeaseDiscoverer
@@ -91,18 +92,38 @@ class LeaseCoordinator:
         worker, leases = config.worker_id, config.leases
         clock, rng, metrics = runtime.clock, runtime.rng, runtime.metrics
         unreadable = UnreadableRows(leases.table_name, conditions, clock, metrics)
-        store = LeaseStore(dynamodb, leases, clock, unreadable)
-        renewer = LeaseRenewer(store, leases, worker, clock, rng, runtime.ids, metrics)
+        store = LeaseStore(dynamodb, leases, clock, unreadable, is_multi_stream=is_multi_stream)
+
+        def trouble(subject: str) -> Trouble:
+            # What comes and goes costs leases just as well. Those who meet it log it.
+            return Trouble(
+                Reason.LEASE_WRITES_FAIL,
+                conditions,
+                clock,
+                subject,
+                lasting_s=leases.failover_s,
+                calm_s=leases.failover_s,
+                is_logged=False,
+            )
+
+        renewer = LeaseRenewer(
+            store, leases, worker, clock, rng, runtime.ids, metrics, trouble("renewing")
+        )
+        taking = trouble("taking")
         elector = LeaderElector(store, worker, clock, is_read)
         layout = config.fleet.layout(config.application_name, leases.table_name)
         items = CoordinatorStateStore(dynamodb, layout, runtime.ids)
         state = FleetState(items, config.fleet, worker, clock, rng)
 
         def taker() -> LeaseAcquisition:
-            return LeaseTaker(store, renewer, leases, worker, clock, rng, metrics, is_read)
+            made = LeaseTaker(store, renewer, leases, worker, clock, rng, metrics, is_read)
+            made.trouble = taking
+            return made
 
         def discoverer() -> LeaseAcquisition:
-            return LeaseDiscoverer(store, renewer, leases, worker, clock, metrics, is_read)
+            made = LeaseDiscoverer(store, renewer, leases, worker, clock, metrics, is_read)
+            made.trouble = taking
+            return made
 
         def expect(lease_key: str) -> None:
             if isinstance(switch.current, LeaseDiscoverer):
@@ -139,7 +160,7 @@ class LeaseCoordinator:
             renewer,
             switch,
             elector,
-            FleetWatch(store, state, clock, is_multi_stream=is_multi_stream),
+            FleetWatch(store, state, clock, conditions),
             watch_table(store, renewer, conditions, clock, rng),
             FleetMember(state, switch, elector, parts, tell_throughput),
         )

@@ -162,7 +162,9 @@ class LeaseDiscoverer(LeaseGainer):
         tokens = {key: one.token for key, one in held.items()}
         await self._look_after(held[key] for key in vanished(tokens, listed, self._seen))
         self._seen = {key: tokens[key] for key in listed if key in tokens}
+        self._refusal = None
         gained = await self._take_up(sorted((listed | self._coming) - tokens.keys()))
+        self._tell_trouble(self._config.table_name)
         self._count("Success", 1)
         self._time("Time", self._clock.monotonic() - started_at)
         self._count("NumLeases", len(listed), Level.DETAILED)
@@ -208,7 +210,7 @@ class LeaseDiscoverer(LeaseGainer):
         gained: list[str] = []
 
         async def take_up(lease_key: str) -> None:
-            if self._is_stopping:
+            if self._is_stopping or self._store.conflict is not None:
                 return
             try:
                 async with self._alone(lease_key):
@@ -234,6 +236,8 @@ class LeaseDiscoverer(LeaseGainer):
             renewed = await self._store.renew(row)
         except (AwsError, LeaseLost) as error:
             log.warning("Could not take over the assigned lease %s: %s", lease_key, error)
+            if isinstance(error, AwsError):
+                self._refusal = error
             return False
         if self._is_stopping:
             await self._give_back(renewed)

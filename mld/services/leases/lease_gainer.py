@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from mld.model.lease import Lease
+    from mld.services.fleet.trouble import Trouble
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore
 
@@ -28,6 +29,10 @@ class LeaseGainer:
     """
 
     def __init__(self, store: LeaseStore, renewer: LeaseRenewer) -> None:
+        #: Told whether leases can be gained.
+        self.trouble: Trouble | None = None
+        #: Why a lease could not be gained in the last look.
+        self._refusal: AwsError | None = None
         self._store = store
         self._renewer = renewer
         self._woken = Wakeup()
@@ -48,6 +53,17 @@ class LeaseGainer:
         for lease_key in sorted(self._under_way):
             async with self._renewer.exclusive(lease_key):
                 pass
+
+    def _tell_trouble(self, table: str) -> None:
+        """Whether what should be gained in a look could be written."""
+        if self.trouble is None:
+            return
+        if self._refusal is None:
+            self.trouble.over()
+        else:
+            self.trouble.met(
+                f"Leases of table {table} can't be taken by this worker", self._refusal
+            )
 
     def _may_hold(self) -> bool:
         return not self._is_stopping

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.ports.clock import Clock, IdSource
     from mld.ports.metrics import Metrics
+    from mld.services.fleet.trouble import Trouble
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.leases.renewal_rounds import RenewalRound
 
@@ -48,15 +49,16 @@ class LeaseRenewer:
         rng: random.Random,
         ids: IdSource,
         metrics: Metrics,
+        trouble: Trouble | None = None,
     ) -> None:
-        """Hold nothing yet."""
+        """Hold nothing yet; ``trouble`` is told whether leases can be renewed."""
         self._store = store
         self._config = config
         self._worker_id = worker_id
         self._clock = clock
         self._rng = rng
         self._held = HeldLeases(config, clock, ids)
-        self._rounds = RenewalRounds(store, self._held, config, clock, rng, metrics)
+        self._rounds = RenewalRounds(store, self._held, config, clock, rng, metrics, trouble)
         #: Woken at every gain and every loss, and when a lease is to be handed over.
         self.changed = self._held.changed
         self._left_at: dict[str, float] = {}
@@ -72,6 +74,11 @@ class LeaseRenewer:
         now = self._clock.monotonic()
         expires_s = self._config.failover_s + self._config.taker_interval_s
         return sum(now - at < expires_s for at in self._left_at.values())
+
+    @property
+    def expired(self) -> int:
+        """Leases that were not renewed in time, and that nobody is known to have taken since."""
+        return len(self._held.expired)
 
     def left_behind(self, lease_key: str) -> None:
         """A lease was given up, and its row could not be told."""

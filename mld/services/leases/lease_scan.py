@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from mld.errors import MalformedData
 from mld.model.lease_item import is_lease_item, item_key, lease_from_item
+from mld.model.masking import printable
 from mld.services.pages import page_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from mld.model.config import LeaseConfig
     from mld.model.lease import Lease
     from mld.ports.aws import DynamoDb
     from mld.ports.clock import Clock
+
+    #: Why no worker of this application may work with these items; None = it may.
+    FindConflict = Callable[[Iterable[Mapping[str, Any]]], str | None]
 
 #: One scan segment per so many bytes, at most 32 (LeaseTableScanSegmentResolver, 3.5.1).
 SEGMENT_BYTES = 0.2 * 2**30
@@ -32,6 +36,8 @@ class TableScan:
         leases: sorted by lease key.
         foreign: items that aren't leases, by their key.
         broken: (lease key, why) of leases that can't be read, sorted.
+        conflict: why nothing may be created, taken, assigned or deleted in this table; None = all
+            rows are of this application.
         started_at: reading of ``Clock.monotonic`` before the first request.
         finished_at: reading after the last answer.
     """
@@ -39,6 +45,7 @@ class TableScan:
     leases: tuple[Lease, ...]
     foreign: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     broken: tuple[tuple[str, str], ...] = ()
+    conflict: str | None = None
     started_at: float = 0.0
     finished_at: float = 0.0
 
@@ -51,8 +58,15 @@ def every(_lease: Lease) -> bool:
 class TableScanner:
     """Scans; sorts leases, items that are none, and leases that can't be read."""
 
-    def __init__(self, dynamodb: DynamoDb, config: LeaseConfig, clock: Clock) -> None:
-        """Scan ``config.table_name``."""
+    def __init__(
+        self,
+        dynamodb: DynamoDb,
+        config: LeaseConfig,
+        clock: Clock,
+        find_conflict: FindConflict | None = None,
+    ) -> None:
+        """Scan ``config.table_name``; without ``find_conflict`` any rows will do."""
+        self._find_conflict = find_conflict
         self._dynamodb = dynamodb
         self._config = config
         self._clock = clock
@@ -115,12 +129,20 @@ class TableScanner:
             known = before.get(key)
             try:
                 lease = known[1] if known and known[0] == item else lease_from_item(item)
-            except MalformedData as error:
-                broken.append((key, str(error)))
+            except Exception as error:  # noqa: BLE001 - one row must not hide the others
+                why = str(error) if isinstance(error, MalformedData) else repr(error)
+                broken.append((key, printable(why)))
                 continue
             leases.append(lease)
             self._read[key] = item, lease
-        return TableScan(tuple(leases), foreign, tuple(broken), started_at, self._clock.monotonic())
+        return TableScan(
+            leases=tuple(leases),
+            foreign=foreign,
+            broken=tuple(broken),
+            conflict=None if self._find_conflict is None else self._find_conflict(items),
+            started_at=started_at,
+            finished_at=self._clock.monotonic(),
+        )
 
 
 def segments_for(size_bytes: int) -> int:

@@ -8,13 +8,16 @@ callers only hear ``UnknownOutcome`` when reading failed as well.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from mld.decide.fleet import foreign_rows
 from mld.decide.renewal import RowVerdict, judge_row, judge_taking
 from mld.errors import (
     ConditionFailed,
     LeaseLost,
     MalformedData,
+    MixedTable,
     NotFound,
     UnknownOutcome,
 )
@@ -27,6 +30,7 @@ from mld.model.lease_writes import (
     checkpointing,
     children_update,
     hash_range_update,
+    marking,
     releasing,
     renewal,
     taking,
@@ -39,7 +43,7 @@ from mld.services.leases.stored_rows import WRITE_TRIES, StoredRows
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from mld.model.config import LeaseConfig
     from mld.model.lease import Lease
@@ -66,6 +70,8 @@ class LeaseStore:
         config: LeaseConfig,
         clock: Clock,
         unreadable: UnreadableRows | None = None,
+        *,
+        is_multi_stream: bool | None = None,
     ) -> None:
         """Use the table ``config.table_name``.
 
@@ -74,6 +80,7 @@ class LeaseStore:
             config: names the table.
             clock: for the age of scans.
             unreadable: told of what each scan could not read.
+            is_multi_stream: lease keys name their stream; None = rows of any application will do.
         """
         self._dynamodb = dynamodb
         #: Name of the lease table.
@@ -81,7 +88,18 @@ class LeaseStore:
         self._table = LeaseTable(dynamodb, config, clock)
         self._rows = StoredRows(dynamodb, config.table_name)
         self._leader = LeaderWrites(dynamodb, config.table_name)
-        self._scanner = TableScanner(dynamodb, config, clock)
+        #: ``account:region:name`` of the stream in single-stream mode, once it is known.
+        self.find_stream_mark: Callable[[], str | None] = lambda: None
+
+        def find_conflict(items: Iterable[Mapping[str, Any]]) -> str | None:
+            if is_multi_stream is None:
+                return None
+            mark = self.find_stream_mark()
+            return foreign_rows(
+                items, self.table_name, is_multi_stream=is_multi_stream, stream_mark=mark
+            )
+
+        self._scanner = TableScanner(dynamodb, config, clock, find_conflict)
         self._unreadable = unreadable
         #: The latest finished scan, whoever asked for it.
         self.last_scan: TableScan | None = None
@@ -132,6 +150,20 @@ class LeaseStore:
     async def my_lease_keys(self, worker_id: str) -> tuple[str, ...] | None:
         """Keys of the leases that name a worker, by the index of 3.x fleets; see OwnerIndex."""
         return await self._owners.keys_of(worker_id)
+
+    @property
+    def conflict(self) -> str | None:
+        """Why nothing may be created, taken, assigned or deleted, by the last scan."""
+        return None if self.last_scan is None else self.last_scan.conflict
+
+    def check_rows(self, operation: str) -> None:
+        """Return if the last scan found rows of this application alone.
+
+        Raises:
+            MixedTable: there are others, beside which ``operation`` may not be sent.
+        """
+        if self.conflict is not None:
+            raise MixedTable(operation, self.conflict)
 
     # -- writing as the holder --------------------------------------------------------------------
 
@@ -185,7 +217,7 @@ class LeaseStore:
 
     async def _write_as_holder(self, lease: Lease, make: Callable[[Lease], LeaseWrite]) -> Lease:
         for _ in range(WRITE_TRIES):
-            write = make(lease)
+            write = marking(make(lease), self.find_stream_mark())
             unanswered: UnknownOutcome | None = None
             try:
                 await self._dynamodb.update_item(TableName=self.table_name, **write.request)
@@ -218,6 +250,7 @@ class LeaseStore:
         Returns:
             The row as written, or None when somebody else was faster.
         """
+        self.check_rows("UpdateItem")
         unanswered = False
         for _ in range(WRITE_TRIES):
             write = taking(lease, worker_id)
@@ -240,10 +273,12 @@ class LeaseStore:
 
     async def assign(self, lease: Lease, worker_id: str, *, only_unchanged: bool) -> Lease | None:
         """Give a lease to a worker; see :meth:`LeaderWrites.assign`."""
+        self.check_rows("UpdateItem")
         return await self._leader.assign(lease, worker_id, only_unchanged=only_unchanged)
 
     async def start_hand_off(self, lease: Lease, worker_id: str) -> Lease | None:
         """Ask the owner to hand a lease over; see :meth:`LeaderWrites.start_hand_off`."""
+        self.check_rows("UpdateItem")
         return await self._leader.start_hand_off(lease, worker_id)
 
     # -- creating, noting, deleting ---------------------------------------------------------------
@@ -254,6 +289,8 @@ class LeaseStore:
         Returns:
             True when it is there through this call.
         """
+        self.check_rows("PutItem")
+        lease = replace(lease, stream_mark=self.find_stream_mark())
         for _ in range(WRITE_TRIES):
             try:
                 await self._dynamodb.put_item(
@@ -303,6 +340,7 @@ class LeaseStore:
         Returns:
             True when the row is gone, by us or before us.
         """
+        self.check_rows("DeleteItem")
         condition = "(attribute_not_exists(entityType) OR entityType = :lease)"
         values = {":lease": {"S": "LEASE"}}
         if only_finished:

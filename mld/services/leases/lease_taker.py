@@ -41,7 +41,7 @@ class TakeOutcome:
     """What one cycle did; ``str()`` is one sentence.
 
     Attributes:
-        plan: what it wanted; None when the table could not be read.
+        plan: what it wanted; None when the table could not be read, or has rows of others.
         taken: lease keys, in the order of taking.
         missed: lease keys that somebody else took first, or that could not be written.
         error: why the table could not be read.
@@ -54,7 +54,7 @@ class TakeOutcome:
 
     def __str__(self) -> str:
         if self.plan is None:
-            return f"Took no leases: the lease table could not be read: {self.error}"
+            return f"Took no leases: {self.error or 'the lease table has rows of others'}"
         plan = self.plan
         share = f"{plan.mine} of {plan.total}, target: {plan.target}, workers: {plan.workers}"
         if not plan.leases:
@@ -65,7 +65,7 @@ class TakeOutcome:
 
 def _level(outcome: TakeOutcome) -> int:
     if outcome.plan is None:
-        return logging.WARNING
+        return logging.DEBUG if outcome.error is None else logging.WARNING
     return logging.INFO if outcome.plan.leases else logging.DEBUG
 
 
@@ -145,9 +145,11 @@ class LeaseTaker(LeaseGainer):
             scan = await self._store.scan()
         except AwsError as error:
             self._count("ListLeases.Success", 0, Level.DETAILED)
-            return TakeOutcome(None, error=str(error))
+            return TakeOutcome(None, error=f"the lease table could not be read: {error}")
         self._count("ListLeases.Success", 1, Level.DETAILED)
         self._time("ListLeases.Time", scan.finished_at - scan.started_at, Level.DETAILED)
+        if scan.conflict is not None:
+            return TakeOutcome(None)
         leases = tuple(lease for lease in scan.leases if self._is_read(lease))
         self._seen = look(self._seen, leases, scan.finished_at)
         plan = plan_taking(
@@ -160,6 +162,7 @@ class LeaseTaker(LeaseGainer):
             self._rng,
         )
         self._report(plan)
+        self._refusal = None
         taken: list[str] = []
         missed: list[str] = []
 
@@ -173,6 +176,7 @@ class LeaseTaker(LeaseGainer):
             (taken if success else missed).append(lease.lease_key)
 
         await for_each(await self._recheck(plan, scan), self._config.renewal_threads, take)
+        self._tell_trouble(self._config.table_name)
         self._count("TakenLeases", len(taken))
         self._count("UntakenLeases", len(missed))
         return TakeOutcome(plan, tuple(taken), tuple(missed))
@@ -211,7 +215,7 @@ class LeaseTaker(LeaseGainer):
             taken = await self._try_taking(lease)
         except AwsError as error:
             log.warning("Could not take lease %s: %s", lease.lease_key, error)
-            taken = None
+            taken, self._refusal = None, error
         self._count("TakeLease.Success", int(taken is not None), Level.DETAILED)
         took_s = self._clock.monotonic() - requested_at
         self._time("TakeLease.Time", took_s, Level.DETAILED)
@@ -233,9 +237,9 @@ class LeaseTaker(LeaseGainer):
         return await self._store.take(lease, self._worker_id)
 
     def _pause_after(self, outcome: TakeOutcome) -> float:
-        if outcome.plan is None:
+        if outcome.error is not None:
             return self._config.renewal_interval_s
-        if outcome.plan.reason is TakeReason.EMPTY:
+        if outcome.plan is not None and outcome.plan.reason is TakeReason.EMPTY:
             return min(EMPTY_PAUSE_S, self._config.taker_interval_s)
         return self._config.taker_interval_s
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mld.model.lease import Lease
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
+    from mld.services.fleet.trouble import Trouble
     from mld.services.leases.held_leases import HeldLeases, Holding
     from mld.services.leases.lease_store import LeaseStore
 
@@ -74,7 +75,10 @@ class RenewalRound:
 
 
 class RenewalRounds:
-    """Renews the leases of a worker; see :class:`mld.services.leases.lease_renewer.LeaseRenewer`."""
+    """Renews the leases of a worker; see :class:`mld.services.leases.lease_renewer.LeaseRenewer`.
+
+    ``trouble`` is told of each round whether all that was due could be renewed.
+    """
 
     def __init__(
         self,
@@ -84,8 +88,10 @@ class RenewalRounds:
         clock: Clock,
         rng: random.Random,
         metrics: Metrics,
+        trouble: Trouble | None = None,
     ) -> None:
         """No round yet."""
+        self._trouble = trouble
         self._store = store
         self._held = held
         self._config = config
@@ -94,6 +100,7 @@ class RenewalRounds:
         self._metrics = metrics
         self._reported_lost = 0
         self._last_failure = ""
+        self._last_error: AwsError | None = None
         self._regain_at = clock.monotonic() + config.renewal_interval_s
         self._busy: set[str] = set()
         self._slots = asyncio.Semaphore(config.renewal_threads)
@@ -229,7 +236,7 @@ class RenewalRounds:
             return _Try.GONE
         except AwsError as error:
             log.debug("Could not renew lease %s: %s", row.lease_key, error)
-            self._last_failure = f"{row.lease_key}: {error}"
+            self._last_failure, self._last_error = f"{row.lease_key}: {error}", error
             return _Try.HOPELESS if isinstance(error, NotFound | Denied) else _Try.REPEAT
         if holding is not None:
             self._held.succeed(holding, lease, requested_at, measured)
@@ -253,6 +260,7 @@ class RenewalRounds:
     def _report(self, renewed: int, unsure: int, took_s: float) -> RenewalRound:
         lost, self._reported_lost = self._held.lost - self._reported_lost, self._held.lost
         outcome = RenewalRound(renewed, lost, unsure, took_s)
+        self._tell_trouble(unsure)
         is_slow = took_s > self._config.failover_s / 2
         if is_slow:
             self._count("SlowRounds", 1, Level.SUMMARY)
@@ -267,6 +275,18 @@ class RenewalRounds:
         self._count("Success", int(unsure == 0), Level.SUMMARY)
         self._time("Time", took_s, Level.SUMMARY)
         return outcome
+
+    def _tell_trouble(self, unsure: int) -> None:
+        if self._trouble is None:
+            return
+        if not unsure:
+            self._trouble.over()
+            return
+        leases = "1 lease" if unsure == 1 else f"{unsure} leases"
+        what = (
+            f"{leases} of table {self._config.table_name} can't be renewed, so another worker gets"
+        )
+        self._trouble.met(f"{what} {'it' if unsure == 1 else 'them'}", self._last_error)
 
     def _may_warn(self) -> bool:
         """Once in Java's period, however many rounds there are in it."""

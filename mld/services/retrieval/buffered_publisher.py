@@ -154,6 +154,11 @@ class BufferedPublisher:
         """Reading of the monotonic clock at the first failed call in a row; None while all is well."""
         return self._report.failing_since
 
+    @property
+    def waiting(self) -> tuple[FetchedBatch, ...]:
+        """The batches that were not handed out yet, in order."""
+        return tuple(queued.fetched for queued in self._queue)
+
     async def close(self) -> None:
         """Give the memory of undelivered batches back; ``run`` must have been cancelled."""
         self._drop_queue()

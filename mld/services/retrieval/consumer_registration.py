@@ -39,6 +39,10 @@ _PERMISSIONS = (
     "allow kinesis:DescribeStreamSummary, DescribeStreamConsumer and RegisterStreamConsumer"
     " (and SubscribeToShard), or write retrievalMode = POLLING"
 )
+_LIMIT = (
+    "a stream has room for 20 consumers: deregister one (aws kinesis list-stream-consumers), name "
+    "one that is there by fanoutConfig.consumerName, or write retrievalMode = POLLING"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +169,17 @@ class ConsumerRegistration:
     async def _register(self, stream_arn: str) -> None:
         register = self._parts.kinesis.register_stream_consumer
         attempts, name = self._config.register_attempts, self._parts.name
+
+        async def call(**request: str) -> dict[str, Any]:
+            try:
+                return await register(**request)
+            except LimitExceeded as error:
+                # Calls a second, or consumers of the stream: then only people can help.
+                self._tell(error)
+                raise
+
         try:
-            await self._patiently(attempts, register, StreamARN=stream_arn, ConsumerName=name)
+            await self._patiently(attempts, call, StreamARN=stream_arn, ConsumerName=name)
         except InUse:
             log.info("Another worker is registering the consumer %s", name)
             return
@@ -203,7 +216,11 @@ class ConsumerRegistration:
             self.failing_since = self._parts.clock.monotonic()
         parts = self._parts
         what = self._config.consumer_arn or parts.name
-        advice = f"; {_PERMISSIONS}" if isinstance(error, Denied) else ""
+        advice = ""
+        if isinstance(error, Denied):
+            advice = f"; {_PERMISSIONS}"
+        elif isinstance(error, LimitExceeded) and error.operation == "RegisterStreamConsumer":
+            advice = f"; {_LIMIT}"
         message = (
             f"enhanced fan-out: the consumer {what} of stream {parts.stream.name} cannot be used"
             f" ({error}){advice}"

@@ -63,6 +63,11 @@ class RecordsPublisher(Protocol):
         """
         ...
 
+    @property
+    def waiting(self) -> tuple[FetchedBatch, ...]:
+        """The batches that were not handed out yet, in order."""
+        ...
+
     async def start(
         self, position: ExtendedSequenceNumber, latest_since_s: float | None = None
     ) -> None:

@@ -92,7 +92,7 @@ class LeaseAuditor:
         awaited = self._overdue(leases)
         if hole is None or not is_overdue(self._tracker.count, self._config.audit_confidence):
             return awaited
-        return f"{hole}, seen {self._tracker.count} times and not mended by the leader"
+        return f"{self._uncovered()} and not mended by the leader"
 
     async def look(self, leases: tuple[Lease, ...]) -> str | None:
         """Why a sync is needed now, or None.
@@ -116,15 +116,14 @@ class LeaseAuditor:
         awaited = self._overdue(leases)
         if hole is None:
             return awaited
-        log.info(
-            "Hash keys that no lease of %s covers: %s, seen %d times",
-            self._stream.name,
-            hole,
-            self._tracker.count,
-        )
+        log.info("Leases of %s: %s", self._stream.name, self._uncovered())
         if self._tracker.count < self._config.audit_confidence:
             return awaited
-        return f"{hole}, seen {self._tracker.count} times"
+        return self._uncovered()
+
+    def _uncovered(self) -> str:
+        seen = self._tracker
+        return f"no lease covers the hash keys {seen.hole}, seen {seen.count} times"
 
     def _overdue(self, leases: tuple[Lease, ...]) -> str | None:
         """Why a lease that a shard of this worker waits for has to be created, or None."""

@@ -102,7 +102,8 @@ class LeaseCleanup:
         """
         now = self._clock.monotonic()
         times = self._times = self._times or CleanupTimes(now, now)
-        if not self._queue or not (self._completed_is_due(times) or self._garbage_is_due(times)):
+        is_due_now = self._completed_is_due(times) or self._garbage_is_due(times)
+        if not self._queue or not is_due_now or self._store.conflict is not None:
             return CleanupOutcome(waiting=self.queued)
         # Whoever reads the stream again meets the finished lease again.
         self._queue = {

@@ -117,14 +117,21 @@ class ShardSyncer:
 
         Raises:
             NotFound: the stream does not exist.
+            MixedTable: the table has rows of another stream, perhaps created meanwhile by a worker
+                that started at the same time.
             AwsError: the shards or the table could not be read or written; start again later.
                 Rows written before stay, and are a good beginning.
         """
         await self._presence.learn()
-        if self._is_filling or await self._table_is_unused():
+        is_unused = self._is_filling or await self._table_is_unused()
+        self._store.check_rows("PutItem")
+        if is_unused:
             self._is_filling = True
             outcome = await self._measured(self._sync.fill_empty_table, _always)
             self._is_filling = False
+            if self._stream.identifier is None:
+                await self._sync.rows()
+                self._store.check_rows("PutItem")
             return outcome
         await self._look_at_stream()
         return SyncOutcome(performed=False, why="the table has leases")

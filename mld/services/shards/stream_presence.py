@@ -16,6 +16,7 @@ from mld.decide.presence import (
     ShardFate,
     beginnings,
     fate_of,
+    has_row_of,
     is_another_stream,
     missing_stream,
     recreated_stream,
@@ -24,17 +25,21 @@ from mld.decide.readiness import Reason
 from mld.errors import (
     CredentialsRefused,
     Denied,
+    MalformedData,
     MldError,
     NotFound,
     ResourceMissing,
     StreamNotReady,
 )
+from mld.model.stream import StreamArn
 from mld.services.presence_watch import PresenceWatch
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable, Iterable
 
+    from mld.model.lease import Lease
     from mld.model.shard import Shard
     from mld.model.stream import Stream
     from mld.ports.aws import Kinesis
@@ -55,6 +60,8 @@ CONFIRM_S = 30.0
 FRESH_S = 1.0
 #: A shard that was not listed so long ago is not listed now either: shards are never added below.
 LISTED_FOR_S = 10.0
+#: A lease that does not fit the stream is reported no more often.
+REPORT_S = 60.0
 
 
 class StreamPresence:
@@ -101,6 +108,10 @@ class StreamPresence:
         self._created = created
         self._is_told = created is not None
         self._is_denied = False
+        self._arn = stream.arn
+        #: Leases of the stream, as they were last read.
+        self.find_leases: Callable[[], Iterable[Lease]] = tuple
+        self._reported_at: dict[str, float] = {}
         self._beginnings: dict[str, str] = {}
         self._doubts: dict[str, str | None] = {}
         self._listing = asyncio.Lock()
@@ -119,6 +130,14 @@ class StreamPresence:
         except (MldError, TimeoutError) as error:
             log.debug("Creation time of %s not known yet: %s", self._stream.name, error)
             self._doubted.wake()
+
+    @property
+    def mark(self) -> str | None:
+        """``account:region:name`` of the stream; None while its ARN is not known."""
+        try:
+            return None if self._arn is None else StreamArn.parse(self._arn).mark
+        except MalformedData:
+            return None
 
     @property
     def is_gone(self) -> bool:
@@ -257,6 +276,7 @@ class StreamPresence:
         except NotFound:
             return None
         summary: dict[str, Any] = answer["StreamDescriptionSummary"]
+        self._arn = summary.get("StreamARN", self._arn)
         return summary
 
     async def _look_at_shards(self) -> str | None:
@@ -282,9 +302,25 @@ class StreamPresence:
                 why = f"it never had the shard {shard_id} of a lease"
                 if sequence_number is not None:
                     why = f"it never had the record {sequence_number} of shard {shard_id}"
-                return self._recreated(why)
+                if not has_row_of(self.find_leases(), shards):
+                    return self._recreated(why)
+                self._report_row(shard_id, why)
             del self._doubts[shard_id]
         return None
+
+    def _report_row(self, shard_id: str, why: str) -> None:
+        """One lease does not fit the stream, others do: its shard alone can't be read."""
+        now = self._clock.monotonic()
+        if now - self._reported_at.get(shard_id, -REPORT_S) >= REPORT_S:
+            self._reported_at[shard_id] = now
+            log.error(
+                "%s can't be read: its lease is not of stream %s: %s. Correct the checkpoint of the "
+                "lease, or delete its row from table %s",
+                shard_id,
+                self._stream.name,
+                why,
+                self._table_name,
+            )
 
     def _recreated(self, why: str) -> str:
         return recreated_stream(

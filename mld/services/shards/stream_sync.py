@@ -20,6 +20,7 @@ from mld.decide.shardsync import (
     unexpected_children,
 )
 from mld.errors import InconsistentShards, MalformedData
+from mld.model.sequence import LATEST
 from mld.services.shards.lease_creation import create_lease
 
 if TYPE_CHECKING:
@@ -188,15 +189,10 @@ class StreamSync:
         planned = leases_to_create(
             self._stream, shards, leased, self._position, unexpected=unexpected
         )
-        closed = {shard.shard_id for shard in shards if not shard.is_open}
-        for lease in planned:
-            if lease.shard_id in closed:
-                log.warning(
-                    "Creating the lease of the closed shard %s at %s, because child shards have no lease: it "
-                    "and its children are read, perhaps again",
-                    lease.shard_id,
-                    lease.checkpoint,
-                )
+        open_ids = {shard.shard_id for shard in shards if shard.is_open}
+        if leased:  # else the stream is new here, and nothing is missing
+            for lease in planned:
+                self._report_missing(lease, is_open=lease.shard_id in open_ids)
         created = (
             *(lease.lease_key for lease in restored),
             *await self._create(planned, may_write),
@@ -210,13 +206,29 @@ class StreamSync:
             if not await self._is_lost(lease) or not await may_write():
                 continue
             log.error(
-                "Lease %s is missing although its parents are finished: creating it at "
-                "TRIM_HORIZON. If it was deleted after use, its shard is read again.",
+                "Lease %s (hash keys %s) is missing although its parents are finished: creating it "
+                "at TRIM_HORIZON. If it was deleted after use, its shard is read again.",
                 lease.lease_key,
+                lease.hash_range,
             )
             await create_lease(self._store, lease, self._clock, self._metrics, operation=_OPERATION)
             restored.append(lease)
         return tuple(restored)
+
+    def _report_missing(self, lease: Lease, *, is_open: bool) -> None:
+        if is_open and lease.checkpoint == LATEST:
+            outcome = "what came since its last checkpoint is not read"
+        else:
+            outcome = "it and its children are read from there, perhaps again"
+        log.error(
+            "No lease covers the hash keys %s of %s: creating the lease of the %s shard %s at %s; %s",
+            lease.hash_range,
+            self._stream.name,
+            "open" if is_open else "closed",
+            lease.shard_id,
+            lease.checkpoint,
+            outcome,
+        )
 
     async def _is_lost(self, lease: Lease) -> bool:
         try:

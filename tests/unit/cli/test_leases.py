@@ -44,12 +44,13 @@ def properties(tmp_path, monkeypatch):
     return str(path)
 
 
-def answer(monkeypatch, scan, fleet=None):
-    async def scanned(config):
+def answer(monkeypatch, scan, fleet=None, expired=()):
+    async def scanned(config, *, once):
+        assert not once
         assert config.leases.table_name == "app"
         if isinstance(scan, Exception):
             raise scan
-        return scan, fleet
+        return scan, frozenset(expired), fleet
 
     monkeypatch.setattr(mld.cli.leases, "_scan", scanned)
 
@@ -75,6 +76,15 @@ def test_leases_are_listed_by_worker(properties, monkeypatch, capsys):
     assert third[3:6] == ["49/3", "0", "shardId-0"]
     assert "Items that are no leases: Leader" in lines
     assert "Can't be read: bad\\x1b: leaseCounter is missing" in lines
+
+
+def test_a_lease_whose_owner_does_not_renew_it_is_not_owned(properties, monkeypatch, capsys):
+    row = lease(1, lease_owner="blue-2")
+    answer(monkeypatch, TableScan(leases=(row,)), expired=[row.lease_key])
+    assert dispatch(["leases", "list", properties]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("expired")
+    assert dispatch(["leases", "list", properties, "--json"]) == 0
+    assert '"state": "expired"' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("most", "is_told"), [(1, True), (2, False)])

@@ -235,7 +235,9 @@ def test_an_unknown_option_is_an_error(capsys, args):
         (["leases", "migrate", "--to", "single-stream"], "leases migrate"),
         (["local", "--wrong"], "local"),
         (["local", "--put"], "local"),
-        (["local", "x"], "local"),
+        (["local", "x", "--stream", "s"], "local"),
+        (["local", "--", "--http", "127.0.0.1:0"], "local"),
+        (["local", "x", "y"], "local"),
         (["simulate", "--wrong"], "simulate"),
         (["simulate", "--workers", "0"], "simulate"),
         (["simulate", "surplus"], "simulate"),
@@ -400,7 +402,67 @@ def test_a_commands_name_is_the_command_and_a_path_is_a_file(started, capsys):
     assert started[0].properties_file == "./validate"
     code, _, err = invoke(capsys, "validate")
     assert code == 2
-    assert "Missing argument 'FILE'" in err
+    assert "Properties file missing" in err
+
+
+def reading_a_file(command, path=()):
+    """The words of each command that reads a properties file."""
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            below = command.get_command(click.Context(command), name)
+            yield from reading_a_file(below, (*path, name))
+    elif any("-p" in option.opts for option in command.params):
+        yield path
+
+
+def test_every_command_takes_its_properties_file_in_the_same_ways(capsys, restored_logging):
+    commands = sorted(reading_a_file(cli))
+    named = ["run", "validate", "print-command", "leases list", "leases migrate", "local"]
+    assert commands == sorted(tuple(words.split()) for words in named)
+    for words in commands:
+        rest = ["--to", "single-stream"] if "migrate" in words else []
+        answers = {
+            invoke(capsys, *words, *way, *rest)
+            for way in (["x"], ["-p", "x"], ["--properties", "x"], ["--properties-file=x"])
+        }
+        assert len(answers) == 1, answers
+        ((code, out, err),) = answers
+        assert (code == 0 and out.endswith("--properties x\n")) or "property file" in err, words
+        assert invoke(capsys, *words, "x", "-p", "y", *rest)[2].count("Overriding the prop") == 1
+
+
+def completed(capsys, monkeypatch, line):
+    """What a shell is given for a line, in the form of bash: kinds and texts."""
+    monkeypatch.setenv("_KCL_MLD_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+    with pytest.raises(SystemExit):
+        dispatch([])
+    return capsys.readouterr().out.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("kcl-mld app", ["file,app"]),
+        ("kcl-mld va", ["file,va", "plain,validate"]),
+        ("kcl-mld --prop", ["plain,--properties", "plain,--properties-file"]),
+        ("kcl-mld --vers", ["plain,--version"]),
+        ("kcl-mld -p a", ["file,a"]),
+        ("kcl-mld --properties a", ["file,a"]),
+        ("kcl-mld app.properties --log-l", ["plain,--log-level"]),
+        ("kcl-mld @gone --log-l", ["plain,--log-level"]),
+        ("kcl-mld validate a", ["file,a"]),
+        ("kcl-mld print-command a", ["file,a"]),
+        ("kcl-mld leases list -p a", ["file,a"]),
+        ("kcl-mld leases migrate a", ["file,a"]),
+        ("kcl-mld local --put a", ["file,a"]),
+        ("kcl-mld conform child -- python3 a", ["file,a"]),
+        ("kcl-mld simulate --plot a", ["file,a"]),
+    ],
+)
+def test_a_shell_completes_commands_options_and_files(capsys, monkeypatch, line, offered):
+    assert completed(capsys, monkeypatch, line) == offered
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
@@ -491,7 +553,7 @@ def test_the_daemons_command_line_is_parsed_without_botocore():
 def test_a_worker_that_polls_one_stream_imports_nothing_of_other_ways_to_work():
     """Each module costs the start; what the file does not ask for is imported when it is needed."""
     others = (
-        "mld.adapters.load.selection",
+        "mld.adapters.worker_load",
         "mld.adapters.schemas.decoders",
         "mld.app.many_streams",
         "mld.decide.assignment.planning",

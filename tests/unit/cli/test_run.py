@@ -100,7 +100,7 @@ class Watchdog:
 def snapshot(state: str) -> WorkerSnapshot:
     """A worker with one shard that is 90 s behind."""
     status = ConsumerStatus(
-        lease_key="shardId-0", shard_id="shardId-0", state="PROCESSING", millis_behind_latest=90_000
+        lease_key="shardId-0", shard_id="shardId-0", state="PROCESSING", reading_lag_s=90.0
     )
     return WorkerSnapshot(state=state, shards=(status,))
 
@@ -203,6 +203,14 @@ def test_a_complete_stop_is_a_success(daemon, capsys):
     said = capsys.readouterr().err
     assert "Running app to process stream orders with executable sh app.py" in said
     assert "every lease released" in said
+
+
+def test_leases_that_expired_were_not_released(daemon, capsys):
+    code, _ = daemon(ends_with(StopOutcome(complete=True, expired=2)))
+    assert code == 0
+    said = capsys.readouterr().err
+    assert "every lease released" not in said
+    assert "but 2 leases had expired and were not released" in said
 
 
 CLICKS = "arn:aws:kinesis:us-east-1:123456789012:stream/clicks"

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from mld.decide.audit import (
-    Hole,
     HoleTracker,
     Standstill,
     abandoned,
@@ -38,29 +37,24 @@ def shard(number=0, hash_range=None, *, sequence="100", closed=False, parent=Non
 @pytest.mark.parametrize(
     ("ranges", "hole"),
     [
-        ([], Hole()),
+        ([], span(0)),
         ([span(0)], None),
         ([span(500), span(0, 499)], None),
         ([span(0), span(0, 499), span(500)], None),
         ([span(0, 499), span(499)], None),
-        ([span(0, 499), span(501)], Hole(span(0, 499), span(501))),
-        ([span(500)], Hole(span(500), span(500))),
-        ([span(0, 9), span(20, 29)], Hole(span(0, 9), span(20, 29))),
+        ([span(0, 499), span(501)], span(500, 500)),
+        ([span(500)], span(0, 499)),
+        ([span(0, 499)], span(500)),
+        ([span(0, 9), span(20, 29)], span(10, 19)),
         # Java looks at the end of the last range in sorted order and finds a hole here.
         ([span(0), span(500, 600)], None),
         ([span(0, 600), span(500, 550), span(601)], None),
-        # the range that opened the stretch before the hole, not its last one
-        ([span(0, 9), span(5, 20), span(30)], Hole(span(0, 9), span(30))),
-        ([span(0, 9), span(10, 20), span(30)], Hole(span(10, 20), span(30))),
+        ([span(0, 9), span(5, 20), span(30)], span(21, 29)),
+        ([span(0, 9), span(10, 20), span(30)], span(21, 29)),
     ],
 )
 def test_the_first_hole_is_found(ranges, hole):
     assert first_hole(ranges) == hole
-
-
-def test_a_hole_reads_well():
-    assert str(Hole()) == "no active lease at all"
-    assert str(Hole(span(0, 4), span(6, 9))) == "hole around 0-4 and 6-9"
 
 
 def test_finished_and_broken_leases_are_not_active():
@@ -71,9 +65,9 @@ def test_finished_and_broken_leases_are_not_active():
 @pytest.mark.parametrize(
     ("holes", "counts"),
     [
-        ([Hole()] * 4, [1, 2, 3, 4]),
-        ([Hole(span(0, 1), span(3))] * 2 + [Hole(span(0, 1), span(4))], [1, 2, 1]),
-        ([Hole(), None, Hole()], [1, 0, 1]),
+        ([span(0)] * 4, [1, 2, 3, 4]),
+        ([span(2, 2)] * 2 + [span(2, 3)], [1, 2, 1]),
+        ([span(0), None, span(0)], [1, 0, 1]),
     ],
 )
 def test_equal_holes_in_a_row_are_counted(holes, counts):

@@ -136,9 +136,9 @@ def test_an_answer_of_the_table_is_awaited_for_three_scan_intervals():
 
 
 def test_an_age_limit_holds_for_every_shard_that_is_due():
-    fresh = shard(0, millis_behind_latest=10_000, last_processed_age_s=10.0, held_s=999.0)
+    fresh = shard(0, reading_lag_s=10.0, last_processed_age_s=10.0, held_s=999.0)
     assert readiness(worker(fresh), 10.0).is_ready
-    assert readiness(worker(shard(1, millis_behind_latest=99_999))).is_ready
+    assert readiness(worker(shard(1, reading_lag_s=99.999))).is_ready
     waiting = shard(2, state="WAITING_ON_PARENT_SHARDS", held_s=999.0)
     ending = shard(3, reason="REQUESTED", held_s=999.0)
     assert readiness(worker(fresh, waiting, ending), 10.0).is_ready
@@ -147,8 +147,8 @@ def test_an_age_limit_holds_for_every_shard_that_is_due():
 def test_an_age_limit_that_is_exceeded_is_told_with_the_worst_shard():
     answer = readiness(
         worker(
-            shard(0, millis_behind_latest=11_000, last_processed_age_s=1.0),
-            shard(1, millis_behind_latest=12_400, last_processed_age_s=1.0),
+            shard(0, reading_lag_s=11.0, last_processed_age_s=1.0),
+            shard(1, reading_lag_s=12.4, last_processed_age_s=1.0),
             shard(2, state="INITIALIZING", held_s=30.0),
         ),
         10.0,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mld.decide.retrieval_mode import may_fan_out, retrieval_of
+from mld.decide.retrieval_mode import retrieval_of
 from mld.model.config import RetrievalMode
 from tests.unit.model.test_config_build import config
 from tests.unit.model.test_stream_list import ARN, many
@@ -23,7 +23,7 @@ def test_one_stream_is_read_as_the_file_says(lines, mode):
     built = config(*lines)
     assert retrieval_of(built, "str") is built.retrieval
     assert built.retrieval.mode is mode
-    assert may_fan_out(built) is (mode is FANOUT)
+    assert built.may_fan_out is (mode is FANOUT)
 
 
 def test_the_consumer_of_the_only_stream():
@@ -43,13 +43,13 @@ def test_one_of_several_streams_has_a_way_and_a_consumer_of_its_own():
     assert (clicks.fan_out.consumer_arn, orders.fan_out.consumer_arn) == (CONSUMER, None)
     assert clicks.fan_out.consumer_name == "shared"
     assert clicks.max_records == orders.max_records
-    assert may_fan_out(built)
+    assert built.may_fan_out
 
 
 def test_several_streams_that_are_all_polled():
     built = many("retrievalMode = POLLING", "stream.clicks.retrievalMode = POLLING").require()
-    assert not may_fan_out(built)
-    assert not may_fan_out(replace(built, streams=None))
+    assert not built.may_fan_out
+    assert not replace(built, streams=None).may_fan_out
 
 
 def test_one_of_several_may_be_polled_where_the_others_are_pushed():

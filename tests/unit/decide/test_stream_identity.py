@@ -37,6 +37,14 @@ SUMMARY = {"StreamARN": ARN, "StreamCreationTimestamp": CREATED_S}
         ([f"{ACCOUNT}:s:{MILLIS}"], "seconds", SECONDS),
         ([f"{ACCOUNT}:other:{MILLIS}"], "auto", MILLIS),
         ([f"{ACCOUNT}:other:{SECONDS}", "what", ""], "auto", SECONDS),
+        # One stray row does not outvote the others, and a number that is no time has no vote.
+        ([f"{ACCOUNT}:{s}" for s in (f"o:{MILLIS}", f"p:{SECONDS}", "q:1")], "auto", SECONDS),
+        ([f"{ACCOUNT}:{s}" for s in (f"o:{MILLIS}", f"p:{MILLIS}", "q:1")], "auto", MILLIS),
+        (
+            [f"{ACCOUNT}:{s}" for s in (f"o:{MILLIS}", f"p:{SECONDS}", f"q:{SECONDS}")],
+            "auto",
+            SECONDS,
+        ),
         ([f"{ACCOUNT}:s:{SECONDS - 1}"], "auto", SECONDS),
         ([f"{ACCOUNT}:s:{MILLIS - 1}"], "auto", MILLIS),
         ([f"000011112222:s:{SECONDS}"], "auto", SECONDS),

@@ -22,7 +22,7 @@ def line(*shards: ConsumerStatus, records: int = 0, restarts: int = 0, **facts: 
 
 
 def test_a_worker_that_reads_all_its_shards():
-    shards = shard(0, millis_behind_latest=300), shard(1, millis_behind_latest=0)
+    shards = shard(0, reading_lag_s=0.3), shard(1, reading_lag_s=0.0)
     assert line(*shards, records=75_000) == (
         "2 shards held: 2 being read; 1250 records/s; greatest lag 0.3 s (shardId-0);"
         " 0 child restarts"
@@ -36,7 +36,7 @@ def test_shards_of_many_streams_are_told_apart():
             stream="orders",
             shard_id="shardId-0",
             state="PROCESSING",
-            millis_behind_latest=300,
+            reading_lag_s=0.3,
         )
     )
     assert "greatest lag 0.3 s (orders:shardId-0)" in shown
@@ -66,7 +66,20 @@ def test_every_health_has_its_words():
         shard(1, state="INITIALIZING"),
         shard(2, state="SHUTTING_DOWN", reason="LEASE_LOST"),
         shard(3, reading_fails_s=31.0),
-    ).startswith("4 shards held: 1 being read, 1 starting, 1 ending, 1 that can't be read; 0 rec")
+        shard(4, child_silent_s=60.0),
+    ).startswith(
+        "5 shards held: 1 being read, 1 starting, 1 ending, 1 whose child does not answer, "
+        "1 that can't be read; 0 rec"
+    )
+
+
+def test_the_greater_lag_of_a_shard_counts():
+    shown = line(
+        shard(0, processing_lag_s=90.0, reading_lag_s=1.0),
+        shard(1, processing_lag_s=None, reading_lag_s=80.0),
+    )
+    assert "greatest lag 90.0 s (shardId-0)" in shown
+    assert "greatest lag" not in line(shard(0))
 
 
 @pytest.mark.parametrize(
@@ -74,14 +87,14 @@ def test_every_health_has_its_words():
     [(0, "0.0 s"), (119_900, "119.9 s"), (120_000, "2.0 min"), (7_200_000, "2.0 h")],
 )
 def test_a_lag_is_shown_in_a_fitting_unit(lag_ms, shown):
-    assert f"greatest lag {shown} (shardId-0)" in line(shard(0, millis_behind_latest=lag_ms))
+    assert f"greatest lag {shown} (shardId-0)" in line(shard(0, reading_lag_s=lag_ms / 1000))
 
 
 @pytest.mark.parametrize("state", ["INITIALIZING", "PROCESSING", "SHUTTING_DOWN"])
 def test_a_child_that_does_not_answer_is_told_though_the_last_lag_was_none(state):
     shown = line(
-        shard(0, state=state, held_s=600.0, last_processed_age_s=90.0, millis_behind_latest=0),
-        shard(1, held_s=900.0, last_processed_age_s=1.0, millis_behind_latest=0),
+        shard(0, state=state, held_s=600.0, last_processed_age_s=90.0, reading_lag_s=0.0),
+        shard(1, held_s=900.0, last_processed_age_s=1.0, reading_lag_s=0.0),
     )
     assert "; longest without a finished batch 90.0 s (shardId-0); " in shown
 

@@ -153,7 +153,7 @@ def test_the_daemons_exit_code_is_passed_on(
     [
         (("--properties", "FILE", "--stream", "s"), "--stream"),
         (("--put", "FILE"), "--put"),
-        (("--", "--http", "x"), "--properties"),
+        (("--", "--http", "x"), "properties file"),
         (("--properties", "nowhere.properties"), "nowhere.properties"),
     ],
 )

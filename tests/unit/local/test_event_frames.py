@@ -8,7 +8,14 @@ import pytest
 from botocore.eventstream import ChecksumMismatch, EventStreamBuffer
 from hypothesis import given, strategies as st
 
-from mld.local import event_frames
+from mld.local.event_stream import (
+    MODELLED,
+    corrupted,
+    exception,
+    frame,
+    initial_response,
+    shard_event,
+)
 from mld.local.kinesis import KinesisFault
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz:-", min_size=1, max_size=255)
@@ -22,7 +29,7 @@ NAMES = st.text("abcdefghijklmnopqrstuvwxyz:-", min_size=1, max_size=255)
 def test_what_is_framed_is_read_back_in_pieces_of_any_size(
     headers: dict[str, str], payload: bytes, cut: int
 ) -> None:
-    framed = event_frames.frame(headers, payload) * 2
+    framed = frame(headers, payload) * 2
     reader = EventStreamBuffer()
     read = []
     for start in range(0, len(framed), cut):
@@ -39,7 +46,7 @@ def only(framed: bytes) -> tuple[dict[str, str], bytes]:
 
 
 def test_an_answer_begins_with_the_initial_response() -> None:
-    headers, payload = only(event_frames.initial_response())
+    headers, payload = only(initial_response())
     assert headers == {
         ":message-type": "event",
         ":event-type": "initial-response",
@@ -49,22 +56,22 @@ def test_an_answer_begins_with_the_initial_response() -> None:
 
 
 def test_an_event_has_its_json_as_payload() -> None:
-    headers, payload = only(event_frames.shard_event(b'{"Records":[]}'))
+    headers, payload = only(shard_event(b'{"Records":[]}'))
     assert headers[":message-type"] == "event"
     assert headers[":event-type"] == "SubscribeToShardEvent"
     assert payload == b'{"Records":[]}'
 
 
-@pytest.mark.parametrize("code", sorted(event_frames.MODELLED))
+@pytest.mark.parametrize("code", sorted(MODELLED))
 def test_an_exception_has_its_name_and_its_text(code: str) -> None:
-    headers, payload = only(event_frames.exception(KinesisFault(code, "why, ü")))
+    headers, payload = only(exception(KinesisFault(code, "why, ü")))
     assert headers[":message-type"] == "exception"
     assert headers[":exception-type"] == code
     assert json.loads(payload) == {"message": "why, ü"}
 
 
 def test_other_errors_have_a_code_and_a_message() -> None:
-    headers, payload = only(event_frames.exception(KinesisFault("Throttling", "slow down")))
+    headers, payload = only(exception(KinesisFault("Throttling", "slow down")))
     assert headers == {
         ":message-type": "error",
         ":error-code": "Throttling",
@@ -75,4 +82,4 @@ def test_other_errors_have_a_code_and_a_message() -> None:
 
 def test_a_corrupted_frame_is_noticed() -> None:
     with pytest.raises(ChecksumMismatch):
-        only(event_frames.corrupted(event_frames.shard_event(b"{}")))
+        only(corrupted(shard_event(b"{}")))

@@ -16,8 +16,7 @@ from botocore.exceptions import ClientError, EventStreamError
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
 from mld.local.embedded import EmbeddedAws
-from mld.local.event_frames import MODELLED
-from mld.local.event_stream import serve_events
+from mld.local.event_stream import MODELLED, serve_events
 from mld.local.faultplan import FaultPlan
 from mld.local.kinesis import KinesisModel, KinesisSettings
 from mld.local.server import KinesisApp

@@ -62,6 +62,8 @@ def test_the_stream_is_found_by_name_or_arn() -> None:
     assert target_of(b"streamName=s", "f") == Target(("s",), "us-east-1", "123456789012")
     arn = b"streamName=s\nstreamArn=arn:aws:kinesis:us-west-2:111122223333:stream/t"
     assert target_of(arn, "f") == Target(("t",), "us-west-2", "111122223333")
+    # The worker reads it in its own region, as Java does.
+    assert target_of(arn + b"\nregionName=eu-west-1", "f").region == "eu-west-1"
 
 
 def test_many_streams_are_found() -> None:

@@ -478,6 +478,16 @@ def test_fan_out_by_default_is_said_with_its_cost_and_the_way_out():
     assert build_config(data + b"\nretrievalMode = fanout", "f", worker_id="w").findings == ()
 
 
+@pytest.mark.parametrize(
+    "key", ["executableName", "spark.sink.path", "stream.a.executableName", "workerId"]
+)
+def test_a_value_with_nul_is_refused_where_it_stands(key):
+    result = built(f"{key} = /a\\u0000b")
+    (finding,) = (one for one in result.findings if "the character NUL" in one.text)
+    assert (finding.key, finding.severity) == (key, Severity.ERROR)
+    assert finding.line is not None
+
+
 def test_the_consumer_of_fan_out():
     assert config().retrieval.fan_out == FanOutConfig()
     lines = [
@@ -553,6 +563,8 @@ def test_a_negative_threshold_for_reduced_calls_is_off():
         ("garbageLeaseCleanupIntervalMillis = 100", "shards", "garbage_cleanup_s", 0.1),
         ("schedulerInitializationBackoffTimeMillis = 100", "shards", "initialization_backoff_s", 0.1),
         ("callProcessRecordsEvenForEmptyRecordList = true", "retrieval", "call_even_if_empty", True),
+        ("aggregatedRecordsOutsideShard = deliver", "retrieval", "deliver_outside_shard", True),
+        ("aggregatedRecordsOutsideShard = drop", "retrieval", "deliver_outside_shard", False),
         ("taskBackoffTimeMillis = 100", "retrieval", "task_backoff_s", 0.1),
         ("metricsLevel = none", "metrics", "level", "NONE"),
         ("metricsBufferTimeMillis = 100", "metrics", "buffer_s", 0.1),

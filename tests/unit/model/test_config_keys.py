@@ -178,12 +178,15 @@ def test_the_table_holds_nothing_else_but_our_own_keys_and_flags_of_clients():
         "orphanedStreamInitialPositionInStream",
         "initializeMessageExtras",
         "streamArnAddressing",
+        "aggregatedRecordsOutsideShard",
         "glueSchemaRegistry.enabled",
         "glueSchemaRegistry.mode",
         "AwsCredentialsProviderGlue",
         "glueEndpoint",
         "glueClient.region",
         "childFailurePolicy",
+        "childExceptionPolicy",
+        "recoverGluedMessages",
         "childRestartBackoffMillis",
         "childRestartMaxAttempts",
         "leaseCleanupIntervalMillis",
@@ -237,6 +240,11 @@ def test_other_names_of_a_property_are_known(alias, name):
     [
         ("FailoverTimeMillis", "did you mean failoverTimeMillis? Upper and lower case matter."),
         ("StreamName", "did you mean streamName?"),
+        ("timestampAtInitialPositionInStream", "did you mean initialPositionInStreamExtended? It is in"),
+        ("proxyHost", "set the environment variables HTTPS_PROXY and NO_PROXY"),
+        ("http_proxy", "set the environment variables HTTPS_PROXY and NO_PROXY"),
+        ("https.proxyPort", "set the environment variables HTTPS_PROXY and NO_PROXY"),
+        ("nonProxyHosts", "set the environment variables HTTPS_PROXY and NO_PROXY"),
         ("RetrievalMode", "did you mean retrievalMode?"),
         ("dynamoDbEndpoint", "did you mean dynamoDBEndpoint?"),
         ("awscredentialsproviderdynamodb", "did you mean AwsCredentialsProviderDynamoDB?"),
@@ -269,6 +277,12 @@ def test_a_name_that_java_ignores_gets_a_warning_with_advice(name, advice):
     assert key is None
     assert problem.severity is Severity.WARNING
     assert advice in problem.suggestion
+
+
+def test_a_proxy_of_one_client_is_refused_with_the_way_that_there_is():
+    _, problem = resolve("kinesisClient.proxyConfiguration")
+    assert problem.severity is Severity.ERROR
+    assert problem.suggestion.endswith("; set the environment variables HTTPS_PROXY and NO_PROXY")
 
 
 @pytest.mark.parametrize(

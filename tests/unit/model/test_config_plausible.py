@@ -197,6 +197,30 @@ def test_a_consumer_of_another_stream():
     assert about_consumer(f"{ARN}d/consumer/me:1") == about_consumer("x") == wrong
 
 
+@pytest.mark.parametrize(
+    ("consumer", "severity"),
+    [
+        (f"{ARN}/consumer/me:1", None),
+        (f"{ARN}d/consumer/me:1", "error"),
+        (f"{ARN.replace('us-east-1', 'us-west-2')}/consumer/me:1", "error"),
+        ("x", "error"),
+    ],
+)
+def test_a_consumer_of_another_stream_than_the_named_one_is_refused(consumer, severity):
+    def found(**more):
+        line = {"fanoutConfig.consumerArn": consumer, "retrievalMode": "FANOUT"}
+        return [
+            (f.severity, f.text)
+            for f in findings(streamName="abc", **(line | more))
+            if f.key == "fanoutConfig.consumerArn"
+        ]
+
+    text = "is not the ARN of a consumer of the stream abc"
+    assert found() == ([(severity, text)] if severity else [])
+    polling = found(retrievalMode="POLLING")
+    assert ("warning", text) in polling if severity else (severity, text) not in polling
+
+
 def test_a_name_where_an_arn_belongs_and_an_arn_where_a_name_belongs():
     finding = only("streamArn", streamName=None, streamArn="my-stream")
     assert finding.suggestion == "write streamName = my-stream"
@@ -260,3 +284,93 @@ def test_a_command_that_only_a_shell_would_read_so(command, text):
 @pytest.mark.parametrize("command", ["app.py  ", "python  app.py --a=b&c", "app ;x $"])
 def test_a_command_that_is_read_as_it_looks(command):
     assert findings(executableName=command) == ()
+
+
+# --- backslashes
+
+
+@pytest.mark.parametrize(
+    ("value", "eaten", "advice"),
+    [
+        (r"/orders-\d+/", r"\d", r"write \\d, and / in a path"),
+        (r"C:\Programs\new\app.py", r"\P \n \a", r"write \\P \\n \\a, and / in a path"),
+        (r"C:\temp", r"\t", r"write \\t, and / in a path"),
+        (r"C\:\temp", r"\t", r"write \\t, and / in a path"),
+    ],
+)
+def test_a_backslash_that_is_eaten_is_told(value, eaten, advice):
+    finding = only("processingLanguage", processingLanguage=value)
+    assert finding.severity == "warning"
+    assert f"so that of {eaten} is not in the value" in finding.text
+    assert finding.suggestion == advice
+
+
+@pytest.mark.parametrize("value", [r"a\\d", r"a\=b\:c\#d\!e\ f", r"a\u0041", r"a\tb\nc"])
+def test_an_escape_that_is_one_is_not_told(value):
+    assert findings(processingLanguage=value) == ()
+
+
+def test_backslashes_are_told_of_all_kinds_of_keys():
+    more = {"stream.a.executableName": r"D:\app", "spark.kclmld.x": r"\d", "multiStream": "true"}
+    told = {f.key for f in findings(**more) if "a backslash is an escape" in f.text}
+    assert told == {"stream.a.executableName", "spark.kclmld.x"}
+
+
+# --- names that AWS can't have
+
+
+def test_a_consumer_name_that_kinesis_refuses_is_an_error_where_it_is_registered():
+    name = "fanoutConfig.consumerName"
+    more = {name: "my consumer", "retrievalMode": "FANOUT"}
+    finding = only(name, **more)
+    assert finding.severity == "error"
+    assert "'my consumer' is not a name that Kinesis takes" in finding.text
+    assert findings(**(more | {"retrievalMode": "POLLING"})) == ()
+    assert findings(**(more | {name: "my-consumer"})) == ()
+    assert only("applicationName", applicationName="a" * 129, retrievalMode="FANOUT")
+    missing = findings(applicationName=" ", retrievalMode="FANOUT")
+    assert [f.text for f in missing] == ["Application name is required"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_told"),
+    [
+        ("orders/*", True),
+        ("arn:aws:kinesis:*", True),
+        ("a b", True),
+        ("orders-*, [a-c]?", False),
+        ("/a:b/", False),
+    ],
+)
+def test_a_pattern_that_no_name_can_match_is_told(pattern, is_told):
+    more = {"streamName": None, "multiStream": "true", "streamNamePattern": pattern}
+    told = [f for f in findings(**more) if f.severity == "warning"]
+    assert len(told) == is_told
+    assert all(f.key == "streamNamePattern" and "no stream has a name like" in f.text for f in told)
+
+
+def test_keys_of_one_stream_are_judged_like_those_of_all():
+    more = {
+        "streamName": None,
+        "multiStream": "true",
+        "streams": "a",
+        "stream.a.initialPositionInStreamExtended": "1700000000000",
+        "stream.a.initialPositionInStream": "LATEST",
+        "stream.a.executableName": "app.py # old",
+        "stream.a/b.retrievalMode": "POLLING",
+    }
+    told = [(f.severity, f.key, f.text) for f in findings(**more) if f.severity != "info"]
+    assert [(severity, key) for severity, key, _ in told] == [
+        ("error", "stream.a.initialPositionInStreamExtended"),
+        ("warning", "stream.a.initialPositionInStream"),
+        ("warning", "stream.a.executableName"),
+        ("warning", "stream.a/b.retrievalMode"),
+        ("warning", "stream.a/b.retrievalMode"),
+    ]
+    assert "overridden by stream.a.initialPositionInStreamExtended in line 8" in told[1][2]
+
+
+def test_a_nul_in_a_command_is_an_error():
+    finding = only("executableName", executableName=r"app.py a\u0000b")
+    assert finding.severity == "error"
+    assert "the character NUL" in finding.text

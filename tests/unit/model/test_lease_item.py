@@ -128,9 +128,33 @@ def test_the_shard_of_a_multi_stream_lease_is_bare_with_or_without_its_attribute
 
 
 @pytest.mark.parametrize(
+    ("key", "attributes"),
+    [
+        ("shardId-5", {"shardId": "shardId-6"}),
+        ("shardId-5", {"streamName": "1:s:2"}),
+        ("shardId-5", {"streamName": "1:s:2", "shardId": "shardId-5"}),
+        ("1:s:2:shardId-5", {}),
+        ("1:s:2:shardId-5", {"shardId": "shardId-5"}),
+        ("1:s:2:shardId-5", {"streamName": "1:other:2", "shardId": "shardId-5"}),
+        ("1:s:2:shardId-5", {"streamName": "1:s:2", "shardId": "shardId-6"}),
+    ],
+)
+def test_a_row_whose_attributes_contradict_its_key_is_malformed(key, attributes):
+    """By such a row one shard would be read from the checkpoint of another."""
+    item = MINIMAL | {name: {"S": value} for name, value in attributes.items()}
+    with pytest.raises(MalformedData, match="not those of its key"):
+        lease_from_item(item | {"leaseKey": {"S": key}})
+
+
+def test_a_row_may_repeat_what_its_key_says():
+    assert lease_from_item(MINIMAL | {"shardId": MINIMAL["leaseKey"]}).stream_identifier is None
+
+
+@pytest.mark.parametrize(
     "fields",
     [
         {},
+        {"stream_mark": "123456789012:us-east-1:s"},
         {"lease_owner": "w", "lease_counter": 7, "owner_switches_since_checkpoint": 2},
         {"parent_shard_ids": ("a", "b"), "child_shard_ids": ("c",)},
         {"lease_owner": "next", "checkpoint_owner": "w", "throughput_kbps": 0.25},

@@ -10,6 +10,7 @@ from mld.model.lease_writes import (
     children_update,
     hand_off_start,
     hash_range_update,
+    marking,
     releasing,
     renewal,
     taking,
@@ -59,6 +60,15 @@ def apply(world, request):
         (HANDED_OVER, lambda row: taking(row, "me")),
         (HANDED_OVER, lambda row: taking(row, "next")),
         (lease(), lambda row: taking(row, "me")),
+        *(
+            (row, lambda row, make=make: marking(make(row), "1:r:s"))
+            for row in (MINE, HANDED_OVER, lease(lease_owner="me", stream_mark="1:r:other"))
+            for make in (
+                renewal,
+                releasing,
+                lambda row: checkpointing(row, ExtendedSequenceNumber("5"), (), 1.5),
+            )
+        ),
         (lease(hash_range=None), lambda row: taking(row, "me")),
         (MINE, lambda row: checkpointing(row, ExtendedSequenceNumber("5"), (), 1.5)),
         *(
@@ -79,6 +89,13 @@ def test_the_row_after_a_write_is_the_row_that_was_promised(world, row, make):
     assert write.after.lease_counter == row.lease_counter + 1
     assert item["somethingNew"] == {"S": "kept"}
     assert item["entityType"] == {"S": "LEASE"}
+
+
+def test_a_row_is_marked_once_and_never_anew():
+    assert marking(renewal(MINE), "1:r:s").after.stream_mark == "1:r:s"
+    assert marking(renewal(MINE), None) == renewal(MINE)
+    marked = lease(lease_owner="me", stream_mark="1:r:other")
+    assert marking(renewal(marked), "1:r:s") == renewal(marked)
 
 
 WRITES = {

@@ -121,3 +121,11 @@ def read_with_javaproperties(data):
     for item in javaproperties.parse(io.BytesIO(data)):
         if isinstance(item, javaproperties.KeyValue):
             yield item.key, item.value
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_a_file_in_utf_16_is_told_as_such(encoding):
+    with pytest.raises(
+        ConfigError, match=r"^app\.properties:1: the file is UTF-16.*save it as ISO"
+    ):
+        parse("a = b\n".encode(encoding), "app.properties")

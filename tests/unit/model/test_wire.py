@@ -9,7 +9,7 @@ import pytest
 from mld.errors import MalformedData
 from mld.model.record import vanished
 from mld.model.shard import ChildShard, HashRange
-from mld.model.wire import arrival_ms, decode_records, read_batch, read_event
+from mld.model.wire import arrival_ms, decode_records, first_arrival_s, read_batch, read_event
 
 CHILD = {
     "ShardId": "shardId-2",
@@ -203,3 +203,20 @@ class TestEvents:
     def test_events_that_contradict_themselves_are_refused(self, fields):
         with pytest.raises(MalformedData, match="SubscribeToShard event"):
             read_event(body(**fields))
+
+
+@pytest.mark.parametrize(
+    ("records", "arrived"),
+    [
+        (b'[{"ApproximateArrivalTimestamp":1.700000000123E9,"Data":""}]', 1700000000.123),
+        (b'[{"Data":"","ApproximateArrivalTimestamp" : 1700000000}]', 1700000000.0),
+        (b'[{"PartitionKey":"\\"ApproximateArrivalTimestamp\\":5"}]', None),
+        (b"[]", None),
+    ],
+)
+def test_the_arrival_of_the_first_record_is_found_in_the_bytes(records, arrived):
+    assert first_arrival_s(memoryview(records)) == arrived
+
+
+def test_records_that_were_taken_tell_no_arrival():
+    assert first_arrival_s(None) is None

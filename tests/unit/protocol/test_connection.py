@@ -180,6 +180,68 @@ def test_empty_lines_are_dropped_and_junk_is_reported_until_the_status():
     assert daemon.next_event() == StatusReceived(Action.PROCESS_RECORDS)
 
 
+STATUS = b'{"action":"status","responseFor":"processRecords"}'
+
+
+@pytest.mark.parametrize(
+    ("line", "action", "answers"),
+    [
+        (b"done" + STATUS, "status", True),
+        (b'done {"action":"status","responseFor":"initialize"}', "status", False),
+        (b"done " + STATUS + b" and more", "status", False),
+        (b'done{"action":"checkpoint","sequenceNumber":"1"}', "checkpoint", False),
+        (b'done{"action":"checkpoint"}' + STATUS, "checkpoint", True),
+        (b'{"level":"info"}' + STATUS, "status", True),
+        (b"done" + STATUS + b"}", "status", False),
+    ],
+)
+def test_a_message_behind_other_output_is_reported_and_taken_only_on_demand(line, action, answers):
+    daemon = started()
+    daemon.send(BATCH)
+    daemon.receive_data(line + b"\n")
+    event = daemon.next_event()
+    assert isinstance(event, JunkLine)
+    assert (event.line, event.action, event.is_glued) == (line, action, True)
+    assert daemon.next_event() is NEED_DATA
+    assert daemon.has_glued_status is answers
+    if answers:
+        assert daemon.take_glued_status() == StatusReceived(Action.PROCESS_RECORDS)
+        assert daemon.state is State.IDLE
+    with pytest.raises(LocalProtocolError, match="no line ended with a status"):
+        daemon.take_glued_status()
+
+
+def test_a_second_message_on_a_line_is_reported_before_the_first_is_taken():
+    daemon = started()
+    daemon.send(BATCH)
+    daemon.receive_data(b'{"action":"checkpoint","sequenceNumber":"1"}' + STATUS + b"\n")
+    event = daemon.next_event()
+    assert isinstance(event, JunkLine)
+    assert ("second message" in event.reason, event.action, event.is_glued) == (
+        True,
+        "status",
+        True,
+    )
+    request = CheckpointRequest("1", None)
+    assert daemon.next_event() == CheckpointRequested(request, Action.PROCESS_RECORDS)
+    daemon.send(CheckpointResult("1", None))
+    assert daemon.next_event() is NEED_DATA
+    assert daemon.take_glued_status() == StatusReceived(Action.PROCESS_RECORDS)
+
+
+@pytest.mark.parametrize("more", [b'{"action":"leaseLost"}', STATUS])
+def test_a_later_message_takes_the_place_of_a_glued_status(more):
+    daemon = started()
+    daemon.send(BATCH)
+    daemon.receive_data(b"done" + STATUS + b"\n" + STATUS + STATUS + b"\n" + more + b"\n")
+    assert isinstance(daemon.next_event(), JunkLine)
+    assert isinstance(daemon.next_event(), JunkLine)
+    assert daemon.next_event() == StatusReceived(Action.PROCESS_RECORDS)
+    daemon.send(BATCH)
+    daemon.next_event()
+    assert not daemon.has_glued_status
+
+
 def test_what_a_child_says_while_idle_waits_for_the_next_action():
     daemon = started()
     daemon.receive_data(b'{"action":"status","responseFor":"processRecords"}\n')

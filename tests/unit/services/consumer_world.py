@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mld.local.kinesis import KinesisModel
-from mld.local.kinesis.port import FakeKinesis
 from mld.model.config import (
     AwsConfig,
     ChildConfig,
@@ -41,6 +40,7 @@ from tests.fakes.children import ScriptedChildren
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.dynamodb_model import DynamoDbModel
+from tests.fakes.fake_kinesis import FakeKinesis
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mld.decide.lifecycle import ShutdownReason
+from mld.decide.readiness import Reason
 from mld.errors import (
     ChildFailed,
     LeaseLost,
+    MixedTable,
     MldError,
     NotFound,
     ResourceMissing,
@@ -31,6 +33,7 @@ from mld.model.config import (
 from mld.model.credentials import CredentialChain
 from mld.model.lease import HeldLease
 from mld.model.sequence import SHARD_END
+from mld.services.conditions import Conditions
 from mld.services.scheduler import Scheduler, SchedulerParts, StopOutcome
 from mld.services.streams.worker_streams import SingleStream
 from mld.services.wakeup import Wakeup
@@ -53,7 +56,7 @@ class Renewer:
         self.released: list[str] = []
         self.dropped: list[str] = []
         self.release_takes_s = 0.0
-        self.unreleased = 0
+        self.unreleased = self.expired = 0
         self._count = 0
 
     def gain(self, *keys: str, **fields: Any) -> None:
@@ -142,6 +145,7 @@ class World:
         self.looks_for_leases = 0
         self.metrics = CountingMetrics()
         self.clock = LoopClock()
+        self.conditions = Conditions()
         self.starts: list[Exception | None] = []
         self.start_takes_s = 0.0
         self.successors: frozenset[str] = frozenset()
@@ -177,6 +181,7 @@ class World:
             streams=SingleStream(Context(Syncer(self), Loop(forever))),  # type: ignore[arg-type]
             cleanup=Loop(forever),  # type: ignore[arg-type]
             new_consumer=self._new_consumer,  # type: ignore[arg-type]
+            conditions=self.conditions,
             loops=(("extra", self._extra),),
         )
         self.scheduler = Scheduler(config, parts, self.clock, self.metrics)
@@ -263,8 +268,12 @@ async def test_a_start_that_fails_is_repeated_until_it_works():
     assert world.scheduler.state == "starting"
     task = await world.working()
     assert world.scheduler.state == "starting"
+    (condition,) = world.conditions.current()
+    assert condition.reason is Reason.START_FAILS
+    assert condition.message.startswith("attempt 1 of 20 to start failed: Scan")
     await asyncio.sleep(5)
     assert world.start_count == 3
+    assert world.conditions.current() == ()
     assert world.scheduler.state == "running"
     assert world.metrics.values["Scheduler:Initialize", "Initialize.Success"] == [0, 0, 1]
     world.scheduler.stop()
@@ -334,6 +343,17 @@ async def test_a_fleet_that_cannot_be_served_is_not_tried_again():
     world.starts = [UnservableFleet("3.x")]
     with pytest.raises(UnservableFleet):
         await world.scheduler.run()
+    assert world.start_count == 1
+
+
+@simulated
+async def test_a_table_with_rows_of_another_stream_is_not_tried_again():
+    world = World()
+    world.syncs = [MixedTable("PutItem", "rows of another stream")]
+    with pytest.raises(UnservableFleet, match="rows of another") as raised:
+        await world.scheduler.run()
+    assert raised.value.exit_code == 5
+    assert str(raised.value) == "rows of another stream"
     assert world.start_count == 1
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from mld.model.lease import Lease
-from mld.simulate.java_assignment import JavaLoad, JavaQueue, LeaderMemory, MoveKind, plan
+from mld.simulate.java_worker import JavaLoad, JavaQueue, LeaderMemory, MoveKind, plan
 
 
 def lease(number, owner=None, kbps=None, counter=1, checkpoint_owner=None):

@@ -9,10 +9,9 @@ import pytest
 from mld.decide.assignment.limits import AssignmentLimits
 from mld.decide.assignment.memory import FleetMemory, observe
 from mld.decide.assignment.view import FleetView
-from mld.simulate.bill import Bill
 from mld.simulate.our_worker import remembered
 from mld.simulate.scenario import Load
-from mld.simulate.table import SimulatedRow, Table
+from mld.simulate.table import Bill, SimulatedRow, Table
 from tests.unit.simulate.world import fleet_after, outcome
 
 

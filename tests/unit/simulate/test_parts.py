@@ -6,12 +6,9 @@ import random
 import pytest
 
 from mld.model.lease import Lease
-from mld.simulate.bill import Bill
-from mld.simulate.events import Events
-from mld.simulate.load import shares
-from mld.simulate.reading import Readings
-from mld.simulate.scenario import Load
-from mld.simulate.table import SimulatedRow, Table
+from mld.simulate.fleet import Events, Readings
+from mld.simulate.scenario import Load, shares
+from mld.simulate.table import Bill, SimulatedRow, Table
 
 
 def test_events_happen_in_order_and_those_of_one_moment_as_planned():

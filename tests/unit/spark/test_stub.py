@@ -77,8 +77,9 @@ def test_a_missing_app_is_named_by_its_full_path(tmp_path):
     assert errors == f"kcl-mld-spark: the app {os.getcwd()}/none.py is not there or can't be read\n"
 
 
-def test_a_missing_file_of_properties_is_named(tmp_path):
-    code, errors = run_stub("--properties", str(tmp_path / "none"), __file__)
+@pytest.mark.parametrize("option", ["-p", "--properties", "--properties-file"])
+def test_a_missing_file_of_properties_is_named(tmp_path, option):
+    code, errors = run_stub(option, str(tmp_path / "none"), __file__)
     assert code == 2
     assert errors == f"kcl-mld-spark: the properties file {tmp_path}/none can't be read\n"
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import threading
+import time
 import zlib
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -202,6 +203,33 @@ def test_a_5xx_is_an_unknown_outcome_of_a_write_and_a_refusal_of_a_read(
     with pytest.raises(errors.ServiceError, match="InternalServerError"):
         ask(session, "dynamodb", get, url)
     assert len(answers.requests) == 2
+
+
+def test_a_text_of_a_service_is_cut_and_put_on_one_line_where_it_comes_in(
+    session: Session, answers: Answers, url: str
+) -> None:
+    answers.error(400, "ValidationException")
+    long_text = "secret token=abc\n" * 300_000
+    answers.body = json.dumps({"__type": "x" * 10**6, "message": long_text}).encode()
+    began = time.process_time()
+    with pytest.raises(errors.ServiceError) as caught:
+        ask(session, "dynamodb", get, url)
+    assert len(str(caught.value)) < 5000
+    assert str(caught.value).isprintable()
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize("name", ["get_item", "scan", "query", "update_item"])
+def test_an_answer_that_is_nested_without_end_is_an_unknown_outcome(
+    session: Session, answers: Answers, url: str, name: str
+) -> None:
+    nested = '{"L":[' * 5000 + '{"S":"x"}' + "]}" * 5000
+    row = f'{{"leaseKey":{{"S":"a"}},"x":{nested}}}'
+    members = {"get_item": f'{{"Item":{row}}}', "update_item": f'{{"Attributes":{row}}}'}
+    answers.body = members.get(name, f'{{"Items":[{row}]}}').encode()
+    request = _IMAGE if name == "update_item" else {}
+    with pytest.raises(errors.UnknownOutcome, match="RecursionError"):
+        ask(session, "dynamodb", dynamodb(name, **request), url)
 
 
 def test_a_5xx_without_a_readable_body_is_told_by_its_status(

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botocore.credentials import DeferredRefreshableCredentials, RefreshableCredentials
-from botocore.exceptions import ClientError, CredentialRetrievalError
+from botocore.credentials import Credentials, DeferredRefreshableCredentials
+from botocore.exceptions import ClientError, CredentialRetrievalError, EndpointConnectionError
 
-from mld.adapters.aws.credential_renewal import PAUSE_S, renewed_plainly
+from mld.adapters.aws.credential_renewal import PAUSE_S, renewed
 from mld.errors import ThreadRefused
 
 if TYPE_CHECKING:
@@ -24,13 +24,15 @@ class Role:
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self.asked = 0
+        self.asked = -1  # the first keys are of the start
+        self.lives = timedelta(hours=1)
         self.error: Exception | None = None
         self.no_threads = False
         self.brings: dict[str, Any] = {}
-        made = RefreshableCredentials.create_from_metadata(self.keys(), self.ask, "assume-role")
-        made._time_fetcher = self.now
-        self.credentials: Any = renewed_plainly(made, lambda: self.now_s, self.start)
+        self.credentials: Any = renewed(self.load, monotonic=lambda: self.now_s, start=self.start)
+
+    def load(self) -> Credentials:
+        return DeferredRefreshableCredentials(self.ask, "assume-role", time_fetcher=self.now)
 
     def start(self, work: Callable[[], None], name: str) -> None:
         """A thread that is done at once."""
@@ -42,7 +44,7 @@ class Role:
         return START + timedelta(seconds=self.now_s)
 
     def keys(self) -> dict[str, str]:
-        until = (self.now() + timedelta(hours=1)).isoformat()
+        until = (self.now() + self.lives).isoformat()
         return {
             "access_key": f"key-{self.asked}",
             "secret_key": "s",
@@ -103,7 +105,7 @@ def test_keys_that_expired_are_an_error_at_once_and_asked_for_seldom(role: Role)
 
 
 USELESS = {
-    "expired": ({"expiry_time": START.isoformat()}, "had expired: at 2026-01-01T00:00:00"),
+    "expired": ({"expiry_time": START.isoformat()}, "still expired"),
     "null": ({"access_key": None}, "access key is null"),
     "empty": ({"secret_key": " "}, "secret key is empty"),
     "no text": ({"secret_key": 5}, "secret key is no text"),
@@ -167,23 +169,37 @@ def test_where_no_thread_can_be_started_a_request_asks_that_has_no_keys_left(
 
 
 def test_keys_that_live_for_minutes_are_not_asked_for_with_every_request(role: Role) -> None:
-    role.now_s = 46 * 60
-    made = RefreshableCredentials.create_from_metadata(
-        role.keys() | {"expiry_time": (role.now() + timedelta(minutes=5)).isoformat()},
-        lambda: role.ask() | {"expiry_time": (role.now() + timedelta(minutes=5)).isoformat()},
-        "process",
-    )
-    made._time_fetcher = role.now
-    role.credentials = renewed_plainly(made, lambda: role.now_s, role.start)
+    role.now_s, role.lives = 46 * 60, timedelta(minutes=5)
     assert [role.used() for _ in range(50)] == ["key-1"] * 50
     assert role.asked == 1
 
 
-def test_keys_that_never_were_are_asked_for_and_none_serve(role: Role) -> None:
-    made = DeferredRefreshableCredentials(role.ask, "assume-role", time_fetcher=role.now)
-    role.credentials = renewed_plainly(made, lambda: role.now_s, role.start)
+def test_keys_that_never_were_are_asked_for_and_none_serve() -> None:
+    role = Role()
+    role.error = EndpointConnectionError(endpoint_url="https://sts")
+    role.credentials = renewed(role.load, monotonic=lambda: role.now_s, start=role.start)
     role.error = DENIED
     with pytest.raises(CredentialRetrievalError, match="AccessDenied"):
         role.used()
     role.error, role.now_s = None, PAUSE_S
-    assert role.used() == "key-2"
+    assert role.used() == "key-3"
+
+
+def test_a_refusal_at_the_start_is_raised_as_it_came(role: Role) -> None:
+    role.error = DENIED
+    with pytest.raises(ClientError):
+        renewed(role.load, start=role.start)
+
+
+def test_keys_that_do_not_expire_are_the_providers_own(role: Role) -> None:
+    plain = Credentials("key", "s")
+    assert renewed(lambda: plain, start=role.start) is plain
+    assert renewed(lambda: None, start=role.start) is None
+
+
+def test_a_provider_that_has_no_more_keys_leaves_the_old_ones(role: Role) -> None:
+    brought = [role.load()]
+    credentials = renewed(lambda: brought.pop() if brought else None, start=role.start)
+    assert credentials is not None
+    role.now_s = 46 * 60
+    assert [credentials.get_frozen_credentials().access_key for _ in range(3)] == ["key-1"] * 3

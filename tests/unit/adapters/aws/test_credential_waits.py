@@ -18,7 +18,7 @@ import pytest
 from botocore.exceptions import CredentialRetrievalError
 
 from mld import errors
-from mld.adapters.aws import credential_process, credential_renewal
+from mld.adapters.aws import credential_renewal, credentials as provided
 from mld.adapters.aws.clients import Caller, ClientSettings, make_client
 from mld.adapters.aws.credentials import make_session, require_credentials
 from mld.adapters.calls import CallPool
@@ -51,6 +51,8 @@ print(json.dumps({**keys, "Expiration": until.isoformat()}))
 """
 
 
+#: botocore asks once more for keys that are due when they come.
+AT_THE_START = 2
 ROLE = "arn:aws:iam::123456789012:role/reader"
 
 
@@ -127,7 +129,7 @@ def used_by(client: Any) -> str:
 
 def let_expire(client: Any) -> None:
     later = datetime.now(UTC) + timedelta(minutes=6)
-    credentials_of(client)._time_fetcher = lambda: later
+    credentials_of(client).found._time_fetcher = lambda: later
 
 
 def write(client: Any) -> errors.AwsError:
@@ -148,11 +150,11 @@ def test_no_request_waits_while_the_keys_serve_and_the_program_is_asked_once(
     program.hold()
     assert [write(client).code for _ in range(5)] == ["EndpointConnectionError"] * 5
     assert used_by(client) == "FIRST"
-    assert program.times("answered") == 1  # of the start
-    eventually(lambda: program.times("asked") == 2)
+    assert program.times("answered") == AT_THE_START
+    eventually(lambda: program.times("asked") == AT_THE_START + 1)
     program.let_go()
     eventually(lambda: used_by(client) == "SECOND")
-    assert program.times("asked") == 2
+    assert program.times("asked") == AT_THE_START + 1
 
 
 def test_requests_wait_once_the_keys_have_expired(program: Program, client: Any) -> None:
@@ -163,13 +165,13 @@ def test_requests_wait_once_the_keys_have_expired(program: Program, client: Any)
     requests = [threading.Thread(target=lambda: used.append(used_by(client))) for _ in range(3)]
     for one in requests:
         one.start()
-    eventually(lambda: program.times("asked") == 2)
+    eventually(lambda: program.times("asked") == AT_THE_START + 1)
     assert used == []
     program.let_go()
     for one in requests:
         one.join(PATIENCE_S)
     assert used == ["SECOND"] * 3
-    assert program.times("asked") == 2
+    assert program.times("asked") == AT_THE_START + 1
 
 
 def test_a_wait_for_keys_has_an_end_after_which_nothing_was_sent(
@@ -182,7 +184,7 @@ def test_a_wait_for_keys_has_an_end_after_which_nothing_was_sent(
         error = write(client)
         assert type(error) is errors.Unreachable
         assert "credentials from custom-process: it has not answered for" in error.message
-    assert program.times("answered") == 1
+    assert program.times("answered") == AT_THE_START
 
 
 def test_the_wait_for_keys_is_none_for_an_answer(
@@ -216,7 +218,7 @@ print(credentials.get_frozen_credentials().access_key)
     arguments = [sys.executable, "-c", child, str(held)]
     ended = subprocess.run(arguments, capture_output=True, timeout=PATIENCE_S, check=False)
     assert (ended.returncode, ended.stdout.split()) == (0, [b"FIRST"])
-    assert program.times("answered") == 1
+    assert program.times("answered") == AT_THE_START
 
 
 @pytest.mark.parametrize(
@@ -224,19 +226,29 @@ print(credentials.get_frozen_credentials().access_key)
     [
         "DefaultCredentialsProvider",
         "ProfileCredentialsProvider|default",
-        "ProfileCredentialsProvider|role",
         f"StsAssumeRoleCredentialsProvider|{ROLE}|sess",
     ],
 )
 def test_a_program_that_does_not_end_has_no_keys(
     program: Program, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, chain: str
 ) -> None:
-    monkeypatch.setattr(credential_process, "LIMIT_S", 0.2)
+    monkeypatch.setattr(provided, "PROCESS_LIMIT_S", 0.2)
     program.hold()
     with pytest.raises(errors.CredentialsMissing):
         require_credentials(make_session(parse_chain(chain)[0], "us-east-1"), "key")
     assert f'the program "{sys.executable} ..." did not end within 0.2 s' in caplog.text
     assert "program.py" not in caplog.text  # an argument, as a password may be
+    assert program.times("answered") == 0
+
+
+def test_a_program_behind_a_role_that_does_not_end_has_no_keys(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credential_renewal, "WAIT_S", 0.2)
+    program.hold()
+    session = make_session(parse_chain("ProfileCredentialsProvider|role")[0], "us-east-1")
+    with pytest.raises(errors.CredentialsMissing, match=r"no answer within 0\.2 s"):
+        require_credentials(session, "key")
     assert program.times("answered") == 0
 
 
@@ -248,13 +260,13 @@ def test_a_program_that_does_not_end_is_named_and_asked_again(
     program.hold()
     let_expire(client)
     with monkeypatch.context() as hasty:
-        hasty.setattr(credential_process, "LIMIT_S", 0.2)
+        hasty.setattr(provided, "PROCESS_LIMIT_S", 0.2)
         error = write(client)
     assert type(error) is errors.Unreachable
     assert f'the program "{sys.executable} ..." did not end within 0.2 s' in error.message
     program.let_go()
     assert used_by(client) == "SECOND"
-    assert program.times("answered") == 2
+    assert program.times("answered") == AT_THE_START + 1
 
 
 @pytest.mark.parametrize("ends_itself", [True, False])
@@ -265,10 +277,10 @@ def test_a_program_is_not_waited_for_that_left_its_pipes_to_others(
     script = f"sleep 600 & echo $! > {said}.new; mv {said}.new {said}; "
     arguments = ["sh", "-c", script if ends_itself else script + "wait"]
     pipe = subprocess.PIPE
-    program = credential_process.LimitedProcess(arguments, stdout=pipe, stderr=pipe)
+    program = provided.LimitedProcess(arguments, stdout=pipe, stderr=pipe)
     eventually(said.exists)
     try:
-        monkeypatch.setattr(credential_process, "LIMIT_S", 0.2)
+        monkeypatch.setattr(provided, "PROCESS_LIMIT_S", 0.2)
         with pytest.raises(CredentialRetrievalError, match=r'the program "sh ..." did not end'):
             program.communicate()
         assert program.returncode is not None

@@ -1,7 +1,12 @@
 """Where the region comes from, and which there are."""
 
-import pytest
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import pytest
+from botocore.exceptions import EndpointConnectionError
+
+from mld.adapters.aws.credentials import new_session
 from mld.adapters.aws.regions import _instance_region, known_regions, resolve_region
 from mld.errors import ConfigError
 
@@ -31,7 +36,7 @@ def test_no_region_anywhere_is_a_configuration_error():
 
 
 def test_the_instance_may_name_the_region(monkeypatch):
-    monkeypatch.setattr("mld.adapters.aws.regions._instance_region", lambda: "sa-east-1")
+    monkeypatch.setattr("mld.adapters.aws.regions._instance_region", lambda _: "sa-east-1")
     monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
     assert resolve_region(None) == "sa-east-1"
 
@@ -43,7 +48,52 @@ def test_a_profile_that_does_not_exist_is_a_configuration_error(monkeypatch):
 
 
 def test_an_instance_whose_metadata_is_disabled_names_no_region():
-    assert _instance_region() is None
+    assert _instance_region(new_session()) is None
+
+
+class Metadata(BaseHTTPRequestHandler):
+    """The metadata service of an instance in eu-south-2."""
+
+    def do_PUT(self) -> None:
+        self._answer(b"token")
+
+    def do_GET(self) -> None:
+        self._answer(b"eu-south-2a" if "availability-zone" in self.path else b"")
+
+    def _answer(self, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_the_metadata_service_is_where_the_environment_says(monkeypatch):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Metadata) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", address)
+        assert resolve_region(None) == "eu-south-2"
+        server.shutdown()
+
+
+def test_the_metadata_service_may_be_asked_by_ipv6(monkeypatch):
+    asked = []
+
+    def get(self, request):
+        asked.append(request.url)
+        raise EndpointConnectionError(endpoint_url=request.url)
+
+    monkeypatch.setattr("botocore.httpsession.URLLib3Session.send", get)
+    monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "IPv6")
+    with pytest.raises(ConfigError):
+        resolve_region(None)
+    assert asked
+    assert all(url.startswith("http://[fd00:ec2::254]/") for url in asked)
 
 
 def test_the_regions_of_all_partitions_are_known():

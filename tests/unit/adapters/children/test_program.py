@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mld.adapters.children.child_process import ProcessLauncher
-from mld.adapters.children.program import Surroundings, examine
+from mld.adapters.children.program import Surroundings, examine, examine_child
 
 PYTHON = f"#!{sys.executable}\n"
 
@@ -34,7 +34,7 @@ def put(path, content="", mode=0o755):
 
 
 def problems(command, beside=None):
-    return examine(command.split(" "), Surroundings(os.environ, Path.cwd(), beside))
+    return examine_child(command.split(" "), Surroundings(os.environ, Path.cwd(), beside))
 
 
 def status_of(command):
@@ -149,6 +149,15 @@ def test_a_directory_is_no_app_of_spark_and_no_advice(tmp_path):
     (tmp_path / "work").mkdir()
     (problem,) = examine(["./pipeline"], Surroundings(os.environ, tmp_path / "work", tmp_path))
     assert "beside" not in problem.suggestion
+
+
+def test_the_daemon_is_no_child_but_a_daemon(here):
+    put("kcl-mld", "#!/usr/bin/env python3\nfrom mld.cli import main\nmain()\n")
+    put("env", b"\x7fELF\0")
+    around = Surroundings({"PATH": f"{here}:/usr/bin:/bin"}, here)
+    for command in (["kcl-mld", "f"], ["env", "A=b", "kcl-mld", "f"]):
+        assert "is the daemon itself" in examine_child(command, around)[0].text
+        assert examine(command, around) == ()
 
 
 def test_a_path_with_blanks_and_one_beside_the_properties_file(here, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import os
@@ -359,6 +360,18 @@ def test_a_handler_that_raises_costs_that_record_only(logger, caplog):
     assert handler.waiting.dropped == 1
     (told,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert told.startswith("1 log messages were dropped")
+
+
+def test_what_a_handler_cannot_write_is_counted(logger, tmp_path):
+    full = logging.FileHandler("/dev/full")
+    handler = BackgroundHandler(full)
+    logger.addHandler(handler)
+    for _ in range(3):
+        logger.info("lost")
+    assert handler.waiting.end(PATIENCE_S)
+    assert handler.waiting.dropped == 3
+    with contextlib.suppress(OSError):
+        full.close()
 
 
 def test_a_handler_that_never_goes_on_does_not_keep_the_process(logger, monkeypatch):

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from mld.local.kinesis import KinesisModel, KinesisSettings
 
 if TYPE_CHECKING:
-    from mld.local.kinesis.subscriptions import LocalSubscription
+    from mld.local.kinesis.fan_out import LocalSubscription
 
 MAX_KEY = (1 << 128) - 1
 STEP = st.one_of(

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from mld.local.kinesis.sequence import parse, parse_text, shard_base, step
+from mld.local.kinesis.shard import (
+    next_sequence as step,
+    parse_sequence as parse,
+    parse_sequence_text as parse_text,
+    shard_base,
+)
 
 SECONDS = st.integers(1, (1 << 36) - 1)
 

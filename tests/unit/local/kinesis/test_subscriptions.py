@@ -12,7 +12,7 @@ from mld.local.kinesis import KinesisFault, KinesisSettings
 from tests.unit.local.kinesis.model_world import ARN, FIRST, HOUR_S, SECOND, World
 
 if TYPE_CHECKING:
-    from mld.local.kinesis.subscriptions import LocalSubscription
+    from mld.local.kinesis.fan_out import LocalSubscription
 
 
 class Subscriber(World):

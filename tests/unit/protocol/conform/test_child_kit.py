@@ -10,7 +10,7 @@ import textwrap
 import pytest
 
 import protocol
-from protocol.conform import child_items
+from protocol.conform import child
 from protocol.conform.child import ChildKit
 from protocol.conform.report import Verdict
 
@@ -110,30 +110,30 @@ def test_a_child_on_our_runner_passes_every_rule(tmp_path):
     ],
 )
 def test_a_child_with_bad_manners_fails_its_rule(tmp_path, program, item):
-    found = verdicts(child_items.life_of_a_lease(kit_for(tmp_path, program)))
+    found = verdicts(child.life_of_a_lease(kit_for(tmp_path, program)))
     assert found[item] is Verdict.FAIL
 
 
 def test_a_child_that_forgets_the_end_of_the_shard_fails(tmp_path):
-    found = verdicts(child_items.end_of_a_shard(kit_for(tmp_path, by_hand("status(action)"))))
+    found = verdicts(child.end_of_a_shard(kit_for(tmp_path, by_hand("status(action)"))))
     assert found["CHILD-10"] is Verdict.FAIL
 
 
 def test_a_child_that_ignores_the_end_of_stdin_fails_and_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(child_items, "EXIT_S", 0.3)
+    monkeypatch.setattr(child, "EXIT_S", 0.3)
     program = by_hand("status(action)", after="time.sleep(600)")
-    found = verdicts(child_items.ends_of_stdin(kit_for(tmp_path, program)))
+    found = verdicts(child.ends_of_stdin(kit_for(tmp_path, program)))
     assert found == {"CHILD-16": Verdict.FAIL, "CHILD-19": Verdict.FAIL}
 
 
 def test_a_silent_child_fails_after_the_time_limit(tmp_path):
-    found = verdicts(child_items.positions_at_the_start(kit_for(tmp_path, by_hand("pass"), 0.3)))
+    found = verdicts(child.positions_at_the_start(kit_for(tmp_path, by_hand("pass"), 0.3)))
     assert found["CHILD-17"] is Verdict.FAIL
 
 
 def test_a_child_that_never_checkpoints_cannot_be_judged_on_it(tmp_path):
     kit = kit_for(tmp_path, by_hand("status(action)"))
-    assert verdicts(child_items.refused_checkpoints(kit)) == {"CHILD-12": Verdict.NOT_TESTABLE}
+    assert verdicts(child.refused_checkpoints(kit)) == {"CHILD-12": Verdict.NOT_TESTABLE}
 
 
 def test_a_program_that_is_not_there_is_an_error():

@@ -8,12 +8,10 @@ import sys
 
 import pytest
 
-from protocol.conform import daemon_cases, items
-from protocol.conform.cloud import Cloud
-from protocol.conform.daemon import DaemonKit, Limits
-from protocol.conform.daemon_run import DaemonRun
-from protocol.conform.report import Verdict, judged, passed
-from protocol.conform.steps import in_turn, stop
+from protocol.conform import daemon_cases
+from protocol.conform.daemon import Cloud, DaemonKit, DaemonRun, Limits
+from protocol.conform.daemon_cases import in_turn, stop
+from protocol.conform.report import Verdict, judged, load_items, passed
 
 pytestmark = pytest.mark.process
 
@@ -84,7 +82,7 @@ def test_a_program_that_does_nothing_passes_nothing(tmp_path, implementation):
 
 def test_every_item_has_a_case_or_a_reason(tmp_path):
     report = kit_for(tmp_path, "true", jobs=4).run(daemon_cases.ALL)
-    reasons = {item.id: item.reason for item in items.load()}
+    reasons = {item.id: item.reason for item in load_items()}
     silent = [
         finding.item_id
         for finding in report.findings()

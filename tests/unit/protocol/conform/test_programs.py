@@ -12,10 +12,10 @@ from contextlib import closing
 import pytest
 
 from protocol import Initialize, LeaseLost, ProcessRecords, Record, encode
-from protocol.conform import __main__ as program, items, kclpy_items, scripted_child
+from protocol.conform import __main__ as program, child, scripted_child
 from protocol.conform.child import ChildKit
-from protocol.conform.daemon_run import SCRIPTED_CHILD
-from protocol.conform.report import Report, failed, passed
+from protocol.conform.daemon import SCRIPTED_CHILD
+from protocol.conform.report import Report, failed, items_by_id, passed
 
 BATCH = encode(ProcessRecords((Record("", "k", "7", 1), Record("", "k", "9", 1)), 0))
 
@@ -123,7 +123,7 @@ def test_the_exit_status_of_the_program_says_whether_something_failed(
 ):
     def run(kit, progress):
         progress("a case")
-        report = Report([items.by_id()["CHILD-01"]])
+        report = Report([items_by_id()["CHILD-01"]])
         report.add(finding("CHILD-01", "seen"))
         return report
 
@@ -190,5 +190,5 @@ def test_the_probe_tells_how_a_lease_ends(monkeypatch, capsys):
 
 def test_items_of_kclpy_need_its_probe(tmp_path):
     kit = ChildKit(["true"], "kclpy", 20.0)
-    found = [finding for case in kclpy_items.CASES for finding in case(kit)]
+    found = [finding for case in child.KCLPY_CASES for finding in case(kit)]
     assert "pass" not in {f.verdict.value for f in found if f.item_id != "PY-12"}

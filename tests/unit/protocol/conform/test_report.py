@@ -8,31 +8,34 @@ from importlib import resources
 
 import pytest
 
-from protocol.conform import baselines, items
 from protocol.conform.report import (
+    CHILD_RULES,
     Report,
     Verdict,
+    baseline_names,
     differs,
     failed,
+    items_by_id,
     judged,
+    load_items,
     not_testable,
     passed,
 )
 
-ITEMS = items.load()[:3]
+ITEMS = load_items()[:3]
 IDS = [item.id for item in ITEMS]
 
 
 def test_every_item_of_the_reference_is_there_once():
-    ids = [item.id for item in items.load()]
-    assert len(ids) == len(set(ids)) == 156 + len(items.CHILD_RULES)
-    groups = {item.group for item in items.load()}
+    ids = [item.id for item in load_items()]
+    assert len(ids) == len(set(ids)) == 156 + len(CHILD_RULES)
+    groups = {item.group for item in load_items()}
     assert groups == {"CLI", "PROP", "CFG", "CRED", "WIRE", "CKPT", "LIFE", "SHUT", "PY", "CHILD"}
-    assert items.by_id()["WIRE-18"].quirk
+    assert items_by_id()["WIRE-18"].quirk
 
 
 def test_every_item_has_a_kit_or_a_reason():
-    for item in items.load():
+    for item in load_items():
         assert (item.kit is None) is (item.reason is not None), item.id
 
 
@@ -114,11 +117,11 @@ def test_the_baseline_file_has_the_whole_evidence():
     assert "row" not in baseline["findings"][1]
 
 
-@pytest.mark.parametrize("name", baselines.names())
+@pytest.mark.parametrize("name", baseline_names())
 def test_a_shipped_baseline_covers_every_item_of_daemons_and_explains_failures(name):
     path = resources.files("protocol.conform").joinpath(f"baseline-{name}.json")
     baseline = json.loads(path.read_text("utf-8"))
-    wanted = [item.id for item in items.load() if item.group not in {"CHILD", "PY"}]
+    wanted = [item.id for item in load_items() if item.group not in {"CHILD", "PY"}]
     assert [finding["item"] for finding in baseline["findings"]] == wanted
     failing = {f["item"] for f in baseline["findings"] if f["verdict"] == "fail"}
     assert failing == set(baseline["explained"])

@@ -16,7 +16,7 @@ from protocol import (
     Record,
     encode,
 )
-from protocol.conform.daemon_run import SCRIPTED_CHILD, DaemonRun, properties_text
+from protocol.conform.daemon import SCRIPTED_CHILD, DaemonRun, properties_text
 
 BATCH = encode(ProcessRecords((Record("", "k", "7", 1), Record("", "k", "9", 1)), 0))
 

@@ -16,17 +16,9 @@ from protocol import (
     encode,
     errors,
 )
-from protocol.conform import (
-    checkpoint_cases,
-    child_items,
-    config_cases,
-    credential_cases,
-    kclpy_items,
-)
+from protocol.conform import child, daemon_cases, startup_cases
 from protocol.conform.child import ChildKit
-from protocol.conform.cloud import Cloud
-from protocol.conform.daemon import DaemonKit
-from protocol.conform.daemon_run import DaemonRun
+from protocol.conform.daemon import Cloud, DaemonKit, DaemonRun
 from protocol.conform.peer import Exchange
 from protocol.events import JunkLine
 from protocol.messages import CheckpointRequest
@@ -103,7 +95,7 @@ def seen(findings):
 
 def test_a_value_shows_in_javas_log_or_not_at_all(tmp_path):
     kit = ScriptedDaemon(tmp_path, "java", "INFO With failover time 10000 ms\n")
-    found = seen(config_cases.effective_values(kit))
+    found = seen(startup_cases.effective_values(kit))
     assert found["CFG-09"] == ("pass", "its log says: With failover time 10000 ms")
     assert found["CFG-11"] == ("fail", "its log does not say: With failover time 20000 ms")
     assert found["CFG-12"] == ("not testable", "the daemon starts; the value does not show")
@@ -127,7 +119,7 @@ def test_a_value_shows_in_javas_log_or_not_at_all(tmp_path):
 )
 def test_a_value_is_what_validate_says(tmp_path, validated, expected):
     kit = ScriptedDaemon(tmp_path, "kcl-mld", validated=validated)
-    assert seen(config_cases.effective_values(kit))["CFG-09"] == expected
+    assert seen(startup_cases.effective_values(kit))["CFG-09"] == expected
 
 
 @pytest.mark.parametrize(
@@ -135,7 +127,7 @@ def test_a_value_is_what_validate_says(tmp_path, validated, expected):
 )
 def test_java_has_to_log_the_words_that_it_ignores(tmp_path, log, verdict):
     kit = ScriptedDaemon(tmp_path, "java", log)
-    found, evidence = seen(credential_cases.odd_assume_role_words(kit))["CRED-09"]
+    found, evidence = seen(startup_cases.odd_assume_role_words(kit))["CRED-09"]
     assert found == verdict
     assert evidence.endswith(f"the word is in its log: {bool(log)}")
 
@@ -175,7 +167,7 @@ def test_checkpoints_that_are_answered_in_turn_pass(tmp_path):
         return record_of_checkpoints(script, in_turn=True)
 
     kit = ScriptedDaemon(tmp_path, "kcl-mld", record=record)
-    found = seen(checkpoint_cases.many_checkpoints(kit))
+    found = seen(daemon_cases.many_checkpoints(kit))
     assert {verdict for verdict, _ in found.values()} == {"pass"}
     assert found["CKPT-21"] == ("pass", "11 requests answered in order")
 
@@ -185,7 +177,7 @@ def test_a_second_request_before_the_first_answer_fails(tmp_path):
         return record_of_checkpoints(script, in_turn=False)
 
     kit = ScriptedDaemon(tmp_path, "kcl-mld", record=record)
-    found = seen(checkpoint_cases.many_checkpoints(kit))
+    found = seen(daemon_cases.many_checkpoints(kit))
     assert {item for item, (verdict, _) in found.items() if verdict == "fail"} == {"CKPT-21"}
 
 
@@ -226,7 +218,7 @@ class ScriptedChild(ChildKit):
 
 
 def test_a_child_that_outlives_a_deadly_line_is_no_kclpy():
-    found = seen(kclpy_items.deadly_lines(ScriptedChild(Exchange(answered=True), code=None)))
+    found = seen(child.deadly_lines(ScriptedChild(Exchange(answered=True), code=None)))
     assert found == dict.fromkeys(("PY-08", "PY-09", "PY-10", "PY-11"), ("fail", "still running"))
 
 
@@ -244,13 +236,13 @@ def test_a_child_that_outlives_a_deadly_line_is_no_kclpy():
 def test_a_checkpoint_request_is_one_object_of_known_fields(line, verdict):
     exchange = Exchange(answered=True, checkpoints=[CheckpointRequest("1", 0)])
     kit = ScriptedChild(exchange, f"text\n{line}\n".encode())
-    assert seen(child_items.life_of_a_lease(kit))["CHILD-11"] == (verdict, line)
+    assert seen(child.life_of_a_lease(kit))["CHILD-11"] == (verdict, line)
 
 
 def test_a_request_that_daemons_skip_is_shown():
     legacy = b'{"action":"checkpoint","checkpoint":"12"}'
     exchange = Exchange(answered=True, junk=[JunkLine(legacy, "unknown field")])
-    found = seen(child_items.end_of_a_shard(ScriptedChild(exchange)))
+    found = seen(child.end_of_a_shard(ScriptedChild(exchange)))
     verdict, evidence = found["CHILD-11"]
     assert verdict == "fail"
     assert evidence.startswith('a request that a daemon skips: b\'{"action"')

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from mld.services.child.child_log import BURST_LINES, LINES_PER_S, NOTICE_S, ChildLog
+from protocol import JunkLine
 
 
 class HandClock:
@@ -56,7 +57,7 @@ def test_a_flood_of_a_minute_is_told_of_every_ten_seconds(child_log, clock, capl
 
 def test_what_was_left_out_before_a_silence_is_told_with_the_next_line(child_log, clock, caplog):
     for _ in range(BURST_LINES + 5):
-        child_log.stdout(b"x", "not a message")
+        child_log.stdout(JunkLine(b"x", "not a message"))
     assert warnings(caplog) == []
     clock.now += 3600
     child_log.stderr(b"after")

@@ -39,6 +39,8 @@ class Talking:
         self.children = ScriptedChildren(script)
         self.checkpointer = Answers(*names)
         self.written = 0
+        self.exceptions = []
+        self.exception = None
         settings = {"eof_grace_s": 10.0, "term_grace_s": 5.0} | config
         self.processor = RecordProcessor(
             "shard-1",
@@ -47,11 +49,17 @@ class Talking:
             self.checkpointer,
             LoopClock(),
             {"KCL_SHARD_ID": "shard-1"},
+            on_exception=self.on_exception,
         )
 
     @property
     def child(self):
         return self.children.children[0]
+
+    def on_exception(self, action, said):
+        self.exceptions.append((str(action), said))
+        if self.exception is not None:
+            raise self.exception
 
     def on_written(self):
         self.written += 1
@@ -569,3 +577,159 @@ def test_a_line_can_be_taken_once():
     assert outgoing.line is None
     with pytest.raises(ValueError, match="taken"):
         outgoing.take()
+
+
+STATUS = b'{"action":"status","responseFor":"processRecords"}'
+
+
+def test_a_reply_that_is_not_read_times_out():
+    async def asks_and_does_not_read(child, _message):
+        for _ in range(3000):
+            await child.say(action="checkpoint", sequenceNumber="1", subSequenceNumber=None)
+        await asyncio.sleep(1000)
+
+    async def test(world):
+        await world.processor.initialize(world.group, TRIM_HORIZON)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(ChildTimedOut, match=r"it has not read its input for 5\.0 s"):
+            await world.process()
+        assert asyncio.get_running_loop().time() - began == pytest.approx(5, abs=0.1)
+
+    talking(test, answering(processRecords=asks_and_does_not_read), answer_timeout_s=5.0)
+
+
+def test_an_exception_that_kclpy_caught_is_told_before_the_status_counts():
+    async def raises(child, _message):
+        # In one piece with what stands before, as a progress bar, and in the pipe still.
+        child.unread_stderr += [
+            b"50 %Caught exception from action dispatch: boomTraceback (most recent call last):",
+            b'  File "app.py", line 3, in process_records',
+            b"ValueError: boom",
+        ]
+
+    async def test(world):
+        await world.processor.initialize(world.group, TRIM_HORIZON)
+        await world.process()
+        assert world.exceptions == [("processRecords", "ValueError: boom")]
+        await world.processor.shutdown_requested()
+        assert len(world.exceptions) == 1
+
+    talking(test, answering(processRecords=raises))
+
+
+def test_what_is_done_about_an_exception_may_fail_the_action():
+    async def raises(child, _message):
+        child.stderr(b"Caught exception from action dispatch: boom")
+
+    async def test(world):
+        world.exception = ChildFailed("shard-1", "processRecords", "its processor raised")
+        await world.processor.initialize(world.group, TRIM_HORIZON)
+        with pytest.raises(ChildFailed, match="its processor raised"):
+            await world.process()
+
+    talking(test, answering(processRecords=raises))
+
+
+def test_a_child_that_does_not_answer_for_a_minute_is_warned_about_once(caplog):
+    async def slow(child, _message):
+        await asyncio.sleep(50)
+        await child.say(action="leaseLost")  # a keep-alive
+        await asyncio.sleep(200)
+
+    async def test(world):
+        processor = world.processor
+        assert processor.silent_s is processor.silence_cause is None
+        await processor.initialize(world.group, TRIM_HORIZON)
+        for _ in range(2):
+            processing = asyncio.create_task(world.process())
+            await asyncio.sleep(49)
+            assert processor.silent_s == pytest.approx(49)
+            await asyncio.sleep(21)
+            assert processor.silent_s == pytest.approx(20)
+            await processing
+            assert processor.silent_s is None
+
+    talking(test, answering(processRecords=slow))
+    told = [one.getMessage() for one in caplog.records if "has not answered" in one.getMessage()]
+    assert told == ["shard-1: the child (pid 1000) has not answered processRecords for 60 s"] * 2
+
+
+GLUED = [
+    (b"done" + STATUS, "a message behind other output"),
+    (b'{"action":"leaseLost"}' + STATUS, "a second message on one line"),
+]
+
+
+@pytest.mark.parametrize(("line", "told"), GLUED)
+def test_a_glued_message_is_a_warning_at_once_and_the_cause_of_a_silence(caplog, line, told):
+    async def glues(child, _message):
+        await child.print(line)
+        await asyncio.sleep(70)
+
+    async def test(world):
+        await world.processor.initialize(world.group, TRIM_HORIZON)
+        processing = asyncio.create_task(world.process())
+        await asyncio.sleep(1)
+        (warning,) = [one for one in caplog.records if one.levelname == "WARNING"]
+        assert told in warning.getMessage()
+        assert world.processor.silence_cause is None
+        await asyncio.sleep(65)
+        assert told in world.processor.silence_cause
+        await processing
+        assert world.processor.silence_cause is None
+        await world.process()  # a copy for people, perhaps: not another warning
+        assert [told in one.getMessage() for one in caplog.records].count(True) == 3
+
+    talking(test, answering(processRecords=glues))
+
+
+@pytest.mark.parametrize(("line", "_told"), GLUED)
+def test_a_glued_status_is_taken_after_five_seconds_where_the_file_says_so(line, _told, caplog):
+    async def glues(child):
+        await child.answer(await child.receive())
+        await child.receive()
+        await child.print(line)
+        for _ in range(7):
+            await asyncio.sleep(1)
+            await child.print(b"no message")
+        assert (await child.receive())["action"] == "leaseLost"
+        await child.say(action="status", responseFor="leaseLost")
+
+    async def test(world):
+        await world.processor.initialize(world.group, TRIM_HORIZON)
+        began = asyncio.get_running_loop().time()
+        await world.process()
+        assert asyncio.get_running_loop().time() - began == pytest.approx(5, abs=0.1)
+        assert "took a status that stands behind other output" in caplog.text
+        await world.processor.lease_lost()
+
+    talking(test, glues, recovers_glued=True)
+
+
+def test_a_glued_status_is_not_taken_when_another_message_follows_in_time():
+    async def logs_copies(child, _message):
+        await child.print(b"sent " + STATUS)
+        await asyncio.sleep(4)
+        await child.checkpoint()
+        await asyncio.sleep(60)
+
+    async def test(world):
+        await world.processor.initialize(world.group, TRIM_HORIZON)
+        began = asyncio.get_running_loop().time()
+        await world.process()
+        assert asyncio.get_running_loop().time() - began == pytest.approx(64, abs=0.1)
+
+    talking(test, answering(processRecords=logs_copies), recovers_glued=True)
+
+
+def test_a_glued_checkpoint_is_never_taken():
+    async def glues(child, _message):
+        await child.print(b'done {"action":"checkpoint","sequenceNumber":"1"}')
+        await asyncio.sleep(30)
+
+    async def test(world):
+        await world.processor.initialize(world.group, TRIM_HORIZON)
+        await world.process()
+        assert world.checkpointer.asked == []
+
+    talking(test, answering(processRecords=glues), recovers_glued=True)

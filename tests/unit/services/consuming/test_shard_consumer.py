@@ -26,6 +26,7 @@ from mld.errors import (
 from mld.model.config import ChildFailurePolicy
 from mld.model.lease import Lease
 from mld.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
+from mld.model.shard import HashRange
 from mld.services.consuming.shard_consumer import EndNotCheckpointed
 from tests.fakes.children import ScriptedChildren, polite
 from tests.sim.loop import run
@@ -38,6 +39,8 @@ DAMAGED = base64.b64decode(
         "input"
     ][0]["dataBase64"]
 )
+#: See tests/unit/decide/test_deaggregate.py.
+FOREIGN = base64.b64decode((Path(__file__).parents[3] / "data" / "aws_kinesis_agg.b64").read_text())
 RESTART = {"failure_policy": ChildFailurePolicy.RESTART}
 
 
@@ -1144,21 +1147,80 @@ def test_a_stop_that_meets_a_forgotten_end_starts_no_other_child():
     in_world(test, children=ScriptedChildren(slow_to_forget))
 
 
-def test_aggregates_are_expanded_and_their_damage_is_told(caplog):
+def test_readable_records_of_a_damaged_aggregate_are_delivered(caplog):
+    numbers = []
+
     async def test(world):
         world.put(kpl_aggregate([("a", b"one"), ("b", b"two")]))
-        world.put(DAMAGED)
+        numbers.extend(world.put(DAMAGED))
         consumer = world.consumer(await world.hold())
         async with asyncio.TaskGroup() as group:
             running = group.create_task(consumer.run())
             await asyncio.sleep(3)
             consumer.request_shutdown()
             await running
-        assert world.payloads()[:2] == [b"one", b"two"]
+        assert world.payloads() == [b"one", b"two", b"keep", b"lost"]
         assert (await world.row()).checkpoint.sequence_number.isdigit()
+        assert world.metrics.values["ProcessTask", "UnreadableUserRecords"] == [1.0]
+        assert ("ProcessTask", "UserRecordsOutsideShard") not in world.metrics.values
 
     in_world(test)
-    assert any("unreadable" in record.getMessage() for record in caplog.records)
+    (error,) = (one.getMessage() for one in caplog.records if one.levelname == "ERROR")
+    assert error.startswith(f"{FIRST}: 1 user records in aggregated records {numbers[0]} can't")
+    assert "sub-sequence number 1" in error
+
+
+async def read_aggregates(world, *rounds):
+    """Put these aggregates with pauses of a second, and read the lower half of all keys."""
+    held = await world.hold()
+    lower_half = replace(held.lease, hash_range=HashRange(0, 2**127 - 1))
+    consumer = world.consumer(world.renewer.hold(lower_half, world.clock.monotonic()))
+    numbers = []
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(consumer.run())
+        for aggregates in rounds:
+            numbers += world.put(*aggregates)
+            await asyncio.sleep(2)
+        consumer.request_shutdown()
+        await running
+    return numbers
+
+
+def test_user_records_outside_the_shard_are_counted_and_warned_about(caplog):
+    numbers = []
+
+    async def test(world):
+        numbers.extend(await read_aggregates(world, [FOREIGN] * 2, [FOREIGN], *[[b"plain"]] * 30))
+        numbers.extend(world.put(FOREIGN))
+        assert world.payloads() == [b"plain"] * 30
+        assert sum(world.metrics.values["ProcessTask", "UserRecordsOutsideShard"]) == 300
+
+    in_world(test)
+    (warning,) = (one.getMessage() for one in caplog.records if "keys of other" in one.getMessage())
+    assert warning.startswith(f"{FIRST}: 200 user records in aggregated records {numbers[0]} to")
+    assert "aggregatedRecordsOutsideShard = deliver" in warning
+
+
+def test_a_shard_warns_of_records_outside_it_no_more_than_once_a_minute(caplog):
+    async def test(world):
+        await read_aggregates(world, *[[FOREIGN]] * 40)
+
+    in_world(test)
+    counts = [
+        int(one.getMessage().split()[1])
+        for one in caplog.records
+        if "keys of other" in one.getMessage()
+    ]
+    assert counts == [100, 3000]
+
+
+def test_user_records_outside_the_shard_are_delivered_on_request(caplog):
+    async def test(world):
+        await read_aggregates(world, [FOREIGN, b"plain"])
+        assert world.payloads() == [*(b"record %d" % n for n in range(100)), b"plain"]
+
+    in_world(test, retrieval={"deliver_outside_shard": True})
+    assert not [one for one in caplog.records if one.levelname in {"WARNING", "ERROR"}]
 
 
 async def settled(work):

@@ -7,7 +7,7 @@ import pytest
 
 from mld.decide.leader_lock import REST_S, LockTiming, Phase
 from mld.decide.readiness import Reason
-from mld.errors import Throttled, UnknownOutcome, Unreachable
+from mld.errors import Denied, Throttled, UnknownOutcome, Unreachable
 from mld.model.table_layout import Layout
 from mld.services.conditions import Conditions
 from mld.services.fleet.leader_lock import RELEASE_LIMIT_S, LeaderLock
@@ -382,6 +382,31 @@ def test_a_lock_that_is_never_readable_is_told_each_minute_and_on_readyz(caplog)
     said = [line for line in caplog.messages if "no lease gets a new owner" in line]
     assert sum(not line.startswith("Resolved after") for line in said) == 4
     assert sum(line.startswith("Resolved after") for line in caplog.messages) == 1
+
+
+def test_a_lock_that_is_taken_again_and_again_and_never_renewed_is_a_reason():
+    """It flapped each 8 s, and each look at the lock took the trouble back."""
+
+    async def main():
+        async with fleet() as it:
+            conditions = Conditions()
+            it.start("a", it.lock("a", conditions=conditions))
+            await asyncio.sleep(60)
+            refused = Denied("UpdateItem", "AccessDeniedException")
+            it.world.fault("refuse", "UpdateItem", times=10**6, worker="a", error=refused)
+            await asyncio.sleep(29)
+            assert conditions.current() == ()
+            for _ in range(60):
+                await asyncio.sleep(5)
+                (condition,) = conditions.current()
+                assert condition.reason is Reason.LOCK_FAILS
+                assert "UpdateItem" in condition.message
+            assert len(it.gained) > 10
+            it.world.faults.clear()
+            await asyncio.sleep(20)
+            assert conditions.current() == ()
+
+    run(main())
 
 
 def test_a_worker_that_seeks_the_lock_no_more_complains_of_it_no_more():

@@ -91,6 +91,19 @@ def with_leader(test, *workers, **parts):
     run(main())
 
 
+def test_beside_rows_of_others_nothing_is_assigned_and_nothing_fails():
+    async def test(world, leader):
+        world.put(lease(0), lease(1, lease_key="1:s:2:shardId-1"))
+        assert await leader.look() is None
+        async with leader.running():
+            await asyncio.sleep(60)
+        assert leader.owner(A) == (None, None)
+        assert leader.conditions.current() == ()
+        assert set(world.metrics.values["LeaseAssignmentManager", "Success"]) == {1}
+
+    with_leader(test)
+
+
 def test_leases_without_an_owner_get_one_at_the_first_look():
     async def test(world, leader):
         world.put(*(lease(number) for number in range(4)))

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mld.errors import Denied, Throttled, UnservableFleet
+from mld.errors import Denied, MixedTable, Throttled, UnservableFleet
 from mld.model.lease_move import staged
 from tests.fakes.lease_rows import multi, single
 from tests.fakes.lease_world import TABLE, World, lease
@@ -138,19 +138,71 @@ def test_one_in_the_coordinator_table_is_noticed_within_a_minute_although_reads_
     on_table(test, lease())
 
 
-def test_rows_of_the_other_stream_mode_are_refused():
+OTHERS = {
+    "streamName": lambda: single(0, streamName={"S": "1:s:2"}),
+    "several streams": lambda: multi(0),
+    "on its way": lambda: staged(single(0), multi(0)["leaseKey"]["S"]),
+    "another stream": lambda: single(0, kclMldStream={"S": "1:r:other"}),
+}
+
+
+def marking(me):
+    me.store.find_stream_mark = lambda: "1:r:s"
+    return me
+
+
+@pytest.mark.parametrize("row", OTHERS)
+def test_rows_of_others_are_refused_at_start(row):
     async def test(world, me):
-        world.put(lease(lease_key="1:s:2:shardId-1", stream_identifier="1:s:2"))
-        with pytest.raises(UnservableFleet, match="multi-stream"):
-            await me.start()
+        world.put_item(OTHERS[row]())
+        with pytest.raises(UnservableFleet, match="the lease table"):
+            await marking(me).start()
 
-    on_table(test, lease())
+    on_table(test, lease(1))
 
 
-def test_a_table_whose_rows_are_on_their_way_to_other_keys_is_refused():
+@pytest.mark.parametrize("row", OTHERS)
+def test_beside_rows_of_others_held_leases_go_on_and_all_else_waits(row, caplog):
     async def test(world, me):
-        world.put_item(staged(single(0), multi(0)["leaseKey"]["S"]))
-        with pytest.raises(UnservableFleet, match="kcl-mld leases migrate"):
-            await me.fleet.check()
+        await marking(me).start()
+        async with asyncio.TaskGroup() as group:
+            loops = [group.create_task(me.fleet.run()), group.create_task(me.run())]
+            await asyncio.sleep(1)
+            assert [one.lease.lease_key for one in me.renewer.held()] == [lease(1).lease_key]
+            other = OTHERS[row]()
+            world.put_item(other)
+            world.put(lease(2))
+            first = await me.acquisition.take_once()
+            assert str(first) == "Took no leases: the lease table has rows of others"
+            counter = int(world.row(lease(1).lease_key)["leaseCounter"]["N"])
+            await asyncio.sleep(120)
+            assert world.owners()[lease(2).lease_key] is None
+            assert int(world.row(lease(1).lease_key)["leaseCounter"]["N"]) > counter + 10
+            (condition,) = (
+                one for one in world.conditions.current() if one.reason == "foreign_rows"
+            )
+            assert other["leaseKey"]["S"] in condition.message
+            untouched = world.row(lease(2).lease_key)
+            for write in (
+                me.store.create_if_absent(lease(3)),
+                me.store.take(lease(2), "me"),
+                me.store.assign(lease(2), "me", only_unchanged=True),
+                me.store.start_hand_off(lease(2, lease_owner="w"), "me"),
+                me.store.delete(lease(2).lease_key, only_finished=False),
+            ):
+                with pytest.raises(MixedTable):
+                    await write
+            assert world.row(lease(2).lease_key) == untouched
+            assert not world.row(lease(3).lease_key)
+            key = {"leaseKey": other["leaseKey"]}
+            world.model.call("DeleteItem", {"TableName": TABLE, "Key": key})
+            await asyncio.sleep(60)
+            assert world.owners() == {lease(1).lease_key: "me", lease(2).lease_key: "me"}
+            assert world.conditions.current() == ()
+            for loop in loops:
+                loop.cancel()
 
-    on_table(test, lease())
+    on_table(test, lease(1))
+    said = [line for line in caplog.messages if "until these rows are gone" in line]
+    assert 2 <= len(said) <= 3
+    assert "Resolved" in caplog.text

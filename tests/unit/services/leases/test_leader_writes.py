@@ -43,6 +43,14 @@ def test_a_move_gives_the_row_as_it_is_stored(move):
     on_table(test, OWNED)
 
 
+def test_a_row_that_can_not_be_read_after_its_move_is_nobodys(caplog):
+    async def test(world, store):
+        assert await store.assign(stored(world), "c", only_unchanged=True) is None
+        assert "can't be read: leaseCounter is" in caplog.text
+
+    on_table(test, lease(lease_owner="a", lease_counter=10**37 - 1))
+
+
 @pytest.mark.parametrize("move", MOVES)
 @pytest.mark.parametrize("change", [{"leaseOwner": "other"}, {"checkpointOwner": "other"}])
 def test_a_move_of_what_was_written_meanwhile_is_not_done(move, change):

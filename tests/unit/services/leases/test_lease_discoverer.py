@@ -71,6 +71,15 @@ def test_an_assigned_lease_is_held_and_renewed_at_once():
     with_finder(test)
 
 
+def test_beside_rows_of_others_nothing_is_taken_over():
+    async def test(world, finder):
+        world.put(lease(0, lease_owner="me"), lease(1, lease_key="1:s:2:shardId-1"))
+        assert (await finder.discoverer.look_once()).gained == ()
+        assert world.row(A)["leaseCounter"] == {"N": "0"}
+
+    with_finder(test)
+
+
 def test_a_lease_in_a_hand_off_is_watched_until_its_old_owner_lets_it_go():
     async def test(world, finder):
         async with finder.running():

@@ -49,6 +49,22 @@ WRITES = {
 
 
 @pytest.mark.parametrize("write", WRITES)
+def test_the_first_write_of_a_holder_and_a_creation_say_of_which_stream_a_row_is(write):
+    async def test(world, store):
+        store.find_stream_mark = lambda: "1:r:s"
+        row = await WRITES[write](store, MINE)
+        assert row == stored(world)
+        assert row.stream_mark == "1:r:s"
+        assert "kclMldStream" not in world.requests[-1][2]["UpdateExpression"].partition(",")[2]
+        await WRITES[write](store, row)
+        assert "kclMldStream" not in world.requests[-1][2]["UpdateExpression"]
+        await store.create_if_absent(lease(1))
+        assert stored(world, "shardId-000000000001").stream_mark == "1:r:s"
+
+    on_table(test, MINE)
+
+
+@pytest.mark.parametrize("write", WRITES)
 def test_a_holders_write_raises_the_counter_by_one(write):
     async def test(world, store):
         row = await WRITES[write](store, MINE)

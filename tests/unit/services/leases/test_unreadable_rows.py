@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 
+import pytest
+
 from mld.decide.readiness import Reason
+from mld.services.leases.lease_store import LeaseStore
 from mld.services.leases.unreadable_rows import REPEAT_S
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.fakes.shard_world import simulated
@@ -81,3 +84,33 @@ async def test_a_row_that_gets_another_fault_is_said_again(caplog):
     world.put_item({**BAD, "leaseCounter": {"S": "many"}})
     await me.store.scan()
     assert len(errors(caplog)) == 2
+
+
+@pytest.mark.parametrize(
+    ("counter", "why"),
+    [
+        ({"N": "9" * 38}, "at most 37 digits"),
+        (7, "TypeError"),  # of a server that is none
+        ({"S": "x" * 10**6}, "leaseCounter is of type S"),
+        ({"N": "x" * 10**6}, "leaseCounter is 'xxx"),
+    ],
+)
+@simulated
+async def test_whatever_a_row_does_to_its_reader_costs_its_shard_alone(counter, why):
+    world = World()
+    world.create_table()
+    world.put(lease(1))
+    dynamodb = world.dynamodb("me")
+    (row,) = (await dynamodb.scan(TableName=TABLE))["Items"]
+    bad = {**row, "leaseKey": {"S": "bad"}, "leaseCounter": counter}
+
+    async def scan(**_request):
+        return {"Items": [row, bad]}
+
+    dynamodb.scan = scan
+    found = await LeaseStore(dynamodb, world.config, world.clock).scan()
+    assert [one.lease_key for one in found.leases] == [lease(1).lease_key]
+    ((key, text),) = found.broken
+    assert key == "bad"
+    assert why in text
+    assert len(text) < 200

@@ -185,9 +185,28 @@ def test_throttled_calls_are_repeated_with_growing_pauses_and_told_only_when_the
         assert 1.0 <= pauses[0] <= 2.1
         assert max(pauses) <= 30.1
         assert pauses[4] > pauses[0]
-        assert world.registration.failing_since is None
+        # Room for consumers is not made by waiting, so that is told at once.
+        is_told = error is LimitExceeded and operation == "register_stream_consumer"
+        assert (world.registration.failing_since is not None) == is_told
 
     registering(test, **settings | {operation: [*refusals, *settings[operation]]})
+
+
+def test_a_stream_without_room_for_another_consumer_is_told_at_once(caplog):
+    full = LimitExceeded("RegisterStreamConsumer", "LimitExceededException", "20 are registered")
+
+    async def test(world):
+        asking = asyncio.ensure_future(world.registration.arn())
+        await asyncio.sleep(1)
+        (condition,) = world.conditions.current()
+        assert condition.reason is Reason.NO_CONSUMER
+        for part in ("20 are registered", "deregister one", "retrievalMode = POLLING"):
+            assert part in condition.message
+            assert part in caplog.text
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+
+    registering(test, describe_stream_consumer=[missing()], register_stream_consumer=[full])
 
 
 def test_what_does_not_become_active_is_told_and_tried_again(caplog):

@@ -6,7 +6,6 @@ import asyncio
 import random
 
 from mld.local.kinesis.model import KinesisModel, KinesisSettings
-from mld.local.kinesis.port import FakeKinesis
 from mld.model.config import FanOutConfig, RetrievalConfig
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.stream import Stream
@@ -17,6 +16,7 @@ from mld.services.retrieval.consumer_registration import ConsumerRegistration, R
 from mld.services.retrieval.fan_out_publisher import FanOutParts, FanOutPublisher
 from mld.services.runtime import Runtime
 from tests.fakes.clock import CountingIds, LoopClock
+from tests.fakes.fake_kinesis import FakeKinesis
 from tests.sim.loop import run
 from tests.unit.services.consumer_world import Inline, RecordedMetrics
 from tests.unit.services.retrieval.test_polling_publisher import ScriptedPresence

@@ -56,6 +56,15 @@ async def test_a_finished_lease_goes_when_its_children_have_started():
 
 
 @simulated
+async def test_beside_rows_of_others_nothing_is_deleted():
+    world = await split()
+    await asyncio.sleep(300)
+    world.put_item({**world.row(shard_id(1)), "leaseKey": {"S": "1:s:2:shardId-1"}})
+    await world.lease_store.scan()
+    assert (await world.cleanup.clean_once()).waiting == (shard_id(0),)
+
+
+@simulated
 async def test_a_lease_that_we_hold_and_delete_is_not_lost(caplog):
     world = await split()
     world.change(shard_id(0), leaseOwner="me")

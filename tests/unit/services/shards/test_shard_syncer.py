@@ -311,6 +311,38 @@ async def test_going_back_to_a_closed_ancestor_is_told(caplog):
 
 
 @simulated
+async def test_a_missing_row_of_a_merged_shard_is_made_at_its_beginning(caplog):
+    world = ShardWorld(2, LATEST, audit_confidence=2)
+    await world.syncer.sync_if_empty()
+    world.merge(0, 1)
+    world.delete(1)
+    await asyncio.sleep(60)
+    assert (await world.syncer.audit()).created == ()
+    assert (await world.syncer.audit()).created == (shard_id(1),)
+    assert world.checkpoints() == {"0": "LATEST", "1": "TRIM_HORIZON"}
+    missing = f"no lease covers the hash keys {HALF}-{TOP}, seen 2 times"
+    assert f"Leases of s are incomplete: {missing}" in caplog.text
+    (error,) = (one.getMessage() for one in caplog.records if one.levelname == "ERROR")
+    assert error == (
+        f"No lease covers the hash keys {HALF}-{TOP} of s: creating the lease of the closed shard "
+        f"{shard_id(1)} at TRIM_HORIZON; it and its children are read from there, perhaps again"
+    )
+
+
+@simulated
+async def test_a_missing_row_of_an_open_shard_is_an_error_too(caplog):
+    world = ShardWorld(2, LATEST)
+    await world.syncer.sync_if_empty()
+    assert not caplog.records
+    world.delete(1)
+    assert (await world.syncer.sync()).created == (shard_id(1),)
+    assert world.checkpoints() == {"0": "LATEST", "1": "LATEST"}
+    (error,) = (one.getMessage() for one in caplog.records if one.levelname == "ERROR")
+    assert f"{HALF}-{TOP} of s: creating the lease of the open shard {shard_id(1)}" in error
+    assert "is not read" in error
+
+
+@simulated
 async def test_a_list_that_is_older_than_the_table_creates_nothing():
     world = ShardWorld(1)
     await world.syncer.sync_if_empty()

@@ -18,9 +18,12 @@ from mld.errors import (
     StreamNotReady,
 )
 from mld.local.kinesis import KinesisSettings
+from mld.model.sequence import ExtendedSequenceNumber
+from mld.model.stream import Stream
 from mld.services.presence_watch import GIVE_UP_S
 from mld.services.shards import stream_presence
 from mld.services.shards.stream_presence import FRESH_S
+from tests.fakes.lease_world import lease
 from tests.fakes.shard_world import HALF, ShardWorld, shard_id, simulated
 
 DENIED = Denied("DescribeStreamSummary", "AccessDeniedException", "no policy allows it")
@@ -211,6 +214,60 @@ async def test_a_position_before_the_first_record_belongs_to_an_earlier_stream()
     world.presence.doubt(shard_id(0), "1")
     with pytest.raises(ResourceMissing, match=f"never had the record 1 of shard {shard_id(0)}"):
         await world.presence.run()
+
+
+@simulated
+async def test_one_lease_that_does_not_fit_costs_its_shard_alone(caplog):
+    world = ShardWorld(2)
+    presence = world.presence
+    world.presence.find_leases = lambda: leases((0, "1"), (1, "9" * 60))
+    await presence.learn()
+    for _ in range(3):
+        presence.doubt(shard_id(0), "1")
+        await presence.check()
+        await asyncio.sleep(25)
+    assert not await presence.is_trimmed(shard_id(7))
+    said = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
+    assert [one.split()[0] for one in said] == [shard_id(0), shard_id(7)]
+    assert "never had the record 1" in said[0]
+
+
+@simulated
+async def test_leases_none_of_which_fits_belong_to_an_earlier_stream():
+    world = ShardWorld(2)
+    earlier = leases((0, "1"), (1, "1"), (7, "9" * 60), (1, "LATEST"))
+    world.presence.find_leases = lambda: earlier
+    world.presence.doubt(shard_id(0), "1")
+    with pytest.raises(ResourceMissing, match="deleted and created again"):
+        await world.presence.check()
+
+
+def leases(*rows):
+    return [lease(number, checkpoint=ExtendedSequenceNumber(at)) for number, at in rows]
+
+
+@pytest.mark.parametrize(
+    ("arn", "mark"),
+    [
+        (None, None),
+        ("nonsense", None),
+        ("arn:aws:kinesis:eu-west-1:123456789012:stream/s", "123456789012:eu-west-1:s"),
+    ],
+)
+@simulated
+async def test_a_stream_is_known_by_account_region_and_name_once_its_arn_is(arn, mark):
+    world = ShardWorld(0, stream=Stream("s", arn=arn))
+    assert world.presence.mark == mark
+
+
+@simulated
+async def test_the_account_of_a_stream_is_learned_with_its_creation_time():
+    world = ShardWorld(1)
+    assert world.presence.mark is None
+    await world.presence.learn()
+    account, region, name = world.presence.mark.split(":")
+    assert (len(account), name) == (12, "s")
+    assert region
 
 
 @simulated

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from mld import app
 from mld.local.kinesis.model import KinesisModel
-from mld.local.kinesis.port import FakeKinesis
 from mld.model.config_build import build_config
 from tests.fakes.children import ScriptedChild, ScriptedChildren, polite
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.dynamodb_model import DynamoDbModel
+from tests.fakes.fake_kinesis import FakeKinesis
 from tests.unit.services.consumer_world import Inline
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import pytest
 from mld.decide.stream_discovery import FoundStreams
 from mld.errors import Denied, LimitExceeded, NotFound, ServiceError, Throttled
 from mld.local.kinesis import KinesisModel, KinesisSettings
-from mld.local.kinesis.port import FakeKinesis
 from mld.model.listed_stream import ListedStream
 from mld.model.stream_selection import NamePattern, StreamSelection
 from mld.services.streams import discovered_names
 from mld.services.streams.discovered_names import ATTEMPTS, DiscoveredNames
 from tests.fakes.clock import LoopClock
+from tests.fakes.fake_kinesis import FakeKinesis
 from tests.fakes.shard_world import simulated
 from tests.unit.services.streams.streams_world import StreamsWorld
 

@@ -1,1 +1,0 @@
-"""Measuring the CPU where the worker runs: ECS tasks, containers, EC2 hosts."""
