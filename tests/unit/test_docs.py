@@ -275,7 +275,7 @@ def is_key(word):
 #: Words in the style of a key that are none: of the protocol, of Java and its tables, of Python.
 NOT_KEYS = (
     {"initialize", "processRecords", "leaseLost", "shardEnded", "shutdownRequested"}
-    | {"partitionKey", "explicitHashKey", "checkpointOwner"}
+    | {"partitionKey", "explicitHashKey", "checkpointOwner", "kclMldIntent"}
     | {"dictConfig", "groupBy", "kclMldMeasuredPlace", "kclMldMoving", "leaseCounter", "maxAge"}
     | {"kclMldStream", "millisBehindLatest"}
     | {"leaseKey", "shardId", "parentShardId", "childShardIds", "streamIdentifier"}
