@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from mld.spark.calls import GivenUp, Overdue, call_within
-from mld.spark.errors import BatchFailed, MissingPart, SinkUnavailable
+from mld.spark.errors import BatchFailed, MissingPart, SinkRefused, SinkUnavailable
 from mld.spark.ports import CommitOutcome
 from mld.spark.sinks import jdbc, make_sink
 from mld.spark.sinks.jdbc import PAUSES_S
@@ -45,7 +45,12 @@ def schema(server, request):
 
 
 def sink_of(session, server, schema, **more):
-    more = {"sink__url": server.url, "sink__table": f"{schema}.rows", **more}
+    more = {
+        "sink__url": server.url,
+        "sink__table": f"{schema}.rows",
+        "sink__createTable": "true",
+        **more,
+    }
     return open_sink(session, sink="jdbc", **more)
 
 
@@ -506,3 +511,18 @@ def test_a_password_that_only_spark_gets_wrong_is_not_shown_either(session, serv
 def test_a_server_without_the_driver_is_told_its_package(spark, server, schema):
     with pytest.raises(MissingPart, match=r"org\.postgresql:postgresql:42"):
         sink_of(spark, server, schema)
+
+
+def test_a_table_is_made_only_if_that_is_said(session, server, schema):
+    server.execute(f"create table {schema}.amounts (n bigint)")
+    with pytest.raises(SinkRefused, match=rf'"amuonts" is missing.*there is "{schema}"."amounts"'):
+        sink_of(session, server, schema, sink__table=f"{schema}.amuonts", sink__createTable="false")
+    assert sink_of(
+        session, server, schema, sink__createTable="false", sink__table=f"{schema}.amounts"
+    )
+
+
+def test_a_text_with_a_nul_is_told_at_once(session, server, schema):
+    sink, one = sink_of(session, server, schema), batch(shard(), 0, 2)
+    with pytest.raises(BatchFailed, match="a text has a NUL"):
+        sink.write(frame(session, [one], t=F.lit("a\x00b")), [one])
