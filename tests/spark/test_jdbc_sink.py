@@ -444,7 +444,9 @@ def test_names_are_texts_in_a_database_without_an_encoding(session, server):
         )
     url = server.url.replace("/postgres?", "/plain?")
     for begin in (0, 4):
-        sink = open_sink(session, sink="jdbc", sink__url=url, sink__table="rows")
+        sink = open_sink(
+            session, sink="jdbc", sink__createTable="true", sink__url=url, sink__table="rows"
+        )
         assert (sink.mark(shard()) is None) == (begin == 0)
         write(session, sink, batch(shard(), begin, begin + 4))
         sink.close()
@@ -454,10 +456,23 @@ def test_a_schema_may_have_any_name_and_is_the_same_for_both_connections(session
     for name in ("50%s", 'My "own', "back\\slash"):
         quoted = '"' + name.replace('"', '""') + '"'
         server.execute(f"create schema {quoted}")
-        sink = open_sink(session, sink="jdbc", sink__url=server.url, sink__table=f"{quoted}.rows")
+        sink = open_sink(
+            session,
+            sink="jdbc",
+            sink__createTable="true",
+            sink__url=server.url,
+            sink__table=f"{quoted}.rows",
+        )
         write(session, sink, batch(shard(), 0, 2))
         more = {"sink__options__currentSchema": quoted}
-        sink = open_sink(session, sink="jdbc", sink__url=server.url, sink__table="rows", **more)
+        sink = open_sink(
+            session,
+            sink="jdbc",
+            sink__createTable="true",
+            sink__url=server.url,
+            sink__table="rows",
+            **more,
+        )
         write(session, sink, batch(shard(), 2, 4))
         assert server.query(f"select count(*) from {quoted}.rows".replace("%", "%%")) == [(4,)]
 
@@ -494,13 +509,21 @@ def test_marks_of_another_user_that_may_not_be_read_are_told(session, server, sc
 def test_a_wrong_password_is_told_and_not_shown(session, server, schema):
     wrong = server.url.replace(server.password, "s3cret-wrong")
     with pytest.raises(SinkUnavailable, match="password authentication failed") as caught:
-        open_sink(session, sink="jdbc", sink__url=wrong, sink__table=f"{schema}.rows")
+        open_sink(
+            session,
+            sink="jdbc",
+            sink__createTable="true",
+            sink__url=wrong,
+            sink__table=f"{schema}.rows",
+        )
     assert "s3cret-wrong" not in str(caught.value)
 
 
 def test_a_password_that_only_spark_gets_wrong_is_not_shown_either(session, server, schema):
     wrong = server.url.replace(server.password, "s3cret-wrong")
-    config = spark_config(sink="jdbc", sink__url=wrong, sink__table=f"{schema}.rows")
+    config = spark_config(
+        sink="jdbc", sink__createTable="true", sink__url=wrong, sink__table=f"{schema}.rows"
+    )
     sink = make_sink(config, "app")
     sink._database._connect = server.connect
     with pytest.raises(SinkUnavailable, match="the Spark server cannot read") as caught:
