@@ -100,5 +100,8 @@ def test_a_function_that_makes_or_ends_a_session_gets_the_one_there_is_or_an_err
         assert got == [session]
         with pytest.raises(FunctionFailed, match=r"it stopped ctx\.spark"):
             call(session, lambda df, ctx: ctx.spark.stop() or df)
+        session = sessions.get()
+        with pytest.raises(FunctionFailed, match=r"it stopped ctx\.spark"):
+            call(session, lambda df, ctx: ctx.spark.stop() or df.count())
     finally:
         sessions.close()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mld.spark.calls import raise_if_abandoned
 from mld.spark.failures import (
+    condition,
     is_deterministic,
     is_server_gone,
     is_session_lost,
@@ -192,10 +193,13 @@ def frames_of(answer: FunctionAnswer) -> list[DataFrame]:
 def _refuse_stopped(spark: SparkSession, whole: MicroBatch, error: BaseException | None) -> None:
     """A session that the function has ended would look like one that the server lost.
 
+    A client also counts as closed once the server has told it of another session; the error says so.
+
     Raises:
         FunctionFailed: it has.
     """
-    if getattr(spark, "is_stopped", False) is True:
+    is_ours = error is None or condition(error) == "NO_ACTIVE_SESSION"
+    if is_ours and getattr(spark, "is_stopped", False) is True:
         raise FunctionFailed(
             f"the function failed on {whole}: it stopped ctx.spark, which is not its own; take "
             f"stop() out"
