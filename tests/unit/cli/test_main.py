@@ -3,6 +3,7 @@
 import logging
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -691,3 +692,26 @@ def test_the_list_of_properties_is_the_shipped_one(capsys):
     code, out, _ = invoke(capsys, "properties")
     assert code == 0
     assert out == (Path(__file__).parents[3] / "properties" / "KEYS.md").read_text()
+
+
+_INTERRUPTED = """
+import os, signal, sys
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupted())
+import mld.cli
+"""
+
+
+def test_ctrl_c_while_modules_load_shows_no_traceback():
+    ended = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == -signal.SIGINT  # 130 for a shell
+    assert ended.stderr == ""
+
+
+def test_afterwards_ctrl_c_is_pythons_own():
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
