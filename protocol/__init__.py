@@ -14,8 +14,6 @@ from protocol.additions import (
     CAPABILITIES,
     CAPABILITIES_VARIABLE,
     capabilities,
-    intent_extras,
-    intent_in,
 )
 from protocol.codec import decode_from_daemon, encode
 from protocol.connection import ChildConnection, DaemonConnection
@@ -27,7 +25,6 @@ from protocol.events import (
     DaemonEvent,
     EndOfStream,
     IgnoredMessage,
-    IntentRequested,
     JunkLine,
     NeedData,
     StatusReceived,
@@ -37,13 +34,11 @@ from protocol.jackson import Foreign, Junk, decode_from_child
 from protocol.linebuffer import LineBuffer
 from protocol.messages import (
     Action,
-    BatchIntent,
     CheckpointRequest,
     CheckpointResult,
     ChildMessage,
     DaemonMessage,
     Initialize,
-    IntentResult,
     LeaseLost,
     Message,
     ProcessRecords,
@@ -61,7 +56,6 @@ __all__ = [
     "CAPABILITIES_VARIABLE",
     "NEED_DATA",
     "Action",
-    "BatchIntent",
     "CheckpointRequest",
     "CheckpointRequested",
     "CheckpointResult",
@@ -75,8 +69,6 @@ __all__ = [
     "Foreign",
     "IgnoredMessage",
     "Initialize",
-    "IntentRequested",
-    "IntentResult",
     "Junk",
     "JunkLine",
     "LeaseLost",
@@ -103,7 +95,5 @@ __all__ = [
     "decode_from_child",
     "decode_from_daemon",
     "encode",
-    "intent_extras",
-    "intent_in",
     "markdown",
 ]

@@ -25,12 +25,10 @@ from protocol.additions import SCHEMAS_VARIABLE, capabilities
 from protocol.child_connection import ChildConnection
 from protocol.events import NEED_DATA, ChildEvent, EndOfStream
 from protocol.messages import (
-    BatchIntent,
     CheckpointRequest,
     CheckpointResult,
     ChildMessage,
     Initialize,
-    IntentResult,
     Record,
     Status,
     Tick,
@@ -51,7 +49,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
-    "BatchIntent",
     "CheckpointError",
     "Checkpointer",
     "InitializeInput",
@@ -108,13 +105,11 @@ class _Wire:
         self._stdout.write(self._connection.send(message))
         self._stdout.flush()
 
-    def ask(self, request: CheckpointRequest | BatchIntent) -> CheckpointResult | IntentResult:
+    def ask(self, request: CheckpointRequest) -> CheckpointResult:
         """Write a request and block until its result is there."""
         self.say(request)
         result = self.next_message()
-        assert isinstance(
-            result, CheckpointResult | IntentResult
-        )  # the table lets no other through
+        assert isinstance(result, CheckpointResult)  # the table lets no other through
         return result
 
 
@@ -147,7 +142,7 @@ def run(
     checkpointer = Checkpointer(wire)
     while not isinstance(message := wire.next_message(), EndOfStream):
         # The table knows no result outside a request.
-        assert not isinstance(message, CheckpointResult | IntentResult)
+        assert not isinstance(message, CheckpointResult)
         call(processor, message, checkpointer)
         may_ask = isinstance(message, Initialize) and "tick" in wire.announced
         if may_ask and processor.tick_s is not None:

@@ -18,7 +18,6 @@ from protocol.jackson import Junk
 from protocol.linebuffer import LineBuffer
 from protocol.messages import (
     Action,
-    BatchIntent,
     ChildMessage,
     DaemonMessage,
     LeaseLost,
@@ -30,8 +29,6 @@ from protocol.state import ACTION_OF, TABLE, Role, Signal, State, next_state
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-_RESULTS = frozenset({Signal.CHECKPOINT_RESULT, Signal.INTENT_RESULT})
 
 
 class ChildConnection:
@@ -70,7 +67,7 @@ class ChildConnection:
         signal = SENT_BY_CHILD.get(type(message))
         if signal is None:
             raise LocalProtocolError(f"a child never sends {type(message).__name__}")
-        if isinstance(message, Tick | BatchIntent) and message.action not in self._announced:
+        if isinstance(message, Tick) and message.action not in self._announced:
             raise LocalProtocolError(f"the daemon has not announced {message.action}")
         state = next_state(Role.CHILD, self._state, signal)
         if isinstance(message, Status) and message.response_for != self.handling:
@@ -117,10 +114,10 @@ class ChildConnection:
         if line is None:
             if not self._lines.ended:
                 return NEED_DATA
-            asked = _RESULTS & self._expected()
+            has_asked = Signal.CHECKPOINT_RESULT in self._expected()
             self._move(Signal.END_OF_STREAM)
-            for result in asked:
-                raise RemoteProtocolError(f"stdin ended before the {result.value} came")
+            if has_asked:
+                raise RemoteProtocolError("stdin ended before the checkpoint result came")
             return EndOfStream()
         return self._message(line)
 

@@ -19,11 +19,9 @@ from protocol.errors import LocalProtocolError
 from protocol.jackson import Junk, decode_from_child
 from protocol.messages import (
     Action,
-    BatchIntent,
     CheckpointRequest,
     CheckpointResult,
     Initialize,
-    IntentResult,
     LeaseLost,
     Message,
     ProcessRecords,
@@ -103,9 +101,7 @@ def _fields(message: Message) -> str:
             return f',"records":[{records}],"millisBehindLatest":{behind}'
         case CheckpointResult():
             return f'{_position(message)},"error":{json_string(message.error)}'
-        case IntentResult():
-            return f',"number":{message.number},"error":{json_string(message.error)}'
-        case CheckpointRequest() | Status() | Tick() | BatchIntent():
+        case CheckpointRequest() | Status() | Tick():
             return _child_fields(message)
         case LeaseLost() | ShardEnded() | ShutdownRequested():
             return ""
@@ -123,11 +119,6 @@ def _child_fields(message: ChildMessage) -> str:
             return f',"responseFor":{json_string(message.response_for)}'
         case Tick():
             return f',"seconds":{_scalar(message.seconds)}'
-        case BatchIntent():
-            return (
-                f',"number":{message.number},"after":{json_string(message.after)}'
-                f',"to":{json_string(message.to)},"appId":{json_string(message.app_id)}'
-            )
         case _ as never:
             assert_never(never)
 
@@ -228,13 +219,6 @@ def _checkpoint_result_in(fields: dict[str, Any]) -> CheckpointResult:
     )
 
 
-def _intent_result_in(fields: dict[str, Any]) -> IntentResult:
-    number = _long_in(fields, "number")
-    if number is None:
-        raise _Refused("field 'number' is null")
-    return IntentResult(number, _string_in({"error": None} | fields, "error"))
-
-
 _DaemonLine: TypeAlias = (
     Initialize
     | ProcessRecords
@@ -242,14 +226,12 @@ _DaemonLine: TypeAlias = (
     | ShardEnded
     | ShutdownRequested
     | CheckpointResult
-    | IntentResult
     | Shutdown
 )
 _DAEMON_MESSAGES: Final[dict[str, Callable[[dict[str, Any]], _DaemonLine]]] = {
     Action.INITIALIZE: _initialize_in,
     Action.PROCESS_RECORDS: _process_records_in,
     Action.CHECKPOINT: _checkpoint_result_in,
-    Action.INTENT: _intent_result_in,
     Action.LEASE_LOST: lambda _: LeaseLost(),
     Action.SHARD_ENDED: lambda _: ShardEnded(),
     Action.SHUTDOWN_REQUESTED: lambda _: ShutdownRequested(),

@@ -23,7 +23,6 @@ from protocol.events import (
     DaemonEvent,
     EndOfStream,
     IgnoredMessage,
-    IntentRequested,
     JunkLine,
     NeedData,
     StatusReceived,
@@ -34,7 +33,6 @@ from protocol.linebuffer import LineBuffer
 from protocol.messages import (
     REQUESTS,
     Action,
-    BatchIntent,
     CheckpointRequest,
     DaemonMessage,
     Status,
@@ -55,7 +53,6 @@ MAX_CHILD_LINE_BYTES: Final = 1_048_576
 _DRAINED: Final = "after the last status"
 _SIGNAL_OF_ACTION: Final[dict[Action, Signal]] = {action: Signal(action) for action in REQUESTS} | {
     Action.CHECKPOINT: Signal.CHECKPOINT_RESULT,
-    Action.INTENT: Signal.INTENT_RESULT,
 }
 
 
@@ -122,7 +119,7 @@ class DaemonConnection:
         """Like :meth:`send` for a line that was encoded elsewhere; no byte of it is read.
 
         Args:
-            action: what the line is; ``checkpoint`` and ``intent`` mean their results.
+            action: what the line is; ``checkpoint`` means its result.
             line: the whole line with its newline.
 
         Returns:
@@ -158,14 +155,14 @@ class DaemonConnection:
             RemoteProtocolError: the child answered another action, or its stdout ended while a
                 status was due. The action has failed. After ``shutdownRequested`` the
                 conversation may go on with ``leaseLost``, else drain.
-            LocalProtocolError: a checkpoint or intent request has not been answered yet.
+            LocalProtocolError: a checkpoint request has not been answered yet.
         """
         if self._state in {State.DRAINING, State.CLOSED, State.ERROR}:
             return self._drain()
         if self._state in {State.START, State.IDLE}:
             return NEED_DATA
         if Signal.STATUS not in TABLE[Role.DAEMON][self._state]:
-            raise LocalProtocolError("answer the checkpoint or intent request first")
+            raise LocalProtocolError("answer the checkpoint request first")
         held, self._held = self._held, None
         return self._next_line() if held is None else self._event(held)
 
@@ -224,9 +221,6 @@ class DaemonConnection:
             case CheckpointRequest() as request:
                 self._move(Signal.CHECKPOINT_REQUEST)
                 return CheckpointRequested(request, action)
-            case BatchIntent() as request:
-                self._move(Signal.INTENT_REQUEST)
-                return IntentRequested(request, action)
             case Tick(seconds=seconds):
                 self._move(Signal.TICK)
                 return TickRequested(seconds)

@@ -8,12 +8,10 @@ from typing import Final, TypeAlias
 
 from protocol.messages import (
     Action,
-    BatchIntent,
     CheckpointRequest,
     CheckpointResult,
     DaemonMessage,
     Initialize,
-    IntentResult,
     LeaseLost,
     ProcessRecords,
     ShardEnded,
@@ -60,20 +58,6 @@ class CheckpointRequested:
 
 
 @dataclass(frozen=True, slots=True)
-class IntentRequested:
-    """The child asks to remember a batch; answer with ``send(IntentResult(...))`` before all else.
-
-    Attributes:
-        request: what it asked for; echo the number in the result.
-        during: the action in progress. In ``initialize`` and ``leaseLost`` nothing can be stored:
-            answer ``InvalidStateException``.
-    """
-
-    request: BatchIntent
-    during: Action
-
-
-@dataclass(frozen=True, slots=True)
 class TickRequested:
     """The child asks for ticks from now on; no answer.
 
@@ -114,13 +98,7 @@ class EndOfStream:
 
 
 DaemonEvent: TypeAlias = (
-    StatusReceived
-    | CheckpointRequested
-    | IntentRequested
-    | TickRequested
-    | JunkLine
-    | IgnoredMessage
-    | EndOfStream
+    StatusReceived | CheckpointRequested | TickRequested | JunkLine | IgnoredMessage | EndOfStream
 )
 ChildEvent: TypeAlias = DaemonMessage | EndOfStream
 
@@ -131,11 +109,9 @@ SENT_BY_DAEMON: Final[dict[type, Signal]] = {
     ShardEnded: Signal.SHARD_ENDED,
     ShutdownRequested: Signal.SHUTDOWN_REQUESTED,
     CheckpointResult: Signal.CHECKPOINT_RESULT,
-    IntentResult: Signal.INTENT_RESULT,
 }
 SENT_BY_CHILD: Final[dict[type, Signal]] = {
     CheckpointRequest: Signal.CHECKPOINT_REQUEST,
     Status: Signal.STATUS,
-    BatchIntent: Signal.INTENT_REQUEST,
     Tick: Signal.TICK,
 }

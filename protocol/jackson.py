@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from protocol.messages import Action, BatchIntent, CheckpointRequest, Status, Tick
+from protocol.messages import Action, CheckpointRequest, Status, Tick
 
 _LONG_MIN: Final = -(2**63)
 _LONG_MAX: Final = 2**63 - 1
@@ -207,7 +207,6 @@ _FIELDS: Final[dict[str, dict[str, _Coercion]]] = {
 #: The additions of kcl-mld, by the action that announces them.
 _ADDED_FIELDS: Final[dict[str, dict[str, _Coercion]]] = {
     Action.TICK: {"seconds": _as_seconds},
-    Action.INTENT: {"number": _as_long, "after": _as_string, "to": _as_string, "appId": _as_string},
 }
 
 
@@ -282,7 +281,7 @@ def _meant(text: str, announced: Collection[str]) -> str | None:
     return found[1] if _is_of_child(found[1], announced) else None
 
 
-Decoded: TypeAlias = Status | CheckpointRequest | Tick | BatchIntent | Foreign | Junk
+Decoded: TypeAlias = Status | CheckpointRequest | Tick | Foreign | Junk
 
 
 def decode_from_child(line: bytes, announced: Collection[str] = ()) -> Decoded:
@@ -319,13 +318,13 @@ def decode_line(line: bytes, announced: Collection[str]) -> tuple[Decoded, Junk 
 
 def _message(
     value: object, announced: Collection[str]
-) -> Status | CheckpointRequest | Tick | BatchIntent | Foreign:
+) -> Status | CheckpointRequest | Tick | Foreign:
     if value is None:
         raise _Refused("a bare null")
     action, pairs = _split_action(value)
     known = _FIELDS.get(action) if type(action) is str else None
     if known is None and action in announced and type(action) is str:
-        return _addition(action, _take(pairs, _ADDED_FIELDS[action]))
+        return Tick(_take(pairs, _ADDED_FIELDS[action]).get("seconds"))
     if known is None:
         raise _Refused(f"unknown action {action!r:.100}")
     fields = _take(pairs, known)
@@ -334,10 +333,3 @@ def _message(
     if action == Action.CHECKPOINT:
         return CheckpointRequest(fields.get("sequenceNumber"), fields.get("subSequenceNumber"))
     return Foreign(Action(str(action)))
-
-
-def _addition(action: str, fields: dict[str, Any]) -> Tick | BatchIntent:
-    if action == Action.TICK:
-        return Tick(fields.get("seconds"))
-    texts = (fields.get(name) or "" for name in ("after", "to", "appId"))
-    return BatchIntent(fields.get("number") or 0, *texts)  # 0 is refused with an answer

@@ -3,8 +3,8 @@
 One class per JSON object; field order is the order on the wire. The values are what travels:
 ``data`` stays base64 text and sequence numbers stay strings.
 
-Source: ``software.amazon.kinesis.multilang.messages`` of KCL 3.5.1. :class:`Tick`,
-:class:`BatchIntent` and :class:`IntentResult` are additions of kcl-mld, see ``protocol.additions``.
+Source: ``software.amazon.kinesis.multilang.messages`` of KCL 3.5.1. :class:`Tick`
+is an addition of kcl-mld, see ``protocol.additions``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ class Action(StrEnum):
     SHUTDOWN = "shutdown"
     # additions of kcl-mld
     TICK = "tick"
-    INTENT = "intent"
 
 
 #: The actions that a child answers with a status, in the order of a child's life.
@@ -214,41 +213,6 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchIntent:
-    """A child is about to write a batch, and asks the daemon to remember which.
-
-    The daemon stores it in the lease's row and understands nothing of it but the number: it never
-    goes back, and one number has one content. A later child of the shard is told in ``initialize``.
-
-    Attributes:
-        number: >= 1.
-        after: position that the batch follows; at most 256 characters, as all texts here.
-        to: position that it ends with.
-        app_id: who writes, for a sink that knows its writers by name.
-    """
-
-    action: ClassVar[Action] = Action.INTENT
-    number: int
-    after: str
-    to: str
-    app_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class IntentResult:
-    """The daemon's answer to a :class:`BatchIntent`.
-
-    Attributes:
-        number: echo of the request.
-        error: an error name as for checkpoints, None = stored.
-    """
-
-    action: ClassVar[Action] = Action.INTENT
-    number: int
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Shutdown:
     """Legacy message of 1.x daemons; decoded, never sent: kclpy 3.x dies on it."""
 
@@ -257,13 +221,7 @@ class Shutdown:
 
 
 DaemonMessage: TypeAlias = (
-    Initialize
-    | ProcessRecords
-    | LeaseLost
-    | ShardEnded
-    | ShutdownRequested
-    | CheckpointResult
-    | IntentResult
+    Initialize | ProcessRecords | LeaseLost | ShardEnded | ShutdownRequested | CheckpointResult
 )
-ChildMessage: TypeAlias = Status | CheckpointRequest | Tick | BatchIntent
+ChildMessage: TypeAlias = Status | CheckpointRequest | Tick
 Message: TypeAlias = DaemonMessage | ChildMessage | Shutdown

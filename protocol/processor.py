@@ -6,13 +6,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, assert_never
 
-from protocol.additions import intent_in
 from protocol.messages import (
-    BatchIntent,
     CheckpointRequest,
     CheckpointResult,
     Initialize,
-    IntentResult,
     LeaseLost,
     ProcessRecords,
     ShardEnded,
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class CheckpointError(Exception):
-    """The daemon refused or failed to store a checkpoint or an intent.
+    """The daemon refused or failed to store a checkpoint.
 
     Attributes:
         value: name of the error, see ``protocol.errors``. ``ThrottlingException``: wait and retry.
@@ -42,7 +39,7 @@ class CheckpointError(Exception):
 class Asking(Protocol):
     """Says a request to the daemon and waits for its result."""
 
-    def ask(self, request: CheckpointRequest | BatchIntent) -> CheckpointResult | IntentResult:
+    def ask(self, request: CheckpointRequest) -> CheckpointResult:
         """Block until the result is there."""
 
 
@@ -67,28 +64,7 @@ class Checkpointer:
             LocalProtocolError: called outside the callback that the checkpointer was made for.
             RemoteProtocolError: the daemon has ended or answered with something else.
         """
-        self._ask(CheckpointRequest(sequence_number, sub_sequence_number))
-
-    def intend(self, number: int, after: str, to: str, app_id: str) -> None:
-        """Have the daemon remember the batch that is about to be written; returns once it does.
-
-        Only for daemons that announce ``intent``, see :func:`protocol.child.capabilities`.
-
-        Args:
-            number: >= 1, not below the stored one; the stored one only with the same texts.
-            after: position that the batch follows; at most 256 characters, like the others.
-            to: position that it ends with.
-            app_id: who writes.
-
-        Raises:
-            CheckpointError: it was not stored; its ``value`` says why.
-            LocalProtocolError: the daemon has not announced it, or called outside the callback.
-            RemoteProtocolError: the daemon has ended or answered with something else.
-        """
-        self._ask(BatchIntent(number, after, to, app_id))
-
-    def _ask(self, request: CheckpointRequest | BatchIntent) -> None:
-        result = self._wire.ask(request)
+        result = self._wire.ask(CheckpointRequest(sequence_number, sub_sequence_number))
         if result.error is not None:
             raise CheckpointError(result.error)
 
@@ -102,14 +78,12 @@ class InitializeInput:
         sequence_number: decimal digits, or ``TRIM_HORIZON``, ``LATEST``, ``AT_TIMESTAMP``.
         sub_sequence_number: >= 0.
         extras: further keys that the daemon sent, e.g. the stream of a multi-stream daemon.
-        intent: the last one stored in the lease's row; None without one.
     """
 
     shard_id: str | None
     sequence_number: str | None
     sub_sequence_number: int | None
     extras: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
-    intent: BatchIntent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +160,7 @@ def call(
     match message:
         case Initialize(shard_id, sequence_number, sub_sequence_number, extras):
             processor.initialize(
-                InitializeInput(
-                    shard_id, sequence_number, sub_sequence_number, extras, intent_in(extras)
-                )
+                InitializeInput(shard_id, sequence_number, sub_sequence_number, extras)
             )
         case ProcessRecords(records, millis_behind_latest):
             processor.process_records(

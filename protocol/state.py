@@ -21,9 +21,8 @@ status. While it works it may ask for checkpoints, each answered before anything
     AWAITING_x   -- result ------>  HANDLING_x
     IDLE         <- status -------  IDLE
 
-Beside the checkpoint there is one more request, an addition of kcl-mld: the *intent*, with states of
-its own (``STORING_x``, ``INTENDING_x``) and otherwise the same walk. A *tick* and a *keep-alive* may
-be said while a status is owed, and move nothing.
+A *tick*, an addition of kcl-mld, and a *keep-alive* may be said while a status is owed, and move
+nothing.
 
 ``initialize`` comes first and once; hence ``START``. After the status of ``leaseLost`` or
 ``shardEnded`` there is nothing left to say: the daemon closes the child's stdin and reads stdout
@@ -76,8 +75,6 @@ class Signal(StrEnum):
     SHUTDOWN_REQUESTED = "shutdownRequested"
     CHECKPOINT_REQUEST = "checkpoint request"
     CHECKPOINT_RESULT = "checkpoint result"
-    INTENT_REQUEST = "intent request"
-    INTENT_RESULT = "intent result"
     TICK = "tick"
     #: A message without meaning that tells a daemon with a time-out that its child lives.
     KEEP_ALIVE = "keep-alive"
@@ -106,12 +103,6 @@ class State(StrEnum):
     ANSWERING_LEASE_LOST = "ANSWERING_LEASE_LOST"
     ANSWERING_SHARD_ENDED = "ANSWERING_SHARD_ENDED"
     ANSWERING_SHUTDOWN_REQUESTED = "ANSWERING_SHUTDOWN_REQUESTED"
-    # the daemon owes an intent result
-    STORING_INITIALIZE = "STORING_INITIALIZE"
-    STORING_PROCESS_RECORDS = "STORING_PROCESS_RECORDS"
-    STORING_LEASE_LOST = "STORING_LEASE_LOST"
-    STORING_SHARD_ENDED = "STORING_SHARD_ENDED"
-    STORING_SHUTDOWN_REQUESTED = "STORING_SHUTDOWN_REQUESTED"
     # the child works and owes a status
     HANDLING_INITIALIZE = "HANDLING_INITIALIZE"
     HANDLING_PROCESS_RECORDS = "HANDLING_PROCESS_RECORDS"
@@ -124,12 +115,6 @@ class State(StrEnum):
     ASKING_LEASE_LOST = "ASKING_LEASE_LOST"
     ASKING_SHARD_ENDED = "ASKING_SHARD_ENDED"
     ASKING_SHUTDOWN_REQUESTED = "ASKING_SHUTDOWN_REQUESTED"
-    # the child waits for an intent result
-    INTENDING_INITIALIZE = "INTENDING_INITIALIZE"
-    INTENDING_PROCESS_RECORDS = "INTENDING_PROCESS_RECORDS"
-    INTENDING_LEASE_LOST = "INTENDING_LEASE_LOST"
-    INTENDING_SHARD_ENDED = "INTENDING_SHARD_ENDED"
-    INTENDING_SHUTDOWN_REQUESTED = "INTENDING_SHUTDOWN_REQUESTED"
     # the end
     DRAINING = "DRAINING"
     CLOSED = "CLOSED"
@@ -154,20 +139,17 @@ def _daemon_rows() -> _Rows:
     }
     for action in REQUESTS:
         awaiting, answering = State[f"AWAITING_{action.name}"], State[f"ANSWERING_{action.name}"]
-        storing = State[f"STORING_{action.name}"]
         final = action in {Action.LEASE_LOST, Action.SHARD_ENDED}  # stdin closes after these
         survivable = action is Action.SHUTDOWN_REQUESTED  # its failure is only logged
         failed = State.IDLE if survivable else State.ERROR
         rows[awaiting] = {
             Signal.STATUS: State.DRAINING if final else State.IDLE,
             Signal.CHECKPOINT_REQUEST: answering,
-            Signal.INTENT_REQUEST: storing,
             Signal.TICK: awaiting,
             Signal.MISMATCHED_STATUS: failed,
             Signal.END_OF_STREAM: failed,
         }
         rows[answering] = {Signal.CHECKPOINT_RESULT: awaiting}
-        rows[storing] = {Signal.INTENT_RESULT: awaiting}
     for state, row in rows.items():
         ended = state in {State.CLOSED, State.DRAINING, State.ERROR}
         row[Signal.CLOSE] = state if ended else State.DRAINING
@@ -190,23 +172,17 @@ def _child_rows() -> _Rows:
         rows[state] |= {Signal.END_OF_STREAM: State.CLOSED, Signal.BROKEN_LINE: State.ERROR}
     for action in REQUESTS:
         handling, asking = State[f"HANDLING_{action.name}"], State[f"ASKING_{action.name}"]
-        intending = State[f"INTENDING_{action.name}"]
         rows[handling] = {
             Signal.STATUS: State.IDLE,
             Signal.CHECKPOINT_REQUEST: asking,
-            Signal.INTENT_REQUEST: intending,
             Signal.TICK: handling,
             Signal.KEEP_ALIVE: handling,
         }
-        for waiting, result in (
-            (asking, Signal.CHECKPOINT_RESULT),
-            (intending, Signal.INTENT_RESULT),
-        ):
-            rows[waiting] = {
-                result: handling,
-                Signal.END_OF_STREAM: State.ERROR,
-                Signal.BROKEN_LINE: State.ERROR,
-            }
+        rows[asking] = {
+            Signal.CHECKPOINT_RESULT: handling,
+            Signal.END_OF_STREAM: State.ERROR,
+            Signal.BROKEN_LINE: State.ERROR,
+        }
     return rows
 
 
@@ -216,7 +192,7 @@ TABLE: Final[dict[Role, _Rows]] = {Role.DAEMON: _daemon_rows(), Role.CHILD: _chi
 #: The action in progress, for every state inside one.
 ACTION_OF: Final[dict[State, Action]] = {
     State[f"{prefix}_{action.name}"]: action
-    for prefix in ("AWAITING", "ANSWERING", "STORING", "HANDLING", "ASKING", "INTENDING")
+    for prefix in ("AWAITING", "ANSWERING", "HANDLING", "ASKING")
     for action in REQUESTS
 }
 

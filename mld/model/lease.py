@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mld.model.intent import LeaseIntent
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.shard import HashRange
 
@@ -33,7 +32,6 @@ class Lease:
             said.
         stream_mark: ``account:region:name`` of the stream, in rows of a single stream (attribute
             ``kclMldStream``, ours alone); None until a worker of ours has held it.
-        intent: what a child was about to write (attribute ``kclMldIntent``, ours alone).
     """
 
     lease_key: str
@@ -50,7 +48,6 @@ class Lease:
     checkpoint_owner: str | None = None
     throughput_kbps: float | None = None
     stream_mark: str | None = None
-    intent: LeaseIntent | None = None
 
     @property
     def is_finished(self) -> bool:

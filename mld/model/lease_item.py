@@ -21,7 +21,6 @@ from mld.model.attributes import (
     texts_of,
 )
 from mld.model.entities import ENTITY_TYPE, RESERVED_KEYS, Entity
-from mld.model.intent import INTENT, intent_attribute, intent_from
 from mld.model.lease import Lease
 from mld.model.sequence import ExtendedSequenceNumber
 from mld.model.shard import HashRange
@@ -82,7 +81,6 @@ def lease_from_item(item: Item) -> Lease:
         MalformedData: a mandatory attribute (``leaseKey``, ``leaseCounter``, ``checkpoint``,
             ``ownerSwitchesSinceCheckpoint``) is absent, or one can't be read, or the attributes
             name another stream or shard than the key. Report the row and go on with the others.
-            The intent of a finished shard is not looked at.
 
     Source: DynamoDBLeaseSerializer.fromDynamoRecord, DynamoDBMultiStreamLeaseSerializer (3.5.1).
     """
@@ -111,7 +109,6 @@ def lease_from_item(item: Item) -> Lease:
         checkpoint_owner=text_of(item, "checkpointOwner"),
         throughput_kbps=_throughput(item),
         stream_mark=text_of(item, STREAM_MARK),
-        intent=None if checkpoint.is_shard_end else intent_from(item.get(INTENT)),
     )
 
 
@@ -140,8 +137,6 @@ def lease_to_item(lease: Lease) -> dict[str, dict[str, Any]]:
         item[THROUGHPUT] = decimal(lease.throughput_kbps)
     if lease.stream_mark is not None:
         item[STREAM_MARK] = {"S": lease.stream_mark}
-    if lease.intent is not None:
-        item[INTENT] = intent_attribute(lease.intent)
     return item | hash_range_attributes(lease.hash_range) | stream_attributes(lease)
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from mld.model.attributes import decimal, integer, rounded
-from mld.model.intent import INTENT, intent_attribute
 from mld.model.lease_item import (
     LEASE_KEY,
     STREAM_MARK,
@@ -25,7 +24,6 @@ from mld.model.lease_item import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.model.intent import LeaseIntent
     from mld.model.lease import Lease
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.model.shard import HashRange
@@ -127,17 +125,6 @@ def checkpointing(
         "pendingCheckpointState",
     )
     return _own_write(lease, after, attributes, removed)
-
-
-def intending(lease: Lease, intent: LeaseIntent) -> LeaseWrite:
-    """Storing what a child is about to write; a heartbeat as well. Java has no such thing.
-
-    Args:
-        lease: the row as its holder last wrote it.
-        intent: the caller guards that its number doesn't go back.
-    """
-    after = replace(lease, lease_counter=lease.lease_counter + 1, intent=intent)
-    return _own_write(lease, after, {INTENT: intent_attribute(intent)}, ())
 
 
 def releasing(lease: Lease) -> LeaseWrite:

@@ -116,13 +116,6 @@ KEYS: tuple[SparkKey, ...] = (
         "50ms",
         "how long a job waits for further shards whose batches become due",
     ),
-    _word(
-        "batch.scope",
-        "all",
-        "what a call of the function gets: the rows of all shards, or those of one",
-        "all",
-        "shard",
-    ),
     _duration("batch.timeout", "5m", "how long a batch may take, function included", least=1),
     _number("retry.attempts", "5", "tries of a batch before its shard fails"),
     _word(
@@ -153,15 +146,6 @@ KEYS: tuple[SparkKey, ...] = (
     _word("sink.mode", "update", "what merge does with a key that exists", "update", "insert"),
     _text("sink.url", None, "jdbc:postgresql:… URL of the jdbc sink's database"),
     _text("sink.epoch", "0", "a new word starts every shard's output again"),
-    _word(
-        "intent.store",
-        "lease",
-        "where the number of a batch is kept before it is written",
-        "lease",
-        "dynamodb",
-        "none",
-    ),
-    _text("intent.table", None, "table of the dynamodb store"),
     _word("decoder", "raw", "how data becomes columns", "raw", "json", "csv", "avro"),
     _text("decoder.schema", None, "DDL, or an Avro schema in JSON; the app's own wins"),
     _word("decoder.onError", "fail", "what a bad record does", "fail", "null", "deadletter"),
@@ -190,10 +174,6 @@ MISSING_WORDS = {
         "files without a log can't be exactly once: a reader can't tell those of a batch that "
         "stands from those of one that failed. A Delta table is Parquet files with such a log: "
         "write spark.sink = delta, with spark.sink.partitionBy if you want directories"
-    ),
-    ("spark.intent.store", "file"): (
-        "kcl-mld keeps the numbers in the lease's row; under another daemon write dynamodb, whose "
-        "table lies where that daemon's leases do"
     ),
 }
 

@@ -21,14 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mld.spark.model import BatchContext, Position
-    from mld.spark.pipeline import SparkRecordProcessor
     from mld.spark.registration import run
     from protocol.child import schema_definition
 
 __all__ = [
     "BatchContext",
     "Position",
-    "SparkRecordProcessor",
     "run",
     "schema_definition",
 ]
@@ -36,7 +34,6 @@ __all__ = [
 _HOMES = {
     "BatchContext": "mld.spark.model",
     "Position": "mld.spark.model",
-    "SparkRecordProcessor": "mld.spark.pipeline",
     "run": "mld.spark.registration",
     "schema_definition": "protocol.child",
 }

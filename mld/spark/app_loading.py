@@ -12,6 +12,7 @@ import importlib.util
 import logging
 import os
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING
 
 from mld.model.spark_parts import missing_packages
@@ -19,7 +20,6 @@ from mld.spark.errors import MissingPart, SparkChildError, SparkConfigError
 from mld.spark.failures import condition, raised
 from mld.spark.registration import load_app
 from mld.spark.server.settings import NOT_OURS
-from mld.spark.streaming_words import streaming_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -95,7 +95,7 @@ def load(
     for name in not_ours:
         del os.environ[name]  # spark.master or spark.remote says where Spark is
     os.environ[CONNECT_VARIABLE] = "1"
-    _tell_of_streaming(path)
+    _tell_of_watermarks(path)
     try:
         try:
             return load_app(path, args)
@@ -112,9 +112,18 @@ def load(
         raise SparkConfigError(f"the app {path} failed: {raised(error)}") from error
 
 
-def _tell_of_streaming(path: str) -> None:
-    """Warn of what means nothing to a batch; whether the app can be read is told elsewhere."""
+def _tell_of_watermarks(path: str) -> None:
+    """Spark ignores a watermark of a batch in silence; whether the app can be read is told elsewhere."""
     with contextlib.suppress(OSError, SyntaxError, ValueError):
-        code = compile(Path(path).read_bytes(), path, "exec")
-        for word in streaming_words(code):
-            _log.warning("the app %s: %s", path, word)
+        if "withWatermark" in _names(compile(Path(path).read_bytes(), path, "exec")):
+            _log.warning(
+                "the app %s: withWatermark is ignored by Spark: a batch has no watermark, and rows "
+                "that come late are in a later batch",
+                path,
+            )
+
+
+def _names(code: CodeType) -> set[str]:
+    """Names of attributes and globals in a program, functions and classes included."""
+    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    return set(code.co_names).union(*map(_names, inner))

@@ -64,7 +64,6 @@ class SparkConfig:
     max_bytes: int
     max_delay_s: float
     coalesce_window_s: float
-    scope: str
     batch_timeout_s: float
     attempts: int
     sink: str
@@ -77,8 +76,6 @@ class SparkConfig:
     sink_mode: str
     sink_url: str | None
     epoch: str
-    intent_store: str
-    intent_table: str | None
     decoder: str
     decoder_schema: str | None
     on_error: str
@@ -206,7 +203,6 @@ def _config(texts: _Texts) -> SparkConfig:
         max_bytes=size_bytes(texts.text("batch.maxBytes")),
         max_delay_s=duration_s(texts.text("batch.maxDelay")),
         coalesce_window_s=duration_s(texts.text("batch.coalesceWindow")),
-        scope=texts.text("batch.scope"),
         batch_timeout_s=duration_s(texts.text("batch.timeout")),
         attempts=whole_number(texts.text("retry.attempts")),
         sink=texts.text("sink"),
@@ -219,8 +215,6 @@ def _config(texts: _Texts) -> SparkConfig:
         sink_mode=texts.text("sink.mode"),
         sink_url=texts.optional("sink.url"),
         epoch=texts.text("sink.epoch"),
-        intent_store=texts.text("intent.store"),
-        intent_table=texts.optional("intent.table"),
         decoder=texts.text("decoder"),
         decoder_schema=texts.optional("decoder.schema"),
         on_error=texts.text("decoder.onError"),

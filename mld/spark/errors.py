@@ -51,9 +51,5 @@ class Fenced(BatchFailed):
     """Another writer has extended the same position: this one has lost the shard."""
 
 
-class Recut(BatchFailed):
-    """A checkpoint lies inside the range of a batch that may have been written already."""
-
-
 class RecordRefused(BatchFailed):
     """A record cannot be decoded, and the policy is to fail."""

@@ -32,7 +32,7 @@ class Facts:
     Attributes:
         application: name of the KCL application.
         stream: name of the stream.
-        capabilities: what the daemon can do beyond the protocol: ``intent``, ``tick``.
+        capabilities: what the daemon can do beyond the protocol: ``tick``.
         shard_id: of the child; None under a daemon that tells it in ``initialize`` only.
         has_schemas: the daemon has a schema registry.
         keep_alive_s: how often a keep-alive is due while a status is withheld, in s.

@@ -84,23 +84,6 @@ class ShardKey:
     epoch: str = "0"
 
 
-@dataclass(frozen=True, slots=True)
-class WriteIntent:
-    """A batch that may have been written: what a restart must repeat exactly.
-
-    Attributes:
-        number: >= 1, one more than that of the batch before; never goes back.
-        after: position that the batch follows; None = the beginning.
-        to: position of its last record.
-        app_id: under which the sink knows the numbers; changes when the counting starts again.
-    """
-
-    number: int
-    after: Position | None
-    to: Position
-    app_id: str
-
-
 class RowSchema(NamedTuple):
     """What a daemon with a schema registry says of a record whose frame it took off."""
 
@@ -127,10 +110,8 @@ class ShardBatch:
     Attributes:
         shard: whose.
         after: the position that the batch follows: the sink's mark when it was cut.
-        to: position of its last record. A replay may be empty of rows and still have one.
+        to: position of its last record; one without rows has it, too, if they were set aside.
         rows: in order; all positions in (after, to].
-        number: of its intent; None where the sink needs none.
-        app_id: of its intent; "" where the sink needs none.
         is_replay: True when an earlier process may have written it already.
         millis_behind_latest: of the last delivery in it; None if unknown.
     """
@@ -139,8 +120,6 @@ class ShardBatch:
     after: Position | None
     to: Position
     rows: tuple[Row, ...] = field(repr=False)
-    number: int | None = None
-    app_id: str = ""
     is_replay: bool = False
     millis_behind_latest: int | None = None
 
@@ -224,27 +203,22 @@ class ShardRange:
 class BatchContext:
     """What the user's function is told about its batch.
 
-    With ``spark.batch.scope = all`` a batch may be of several shards. What belongs to one shard is
-    None then, and ``shards`` has it of each.
+    A batch may be of several shards. What belongs to one shard is None then, and ``shards`` has it
+    of each.
 
     Attributes:
         spark: the session; the function must not stop it.
         application: name of the KCL application.
         stream_name: name of the stream; None if they are several.
         shard_id: Kinesis shard id; None if they are several.
-        batch_id: names the batch; the same when it is repeated after a failure in this process,
-            and, with an intent store, also after a crash. A batch that is repeated without a shard
-            that was lost meanwhile has another name.
-        batch_number: counts this shard's batches from 1; None where the sink needs no intents.
+        batch_id: names the batch; the same when it is repeated after a failure in this process. A
+            batch that is repeated without a shard that was lost meanwhile has another name.
         after: position that the batch follows; None = the beginning, or several shards.
         to: position of its last record; None if they are several.
         count: of records, >= 0.
         is_replay: True when an earlier process may have written some of it already.
         millis_behind_latest: distance to the tip of the shard in ms, the greatest of several; None
             if unknown.
-        app_id: with ``batch_number`` the identity of a write that may be repeated, as Delta's
-            ``txnAppId`` and ``txnVersion``; it changes when counting starts again. "" without
-            intents.
         shards: what each shard has in it, in no order.
         epoch: of the output (``spark.sink.epoch``).
     """
@@ -254,13 +228,11 @@ class BatchContext:
     stream_name: str | None
     shard_id: str | None
     batch_id: str
-    batch_number: int | None
     after: Position | None
     to: Position | None
     count: int
     is_replay: bool
     millis_behind_latest: int | None
-    app_id: str = ""
     shards: tuple[ShardRange, ...] = ()
     epoch: str = "0"
 
@@ -299,13 +271,11 @@ def context_of(spark: SparkSession, whole: MicroBatch) -> BatchContext:
         stream_name=streams.pop() if len(streams) == 1 else None,
         shard_id=only.shard.shard_id if only else None,
         batch_id=whole.batch_id,
-        batch_number=only.number if only else None,
         after=only.after if only else None,
         to=only.to if only else None,
         count=whole.count,
         is_replay=any(each.is_replay for each in ranges),
         millis_behind_latest=max(behind, default=None),
-        app_id=only.app_id if only else "",
         shards=ranges,
         epoch=parts[0].shard.epoch,
     )

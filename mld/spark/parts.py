@@ -116,9 +116,7 @@ class SparkService:
         address: Callable[[], Address],
         scratch: Path | None = None,
     ) -> None:
-        from mld.spark.intents import make_intent_store  # noqa: PLC0415
         from mld.spark.jobs.engine import Engine  # noqa: PLC0415 - Arrow, Spark: only when needed
-        from mld.spark.plans.each_shard import ShardCaller  # noqa: PLC0415
         from mld.spark.plans.one_call import FunctionCaller  # noqa: PLC0415
         from mld.spark.rows.app_decoder import AppDecoder  # noqa: PLC0415
         from mld.spark.rows.handoff import HandOff  # noqa: PLC0415
@@ -135,15 +133,10 @@ class SparkService:
         self._sessions = ConnectSessions(url, token, config, facts.application)
         self._sessions.offer()
         self._prepare()
-        # With the scope ``all`` it tells of batches that had numbers before.
-        may_number = config.sink == "foreach"
-        self._intents = make_intent_store(config, facts.application) if may_number else None
         decoder = AppDecoder(pipeline, config, with_schemas=facts.has_schemas)
         decoder.get(self._sessions.get())  # a wrong schema is told before a shard begins
-        shared = pipeline.function if config.scope == "all" else None
-        kind = ShardCaller if shared is None else FunctionCaller
         handoff = HandOff(scratch, most_files=max(1, config.local_cores))
-        caller = kind(shared or pipeline.process, config, decoder, handoff)
+        caller = FunctionCaller(pipeline.function, config, decoder, handoff)
         self._engine = Engine(self._sessions, self._sink, caller, config, letters=letters)
 
     def _dead_letters(self, application: str) -> KeepsLetters | None:
@@ -213,10 +206,8 @@ class SparkService:
             stdout,
             engine=self._engine,
             sink=self._sink,
-            pipeline=self._pipeline,
             config=self._config,
             gate=self._gate,
-            intents=self._intents,
         )
 
     def close(self) -> None:

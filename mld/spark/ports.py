@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from mld.spark.model import DeadLetter, Position, ShardBatch, ShardKey, WriteIntent
+    from mld.spark.model import DeadLetter, Position, ShardBatch, ShardKey
 
 #: URL and token of a server.
 Address: TypeAlias = tuple[str, str | None]
@@ -68,10 +68,6 @@ class Sink(Protocol):
     (``mld.spark.calls``): such a thread may go on for a while, so neither holds a lock across
     anything that may hang, and both ask ``raise_if_abandoned`` before a step that others would see.
     """
-
-    @property
-    def uses_intents(self) -> bool:
-        """True if each batch must be numbered durably before it is written."""
 
     def prepare(self, spark: SparkSession) -> None:
         """Look whether the promise can be kept there; called once, before any shard.
@@ -145,21 +141,6 @@ class CancelsCommits(Protocol):
 
     def cancel(self, batches: Sequence[ShardBatch]) -> None:
         """Interrupt the commit of batches, if there is one; from another thread, perhaps twice."""
-
-
-class IntentStore(Protocol):
-    """Where the number of a batch is kept before it is written; per shard one writer at a time."""
-
-    def load(self, shard: ShardKey) -> WriteIntent | None:
-        """The newest intent of the shard; None if there was never one."""
-
-    def store(self, shard: ShardKey, intent: WriteIntent) -> None:
-        """Keep it durably before returning.
-
-        Raises:
-            Fenced: somebody else has stored this number or a higher one.
-            BatchFailed: it could not be stored.
-        """
 
 
 class MonotonicClock(Protocol):

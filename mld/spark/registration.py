@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mld.spark.errors import SparkConfigError
-from mld.spark.pipeline import FunctionProcessor, Pipeline, SparkRecordProcessor
+from mld.spark.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,12 +48,11 @@ _loading: _Loading | None = None
 
 
 def run(
-    process: Callable[[DataFrame, BatchContext], DataFrame | None] | None = None,
+    process: Callable[[DataFrame, BatchContext], DataFrame | None],
     *,
     schema: str | None = None,
     decoder: str | None = None,
     on_error: str | None = None,
-    processor: Callable[[], SparkRecordProcessor] | None = None,
     rowwise: bool = False,
 ) -> NoReturn:
     """Register what the app does with its records; the last statement of the program.
@@ -62,30 +61,24 @@ def run(
     the program prints before that goes to the daemon, which skips it, if Python is unbuffered.
 
     Args:
-        process: ``process(df, ctx)``: called once a batch, of all shards or of one
-            (``spark.batch.scope``). It returns the rows for the configured sink, or None if it
-            wrote them itself (``spark.sink=foreach``).
+        process: ``process(df, ctx)``: called once a batch, for all shards. It returns the rows for
+            the configured sink, or None if it wrote them itself (``spark.sink=foreach``).
         schema: columns of the decoded data as DDL (``"user string, amount double"``), or an Avro
             schema in JSON; None = the property ``spark.decoder.schema``.
         decoder: ``raw``, ``json``, ``csv`` or ``avro``; None = the property ``spark.decoder``.
         on_error: what a record does that can't be decoded: ``fail``, ``null`` or ``deadletter``;
             None = the property ``spark.decoder.onError``.
-        processor: instead of ``process``, a subclass of :class:`SparkRecordProcessor` or a function
-            that makes one; called once a shard.
         rowwise: ``process`` treats each record by itself: what becomes of one never depends on the
             others. ``spark.function.onError = deadletter`` needs it, to find the record that fails.
 
     Raises:
         SparkConfigError: an argument is wrong, or ``run`` is called a second time.
     """
-    if rowwise and process is None:
-        raise SparkConfigError("run(rowwise=True) is for a function process(df, ctx)")
     pipeline = Pipeline(
-        _maker(process, processor),
+        _function(process),
         _text("schema", schema),
         _word("decoder", decoder, DECODERS),
         _word("on_error", on_error, POLICIES),
-        process,
         rowwise,
     )
     if _loading is None:
@@ -96,23 +89,10 @@ def run(
     raise _Registered(pipeline)
 
 
-def _maker(process: Any, processor: Any) -> Callable[[], SparkRecordProcessor]:
-    if (process is None) == (processor is None):
-        raise SparkConfigError("run() takes either a function process(df, ctx) or processor=…")
-    if processor is not None:
-        if isinstance(processor, SparkRecordProcessor):
-            raise SparkConfigError(
-                "run(processor=…) takes the class or a function that makes an instance, not an "
-                "instance: every shard needs its own"
-            )
-        if not callable(processor):
-            raise SparkConfigError(f"run(processor=…): {processor!r} cannot be called")
-        return processor  # type: ignore[no-any-return]
-    if isinstance(process, type) and issubclass(process, SparkRecordProcessor):
-        raise SparkConfigError(f"write run(processor={process.__name__}) for a class")
-    if not callable(process):
-        raise SparkConfigError(f"run(): {process!r} is not a function process(df, ctx)")
-    return lambda: FunctionProcessor(process)
+def _function(value: Any) -> Callable[[DataFrame, BatchContext], DataFrame | None]:
+    if not callable(value) or isinstance(value, type):
+        raise SparkConfigError(f"run(): {value!r} is not a function process(df, ctx)")
+    return value  # type: ignore[no-any-return]
 
 
 def _text(name: str, value: Any) -> str | None:

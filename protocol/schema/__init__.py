@@ -18,9 +18,8 @@ DAEMON_NAMES = (
     "shardEnded",
     "shutdownRequested",
     "checkpointResult",
-    "intentResult",
 )
-CHILD_NAMES = ("status", "checkpointRequest", "tick", "intent")
+CHILD_NAMES = ("status", "checkpointRequest", "tick")
 NAMES = DAEMON_NAMES + CHILD_NAMES
 
 

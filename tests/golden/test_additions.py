@@ -1,4 +1,4 @@
-"""The recorded conversation of kcl-mld with a child that ticks and intends, through both ends."""
+"""The recorded conversation of kcl-mld with a child that ticks, through both ends."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ import jsonschema
 from protocol import (
     CAPABILITIES,
     NEED_DATA,
-    BatchIntent,
     ChildConnection,
     DaemonConnection,
     EndOfStream,
     Initialize,
-    IntentRequested,
-    IntentResult,
     Junk,
     ProcessRecords,
     State,
@@ -24,7 +21,6 @@ from protocol import (
     decode_from_child,
     decode_from_daemon,
     encode,
-    intent_in,
     schema,
     transcripts,
 )
@@ -32,10 +28,8 @@ from protocol.transcripts import ADDITIONS, Direction
 
 ENTRIES = transcripts.load(ADDITIONS)
 SCHEMAS = {
-    "BatchIntent": "intent",
     "CheckpointRequest": "checkpointRequest",
     "CheckpointResult": "checkpointResult",
-    "IntentResult": "intentResult",
 }
 
 
@@ -50,11 +44,7 @@ def messages(direction):
 def test_the_recording_shows_what_java_has_not():
     told, said = messages(Direction.TO_CHILD), messages(Direction.FROM_CHILD)
     assert isinstance(told[0], Initialize)
-    first = intent_in(told[0].extras)
     (tick,) = [one for one in said if isinstance(one, Tick)]
-    (second,) = [one for one in said if isinstance(one, BatchIntent)]
-    assert (second.number, second.after) == (first.number + 1, first.to)
-    assert IntentResult(second.number) in told
     assert sum(isinstance(one, ProcessRecords) and not one.records for one in told) >= 2
     assert tick.seconds == 0.3
     assert ADDITIONS not in transcripts.names()
@@ -86,7 +76,6 @@ def test_it_replays_through_both_connections():
             assert child.send(decode_from_child(entry.line, CAPABILITIES)) == line
             daemon.receive_data(line)
             events.append(daemon.next_event())
-    assert sum(isinstance(event, IntentRequested) for event in events) == 1
     assert sum(isinstance(event, TickRequested) for event in events) == 1
     assert daemon.next_event() is NEED_DATA
     assert daemon.state is State.DRAINING

@@ -8,14 +8,12 @@ from mld.model.client_version import (
     migration_from_item,
     migration_to_item,
 )
-from mld.model.intent import LeaseIntent
 from mld.model.leader_lock_item import LockItem, lock_from_item, lock_to_item
 from mld.model.lease_item import lease_from_item, lease_to_item
 from mld.model.lease_writes import (
     assigning,
     checkpointing,
     hand_off_start,
-    intending,
     releasing,
     renewal,
     taking,
@@ -93,7 +91,6 @@ WRITES = st.one_of(
     ),
     st.builds(lambda worker: lambda row: hand_off_or_assign(row, worker), WORKERS),
     st.just(releasing),
-    st.just(lambda row: intending(row, LeaseIntent(1, "a", "b", "app"))),
 )
 
 

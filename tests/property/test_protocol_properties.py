@@ -10,7 +10,6 @@ from hypothesis import given, settings, strategies as st
 from protocol import (
     CAPABILITIES,
     NEED_DATA,
-    BatchIntent,
     CheckpointRequest,
     CheckpointRequested,
     CheckpointResult,
@@ -19,8 +18,6 @@ from protocol import (
     EndOfStream,
     Foreign,
     Initialize,
-    IntentRequested,
-    IntentResult,
     Junk,
     LeaseLost,
     LineBuffer,
@@ -55,16 +52,11 @@ ACTIONS = st.one_of(
     st.builds(ProcessRecords, st.lists(RECORDS, max_size=4).map(tuple), MAYBE_LONGS),
     st.sampled_from([LeaseLost(), ShardEnded(), ShutdownRequested()]),
 )
-DAEMON_MESSAGES = (
-    ACTIONS
-    | st.builds(CheckpointResult, MAYBE_TEXTS, MAYBE_LONGS, MAYBE_TEXTS)
-    | st.builds(IntentResult, LONGS, MAYBE_TEXTS)
-)
+DAEMON_MESSAGES = ACTIONS | st.builds(CheckpointResult, MAYBE_TEXTS, MAYBE_LONGS, MAYBE_TEXTS)
 CHILD_MESSAGES = st.one_of(
     st.builds(Status, MAYBE_TEXTS),
     st.builds(CheckpointRequest, MAYBE_TEXTS, MAYBE_LONGS),
     st.builds(Tick, st.none() | st.floats(allow_nan=False, allow_infinity=False)),
-    st.builds(BatchIntent, LONGS, TEXTS, TEXTS, TEXTS),
 )
 #: Bytes that come close to being a message.
 FRAGMENTS = st.lists(
@@ -87,7 +79,7 @@ FRAGMENTS = st.lists(
             ),
             *(b'"action"', b'"status"', b'"checkpoint"', b'"responseFor"', b'"initialize"'),
             *(b'{"action":"status","responseFor":"initialize"}\n', b'{"action":"checkpoint"}\n'),
-            *(b'{"action":"tick","seconds":', b'{"action":"intent"}\n', b'"number"', b"1"),
+            *(b'{"action":"tick","seconds":', b'"number"', b"1"),
             *(
                 b'{"action":"leaseLost"}\n',
                 b"-0",
@@ -129,7 +121,7 @@ def test_no_bytes_make_a_decoder_raise(line):
     assert isinstance(decode_from_child(line), Status | CheckpointRequest | Foreign | Junk)
     assert isinstance(
         decode_from_child(line, CAPABILITIES),
-        Status | CheckpointRequest | Tick | BatchIntent | Foreign | Junk,
+        Status | CheckpointRequest | Tick | Foreign | Junk,
     )
     decode_from_daemon(line)
 
@@ -187,8 +179,6 @@ def test_a_daemon_connection_raises_only_protocol_errors(action, chunks):
             while (event := daemon.next_event()) is not NEED_DATA:
                 if isinstance(event, CheckpointRequested):
                     daemon.send(CheckpointResult(None, None))
-                if isinstance(event, IntentRequested):
-                    daemon.send(IntentResult(event.request.number))
                 if isinstance(event, EndOfStream):
                     break
     except ProtocolError:
@@ -202,7 +192,7 @@ def test_a_child_connection_raises_only_protocol_errors(chunks):
         for chunk in [*filter(None, chunks), b""]:
             child.receive_data(chunk)
             while (event := child.next_event()) not in {NEED_DATA, EndOfStream()}:
-                if not isinstance(event, CheckpointResult | IntentResult):
+                if not isinstance(event, CheckpointResult):
                     child.send(Status(event.action))
     except ProtocolError:
         pass
@@ -232,9 +222,6 @@ def test_two_ends_agree_on_every_conversation(script):
             if isinstance(request, CheckpointRequest):
                 assert answer(request) == CheckpointRequested(request, action.action)
                 tell(CheckpointResult(request.sequence_number, request.sub_sequence_number))
-            elif isinstance(request, BatchIntent):
-                assert answer(request) == IntentRequested(request, action.action)
-                tell(IntentResult(request.number))
             elif isinstance(request, Tick):
                 assert answer(request) == TickRequested(request.seconds)
         answer(Status(action.action))

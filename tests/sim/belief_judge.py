@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from tests.sim.intents import intent_sent
 from tests.sim.rows import worker_of
 
 if TYPE_CHECKING:
@@ -70,8 +69,6 @@ class BeliefJudge:
         A checkpoint that was first sent in belief may be sent again without: the repeat has the
         same owner and counter in its condition, so it cannot touch what became another's.
         """
-        if (number := intent_sent(request)) is not None:
-            self._sent_first(worker, request, "an intent", number)
         if _SETS_CHECKPOINT.search(request.get("UpdateExpression", "")):
             position = request["ExpressionAttributeValues"][":checkpoint"]["S"]
             self._sent_first(worker, request, "a checkpoint", position)

@@ -13,14 +13,13 @@ from protocol.messages import (
     ShardEnded,
     ShutdownRequested,
 )
-from tests.sim.rows import short, tail, worker_of
+from tests.sim.rows import short, tail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.sim.children import SimChild
     from tests.sim.court import Court
-    from tests.sim.intents import IntentJudge
     from tests.sim.stream import ShardTruth
 
 
@@ -29,19 +28,19 @@ class ChildJudge:
 
     Args:
         court: where it sits.
-        intents: the judge of what a child is told about intents.
     """
 
-    def __init__(self, court: Court, intents: IntentJudge) -> None:
+    def __init__(self, court: Court) -> None:
         self._court = court
-        self._intents = intents
 
     def message(self, child: SimChild, message: Any) -> None:
         """A child has received a message."""
         if child.has_last_word:
             self._court.convict("S6", f"{child.worker} said {message.action} after the last word")
-        row = self._court.rows.get(child.shard_id)
-        self._intents.told(child, message, row, worker_of(row))
+        if isinstance(message, ProcessRecords) and not message.records:
+            self._court.counts["tick"] += 1
+            if not child.asked_for_ticks:
+                self._court.convict("S8", f"{child.worker} sent a tick that nobody asked for")
         match message:
             case Initialize():
                 self._court.trace.add(
@@ -162,10 +161,6 @@ class ChildJudge:
         self._court.counts[f"checkpoint {result.error or 'stored'}"] += 1
         if result.error is not None:
             self._court.trace.add(child.worker, f"refused {short(child.shard_id)} {result.error}")
-
-    def intent_answered(self, child: SimChild, error: str | None) -> None:
-        """A child got the answer to its intent."""
-        self._court.counts[f"intent {error or 'confirmed'}"] += 1
 
     def illegal_message(self, child: SimChild, error: Exception) -> None:
         """A child could not take what it was told."""

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from protocol import ChildConnection, EndOfStream, capabilities, intent_in
+from protocol import ChildConnection, EndOfStream, capabilities
 from protocol.connection import NEED_DATA
 from protocol.errors import RemoteProtocolError
 from protocol.messages import (
     Action,
-    BatchIntent,
     CheckpointRequest,
     CheckpointResult,
     Initialize,
-    IntentResult,
     LeaseLost,
     ProcessRecords,
     ShardEnded,
@@ -56,7 +54,6 @@ class Manners:
         forgets_end: it answers shardEnded without a checkpoint.
         deaf_to_term: only SIGKILL ends it.
         tick_s: it asks for ticks of that period; 0 = it does not.
-        intends: it says what it is about to write, before each batch.
     """
 
     work_s: tuple[float, float] = (0.0, 0.05)
@@ -69,7 +66,6 @@ class Manners:
     forgets_end: float = 0.0
     deaf_to_term: bool = False
     tick_s: float = 0.0
-    intends: bool = False
 
 
 class _Pipe:
@@ -141,7 +137,6 @@ class SimChild:
         self._batches = 0
         #: It has asked for ticks.
         self.asked_for_ticks = False
-        self._intent = BatchIntent(0, "", "", "")
         self.exit_code: int | None = None
         self._rng = rng
         self._judges = judges
@@ -239,7 +234,6 @@ class SimChild:
         if isinstance(message, Initialize):
             self.shard_id = str(message.extras.get("leaseKey", message.shard_id or ""))
             self.began_at = (message.sequence_number or "", message.sub_sequence_number or 0)
-            self._intent = intent_in(message.extras) or self._intent
         self._judges.children.message(self, message)
         await asyncio.sleep(self._rng.uniform(*manners.work_s))
         await self._misbehave(manners)
@@ -277,8 +271,6 @@ class SimChild:
     async def _process(self, message: ProcessRecords) -> None:
         records = message.records
         self._batches += 1
-        if records and self.manners.intends:
-            await self._intend(records[-1].sequence_number or "")
         style = self.manners.checkpoints
         if style == "record" and len(records) > 1:
             middle = len(records) // 2
@@ -292,28 +284,6 @@ class SimChild:
             style in {"batch", "cheeky"} or (style == "rarely" and self._batches % 5 == 0)
         ):
             await self._checkpoint(None)
-
-    async def _intend(self, to: str) -> None:
-        """Say what comes next; now and then something that must be refused."""
-        last = self._intent
-        if last.number and self._lucky(0.1):
-            wrong = [replace(last, number=last.number - 1), replace(last, to="elsewhere")]
-            await self._ask_to_remember(self._rng.choice(wrong))
-        if last.number and self._lucky(0.1):
-            await self._ask_to_remember(last)
-        self._intent = BatchIntent(last.number + 1, last.to, to, "app")
-        for _attempt in range(5):
-            if await self._ask_to_remember(self._intent) in {None, "ShutdownException"}:
-                return
-            await asyncio.sleep(1.0)
-
-    async def _ask_to_remember(self, intent: BatchIntent) -> str | None:
-        await self._say(intent)
-        result = await self._next()
-        if not isinstance(result, IntentResult):
-            raise BrokenPipeError
-        self._judges.children.intent_answered(self, result.error)
-        return result.error
 
     async def _ask_for_too_much(self) -> None:
         """Ask once for a position that was never handed out, or for one of long ago."""

@@ -14,7 +14,7 @@ S4  two workers believe in one lease only inside the steal window (see
 S5  every stored item is one that a Java worker can read
 S6  no message is illegal for the child's state; nothing is said after the last word
 S7  a worker that has ended leaves no task and no child
-S8  intents and ticks, see :mod:`tests.sim.intents`
+S8  nobody gets a tick unasked
 S9  an open shard has no end; when stream or table were deleted, no shard is finished because of it,
     and no lease is created or deleted
 S10 one worker at a time has the leader lock, until it expired or was given up; nobody else assigns
@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING
 from tests.sim.belief_judge import BeliefJudge
 from tests.sim.child_judge import ChildJudge
 from tests.sim.fleet_judge import FleetJudge
-from tests.sim.intents import IntentJudge
 from tests.sim.table_judge import TableJudge
 
 if TYPE_CHECKING:
@@ -70,11 +69,9 @@ class Judges:
         deletes_former: bool,
         is_assigned: bool = False,
     ) -> None:
-        intents = IntentJudge(court.convict, court.counts)
         self.fleet = FleetJudge(court, is_on=is_assigned)
         self.table = TableJudge(
             court,
-            intents,
             self.fleet,
             table=table,
             calm_window_s=calm_window_s,
@@ -83,4 +80,4 @@ class Judges:
             deletes_former=deletes_former,
         )
         self.beliefs = BeliefJudge(court)
-        self.children = ChildJudge(court, intents)
+        self.children = ChildJudge(court)

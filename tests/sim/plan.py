@@ -130,7 +130,7 @@ def draw(seed: int) -> Plan:
     manners = _manners(rng, rude=rude, timeout=timeout)
     # Drawn apart: the rest of a seed's plan stays what it was.
     added = random.Random(f"additions {seed}")
-    manners = replace(manners, tick_s=added.choice([0.0, 0.3, 2.0]), intends=added.random() < 0.5)
+    manners = replace(manners, tick_s=added.choice([0.0, 0.3, 2.0]))
     losing = random.Random(f"losses {seed}")
     is_losing = losing.random() < 0.1 and not flip and not peers
     pushing = random.Random(f"fan-out {seed}")

@@ -9,7 +9,6 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from mld.model.sequence import ExtendedSequenceNumber
-from tests.sim.intents import intent_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,7 +36,6 @@ _TYPES = {
     "throughputKBps": "N",
     "checkpointOwner": "S",
     "entityType": "S",
-    "kclMldIntent": "M",
     "kclMldStream": "S",
     "streamName": "S",
     "shardId": "S",
@@ -128,7 +126,7 @@ def kind_of_change(write: Write) -> str:
     ) != write.after.get("checkpointSubSequenceNumber"):
         return "checkpoint"
     if write.before.get("leaseCounter") != write.after.get("leaseCounter"):
-        return "renew" if intent_of(write.before) == intent_of(write.after) else "intent"
+        return "renew"
     return "metadata"
 
 

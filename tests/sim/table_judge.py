@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tests.fakes.dynamodb_model import Write
     from tests.sim.court import Court
     from tests.sim.fleet_judge import FleetJudge
-    from tests.sim.intents import IntentJudge
     from tests.sim.rows import Item
 
 
@@ -33,7 +32,6 @@ class TableJudge:
 
     Args:
         court: where it sits.
-        intents: the judge of the rows' intents.
         fleet: the judge of leaders.
         table: name of the lease table.
         calm_window_s: how long the loser of a stolen lease may believe in it while faults are off.
@@ -46,7 +44,6 @@ class TableJudge:
     def __init__(
         self,
         court: Court,
-        intents: IntentJudge,
         fleet: FleetJudge,
         *,
         table: str,
@@ -56,7 +53,6 @@ class TableJudge:
         deletes_former: bool,
     ) -> None:
         self._court = court
-        self._intents = intents
         self._fleet = fleet
         self._table = table
         self._calm_window_s = calm_window_s
@@ -97,8 +93,6 @@ class TableJudge:
             self._check_counter(key, write.before, write.after)
             self._check_owner(key, write.before, write.after)
             self._fleet.check_attributes(key, write.before, write.after)
-            holder = worker_of(write.before)
-            self._intents.wrote(key, self._court.actor, holder, write.before, write.after)
         self._check_checkpoint(key, write.before, write.after)
         self._fleet.changed(key, write.before, write.after)
         if write.before is None or write.before["leaseCounter"] != write.after["leaseCounter"]:

@@ -267,102 +267,15 @@ def test_a_worker_that_looks_at_the_clock_when_it_wakes_up_is_acquitted():
     assert not unbelieved()
 
 
-INTENDING = dataclasses.replace(CALM, manners=Manners(intends=True))
-
-
-def with_intents(change):
-    """Workers whose store gets another intent than the child said, or writes it elsewhere."""
-
-    def tamper(worker):
-        store = worker.coordinator.store
-        intend = store.intend
-
-        async def changed(lease, intent):
-            return await change(store, intend, lease, intent)
-
-        store.intend = changed
-
-    return with_worker(tamper)
-
-
 def s8(plan, build):
     return [one.text for one in judge(plan, build).violations if one.rule == "S8"]
 
 
-def test_intents_and_ticks_as_they_should_be_are_acquitted():
-    plan = dataclasses.replace(
-        INTENDING, reshard_every_s=10.0, manners=Manners(intends=True, tick_s=0.5)
-    )
+def test_ticks_as_they_should_be_are_acquitted():
+    plan = dataclasses.replace(CALM, reshard_every_s=10.0, manners=Manners(tick_s=0.5))
     verdict = judge(plan, app.build)
     assert verdict.violations == ()
-    assert verdict.counts["intent"] > 10
-    assert verdict.counts["intent IllegalArgumentException"] > 0
     assert verdict.counts["tick"] > 100
-
-
-def test_an_intent_that_goes_back_is_noticed(monkeypatch):
-    async def backwards(_store, intend, lease, intent):
-        if intent.number == 3:
-            intent = dataclasses.replace(intent, number=1)
-        return await intend(lease, intent)
-
-    monkeypatch.setattr(
-        "mld.services.leases.lease_store.check_intent", lambda _stored, _asked: None
-    )
-    assert any("went back" in text for text in s8(INTENDING, with_intents(backwards)))
-
-
-def test_a_number_with_two_contents_is_noticed(monkeypatch):
-    monkeypatch.setattr(
-        "mld.services.leases.lease_store.check_intent", lambda _stored, _asked: None
-    )
-    assert any("other contents" in text for text in s8(INTENDING, app.build))
-
-
-def test_an_intent_for_the_lease_of_another_is_noticed():
-    async def elsewhere(store, intend, lease, intent):
-        for row in (await store.scan()).leases:
-            if row.lease_owner not in {None, lease.lease_owner}:
-                await intend(row, intent)
-        return await intend(lease, intent)
-
-    assert any("intended for" in text for text in s8(INTENDING, with_intents(elsewhere)))
-
-
-def test_a_checkpoint_that_removes_the_intent_is_noticed():
-    class Tidy:
-        def __init__(self, dynamodb):
-            self._dynamodb = dynamodb
-
-        def __getattr__(self, name):
-            return getattr(self._dynamodb, name)
-
-        async def update_item(self, **request):
-            update = request["UpdateExpression"].replace(
-                "REMOVE pendingCheckpoint,", "REMOVE kclMldIntent, pendingCheckpoint,"
-            )
-            return await self._dynamodb.update_item(**request | {"UpdateExpression": update})
-
-    def build(config, ports, stream):
-        ports = dataclasses.replace(ports, dynamodb=Tidy(ports.dynamodb))
-        return app.build(config, ports, stream)
-
-    assert any("removed the intent" in text for text in s8(INTENDING, build))
-
-
-def test_a_child_that_is_not_told_the_stored_intent_is_noticed(monkeypatch):
-    initialize = RecordProcessor.initialize
-    monkeypatch.setattr(
-        RecordProcessor,
-        "initialize",
-        lambda self, group, position, _intent, leaving: initialize(
-            self, group, position, leaving=leaving
-        ),
-    )
-    plan = dataclasses.replace(
-        INTENDING, manners=Manners(intends=True, crash=0.02), restart_children=True
-    )
-    assert any("told of intent None" in text for text in s8(plan, app.build))
 
 
 def test_a_tick_that_nobody_asked_for_is_noticed(monkeypatch):

@@ -183,7 +183,6 @@ class Session:
             checkpoint=checkpoint,
             limits=limits,
             engine=self._host.engine,
-            keep_intent=None,
             on_done=lambda: None,
         )
         rows = world.records_after(self._shard, checkpoint)
@@ -210,7 +209,8 @@ class Session:
             yield
             self._checkpoint()
             yield
-            if not (work.submit(self._world.now, reason) or moved):
+            work.ask_if_due(self._world.now, reason)
+            if not moved:
                 return
 
     def _checkpoint(self) -> None:

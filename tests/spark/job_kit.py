@@ -1,23 +1,21 @@
 """A caller of functions over the shared server, an engine, and batches of JSON records."""
 
-from mld.spark.jobs.engine import Engine
 from mld.spark.model import Position, Row, ShardBatch, ShardKey
-from mld.spark.pipeline import FunctionProcessor, Pipeline
-from mld.spark.plans.each_shard import ShardCaller
+from mld.spark.pipeline import Pipeline
 from mld.spark.plans.one_call import FunctionCaller
 from mld.spark.rows.app_decoder import AppDecoder
 from tests.spark.conftest import spark_config
+from tests.unit.spark.shard_kit import QueuedEngine
 
 SCHEMA = "id int, amount double, tags array<string>"
 
 
 def pipeline_of(function, schema=SCHEMA, decoder=None):
-    return Pipeline(lambda: FunctionProcessor(function), schema, decoder, None, function)
+    return Pipeline(function, schema, decoder)
 
 
 def caller(
     function=lambda df, ctx: df,
-    kind=FunctionCaller,
     handoff=None,
     schema=SCHEMA,
     decoder="json",
@@ -25,14 +23,13 @@ def caller(
 ):
     pipeline = pipeline_of(function, schema, decoder)
     config = spark_config(sink__path="/nowhere", **properties)
-    return kind(function, config, AppDecoder(pipeline, config), handoff)
+    return FunctionCaller(function, config, AppDecoder(pipeline, config), handoff)
 
 
 def engine_of(sessions, sink, pipeline, config):
     """As a host makes it."""
-    kind = FunctionCaller if config.scope == "all" else ShardCaller
     decoder = AppDecoder(pipeline, config)
-    return Engine(sessions, sink, kind(pipeline.function, config, decoder), config)
+    return QueuedEngine(sessions, sink, FunctionCaller(pipeline.function, config, decoder), config)
 
 
 def batch(shard, *payloads, first=1):
@@ -42,3 +39,8 @@ def batch(shard, *payloads, first=1):
     )
     to = rows[-1].position if rows else Position(first)
     return ShardBatch(ShardKey("app", "stream", shard), None, to, rows)
+
+
+def submit(service, each):
+    """Hand a batch to a service's engine as a cut makes it."""
+    return QueuedEngine.submit(service._engine, each, lambda: True)

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.spark
 APP = """
 import os, subprocess
 from pyspark.sql import functions as F
-from mld.spark import SparkRecordProcessor, run
+from mld.spark import run
 
 print("noise of print")
 
@@ -20,17 +20,12 @@ print("noise of print")
 def same(number):
     return number
 
-class Processor(SparkRecordProcessor):
-    def initialize(self, given):
-        print("hook of", given.shard_id)
-        super().initialize(given)
+def process(df, ctx):
+    os.system("echo noise of a shell")
+    df.show()
+    return df.select(same("id").alias("id"), "shard_id")
 
-    def process(self, df, ctx):
-        os.system("echo noise of a shell")
-        df.show()
-        return df.select(same("id").alias("id"), "shard_id")
-
-run(processor=Processor, schema="id bigint", decoder="json")
+run(process, schema="id bigint", decoder="json")
 """
 
 
@@ -54,7 +49,6 @@ def test_shards_share_one_server_and_nothing_but_the_protocol_reaches_stdout(wor
         feed(child, [1, 2, 3])
     noise = children[0].errors_until("noise of a shell")
     assert "noise of print" in noise
-    assert "hook of shardId-000000000000" in noise
     for child in children:
         assert converse(child, "leaseLost", START_S) == []
         child.process.stdin.close()

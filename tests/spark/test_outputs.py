@@ -12,11 +12,11 @@ from pyspark.sql import functions as f
 from mld.spark.errors import BatchFailed
 from mld.spark.facts import Facts
 from mld.spark.parts import SparkService
-from mld.spark.pipeline import FunctionProcessor, Pipeline
+from mld.spark.pipeline import Pipeline
 from mld.spark.table.marked_table import MarkedTable
 from tests.spark.conftest import spark_config
-from tests.spark.job_kit import batch
-from tests.unit.spark.shard_kit import WAIT_S, EveryShard
+from tests.spark.job_kit import batch, submit
+from tests.unit.spark.shard_kit import WAIT_S
 
 pytestmark = pytest.mark.spark
 
@@ -47,15 +47,7 @@ def open_service(spark_server, tmp_path):
 
     def make(function=split, **more):
         given = {"sink__path": str(tmp_path / "out"), "sink__outputs": "odd, even", **more}
-        pipeline = Pipeline(
-            lambda: FunctionProcessor(function),
-            "id bigint",
-            "json",
-            None,
-            function,
-            True,
-            _open=EveryShard(lambda: FunctionProcessor(function)),
-        )
+        pipeline = Pipeline(function, "id bigint", "json", is_rowwise=True)
         address = (spark_server.url, spark_server.token)
         opened.append(
             SparkService(spark_config(**given), Facts("app", "stream"), pipeline, lambda: address)
@@ -75,7 +67,7 @@ def records(shard, count):
 def run(service, *batches):
     for each in batches:
         service._sink.mark(each.shard)
-    futures = [service._engine.submit(each, lambda: True) for each in batches]
+    futures = [submit(service, each) for each in batches]
     return [each.exception(WAIT_S) for each in futures]
 
 
@@ -93,11 +85,10 @@ def expected(last, remainder, shards=("shard-1", "shard-2"), without=()):
     )
 
 
-@pytest.mark.parametrize("scope", ["all", "shard"])
-def test_each_output_is_a_table_of_its_own(open_service, tmp_path, scope):
-    service = open_service(batch__scope=scope, batch__coalesceWindow="1s")
+def test_each_output_is_a_table_of_its_own(open_service, tmp_path):
+    service = open_service(batch__coalesceWindow="1s")
     assert run(service, records("shard-1", 9), records("shard-2", 9)) == [None, None]
-    assert sorted(CALLS) == ([18] if scope == "all" else [9, 9])
+    assert CALLS == [18]
     assert rows(tmp_path / "out" / "even", "id", "shard_id") == expected(9, 0)
     assert rows(tmp_path / "out" / "odd", "id", "shard_id") == expected(9, 1)
     assert DeltaTable(tmp_path / "out" / "odd").schema().to_arrow().names == [

@@ -35,7 +35,7 @@ def make(sessions, function, wrap=lambda sink: sink, schema="user string, n bigi
     sink.prepare(sessions.get())
     sink = wrap(sink)
     pipeline = pipeline_of(function, schema)
-    return engine_of(sessions, sink, pipeline, config), sink, pipeline, config
+    return engine_of(sessions, sink, pipeline, config), sink, config
 
 
 def deliver_all(parts, count=20, portion=7, shards=SHARDS):
@@ -133,55 +133,6 @@ def test_a_session_that_expires_loses_and_doubles_nothing(sessions, tmp_path, wh
     deliver_all(parts)
     assert sessions.get() is not first
     assert rows_of(tmp_path / "out", "shard_id", "n") == expected()
-
-
-def ranked(df, ctx):
-    """A place among the rows of its batch, which another batch's rows would change."""
-    place = "row_number() over (partition by user order by n) as place"
-    return df.selectExpr("shard_id", "user", "n", place)
-
-
-def counted(df, ctx):
-    return df.groupBy("shard_id", "user").count().withColumnRenamed("count", "n")
-
-
-class Counting:
-    """A sink that counts the batches of each job."""
-
-    def __init__(self, sink):
-        self._sink = sink
-        self.sizes = Counter()
-
-    def __getattr__(self, name):
-        return getattr(self._sink, name)
-
-    def write(self, frame, batches):
-        self.sizes[len(batches)] += 1
-        return self._sink.write(frame, batches)
-
-
-@pytest.mark.parametrize("function", [ranked, counted])
-def test_coalesced_and_single_jobs_leave_the_same_rows(sessions, tmp_path, function, monkeypatch):
-    """Invariant 21: the batches are the same, only the company of each is another."""
-    found = []
-    columns = ("shard_id", "user", "n", *(["place"] if function is ranked else []))
-    for groups in ([SHARDS], [(shard,) for shard in SHARDS]):
-        path = tmp_path / str(len(groups))
-        for group in groups:
-            parts = make(
-                sessions,
-                function,
-                Counting,
-                sink__path=str(path),
-                batch__maxRecords="10",
-                batch__coalesceWindow="1s",
-                batch__scope="shard",
-            )
-            deliver_all(parts, portion=10, shards=group)
-            assert (set(parts[1].sizes) == {1}) is (len(group) == 1)
-        found.append(rows_of(path, *columns))
-    assert found[0] == found[1]
-    assert found[0]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import decimal
 import importlib
 import importlib.util
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -42,7 +41,6 @@ def context(spark, after=None):
         stream_name="stream",
         shard_id=SHARD,
         batch_id=f"{SHARD}@{'start' if after is None else after}",
-        batch_number=1,
         after=after,
         to=to,
         count=3,
@@ -115,34 +113,13 @@ def orders(spark, *lines):
     return spark.createDataFrame([(line.encode(),) for line in lines], "data binary")
 
 
-def test_orders_are_summed_up_per_batch_and_a_repetition_overwrites(spark, tmp_path):
+def test_orders_are_summed_up_per_batch_and_over_all_batches(spark):
     found = app("spark_orders_app")
-    processor = found.Turnover()
-    processor.folder = f"{tmp_path}/shard={SHARD}"
     first = orders(spark, "1;tea;3;4.50", "2;rice;1;2.00", "3;tea;1;4.50")
-    for _ in range(2):
-        assert processor.process(first, context(spark)) is None
-    processor.process(orders(spark, "4;rice;2;2.10"), context(spark, Position(3)))
-    rows = found.turnover(spark, str(tmp_path)).collect()
+    second = orders(spark, "4;rice;2;2.10")
+    batches = [found.process(each, context(spark)) for each in (first, second)]
+    rows = found.turnover(batches[0].union(batches[1])).collect()
     assert {(row["product"], row["pieces"], row["turnover"]) for row in rows} == {
         ("tea", 4, decimal.Decimal("18.00")),
         ("rice", 3, decimal.Decimal("6.20")),
     }
-
-
-def test_a_shards_processor_writes_below_the_folder_of_the_command_line(monkeypatch):
-    found = app("spark_orders_app")
-    monkeypatch.setattr(sys, "argv", ["spark_orders_app.py", "/data/turnover"])
-
-    class Feed:
-        def initialize(self, initialize_input):
-            self.heard = initialize_input
-
-    class Started:
-        shard_id = SHARD
-
-    processor, feed = found.Turnover(), Feed()
-    processor._feed = feed
-    processor.initialize(Started())
-    assert processor.folder == f"/data/turnover/shard={SHARD}"
-    assert isinstance(feed.heard, Started)

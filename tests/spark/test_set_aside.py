@@ -11,9 +11,9 @@ from pyspark.sql import functions as f
 from mld.spark.errors import BatchFailed, SparkConfigError
 from mld.spark.facts import Facts
 from mld.spark.parts import SparkService
-from mld.spark.pipeline import FunctionProcessor, Pipeline
+from mld.spark.pipeline import Pipeline
 from tests.spark.conftest import spark_config
-from tests.spark.job_kit import batch
+from tests.spark.job_kit import batch, submit
 from tests.unit.spark.shard_kit import WAIT_S
 
 pytestmark = pytest.mark.spark
@@ -58,14 +58,7 @@ def open_service(spark_server, tmp_path):
             "function__deadletter__path": str(tmp_path / "letters"),
         }
         config = spark_config(**given | more)
-        pipeline = Pipeline(
-            lambda: FunctionProcessor(function),
-            "id bigint, text string",
-            "json",
-            None,
-            function,
-            is_rowwise,
-        )
+        pipeline = Pipeline(function, "id bigint, text string", "json", is_rowwise=is_rowwise)
         address = (spark_server.url, spark_server.token)
         opened.append(SparkService(config, FACTS, pipeline, lambda: address))
         return opened[-1]
@@ -82,7 +75,7 @@ def records(shard, *texts):
 
 
 def run(service, *batches):
-    futures = [service._engine.submit(each, lambda: True) for each in batches]
+    futures = [submit(service, each) for each in batches]
     return [each.exception(WAIT_S) for each in futures]
 
 

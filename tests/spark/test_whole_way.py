@@ -27,7 +27,7 @@ def output(spark_sessions, tmp_path):
         pipeline = pipeline_of(function, schema)
         engine = engine_of(spark_sessions, sink, pipeline, config)
         engines.append(engine)
-        return engine, sink, pipeline, config
+        return engine, sink, config
 
     yield make
     for engine in engines:
@@ -90,22 +90,3 @@ def test_a_wrong_function_stops_the_shard_with_a_clear_error(output, function, t
     session.daemon.say(ShardEnded())
     assert text in str(session.ended())
     assert session.daemon.checkpoints == []
-
-
-def test_an_aggregate_is_of_one_shard_whatever_else_is_in_its_job(output, tmp_path):
-    parts = output(
-        lambda df, ctx: df.groupBy("user").count(),
-        decoder="json",
-        schema="user string",
-        batch__scope="shard",
-    )
-    sessions = [Session(*parts, shard_id=f"shard-{n}") for n in range(3)]
-    for session in sessions:
-        session.daemon.initialize()
-        session.daemon.deliver(*(record(n + 1, data=b'{"user":"u%d"}' % (n % 2)) for n in range(5)))
-    for session in sessions:
-        session.daemon.say(ShardEnded())
-    for session in sessions:
-        session.daemon.await_statuses(3)
-        assert session.end() is None
-    assert sorted(read(tmp_path, "user", "count")) == [("u0", 3)] * 3 + [("u1", 2)] * 3

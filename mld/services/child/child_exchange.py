@@ -27,15 +27,12 @@ from mld.model.masking import printable
 from protocol import (
     NEED_DATA,
     Action,
-    BatchIntent,
     CheckpointRequest,
     CheckpointRequested,
     CheckpointResult,
     DaemonConnection,
     DaemonEvent,
     IgnoredMessage,
-    IntentRequested,
-    IntentResult,
     JunkLine,
     RemoteProtocolError,
     StatusReceived,
@@ -65,7 +62,7 @@ _UNASKED_BYTES = 65_536
 _GLUED_S = 5.0
 #: A time-out that is noticed so much too late tells of us, not of the child.
 _FROZEN_S = 1.0
-#: Actions whose checkpoint requests can be served, as in Java, and intents likewise.
+#: Actions whose checkpoint requests can be served, as in Java.
 _CARRY_CHECKPOINTER = frozenset(
     {Action.PROCESS_RECORDS, Action.SHARD_ENDED, Action.SHUTDOWN_REQUESTED}
 )
@@ -339,8 +336,6 @@ class ChildExchange:
         match event:
             case CheckpointRequested(request=request):
                 await self._answer(action, request)
-            case IntentRequested(request=intent):
-                await self._answer_intent(action, intent)
             case TickRequested(seconds=seconds):
                 self._note_tick(seconds)
             case _:  # keep-alives, perhaps: each has started the time-out again
@@ -403,20 +398,7 @@ class ChildExchange:
         result = CheckpointResult(request.sequence_number, request.sub_sequence_number, error)
         await self._reply(action, result)
 
-    async def _answer_intent(self, action: Action, intent: BatchIntent) -> None:
-        """Store an intent and write the result, echoing its number."""
-        if action in _CARRY_CHECKPOINTER:
-            error = await self._checkpointer.intend(intent)
-        else:
-            log.error(
-                "%s: the child sent an intent during %s, where none is possible",
-                self._shard_id,
-                action,
-            )
-            error = INVALID_STATE
-        await self._reply(action, IntentResult(intent.number, error))
-
-    async def _reply(self, action: Action, result: CheckpointResult | IntentResult) -> None:
+    async def _reply(self, action: Action, result: CheckpointResult) -> None:
         try:
             await self._in_time(action, self._child.write(self._connection.send(result)))
         except OSError as why:

@@ -23,7 +23,6 @@ from mld.services.child.child_log import ChildLog
 from protocol import (
     CAPABILITIES,
     Action,
-    BatchIntent,
     DaemonConnection,
     Initialize,
     LeaseLost,
@@ -31,14 +30,12 @@ from protocol import (
     ShardEnded,
     ShutdownRequested,
     State,
-    intent_extras,
 )
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from mld.model.config import ChildConfig
-    from mld.model.intent import LeaseIntent
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.ports.children import Child, ChildLauncher
     from mld.ports.clock import Clock
@@ -167,15 +164,13 @@ class RecordProcessor:
         self,
         group: asyncio.TaskGroup,
         position: ExtendedSequenceNumber,
-        intent: LeaseIntent | None = None,
         leaving: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Start the child and tell it shard, position and what was intended last.
+        """Start the child and tell it shard and position.
 
         Args:
             group: its stdout is read in a task of this group, until :meth:`stop` or :meth:`kill`.
             position: where its records begin.
-            intent: the last one that was stored.
             leaving: returns once the shard is given up; a child that has not begun by then, and
                 shows that it waits for something else, is ended and fails. None = never.
         """
@@ -209,7 +204,7 @@ class RecordProcessor:
             self._shard_id,
             str(position.sequence_number),
             position.sub_sequence_number,
-            self._extras | ({} if intent is None else _extras(intent)),
+            self._extras,
         )
         hanging_up = group.create_task(self._hang_up(leaving)) if leaving else None
         try:
@@ -311,7 +306,3 @@ class RecordProcessor:
             self._listening.cancel()
         if self._child is not None:
             self._child.kill()
-
-
-def _extras(intent: LeaseIntent) -> dict[str, Scalar]:
-    return intent_extras(BatchIntent(intent.number, intent.after, intent.to, intent.app_id))

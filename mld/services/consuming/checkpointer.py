@@ -1,4 +1,4 @@
-"""Checkpoints and intents of a child -> conditional writes to the lease -> error names.
+"""Checkpoints of a child -> conditional writes to the lease -> error names.
 
 One request at a time. Throttling is tried again for up to two seconds before the child hears of it
 (Java answers at once and leaves it to the application); everything else is answered as in Java,
@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING
 from mld.decide.backoff import backoff_s
 from mld.decide.checkpointing import CheckpointState, position_to_store
 from mld.errors import CheckpointRefused, LeaseLost, MldError, NotFound, Throttled, UnknownOutcome
-from mld.model.intent import LeaseIntent
 from mld.ports.metrics import Level, Unit
-from protocol.additions import intent_fault
-from protocol.errors import DEPENDENCY, ILLEGAL_ARGUMENT, INVALID_STATE, SHUTDOWN, THROTTLING
+from protocol.errors import DEPENDENCY, INVALID_STATE, SHUTDOWN, THROTTLING
 
 if TYPE_CHECKING:
     import random
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
     from mld.services.leases.lease_renewer import LeaseRenewer
-    from protocol import BatchIntent
 
 log = logging.getLogger(__name__)
 
@@ -137,22 +134,6 @@ class ShardCheckpointer:
                 return None
             return await self._store(position)
 
-    async def intend(self, asked: BatchIntent) -> str | None:
-        """Store what the child is about to write.
-
-        Returns:
-            None when it is stored, else the error name for the child.
-        """
-        async with self._lock:
-            if (fault := intent_fault(asked)) is not None:
-                log.info("%s: intent refused: %s", self._shard_id, fault)
-                return ILLEGAL_ARGUMENT
-            intent = LeaseIntent(asked.number, asked.after, asked.to, asked.app_id)
-            return await self._attempt(
-                lambda: self._renewer.intend(self._key, self._token, intent),
-                f"intent {intent.number}",
-            )
-
     async def _store(self, position: ExtendedSequenceNumber) -> str | None:
         error = await self._attempt(
             lambda: self._renewer.checkpoint(
@@ -164,7 +145,7 @@ class ShardCheckpointer:
             self.end_checkpoint_failed = self._state.at_end is not None
             return error
         self._state = self._state.stored(position)
-        self.is_unsure = False  # an intent that is stored tells nothing of the checkpoint before it
+        self.is_unsure = False
         self._on_stored()
         return None
 

@@ -250,12 +250,11 @@ class ShardConsumer:
             context.checkpointer,
             context.exception_caught,
         )
-        intent = held.lease.intent
         await pipeline.start_fetching(self._group, position, context.latest_since_s())
         with context.metrics.timed("InitializeTask", "RecordProcessor.initialize.Time"):
             try:
                 leaving = context.shutdown.leaving
-                await pipeline.processor.initialize(self._group, position, intent, leaving)
+                await pipeline.processor.initialize(self._group, position, leaving)
             except ChildFailed:
                 if not pipeline.processor.was_hung_up:
                     raise

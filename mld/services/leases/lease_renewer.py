@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from mld.model.config import LeaseConfig
-    from mld.model.intent import LeaseIntent
     from mld.model.lease import HeldLease, Lease
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.ports.clock import Clock, IdSource
@@ -255,23 +254,11 @@ class LeaseRenewer:
             ),
         )
 
-    async def intend(self, lease_key: str, token: str, intent: LeaseIntent) -> None:
-        """Store what a child is about to write; otherwise like :meth:`checkpoint`.
-
-        Raises:
-            CheckpointRefused: the stored intent is a later one, or another of the same number.
-        """
-        await self._write(
-            lease_key, token, lambda lease, _: self._store.intend(lease, intent), is_told=False
-        )
-
     async def _write(
         self,
         lease_key: str,
         token: str,
         write: Callable[[Lease, float | None], Awaitable[Lease]],
-        *,
-        is_told: bool = True,
     ) -> None:
         async with self.exclusive(lease_key):
             holding = self._held.find(lease_key, token)
@@ -281,7 +268,7 @@ class LeaseRenewer:
             if self._held.has_lapsed(holding):
                 raise LeaseLost(lease_key, "it was not renewed in time")
             # A checkpoint spares a renewal, so it has to say what that would have said.
-            measured = self._held.measure(holding) if is_told else None
+            measured = self._held.measure(holding)
             try:
                 lease = await write(holding.lease, None if measured is None else measured.kbps)
             except LeaseLost as lost:

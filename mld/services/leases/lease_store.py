@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.fleet import foreign_rows
-from mld.decide.intending import check_intent
 from mld.decide.renewal import RowVerdict, judge_row, judge_taking
 from mld.errors import (
     ConditionFailed,
@@ -31,7 +30,6 @@ from mld.model.lease_writes import (
     checkpointing,
     children_update,
     hash_range_update,
-    intending,
     marking,
     releasing,
     renewal,
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from mld.model.config import LeaseConfig
-    from mld.model.intent import LeaseIntent
     from mld.model.lease import Lease
     from mld.model.lease_writes import LeaseWrite
     from mld.model.sequence import ExtendedSequenceNumber
@@ -204,20 +201,6 @@ class LeaseStore:
         return await self._write_as_holder(
             lease, lambda row: checkpointing(row, position, child_shard_ids, throughput_kbps)
         )
-
-    async def intend(self, lease: Lease, intent: LeaseIntent) -> Lease:
-        """Store what a child is about to write; otherwise like :meth:`checkpoint`.
-
-        Raises:
-            CheckpointRefused: the stored intent is a later one, or another of the same number.
-        """
-
-        def make(row: Lease) -> LeaseWrite:
-            # Judged on the row that the condition names: what we remember may be behind it.
-            check_intent(row.intent, intent)
-            return intending(row, intent)
-
-        return await self._write_as_holder(lease, make)
 
     async def evict(self, lease: Lease) -> bool:
         """Release a lease that we hold, so that another worker can take it at once.

@@ -2,8 +2,7 @@
 
 A job's fixed price dominates small batches, so all shards are cut together when a job may begin
 (``mld.spark.jobs.moments``): two at a time would only divide the company, and a function may name
-things in the session. Where each batch has a number of its own, batches queue, and whatever is
-ready is run together, at most one batch per shard.
+things in the session.
 
 Once the shards hold as much as the job that runs, the next one is cut and its rows are made ready
 meanwhile. Its function is called when that job is over.
@@ -13,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from mld.spark.calls import SystemMonotonicClock
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.spark.config import SparkConfig
-    from mld.spark.model import ShardBatch, ShardKey
+    from mld.spark.model import ShardKey
     from mld.spark.plans.one_call import FunctionCaller
     from mld.spark.ports import KeepsLetters, MonotonicClock, Sessions, Sink
     from mld.spark.shard.work import ShardWork
@@ -43,7 +41,7 @@ MAX_JOB_BYTES = 64 * 1024 * 1024
 LEAST_AHEAD_BYTES = 1024 * 1024
 #: What the shards of a host may hold, in bytes: one job runs, one is made ready, one is collected.
 HELD_BYTES = 3 * MAX_JOB_BYTES
-#: One runs, the next one is made ready; where batches queue there is nothing to cut ahead.
+#: One runs, the next one is made ready.
 _MOST_JOBS = 2
 
 
@@ -59,7 +57,7 @@ class Engine:
         letters: where records go of which a row-wise function fails; None = they fail their batch.
         pause_s: before the second attempt at a batch, in s; doubles with each further one.
 
-    Shards ``join`` and ``ask``; those of a sink whose batches have numbers ``submit``.
+    Shards ``join`` and ``ask``.
     """
 
     def __init__(
@@ -75,7 +73,6 @@ class Engine:
     ) -> None:
         self._clock = clock or SystemMonotonicClock()
         self._window_s = config.coalesce_window_s
-        self._most_jobs = 1 if sink.uses_intents else _MOST_JOBS
         self._moments: CutMoments[ShardWork] = CutMoments(self._window_s)
         self._room: Room[ShardWork] = Room(HELD_BYTES)
         self._sessions = sessions
@@ -101,28 +98,6 @@ class Engine:
             rescue=rescue,
             after=self._runs[-1].is_over if self._runs else None,
         )
-
-    def submit(
-        self, batch: ShardBatch, fence: Callable[[], bool], hold: object = None
-    ) -> Future[None]:
-        """Hand in a batch; batches of one shard are run in this order.
-
-        Args:
-            batch: what to write.
-            fence: asked right before every write and commit; False = the shard is lost, or a
-                batch of it has failed.
-            hold: of the shard, for ``abandon``.
-
-        Returns:
-            done when the batch is durable, or failed with a ``SparkChildError``.
-        """
-        with self._changed:
-            ticket = Ticket(batch, fence, Future(), self._clock.monotonic(), hold)
-            self._queue.append(ticket)
-            self._fail_if_closed()
-            self._start_runner()
-            self._changed.notify_all()
-        return ticket.future
 
     def join(self, work: ShardWork) -> None:
         """Cut the shard's buffer with those of the others, until ``abandon`` names it as a hold."""
@@ -210,7 +185,7 @@ class Engine:
 
     def _start_runner(self) -> None:
         if not self._closed.is_set() and not self._runners:
-            for _ in range(self._most_jobs):
+            for _ in range(_MOST_JOBS):
                 runner = threading.Thread(target=self._serve, name="spark-jobs", daemon=True)
                 self._runners.append(runner)
                 runner.start()

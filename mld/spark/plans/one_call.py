@@ -83,11 +83,11 @@ class FunctionCaller:
         self._decoder = decoder
         self._handoff = handoff or HandOff()
 
-    def pack(self, whole: MicroBatch) -> Packed | None:
+    def pack(self, whole: MicroBatch) -> Packed:
         """Make a batch's rows ready before its turn: neither function nor Spark is asked.
 
         Returns:
-            for ``call``, until the batch is released; None where it is no use.
+            for ``call``, until the batch is released.
         """
         return Packed(whole, self._parcel(whole))
 

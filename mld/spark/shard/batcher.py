@@ -3,9 +3,6 @@
 A batch ends at whichever comes first: enough records, enough bytes, or the age of its oldest
 record. A cut never changes what was cut before, and nothing here is kept over a restart: records
 are delivered again and are cut anew, so nobody may name a batch by its range.
-
-The one exception is a *forced* cut: a batch that an earlier process may have written is cut once
-more at exactly the position where it ended (``WriteIntent.to``).
 """
 
 from __future__ import annotations
@@ -71,15 +68,13 @@ class Cut:
     Attributes:
         after: position that the batch follows; None = the beginning.
         to: position where it ends.
-        rows: in order, all in (after, to]; empty only in a forced cut.
-        is_forced: True for the repetition of an earlier cut.
+        rows: in order, all in (after, to]; at least one.
         millis_behind_latest: of the newest delivery seen when it was cut; None if unknown.
     """
 
     after: Position | None
     to: Position
     rows: tuple[Row, ...] = field(repr=False)
-    is_forced: bool
     millis_behind_latest: int | None
 
 
@@ -90,7 +85,6 @@ class ShardBuffer:
         limits: when a batch is full.
         after: position that the first batch follows; None = the beginning.
         drop_through: records up to here are durable already and are dropped; None = none are.
-        forced_to: where the first batch has to end; None = anywhere.
     """
 
     def __init__(
@@ -99,12 +93,10 @@ class ShardBuffer:
         *,
         after: Position | None = None,
         drop_through: Position | None = None,
-        forced_to: Position | None = None,
     ) -> None:
         self._limits = limits
         self._after = after
         self._last = drop_through
-        self._forced_to = forced_to
         self._rows: deque[Row] = deque()
         self._bytes = 0
         self._offer: Offer | None = None
@@ -122,14 +114,9 @@ class ShardBuffer:
         """Payload that is buffered, in bytes."""
         return self._bytes
 
-    @property
-    def forced_to(self) -> Position | None:
-        """Where the next batch has to end; None = anywhere."""
-        return self._forced_to
-
     def holds(self, batches: int) -> bool:
-        """True if what is buffered makes so many batches by size, and no forced cut is pending."""
-        return self._forced_to is None and self._has_enough(batches)
+        """True if what is buffered makes so many batches by size."""
+        return self._has_enough(batches)
 
     def add(self, rows: Iterable[Row], now: float, millis_behind: int | None = None) -> None:
         """Take a delivery.
@@ -157,30 +144,6 @@ class ShardBuffer:
             self._offer = None
             self._ages.append((self._rows[-1].position, now))
 
-    def void_forced(self) -> Position | None:
-        """Forget a forced cut whose records are gone: the first record lies beyond its end.
-
-        Only right where reading began at a sentinel such as ``LATEST``, which moves.
-
-        Returns:
-            position of that first record if the cut was forgotten.
-        """
-        if self._forced_to is None or not self._rows or self._rows[0].position <= self._forced_to:
-            return None
-        self._forced_to = None
-        return self._rows[0].position
-
-    def cut(self, now: float, reason: FlushReason = FlushReason.FLOWING) -> Cut | None:
-        """The next batch, or None if none is due.
-
-        Args:
-            now: monotonic time in s.
-            reason: what is known about records to come.
-        """
-        if self._forced_to is not None:
-            return self._forced_cut(self._forced_to, reason)
-        return self.cut_now() if self.is_due(now, reason) else None
-
     def is_due(self, now: float, reason: FlushReason) -> bool:
         """True if what is buffered makes a batch, by its size, its age or the reason."""
         if not self._rows:
@@ -207,7 +170,7 @@ class ShardBuffer:
             most_bytes: payload, in bytes; one record may be bigger. None = the limit of a batch.
         """
         limit = self._limits.max_bytes
-        return self._take(self._prefix(limit if most_bytes is None else most_bytes), None)
+        return self._take(self._prefix(limit if most_bytes is None else most_bytes))
 
     def discard(self) -> None:
         """Forget everything that is buffered."""
@@ -220,14 +183,6 @@ class ShardBuffer:
         by_count = len(self._rows) >= batches * limits.max_records
         return by_count or self._bytes >= batches * limits.max_bytes
 
-    def _forced_cut(self, to: Position, reason: FlushReason) -> Cut | None:
-        """All records up to ``to``, once the shard has been read that far."""
-        is_there = self._last is not None and self._last >= to
-        if not is_there and reason is not FlushReason.SHARD_ENDED:
-            return None
-        self._forced_to = None
-        return self._take(sum(1 for row in self._rows if row.position <= to), to)
-
     def _prefix(self, most_bytes: int) -> int:
         """How many records fit: at least one, at most ``max_records``, within so many bytes."""
         count = size = 0
@@ -238,13 +193,13 @@ class ShardBuffer:
             count += 1
         return count
 
-    def _take(self, count: int, forced_to: Position | None) -> Cut:
+    def _take(self, count: int) -> Cut:
         rows = tuple(self._rows.popleft() for _ in range(count))
         self._bytes -= sum(len(row.data) for row in rows)
         self._offer = None
-        to = rows[-1].position if forced_to is None else forced_to
+        to = rows[-1].position
         while self._ages and self._ages[0][0] <= to:
             self._ages.popleft()
-        cut = Cut(self._after, to, rows, forced_to is not None, self._millis_behind)
+        cut = Cut(self._after, to, rows, self._millis_behind)
         self._after = to
         return cut

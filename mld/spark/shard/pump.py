@@ -1,7 +1,6 @@
 """Moves one shard's batches on while a message of the daemon is outstanding.
 
-Take what is over, checkpoint what is durable, submit what is due: in this order, because the intent
-of a batch is replaced only after its checkpoint. What has to be waited for is waited for here, with
+Take what is over, checkpoint what is durable, ask for what is due. What has to be waited for is waited for here, with
 a keep-alive to the daemon whenever one is due.
 """
 
@@ -37,7 +36,6 @@ class Pump:
 
     Attributes:
         work: its batches.
-        failure: what a move has raised, because a user's method may keep it to itself; or None.
     """
 
     def __init__(
@@ -52,7 +50,6 @@ class Pump:
         is_over: Callable[[], bool],
         keep_alive_s: float,
     ) -> None:
-        self.failure: Exception | None = None
         self._name = name
         self.work = work
         self._storage = storage
@@ -71,7 +68,7 @@ class Pump:
                 unknown.
 
         Raises:
-            SparkChildError: a batch, an intent or a checkpoint failed.
+            SparkChildError: a batch or a checkpoint failed.
         """
         if self.work.is_open:
             self.work.add(rows, self._clock.monotonic(), millis_behind)
@@ -86,7 +83,7 @@ class Pump:
         """Return when the host has room for the next delivery, or when the shard is lost.
 
         Raises:
-            SparkChildError: a batch, an intent or a checkpoint failed.
+            SparkChildError: a batch or a checkpoint failed.
         """
         since = self._clock.monotonic()
         while self._moves and not self.work.has_room():
@@ -109,7 +106,7 @@ class Pump:
             False if the time was over first; True also if the shard was lost meanwhile.
 
         Raises:
-            SparkChildError: a batch, an intent or a checkpoint failed.
+            SparkChildError: a batch or a checkpoint failed.
         """
         self.work.arrived()
         deadline = None if patience_s is None else self._clock.monotonic() + patience_s
@@ -130,19 +127,12 @@ class Pump:
         return self.work.is_open and not self._is_over()
 
     def _move(self, reason: FlushReason) -> None:
-        """Take, checkpoint and submit until nothing is left to do now."""
-        try:
-            while self._moves and self._step(reason):
-                pass
-        except Exception as error:
-            self.failure = error
-            raise
-
-    def _step(self, reason: FlushReason) -> bool:
-        """Move once; True if a batch was taken or submitted."""
-        took = self.work.collect()
-        self._checkpoint()
-        return self.work.submit(self._clock.monotonic(), reason) or took
+        """Take, checkpoint and ask until nothing is left to do now."""
+        took = True
+        while self._moves and took:
+            took = self.work.collect()
+            self._checkpoint()
+            self.work.ask_if_due(self._clock.monotonic(), reason)
 
     def _checkpoint(self) -> None:
         position = self.work.due_checkpoint

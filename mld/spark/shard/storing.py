@@ -1,4 +1,4 @@
-"""What a shard has the daemon store: checkpoints, its end, intents."""
+"""What a shard has the daemon store: checkpoints, and its end."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import time
 from typing import TYPE_CHECKING
 
 from mld.spark.errors import BatchFailed
-from mld.spark.model import position_text
-from protocol import BatchIntent, CheckpointRequest
+from protocol import CheckpointRequest
 from protocol.errors import DEPENDENCY, SHUTDOWN, THROTTLING, UNREACHABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.spark.model import Position, WriteIntent
+    from mld.spark.model import Position
     from mld.spark.shard.wire import ChildWire
 
 _log = logging.getLogger(__name__)
@@ -68,13 +67,7 @@ class LeaseStorage:
         request = CheckpointRequest(str(position.sequence), position.sub)
         return self._store(name, request, f"the checkpoint {position}")
 
-    def intend(self, name: str, intent: WriteIntent) -> bool:
-        """Store which batch is about to be written; as :meth:`checkpoint`."""
-        after, to = position_text(intent.after), str(intent.to)
-        request = BatchIntent(intent.number, after, to, intent.app_id)
-        return self._store(name, request, f"the intent of batch {intent.number}")
-
-    def _store(self, name: str, request: CheckpointRequest | BatchIntent, what: str) -> bool:
+    def _store(self, name: str, request: CheckpointRequest, what: str) -> bool:
         error = self._wire.ask(request)
         for attempt in range(_ATTEMPTS - 1):
             if error not in _PASSING or not self._pause(self._pause_s * 2**attempt):

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 from mld.spark.rows.records import read_delivery, rows_of
 from protocol import (
     NEED_DATA,
-    BatchIntent,
     CheckpointRequest,
     CheckpointResult,
     ChildConnection,
-    IntentResult,
     ProcessRecords,
 )
 from protocol.state import TABLE, Role, Signal
@@ -39,16 +37,12 @@ class ChildWire:
         self._stdout = stdout
         self._rows: list[Row] | None = None
 
-    def next_message(self, *, keep_records: bool = False) -> ChildEvent:
-        """Block until the daemon has said something.
-
-        Args:
-            keep_records: leave the records in the message as well; slower.
-        """
+    def next_message(self) -> ChildEvent:
+        """Block until the daemon has said something."""
         self._rows = None
         while (event := self._connection.next_event()) is NEED_DATA:
             line = self._stdin.readline()
-            if not keep_records and (found := read_delivery(line)) is not None:
+            if (found := read_delivery(line)) is not None:
                 self._rows, line = found
             self._connection.receive_data(line)
         return event
@@ -70,11 +64,11 @@ class ChildWire:
         """Start the daemon's time-out for the outstanding message again."""
         self._write(self._connection.keep_alive())
 
-    def ask(self, request: CheckpointRequest | BatchIntent) -> str | None:
+    def ask(self, request: CheckpointRequest) -> str | None:
         """Write a request and block until its result is there; the error's name or None."""
         self.say(request)
         result = self.next_message()
-        assert isinstance(result, CheckpointResult | IntentResult)  # no other is possible
+        assert isinstance(result, CheckpointResult)  # no other is possible
         return result.error
 
     def _write(self, line: bytes) -> None:

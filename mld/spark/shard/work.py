@@ -1,21 +1,18 @@
 """A shard's batches between the buffer and the engine: what runs, what is durable, what is next.
 
-Where the engine cuts all shards together, this asks for the cut, and another thread makes it, at
-the moment of any shard. Where each batch needs a number that the daemon stores first, the thread
-of the shard cuts for itself.
+The engine cuts all shards together: this asks for the cut, and another thread makes it, at the
+moment of any shard.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.spark.model import ShardBatch, WriteIntent
+from mld.spark.model import ShardBatch
 from mld.spark.shard.batcher import ShardBuffer
-from mld.spark.shard.resume import void_warning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,8 +23,7 @@ if TYPE_CHECKING:
     from mld.spark.shard.batcher import Cut, FlushReason, Limits
     from mld.spark.shard.resume import Resume
 
-_log = logging.getLogger(__name__)
-#: Batches of a shard in the engine where the sink needs no numbers: one runs, one waits.
+#: Batches of a shard in the engine: one runs, one waits.
 _MOST_AT_ONCE = 2
 #: What a record takes in memory beside its payload, in bytes: measured, 64-bit CPython 3.11.
 ROW_BYTES = 330
@@ -61,7 +57,6 @@ class ShardWork:
         checkpoint: that is stored; None for the sentinels.
         limits: when a batch is full.
         engine: where batches are run.
-        keep_intent: stores a batch durably before it is written; None where the sink needs none.
         on_done: called, in any thread, when a batch is over, or was cut by another thread.
 
     Attributes:
@@ -76,23 +71,15 @@ class ShardWork:
         checkpoint: Position | None,
         limits: Limits,
         engine: Engine,
-        keep_intent: Callable[[WriteIntent], None] | None,
         on_done: Callable[[], None],
     ) -> None:
         self.shard = shard
         self._resume = resume
         self._engine = engine
-        self._keep_intent = keep_intent
         self._on_done = on_done
-        self._buffer = ShardBuffer(
-            limits,
-            after=resume.after,
-            drop_through=resume.drop_through,
-            forced_to=resume.forced_to,
-        )
+        self._buffer = ShardBuffer(limits, after=resume.after, drop_through=resume.drop_through)
         self._in_flight: deque[InFlight] = deque()
         self._expected_bytes = FIRST_BYTES
-        self._next_number = resume.next_number
         self._is_first = True
         self._is_open = True
         self._has_failed = False
@@ -100,8 +87,7 @@ class ShardWork:
         self._checkpointed = checkpoint
         self._lock = threading.Lock()
         self.has_asked = False
-        if keep_intent is None:
-            engine.join(self)
+        engine.join(self)
 
     @property
     def is_open(self) -> bool:
@@ -119,7 +105,7 @@ class ShardWork:
 
         Until its moment comes a batch lies in the buffer, beside the one that is being filled.
         """
-        waiting = 1 if self._keep_intent is None and len(self._in_flight) < _MOST_AT_ONCE else 0
+        waiting = 1 if len(self._in_flight) < _MOST_AT_ONCE else 0
         return not self.is_idle and self._buffer.holds(waiting + 1)
 
     @property
@@ -164,13 +150,7 @@ class ShardWork:
             )
 
     def has_room(self) -> bool:
-        """Whether the next delivery may come; if not, ask again soon, or when it is woken.
-
-        Where each batch has a number, a shard is bounded by itself: see :attr:`is_backed_up`. A
-        batch that has to end where it ended before is read that far in any case.
-        """
-        if self._keep_intent is not None or self._buffer.forced_to is not None:
-            return True
+        """Whether the next delivery may come; if not, ask again soon, or when it is woken."""
         return self._engine.admit(self, self._expected_bytes)
 
     def add(self, rows: Sequence[Row], now: float, millis_behind: int | None) -> None:
@@ -178,42 +158,19 @@ class ShardWork:
         self._expected_bytes = _held_bytes(rows)
         with self._lock:
             self._buffer.add(rows, now, millis_behind)
-        if self._resume.may_void and (first := self._buffer.void_forced()) is not None:
-            _log.warning("%s", void_warning(self.shard, self._resume, first))
-            self._next_number += 1
-            self._is_first = False
         self.arrived()
 
     def arrived(self) -> None:
         """The daemon has spoken, so that no delivery is expected any more."""
-        if self._keep_intent is None:
-            self._engine.arrived(self)
+        self._engine.arrived(self)
 
-    def submit(self, now: float, reason: FlushReason) -> bool:
-        """Hand the next batch to the engine if one is due and there is room; True if so.
-
-        Where all shards are cut together the engine is only asked to, and the answer is False.
-        """
-        if self._keep_intent is None:
-            self._ask(now, reason)
-            return False
-        # The intent of a batch is replaced only after its checkpoint.
-        if not self.is_wanted() or self._in_flight or self.due_checkpoint is not None:
-            return False
-        if (cut := self._buffer.cut(now, reason)) is None:
-            return False
-        batch = self._batch(cut)
-        if not cut.is_forced:
-            number = self._next_number
-            self._keep_intent(WriteIntent(number, batch.after, batch.to, self._resume.app_id))
-        if not self.is_open:  # the daemon's answer was that the lease is gone
-            return False
-        self._is_first = False
-        self._next_number += 1
-        future = self._engine.submit(batch, self.is_wanted, self)
-        future.add_done_callback(self._note_end)
-        self._in_flight.append(InFlight(batch, future, _held_bytes(batch.rows)))
-        return True
+    def ask_if_due(self, now: float, reason: FlushReason) -> None:
+        """Have the engine cut what is buffered, if a batch is due."""
+        with self._lock:
+            if not self._is_open or not self._buffer.is_due(now, reason):
+                return
+            self.has_asked = True
+        self._engine.ask(self)
 
     def offer(self) -> Offer | None:
         """What a batch of this shard would hold now; None if there is nothing, or no room."""
@@ -304,27 +261,17 @@ class ShardWork:
         """Let the thread of the shard look again."""
         self._on_done()
 
-    def _ask(self, now: float, reason: FlushReason) -> None:
-        with self._lock:
-            if not self._is_open or not self._buffer.is_due(now, reason):
-                return
-            self.has_asked = True
-        self._engine.ask(self)
-
     def _offer(self) -> Offer | None:
         if not self.is_wanted() or len(self._in_flight) >= _MOST_AT_ONCE:
             return None
         return self._buffer.offer()
 
     def _batch(self, cut: Cut) -> ShardBatch:
-        numbered = self._keep_intent is not None
         return ShardBatch(
             shard=self.shard,
             after=cut.after,
             to=cut.to,
             rows=cut.rows,
-            number=self._next_number if numbered else None,
-            app_id=self._resume.app_id if numbered else "",
             is_replay=self._is_first and self._resume.is_replay,
             millis_behind_latest=cut.millis_behind_latest,
         )

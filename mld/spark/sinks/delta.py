@@ -70,7 +70,6 @@ class StagedFiles:
 class DeltaSink:
     """The ``delta`` sink. One instance a process; all methods may be called from any thread."""
 
-    uses_intents = False
     _table_type: type[MarkedTable] = MarkedTable
     #: Gives the paths of files that somebody may still commit.
     _wanted: Callable[[], Collection[str]] = frozenset

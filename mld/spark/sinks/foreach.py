@@ -3,12 +3,9 @@
 The function returns None when its rows are durable; nothing is left to do. It may be called again
 with the same records: after a failed try, and after a crash between its write and the checkpoint.
 
-* With ``spark.batch.scope=all`` it is called once for all shards. Which records a batch has is not
-  kept anywhere, so after a crash they come in other batches: the function keeps the marks of the
-  shards with its own data (:mod:`mld.spark.kept_marks`), or writes by the records' own identity.
-* With ``spark.batch.scope=shard`` and an intent store a repeat after a crash has exactly the same
-  records, ``ctx.app_id`` and ``ctx.batch_number``; the function is idempotent if it keys its write
-  by these two, e.g. as Delta's ``txnAppId`` and ``txnVersion``, or as a unique key.
+Which records a batch has is not kept anywhere, so after a crash they come in other batches: the
+function keeps the marks of the shards with its own data (:mod:`mld.spark.kept_marks`), or writes by
+the records' own identity.
 """
 
 from __future__ import annotations
@@ -30,14 +27,8 @@ class ForeachSink:
     """The ``foreach`` sink: nothing is written here."""
 
     def __init__(self, config: SparkConfig, application: str) -> None:
-        """Look whether batches are to be numbered.
-
-        Args:
-            config: with ``spark.batch.scope`` and ``spark.intent.store``.
-            application: name of the KCL application.
-        """
-        del application
-        self.uses_intents = config.scope == "shard" and config.intent_store != "none"
+        """Nothing is read of these."""
+        del config, application
 
     def prepare(self, spark: SparkSession) -> None:
         """Nothing: where the function writes is its own affair."""

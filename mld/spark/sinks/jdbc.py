@@ -74,8 +74,6 @@ _ALWAYS: dict[str, Any] = {"client_encoding": "utf8", "prepare_threshold": None}
 class JdbcSink:
     """The ``jdbc`` sink: ``spark.sink.url`` and ``spark.sink.table``."""
 
-    uses_intents = False
-
     def __init__(
         self,
         config: SparkConfig,

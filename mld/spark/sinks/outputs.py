@@ -107,8 +107,6 @@ class Output(DeltaSink):
 class OutputsSink:
     """The ``delta`` sink with ``spark.sink.outputs``. All methods may be called from any thread."""
 
-    uses_intents = False
-
     def __init__(
         self,
         config: SparkConfig,

@@ -28,10 +28,10 @@ def test_what_is_always_told():
 
 
 def test_what_is_told_where_it_is_there():
-    more = {"announced": frozenset({"tick", "intent"}), "answer_timeout_s": 4.0}
+    more = {"announced": frozenset({"tick"}), "answer_timeout_s": 4.0}
     told = ChildFacts(**FACTS, **more, schemas="/tmp/s", spark={"spark.sink": "é"}).variables()
     assert told["KCL_MLD_SCHEMAS"] == "/tmp/s"
-    assert told["KCL_MLD_CAPABILITIES"] == "intent,tick"
+    assert told["KCL_MLD_CAPABILITIES"] == "tick"
     assert told["KCL_MLD_TIMEOUT_S"] == "4"
     assert json.loads(told["KCL_MLD_SPARK"]) == {"spark.sink": "é"}
 

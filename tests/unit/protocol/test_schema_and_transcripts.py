@@ -8,11 +8,9 @@ import jsonschema
 import pytest
 
 from protocol import (
-    BatchIntent,
     CheckpointRequest,
     CheckpointResult,
     Initialize,
-    IntentResult,
     LeaseLost,
     ProcessRecords,
     Record,
@@ -36,8 +34,6 @@ EXAMPLES = {
     "status": Status("shardEnded"),
     "checkpointRequest": CheckpointRequest(),
     "tick": Tick(0.5),
-    "intent": BatchIntent(1, "a", "b", "c"),
-    "intentResult": IntentResult(1, "ShutdownException"),
 }
 
 
@@ -62,7 +58,6 @@ def test_a_schema_accepts_its_own_message_and_no_other(name):
         ("status", '{"action":"status","responseFor":"bogus"}'),
         ("checkpointRequest", '{"action":"checkpoint","checkpoint":"1"}'),
         ("tick", '{"action":"tick","seconds":0}'),
-        ("intent", '{"action":"intent","number":0,"after":"","to":"","appId":""}'),
         (
             "initialize",
             '{"action":"initialize","shardId":"s","sequenceNumber":"x","subSequenceNumber":0}',

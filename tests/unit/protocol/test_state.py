@@ -58,9 +58,9 @@ def test_only_a_failed_shutdown_notice_is_survivable():
     assert survivors == [State.AWAITING_SHUTDOWN_REQUESTED]
 
 
-def test_every_action_has_its_six_states():
+def test_every_action_has_its_four_states():
     for action in REQUESTS:
-        assert sum(found is action for found in ACTION_OF.values()) == 6
+        assert sum(found is action for found in ACTION_OF.values()) == 4
 
 
 @pytest.mark.parametrize("role", Role)

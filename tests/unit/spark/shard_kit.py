@@ -6,14 +6,14 @@ import base64
 import json
 import queue
 import threading
-from types import SimpleNamespace
+from concurrent.futures import Future
 
 from mld.spark.config import read_properties
 from mld.spark.facts import Facts, ShardGate
 from mld.spark.jobs.engine import Engine
+from mld.spark.jobs.tickets import Ticket
 from mld.spark.model import Position
-from mld.spark.pipeline import FunctionProcessor, Pipeline
-from mld.spark.plans.each_shard import ShardCaller
+from mld.spark.pipeline import Pipeline
 from mld.spark.plans.one_call import FunctionCaller
 from mld.spark.ports import CommitOutcome
 from mld.spark.rows.app_decoder import AppDecoder
@@ -21,7 +21,6 @@ from mld.spark.shard.session import ShardSession
 from protocol import (
     CheckpointResult,
     Initialize,
-    IntentResult,
     LeaseLost,
     ProcessRecords,
     Record,
@@ -58,11 +57,9 @@ class Daemon:
         self._rest = b""
         self.lines = []
         self.checkpoints = []
-        self.intents = []
         self.ticks = []
         self.keep_alives = 0
         self.refuse_checkpoint = []
-        self.refuse_intent = []
         self.changed = threading.Condition()
         self.statuses = 0
         self._said = 0
@@ -138,11 +135,6 @@ class Daemon:
                         "END" if sequence is None else Position(int(sequence), sub)
                     )
                 self._send(CheckpointResult(sequence, sub, error))
-            case "intent":
-                error = self.refuse_intent.pop(0) if self.refuse_intent else None
-                if error is None:
-                    self.intents.append(line)
-                self._send(IntentResult(line["number"], error))
             case "tick":
                 self.ticks.append(line["seconds"])
             case "leaseLost":
@@ -169,16 +161,6 @@ class Frame:
         return self
 
     sparkSession = None  # noqa: N815 - Spark's name
-
-    def localCheckpoint(self):  # noqa: N802 - Spark's name
-        return self
-
-    @property
-    def schema(self):
-        return SimpleNamespace(fields=[])
-
-    def unionByName(self, other):  # noqa: N802 - Spark's name
-        return Frame(self.rows + other.rows)
 
 
 class FakeSession:
@@ -211,8 +193,8 @@ class MemorySink:
     Can be told to fail and to wait.
     """
 
-    def __init__(self, *, uses_intents=False):
-        self.uses_intents = uses_intents
+    def __init__(self, *, has_marks=True):
+        self.has_marks = has_marks
         self.marks = {}
         self.rows = []
         self.jobs = []
@@ -267,7 +249,7 @@ class MemorySink:
         return dict.fromkeys([each.shard for each in batches], CommitOutcome.STANDS)
 
     def _is_moved(self, batch):
-        return not self.uses_intents and self.marks.get(batch.shard.shard_id) != batch.after
+        return self.has_marks and self.marks.get(batch.shard.shard_id) != batch.after
 
     def discard(self, staged):
         self.discarded.release()
@@ -287,7 +269,7 @@ class MemoryLetters:
             self.kept[each.shard.shard_id, *each.row.position] = each.error
 
 
-class _FakeCalls:
+class FakeCaller(FunctionCaller):
     """Calls the function without Spark: a frame is a list of rows."""
 
     sink = None
@@ -322,58 +304,40 @@ class _FakeCalls:
         pass
 
 
-class FakeCaller(_FakeCalls, FunctionCaller):
-    """Once for all shards."""
+class QueuedEngine(Engine):
+    """An engine that also takes single batches, as a cut of all shards makes them."""
 
-
-class FakeShardCaller(_FakeCalls, ShardCaller):
-    """Once for each shard."""
-
-
-class EveryShard(dict):
-    """Has a processor for any shard, for tests without sessions."""
-
-    def __init__(self, make):
-        self.make = make
-
-    def __missing__(self, key):
-        return self.make()
-
-
-def pipeline_of(function):
-    def make():
-        return FunctionProcessor(function)
-
-    return Pipeline(make, _open=EveryShard(make))
+    def submit(self, batch, fence, hold=None):
+        with self._changed:
+            ticket = Ticket(batch, fence, Future(), self._clock.monotonic(), hold)
+            self._queue.append(ticket)
+            self._fail_if_closed()
+            self._start_runner()
+            self._changed.notify_all()
+        return ticket.future
 
 
 class Bench:
     """An engine over a memory sink, and sessions on it."""
 
-    def __init__(
-        self, function=lambda df, ctx: df, sink=None, pipeline=None, name=None, **properties
-    ):
+    def __init__(self, function=lambda df, ctx: df, sink=None, name=None, **properties):
         self.sink = sink or MemorySink()
         self.sessions = FakeSessions()
         named = {} if name is None else {"sink": name}
         self.config = settings(**named, **properties)
-        self.pipeline = pipeline or pipeline_of(function)
         self.gate = ShardGate()
-        decoder = AppDecoder(self.pipeline, self.config)
-        if pipeline is None and self.config.scope == "all":
-            caller = FakeCaller(function, self.config, decoder)
-        else:
-            caller = FakeShardCaller(self.pipeline.process, self.config, decoder)
+        decoder = AppDecoder(Pipeline(function), self.config)
+        caller = FakeCaller(function, self.config, decoder)
         caller.sink = self.sink
         self.caller = caller
         self.letters = MemoryLetters() if self.config.sets_aside else None
-        self.engine = Engine(
+        self.engine = QueuedEngine(
             self.sessions, self.sink, caller, self.config, letters=self.letters, pause_s=0.001
         )
 
     def session(self, **more):
         more.setdefault("gate", self.gate)
-        return Session(self.engine, self.sink, self.pipeline, self.config, **more)
+        return Session(self.engine, self.sink, self.config, **more)
 
 
 class Session:
@@ -383,10 +347,9 @@ class Session:
         self,
         engine,
         sink,
-        pipeline,
         config,
         *,
-        capabilities=("intent", "tick"),
+        capabilities=("tick",),
         shard_id="shardId-0",
         keep_alive_s=1.0,
         **more,
@@ -401,7 +364,6 @@ class Session:
             self.daemon,
             engine=engine,
             sink=sink,
-            pipeline=pipeline,
             config=config,
             pause_s=0.001,
             **more,

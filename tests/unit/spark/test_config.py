@@ -24,7 +24,6 @@ def test_an_unknown_key_is_refused_with_what_may_be_meant(name, advice):
     ("name", "word", "why"),
     [
         ("spark.sink", "parquet", "files without a log can't be exactly"),
-        ("spark.intent.store", "file", "under another daemon write dynamodb"),
     ],
 )
 def test_why_there_is_no_such_word_is_told(name, word, why):

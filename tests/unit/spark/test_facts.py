@@ -12,13 +12,13 @@ ENVIRON = {
     "KCL_APPLICATION_NAME": "app",
     "KCL_STREAM_NAME": "stream",
     "KCL_SHARD_ID": "shardId-000000000000",
-    "KCL_MLD_CAPABILITIES": "intent, tick",
+    "KCL_MLD_CAPABILITIES": "more, tick",
 }
 
 
 def test_the_environment_says_it_all():
     assert Facts.gather(ENVIRON, {}) == Facts(
-        "app", "stream", frozenset({"intent", "tick"}), "shardId-000000000000", 5.0
+        "app", "stream", frozenset({"tick"}), "shardId-000000000000", 5.0
     )
 
 

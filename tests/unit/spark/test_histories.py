@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mld.spark.errors import Fenced
-from mld.spark.model import Position, Row, ShardKey, WriteIntent
+from mld.spark.model import Position, Row, ShardKey
 from mld.spark.shard.batcher import FlushReason, Limits, ShardBuffer
-from mld.spark.shard.resume import resume_at_mark, resume_intent
+from mld.spark.shard.resume import resume_at_mark
 
 SHARD = ShardKey("app", "stream", "shard-1")
 
@@ -49,48 +49,28 @@ class Life:
 class Chain:
     """Appends if the predecessor is the end."""
 
-    counts = False
-
     def __init__(self):
         self.mark = None
         self.rows = []
 
     def commit(self, batch):
-        after, to, rows, _ = batch
+        after, to, rows = batch
         if self.mark != after:
             raise Fenced("the position is taken")
         self.mark = to
         self.rows.extend(rows)
 
 
-class Counter1:
-    """A table that skips a number it has seen under an application id."""
-
-    counts = True
-    mark = None
-
-    def __init__(self):
-        self.versions = {}
-        self.rows = []
-
-    def commit(self, batch):
-        _, _, rows, intent = batch
-        if self.versions.get(intent.app_id, 0) < intent.number:
-            self.versions[intent.app_id] = intent.number
-            self.rows.extend(rows)
-
-
 class PathPerRange:
     """Overwrites a path that is named by the first and the last record."""
 
-    counts = False
     mark = None
 
     def __init__(self):
         self.files = {}
 
     def commit(self, batch):
-        _, to, rows, _ = batch
+        _, to, rows = batch
         self.files[rows[0], to] = rows
 
     @property
@@ -101,7 +81,6 @@ class PathPerRange:
 class LastSequence:
     """A table whose version is the last position of the batch."""
 
-    counts = False
     mark = None
 
     def __init__(self):
@@ -109,7 +88,7 @@ class LastSequence:
         self.rows = []
 
     def commit(self, batch):
-        _, to, rows, _ = batch
+        _, to, rows = batch
         if to > self.version:
             self.version = to
             self.rows.extend(rows)
@@ -122,16 +101,14 @@ class World:
         self.sink = sink
         self.records = records
         self.checkpoint = None
-        self.intent = None
         self.late = None
-        self.replays = 0
         self.fenced = 0
 
-    def live(self, life, number):
+    def live(self, life):
         """One process, to its end or its kill; one that is fenced is started again."""
         while True:
             try:
-                return _Process(self, life, number).run()
+                return _Process(self, life).run()
             except Killed:
                 return None
             except Fenced:
@@ -147,24 +124,17 @@ class World:
 
 
 class _Process:
-    def __init__(self, world, life, number):
+    def __init__(self, world, life):
         self.world = world
         self.life = life
         self.steps = life.steps
         self.taken = 0
-        if world.sink.counts:
-            text = str(world.checkpoint)
-            nonce = f"n{number}"
-            self.resume = resume_intent(SHARD, world.checkpoint, text, world.intent, nonce)
-        else:
-            self.resume = resume_at_mark(SHARD, world.checkpoint, world.sink.mark)
+        self.resume = resume_at_mark(SHARD, world.checkpoint, world.sink.mark)
         self.buffer = ShardBuffer(
             Limits(life.most, 10**9, 1.0),
             after=self.resume.after,
             drop_through=self.resume.drop_through,
-            forced_to=self.resume.forced_to,
         )
-        self.number = self.resume.next_number
         self.durable = self.resume.drop_through
         self.behind = 0
 
@@ -182,27 +152,17 @@ class _Process:
         self.send_checkpoint()
 
     def cut_all(self, moment):
-        while (cut := self.buffer.cut(0.0, moment)) is not None:
-            self.write(cut)
+        while self.buffer.is_due(0.0, moment):
+            self.write(self.buffer.cut_now())
 
     def write(self, cut):
-        intent = None
         world = self.world
-        if world.sink.counts:
-            intent = WriteIntent(self.number, cut.after, cut.to, self.resume.app_id)
-            if cut.is_forced:
-                assert intent == world.intent  # invariant 23: same end, same number
-                world.replays += 1
-            else:
-                assert world.intent is None or world.intent.number < intent.number
-                self.step(lambda: setattr(world, "intent", intent))
-            self.number += 1
-        batch = (cut.after, cut.to, [row.position for row in cut.rows], intent)
+        batch = (cut.after, cut.to, [row.position for row in cut.rows])
         assert all(row.position > (cut.after or Position(-1)) for row in cut.rows)  # invariant 6
         self.step(lambda: world.sink.commit(batch), batch)
         self.durable = cut.to
         self.behind += 1
-        if world.sink.counts or self.behind > self.life.lag:
+        if self.behind > self.life.lag:
             self.send_checkpoint()
 
     def send_checkpoint(self):
@@ -232,8 +192,8 @@ class _Process:
 def play(sink, records, lives):
     """Run a history; the output's rows."""
     world = World(sink, records)
-    for number, life in enumerate([*lives, Life(3, 4, None, wakes=2)]):
-        world.live(life, number)
+    for life in [*lives, Life(3, 4, None, wakes=2)]:
+        world.live(life)
     world.commit_late()
     return world
 
@@ -250,22 +210,17 @@ some_lives = st.lists(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("sink", [Chain, Counter1])
 @settings(max_examples=300, deadline=None)
 @given(records=positions, lives=some_lives)
-def test_each_record_is_in_the_output_once_whatever_is_killed_and_however_it_is_cut(
-    sink, records, lives
-):
-    """Invariants 2, 3, 4, 6, 7 and 23."""
-    world = play(sink(), records, lives)
+def test_each_record_is_in_the_output_once_whatever_is_killed_and_however_it_is_cut(records, lives):
+    """Invariants 2, 3, 4, 6 and 7."""
+    world = play(Chain(), records, lives)
     assert sorted(world.sink.rows) == records
     assert world.checkpoint == (records[-1] if records else None)
 
 
 #: Committed, killed before the checkpoint, and cut differently when it is delivered again.
 RECUT = [Life(5, 5, 1), Life(8, 8, None)]
-#: The same with an intent as a step more.
-RECUT_COUNTED = [Life(5, 5, 2), Life(8, 8, None)]
 TEN = [Position(each) for each in range(10)]
 
 
@@ -275,11 +230,8 @@ def test_the_harness_convicts_sinks_that_trust_the_range_of_a_batch(sink):
     assert {position for position, times in doubled.items() if times > 1} == set(TEN[:5])
 
 
-@pytest.mark.parametrize(("sink", "lives"), [(Chain, RECUT), (Counter1, RECUT_COUNTED)])
-def test_the_same_history_leaves_the_good_sinks_unharmed(sink, lives):
-    world = play(sink(), TEN, lives)
-    assert sorted(world.sink.rows) == TEN
-    assert world.replays == (1 if sink.counts else 0)
+def test_the_same_history_leaves_the_good_sink_unharmed():
+    assert sorted(play(Chain(), TEN, RECUT).sink.rows) == TEN
 
 
 @pytest.mark.parametrize("kind", [PathPerRange, LastSequence])
@@ -298,9 +250,9 @@ def test_random_histories_convict_them_too(kind):
 def test_a_second_writer_after_the_same_position_is_refused():
     """Invariant 5, in the model."""
     chain = Chain()
-    chain.commit((None, Position(2), [Position(1), Position(2)], None))
+    chain.commit((None, Position(2), [Position(1), Position(2)]))
     with pytest.raises(Fenced):
-        chain.commit((None, Position(3), [Position(1), Position(2), Position(3)], None))
+        chain.commit((None, Position(3), [Position(1), Position(2), Position(3)]))
     assert chain.rows == [Position(1), Position(2)]
 
 

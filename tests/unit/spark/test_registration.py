@@ -11,7 +11,7 @@ from mld.spark.registration import load_app, run
 
 SHARD = ShardKey("app", "stream", "shardId-000000000000")
 CONTEXT = BatchContext(
-    None, "app", SHARD.stream, SHARD.shard_id, "id", None, None, Position(1), 1, False, None
+    None, "app", SHARD.stream, SHARD.shard_id, "id", None, Position(1), 1, False, None
 )
 
 
@@ -36,8 +36,7 @@ def test_an_app_registers_its_function_and_how_records_are_decoded(app):
         "run(process, schema='id bigint', decoder='json', on_error='null')\n"
     )
     assert (found.schema, found.decoder, found.on_error) == ("id bigint", "json", "null")
-    found.open(SHARD, None)
-    assert found.process("df", CONTEXT) == ("df", CONTEXT)
+    assert found.function("df", CONTEXT) == ("df", CONTEXT)
 
 
 def test_what_is_not_given_is_left_to_the_properties(app):
@@ -61,9 +60,8 @@ def test_an_app_runs_as_it_would_from_the_command_line(app, tmp_path):
         "an",
         "argument",
     )
-    found.open(SHARD, None)
     path = str(tmp_path / "app.py")
-    assert found.process(None, CONTEXT) == ([path, "an", "argument"], path, 7)
+    assert found.function(None, CONTEXT) == ([path, "an", "argument"], path, 7)
     assert sys.path[0] == str(tmp_path)
 
 
@@ -81,24 +79,13 @@ def test_an_app_runs_as_it_would_from_the_command_line(app, tmp_path):
             "from mld.spark import run\ntry:\n    run(print)\nexcept BaseException:\n    run(print)",
             "called twice",
         ),
-        ("from mld.spark import run\nrun()", "either a function"),
-        ("from mld.spark import run\nrun(print, processor=print)", "either a function"),
-        (
-            "import mld.spark as m\nm.run(processor=m.SparkRecordProcessor, rowwise=True)",
-            "run(rowwise=True) is for a function",
-        ),
         ("from mld.spark import run\nrun(7)", "7 is not a function"),
-        ("from mld.spark import run\nrun(processor=7)", "7 cannot be called"),
         ("from mld.spark import run\nrun(print, decoder='xml')", "not one of raw, json"),
         ("from mld.spark import run\nrun(print, on_error='skip')", "not one of fail, null"),
         ("from mld.spark import run\nrun(print, schema=7)", "takes a text, not a int"),
         (
-            "import mld.spark as m\nm.run(processor=m.SparkRecordProcessor())",
-            "every shard needs its own",
-        ),
-        (
-            "from mld.spark import SparkRecordProcessor, run\nrun(SparkRecordProcessor)",
-            "run(processor=SparkRecordProcessor)",
+            "from mld.spark import run\nrun(dict)",
+            "is not a function process(df, ctx)",
         ),
     ],
 )

@@ -135,7 +135,7 @@ def test_the_child_learns_shard_and_position_and_gets_variables():
             "KCL_APPLICATION_NAME": "app",
             "KCL_WORKER_ID": "w1",
             "KCL_MLD_PID": "4711",
-            "KCL_MLD_CAPABILITIES": "intent,tick",
+            "KCL_MLD_CAPABILITIES": "tick",
         }
 
     in_world(test)

@@ -8,7 +8,7 @@ from mld.spark.errors import BatchFailed
 from mld.spark.jobs import engine as engine_module
 from mld.spark.model import Position
 from protocol import ShardEnded, ShutdownRequested
-from tests.unit.spark.shard_kit import WAIT_S, HandClock, MemorySink, record
+from tests.unit.spark.shard_kit import WAIT_S, HandClock, record
 
 
 def begin(b, *names, **more):
@@ -174,15 +174,3 @@ def test_who_waits_for_the_moment_when_the_process_ends_is_told(bench):
     late.daemon.say(ShutdownRequested())
     assert "this process is ending" in str(late.ended())
     b.sink.gate.set()
-
-
-def test_batches_with_numbers_are_cut_by_their_own_shard(bench):
-    """Its thread has to store the number first, and may do so only when the daemon listens."""
-    b = bench(sink=MemorySink(uses_intents=True), batch__maxRecords="2")
-    due, other = begin(b, "a", "b")
-    other.daemon.deliver(record(1))
-    due.daemon.deliver(record(1), record(2))
-    await_commits(b, due, 1)
-    other.daemon.deliver()
-    assert b.sink.jobs == [["a"]]
-    assert due.end() is other.end() is None

@@ -62,7 +62,7 @@ def test_who_asks_again_has_its_own_grant_no_longer():
     assert room.admit("a", LIMIT, 0, 0.0)
 
 
-@pytest.mark.parametrize("capabilities", [("intent", "tick"), ()])
+@pytest.mark.parametrize("capabilities", [("tick",), ()])
 def test_shards_with_a_backlog_hold_no_more_than_the_host_has_room_for(
     bench, monkeypatch, capabilities
 ):

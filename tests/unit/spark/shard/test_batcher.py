@@ -7,6 +7,11 @@ from mld.spark.model import Position, Row
 from mld.spark.shard.batcher import FlushReason, Limits, ShardBuffer
 
 
+def cut(buffered, now, reason=FlushReason.FLOWING):
+    """What is cut if it is due."""
+    return buffered.cut_now() if buffered.is_due(now, reason) else None
+
+
 def row(sequence, sub=0, size=1):
     return Row(Position(sequence, sub), "key", b"x" * size, None)
 
@@ -26,17 +31,17 @@ def buffer(records=100, size=10_000, delay=8.0, tick=0.0, **more):
 def test_a_batch_is_cut_at_max_records_and_names_what_it_follows():
     shard = buffer(records=3)
     shard.add(rows(1, 2, 3, 4), 0.0, 42)
-    cut = shard.cut(0.0)
-    assert (cut.after, cut.to, len(cut.rows), cut.is_forced) == (None, at(3), 3, False)
-    assert cut.millis_behind_latest == 42
-    assert shard.cut(0.0) is None
+    got = cut(shard, 0.0)
+    assert (got.after, got.to, len(got.rows)) == (None, at(3), 3)
+    assert got.millis_behind_latest == 42
+    assert cut(shard, 0.0) is None
     assert len(shard) == 1
 
 
 def test_a_second_batch_follows_the_first():
     shard = buffer(records=2, after=at(5), drop_through=at(5))
     shard.add(rows(6, 7, 8, 9), 0.0)
-    first, second = shard.cut(0.0), shard.cut(0.0)
+    first, second = cut(shard, 0.0), cut(shard, 0.0)
     assert (first.after, first.to) == (at(5), at(7))
     assert (second.after, second.to) == (at(7), at(9))
 
@@ -45,15 +50,15 @@ def test_a_batch_is_cut_before_it_exceeds_max_bytes():
     shard = buffer(size=10)
     shard.add([row(1, size=4), row(2, size=4), row(3, size=4)], 0.0)
     assert shard.payload_bytes == 12
-    assert shard.cut(0.0).to == at(2)
+    assert cut(shard, 0.0).to == at(2)
     assert shard.payload_bytes == 4
 
 
 def test_a_record_bigger_than_max_bytes_is_a_batch_of_its_own():
     shard = buffer(size=10)
     shard.add([row(1, size=4), row(2, size=1_000_000), row(3, size=1)], 0.0)
-    assert [shard.cut(0.0).to, shard.cut(0.0).to] == [at(1), at(2)]
-    assert shard.cut(0.0) is None
+    assert [cut(shard, 0.0).to, cut(shard, 0.0).to] == [at(1), at(2)]
+    assert cut(shard, 0.0) is None
 
 
 def test_an_offer_is_what_a_cut_would_take():
@@ -104,42 +109,42 @@ def test_without_ticks_a_flow_is_cut_when_its_oldest_record_has_the_whole_age():
     shard = buffer(delay=8.0)
     shard.add(rows(1), 0.0)
     shard.add(rows(2), 7.0)
-    assert shard.cut(7.9) is None
-    assert shard.cut(8.0).to == at(2)
+    assert cut(shard, 7.9) is None
+    assert cut(shard, 8.0).to == at(2)
 
 
 def test_age_counts_from_the_oldest_record_that_is_left():
     shard = buffer(records=2, delay=8.0)
     shard.add(rows(1, 2, 3), 0.0)
     shard.add(rows(4), 5.0)
-    assert shard.cut(5.0).to == at(2)
-    assert shard.cut(7.0).to == at(4)  # two that are left are again a batch by number
+    assert cut(shard, 5.0).to == at(2)
+    assert cut(shard, 7.0).to == at(4)  # two that are left are again a batch by number
     shard.add(rows(5), 9.0)
-    assert shard.cut(16.0) is None
-    assert shard.cut(17.0).to == at(5)
+    assert cut(shard, 16.0) is None
+    assert cut(shard, 17.0).to == at(5)
 
 
 def test_with_ticks_a_flow_is_cut_one_tick_early():
     shard = buffer(delay=8.0, tick=1.0)
     shard.add(rows(1), 0.0)
-    assert shard.cut(6.9) is None
-    assert shard.cut(7.0).to == at(1)
+    assert cut(shard, 6.9) is None
+    assert cut(shard, 7.0).to == at(1)
 
 
 def test_an_idle_tail_is_cut_after_half_of_the_delay():
     shard = buffer(delay=8.0, tick=1.0)
     shard.add(rows(1), 0.0)
-    assert shard.cut(3.9, FlushReason.IDLE) is None
-    assert shard.cut(4.0, FlushReason.FLOWING) is None
-    assert shard.cut(4.0, FlushReason.IDLE).to == at(1)
+    assert cut(shard, 3.9, FlushReason.IDLE) is None
+    assert cut(shard, 4.0, FlushReason.FLOWING) is None
+    assert cut(shard, 4.0, FlushReason.IDLE).to == at(1)
 
 
 def test_at_the_end_whatever_is_there_is_a_batch():
     for moment in (FlushReason.STOPPING, FlushReason.SHARD_ENDED):
         shard = buffer()
-        assert shard.cut(0.0, moment) is None
+        assert cut(shard, 0.0, moment) is None
         shard.add(rows(1), 0.0)
-        assert shard.cut(0.0, moment).to == at(1)
+        assert cut(shard, 0.0, moment).to == at(1)
 
 
 def test_records_up_to_the_mark_are_dropped_and_counted():
@@ -147,8 +152,8 @@ def test_records_up_to_the_mark_are_dropped_and_counted():
     shard.add([row(4), row(5, 0), row(5, 2), row(5, 3), row(6)], 0.0)
     assert shard.dropped == 3
     assert shard.delivered == at(6)
-    cut = shard.cut(0.0, FlushReason.STOPPING)
-    assert [each.position for each in cut.rows] == [at(5, 3), at(6)]
+    got = cut(shard, 0.0, FlushReason.STOPPING)
+    assert [each.position for each in got.rows] == [at(5, 3), at(6)]
 
 
 def test_a_record_that_comes_twice_is_kept_once():
@@ -164,57 +169,11 @@ def test_positions_compare_as_numbers_and_not_as_texts():
     assert len(shard) == 1
 
 
-def test_a_forced_cut_ends_exactly_where_it_has_to_whatever_the_limits_say():
-    shard = buffer(records=2, size=3, after=at(1), drop_through=at(1), forced_to=at(5))
-    shard.add(rows(2, 3, 4), 0.0)
-    assert not shard.holds(1)
-    assert shard.forced_to == at(5)
-    assert shard.cut(100.0) is None
-    assert shard.cut(100.0, FlushReason.STOPPING) is None
-    shard.add(rows(5, 6), 0.0)
-    cut = shard.cut(0.0)
-    assert (cut.after, cut.to, len(cut.rows), cut.is_forced) == (at(1), at(5), 4, True)
-    assert shard.forced_to is None
-    shard.add(rows(7), 0.0)
-    assert shard.holds(1)
-    after = shard.cut(0.0)
-    assert (after.after, after.to, after.is_forced) == (at(5), at(7), False)
-
-
-def test_a_forced_cut_may_be_empty_of_records_and_still_has_its_end():
-    shard = buffer(after=at(1), drop_through=at(1), forced_to=at(5))
-    shard.add(rows(9), 0.0)
-    cut = shard.cut(0.0)
-    assert (cut.to, cut.rows, cut.is_forced) == (at(5), (), True)
-    assert len(shard) == 1
-
-
-def test_the_end_of_the_shard_completes_a_forced_cut():
-    shard = buffer(forced_to=at(5))
-    assert shard.cut(0.0) is None
-    shard.add(rows(2, 4), 0.0)
-    assert shard.cut(0.0, FlushReason.STOPPING) is None
-    cut = shard.cut(0.0, FlushReason.SHARD_ENDED)
-    assert (cut.to, len(cut.rows)) == (at(5), 2)
-
-
-def test_a_forced_cut_is_void_only_if_the_first_record_lies_beyond_it():
-    shard = buffer(forced_to=at(5))
-    assert shard.void_forced() is None
-    shard.add(rows(5), 0.0)
-    assert shard.void_forced() is None
-    beyond = buffer(forced_to=at(5))
-    beyond.add(rows(6), 0.0)
-    assert beyond.void_forced() == at(6)
-    assert beyond.void_forced() is None
-    assert not beyond.cut(0.0, FlushReason.STOPPING).is_forced
-
-
 def test_what_is_discarded_is_gone():
     shard = buffer(records=1)
     shard.add(rows(1, 2), 0.0)
     shard.discard()
-    assert (len(shard), shard.payload_bytes, shard.cut(9.0, FlushReason.STOPPING)) == (0, 0, None)
+    assert (len(shard), shard.payload_bytes, cut(shard, 9.0, FlushReason.STOPPING)) == (0, 0, None)
 
 
 positions = st.lists(
@@ -245,16 +204,16 @@ def test_every_record_beyond_the_mark_is_in_one_batch_in_order_within_the_limits
     for count in [*deliveries, len(ordered)]:
         shard.add(ordered[:count], 0.0)
         ordered = ordered[count:]
-        while (cut := shard.cut(0.0)) is not None:
-            cuts.append(cut)
+        while (got := cut(shard, 0.0)) is not None:
+            cuts.append(got)
         assert not shard.holds(1)
-    while (cut := shard.cut(0.0, FlushReason.STOPPING)) is not None:
-        cuts.append(cut)
-    assert [each for cut in cuts for each in cut.rows] == wanted
+    while (got := cut(shard, 0.0, FlushReason.STOPPING)) is not None:
+        cuts.append(got)
+    assert [each for got in cuts for each in got.rows] == wanted
     end = drop
-    for cut in cuts:
-        assert cut.after == end
-        assert cut.to == cut.rows[-1].position
-        assert len(cut.rows) <= most
-        assert len(cut.rows) == 1 or sum(len(each.data) for each in cut.rows) <= size
-        end = cut.to
+    for got in cuts:
+        assert got.after == end
+        assert got.to == got.rows[-1].position
+        assert len(got.rows) <= most
+        assert len(got.rows) == 1 or sum(len(each.data) for each in got.rows) <= size
+        end = got.to

@@ -69,7 +69,6 @@ class Scene:
             None,
             limits,
             self.engine,
-            None,
             lambda: None,
         )
         self.pump = Pump(
@@ -183,16 +182,6 @@ def test_a_checkpoint_that_is_refused_for_good_ends_the_hold():
     assert not scene.pump.work.is_open
     scene.accept(3)
     assert len(scene.engine.futures) == 2
-
-
-def test_what_a_move_raised_is_kept():
-    scene = Scene()
-    scene.accept(1)
-    scene.engine.futures[0].set_exception(BatchFailed("no"))
-    with pytest.raises(BatchFailed) as caught:
-        scene.accept()
-    assert scene.pump.failure is caught.value
-    assert scene.storage.stored == []
 
 
 def test_what_is_durable_is_checkpointed_before_the_failure_of_the_next_batch_is_told():

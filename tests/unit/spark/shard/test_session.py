@@ -1,14 +1,12 @@
 """One shard's conversation: what is written, committed and checkpointed, and what is not."""
 
-import contextlib
 import threading
 import time
 
 import pytest
 
-from mld.spark.errors import BatchFailed, Fenced, Recut, SparkConfigError
-from mld.spark.model import Position, ShardKey, WriteIntent
-from mld.spark.pipeline import Pipeline, SparkRecordProcessor
+from mld.spark.errors import BatchFailed, Fenced
+from mld.spark.model import Position, ShardKey
 from protocol import Initialize, ProcessRecords, ShardEnded, ShutdownRequested
 from tests.unit.spark.shard_kit import WAIT_S, HandClock, MemorySink, record
 
@@ -304,25 +302,21 @@ def test_signs_of_life_are_said_while_the_shard_is_not_free_and_while_its_mark_i
 
 
 def test_a_session_that_fails_shows_life_while_its_job_ends_so_that_its_own_error_is_told(bench):
-    class Failing(SparkRecordProcessor):
-        def process_records(self, process_records_input):
-            super().process_records(process_records_input)
-            if any(each.sequence_number == "2" for each in process_records_input.records):
-                raise KeyError("mine")
-
-        def process(self, df, ctx):
-            return df
-
-    b = bench(batch__maxRecords="1", pipeline=Pipeline(Failing))
+    b = bench(batch__maxRecords="1")
     s = b.session(keep_alive_s=0.01)
     s.daemon.initialize()
     b.sink.gate.clear()
     s.daemon.deliver(record(1))
     assert b.sink.writing.wait(WAIT_S)
+    s.session._begun.accept = fail
     s.daemon.say(ProcessRecords((record(2),), 0))
     await_signs(s.daemon, 3)
     b.sink.gate.set()
     assert isinstance(s.ended(), KeyError)
+
+
+def fail(*_):
+    raise KeyError("mine")
 
 
 def await_signs(daemon, count):
@@ -428,249 +422,7 @@ def test_a_successor_waits_until_the_commit_of_the_session_before_is_over(bench)
     assert first.ended() is second.end() is None
 
 
-# --- intents --------------------------------------------------------------------------------
-
-
-class Store:
-    """An intent store in memory."""
-
-    def __init__(self, intent=None):
-        self.intent = intent
-        self.stored = []
-
-    def load(self, shard):
-        return self.intent
-
-    def store(self, shard, intent):
-        self.stored.append(intent)
-
-
-def delta_bench(bench, **properties):
-    made = bench(batch__maxRecords="2", **properties)
-    made.sink.uses_intents = True
-    return made
-
-
-def test_an_intent_is_stored_before_each_batch_and_after_the_checkpoint_of_the_last(bench):
-    b = delta_bench(bench)
-    s = b.session(new_id=lambda: "n0")
-    s.daemon.initialize()
-    s.daemon.deliver(*records(1, 2, 3, 4))
-    until(s, lambda: len(s.daemon.checkpoints) == 2)
-    said = [line["action"] for line in s.daemon.lines if line["action"] in ("intent", "checkpoint")]
-    assert said == ["intent", "checkpoint", "intent", "checkpoint"]
-    found = [(i["number"], i["after"], i["to"], i["appId"]) for i in s.daemon.intents]
-    app_id = "kcl/app/stream/shardId-0/0/n0"
-    assert found == [(1, "start", "2.0", app_id), (2, "2.0", "4.0", app_id)]
-    assert [(batch.number, batch.app_id) for batch in b.sink.committed] == [
-        (1, app_id),
-        (2, app_id),
-    ]
-    assert s.end() is None
-
-
-def test_a_stored_intent_is_repeated_with_the_same_end_and_number(bench):
-    b = delta_bench(bench)
-    s = b.session()
-    app_id = "kcl/app/stream/shardId-0/0/old"
-    s.daemon.initialize("2", intentNumber=7, intentAfter="2.0", intentTo="5.0", intentAppId=app_id)
-    s.daemon.deliver(*records(3, 4, 5, 6, 7))
-    until(s, lambda: len(b.sink.committed) == 2)
-    first, second = b.sink.committed
-    assert (first.number, first.to, first.app_id, first.is_replay) == (7, Position(5), app_id, True)
-    assert (second.number, second.to, second.is_replay) == (8, Position(7), False)
-    assert [each["number"] for each in s.daemon.intents] == [8]
-    assert s.end() is None
-
-
-def test_a_void_intent_gives_its_number_up(bench):
-    b = delta_bench(bench)
-    s = b.session()
-    app_id = "kcl/app/stream/shardId-0/0/old"
-    s.daemon.initialize(
-        "LATEST", intentNumber=7, intentAfter="start", intentTo="5.0", intentAppId=app_id
-    )
-    s.daemon.deliver(*records(8, 9))
-    until(s, lambda: b.sink.committed)
-    assert [(each.number, each.is_replay) for each in b.sink.committed] == [(8, False)]
-    assert s.end() is None
-
-
-def test_a_checkpoint_inside_a_stored_intent_stops_the_shard(bench):
-    b = delta_bench(bench)
-    s = b.session()
-    app_id = "kcl/app/stream/shardId-0/0/old"
-    extras = {"intentNumber": 7, "intentAfter": "2.0", "intentTo": "5.0", "intentAppId": app_id}
-    s.daemon.say(Initialize("shardId-0", "4", 0, extras))
-    assert isinstance(s.ended(), Recut)
-
-
-def test_an_intent_that_cannot_be_read_stops_the_shard(bench):
-    b = delta_bench(bench)
-    s = b.session()
-    extras = {"intentNumber": 7, "intentAfter": "2.0", "intentTo": "junk", "intentAppId": "x"}
-    s.daemon.say(Initialize("shardId-0", "4", 0, extras))
-    assert "the intent of the lease" in str(s.ended())
-
-
-def test_without_intents_in_the_daemon_another_store_must_be_named(bench):
-    b = delta_bench(bench)
-    s = b.session(capabilities=("tick",))
-    s.daemon.say(Initialize("shardId-0", "4", 0))
-    error = s.ended()
-    assert isinstance(error, SparkConfigError)
-    assert "dynamodb" in str(error)
-
-
-def test_another_store_is_asked_instead_of_the_daemon(bench):
-    b = delta_bench(bench)
-    app_id = "kcl/app/stream/shardId-0/0/old"
-    store = Store(WriteIntent(3, None, Position(2), app_id))
-    s = b.session(capabilities=(), intents=store)
-    s.daemon.initialize("2")
-    s.daemon.deliver(*records(3, 4))
-    until(s, lambda: s.daemon.checkpoints)
-    assert store.stored == [WriteIntent(4, Position(2), Position(4), app_id)]
-    assert s.daemon.intents == []
-    assert s.end() is None
-
-
-def test_a_slow_store_of_intents_does_not_look_like_a_dead_child(bench):
-    stuck = threading.Event()
-
-    class Slow(Store):
-        def store(self, shard, intent):
-            assert stuck.wait(WAIT_S)
-            super().store(shard, intent)
-
-    s = delta_bench(bench).session(capabilities=(), intents=Slow(None), keep_alive_s=0.01)
-    s.daemon.initialize()
-    s.daemon.say(ProcessRecords(tuple(records(1, 2)), 0))
-    await_signs(s.daemon, 3)
-    stuck.set()
-    s.daemon.await_statuses(2)
-    until(s, lambda: s.daemon.checkpoints)
-    assert s.end() is None
-
-
-def test_an_intent_that_is_refused_because_the_lease_is_gone_stops_all_writes(bench):
-    b = delta_bench(bench)
-    s = b.session()
-    s.daemon.refuse_intent = ["ThrottlingException", "ShutdownException"]
-    s.daemon.initialize()
-    s.daemon.deliver(*records(1, 2))
-    s.daemon.lease_lost()
-    assert s.end() is None
-    assert b.sink.jobs == []
-
-
-def test_an_intent_that_is_refused_ends_the_session(bench):
-    b = delta_bench(bench)
-    s = b.session()
-    s.daemon.refuse_intent = ["IllegalArgumentException"]
-    s.daemon.initialize()
-    s.daemon.say(ProcessRecords(tuple(records(1, 2)), 0))
-    assert "the intent of batch 1 was refused" in str(s.ended())
-    assert b.sink.jobs == []
-
-
-# --- the processor's own methods ---------------------------------------------------------------
-
-
-class Watching(SparkRecordProcessor):
-    """Sees every message and passes it on, unless told not to."""
-
-    def __init__(self, seen, forgets=()):
-        self.seen = seen
-        self.forgets = forgets
-
-    def process(self, df, ctx):
-        return df
-
-    def _pass(self, name, given):
-        self.seen.append((name, given))
-        if name not in self.forgets:
-            getattr(super(), name)(given)
-
-    def initialize(self, initialize_input):
-        self._pass("initialize", initialize_input)
-
-    def process_records(self, process_records_input):
-        self._pass("process_records", process_records_input)
-
-    def lease_lost(self, lease_lost_input):
-        self._pass("lease_lost", lease_lost_input)
-
-    def shard_ended(self, shard_ended_input):
-        self._pass("shard_ended", shard_ended_input)
-
-    def shutdown_requested(self, shutdown_requested_input):
-        self._pass("shutdown_requested", shutdown_requested_input)
-
-
-def watching(seen, **more):
-    return Pipeline(lambda: Watching(seen, **more))
-
-
-def test_a_processor_sees_the_messages_and_the_records(bench):
-    seen = []
-    b = bench(pipeline=watching(seen))
-    s = b.session()
-    s.daemon.initialize("3", 1)
-    s.daemon.deliver(record(4, data=b"hello"))
-    s.daemon.shutdown()
-    s.daemon.lease_lost()
-    assert s.end() is None
-    assert [name for name, _ in seen] == [
-        "initialize",
-        "process_records",
-        "shutdown_requested",
-        "lease_lost",
-    ]
-    assert (seen[0][1].shard_id, seen[0][1].sequence_number) == ("shardId-0", "3")
-    assert seen[1][1].records[0].binary_data == b"hello"
-    assert [row[1] for row in b.sink.rows] == [4]
-    assert s.daemon.checkpoints == [Position(4)]  # the stored 3.1 is not stored again
-
-
-def test_a_processor_that_does_not_pass_records_on_is_stopped(bench):
-    s = bench(pipeline=watching([], forgets=("process_records",))).session()
-    s.daemon.initialize()
-    s.daemon.say(ProcessRecords(tuple(records(1)), 0))
-    assert "must call super().process_records" in str(s.ended())
-
-
-def test_a_processor_that_checkpoints_itself_is_stopped(bench):
-    class Own(Watching):
-        def process_records(self, process_records_input):
-            process_records_input.checkpointer.checkpoint("5")
-
-    b = bench(pipeline=Pipeline(lambda: Own([])))
-    s = b.session()
-    s.daemon.initialize()
-    s.daemon.say(ProcessRecords(tuple(records(1)), 0))
-    assert "never checkpoints" in str(s.ended())
-    assert s.daemon.checkpoints == []
-
-
-def test_a_processor_that_swallows_a_failure_is_stopped_all_the_same(bench):
-    """Invariant 9: else the shard would take records for ever and store nothing."""
-
-    class Deaf(Watching):
-        def process_records(self, process_records_input):
-            with contextlib.suppress(Exception):
-                super().process_records(process_records_input)
-
-    b = bench(pipeline=Pipeline(lambda: Deaf([])), batch__maxRecords="1")
-    b.sink.write_errors = [BatchFailed("no room")]
-    s = b.session()
-    s.daemon.initialize()
-    s.daemon.say(ProcessRecords(tuple(records(1, 2, 3, 4)), 0))
-    assert "no room" in str(s.ended())
-    assert s.daemon.checkpoints == []
-
-
-def test_a_shard_is_open_in_the_pipeline_only_while_it_is_served(bench):
+def test_a_shard_is_held_only_while_it_is_served(bench):
     b = bench()
     s = b.session()
     s.daemon.initialize()

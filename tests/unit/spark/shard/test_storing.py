@@ -3,7 +3,7 @@
 import pytest
 
 from mld.spark.errors import BatchFailed
-from mld.spark.model import Position, WriteIntent
+from mld.spark.model import Position
 from mld.spark.shard.storing import LeaseStorage
 from protocol.errors import SHUTDOWN, THROTTLING
 
@@ -68,5 +68,5 @@ def test_a_pause_ends_where_nobody_listens_any_more():
 
 def test_a_lease_that_is_gone_is_told_at_once():
     s = Storage(SHUTDOWN)
-    assert not s.storage.intend("shard", WriteIntent(1, None, Position(7), "app"))
+    assert not s.checkpoint()
     assert s.waited == []

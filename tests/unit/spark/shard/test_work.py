@@ -31,7 +31,7 @@ def test_the_batch_behind_a_failed_one_is_not_wanted_even_before_anybody_looks()
     engine, looks = Waiting(), []
     shard = ShardKey("app", "stream", "shardId-0")
     work = ShardWork(
-        shard, Resume(None, None), None, Limits(1, 100, 1.0), engine, None, lambda: looks.append(1)
+        shard, Resume(None, None), None, Limits(1, 100, 1.0), engine, lambda: looks.append(1)
     )
     work.add([Row(Position(n), "key", b"x", None) for n in (1, 2)], 0.0, None)
     (_, first), (_, second) = work.cut(1), work.cut(1)

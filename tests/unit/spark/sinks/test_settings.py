@@ -138,22 +138,6 @@ def test_of_an_error_of_spark_the_first_line_is_told():
     assert first_line(RuntimeError()) == "RuntimeError"
 
 
-@pytest.mark.parametrize(
-    ("scope", "store", "uses"),
-    [
-        ("shard", "none", False),
-        ("shard", "lease", True),
-        ("shard", "dynamodb", True),
-        ("all", "lease", False),
-    ],
-)
-def test_foreach_numbers_its_batches_with_a_call_a_shard_unless_there_is_no_store(
-    scope, store, uses
-):
-    sink = ForeachSink(config_of(sink="foreach", batch__scope=scope, intent__store=store), "app")
-    assert sink.uses_intents is uses
-
-
 def test_foreach_leaves_everything_to_the_function():
     sink = ForeachSink(config_of(sink="foreach"), "app")
     both = [batch(shard(), None, 3), batch(shard(1), 3, 4)]

@@ -1,4 +1,4 @@
-"""A child that says what it will do before it does it: ``protocol.child`` with ticks and intents.
+"""A child that wants ticks: ``protocol.child``.
 
 Every line of the conversation goes to ``JOURNAL/lines-PID.txt`` in the form of the transcripts.
 """
@@ -39,24 +39,13 @@ class Recorder:
 
 
 class Writer(child.RecordProcessor):
-    """Numbers its batches on from what the last child said."""
+    """Checkpoints each batch."""
 
     tick_s = 0.3
 
-    def initialize(self, initialize_input):
-        self.last = initialize_input.intent
-        self.shard_id = initialize_input.shard_id
-
     def process_records(self, process_records_input):
-        records = process_records_input.records
-        if not records:
-            return
-        number = self.last.number + 1 if self.last else 1
-        after = self.last.to if self.last else "TRIM_HORIZON"
-        to = f"{records[-1].sequence_number}:{records[-1].sub_sequence_number}"
-        process_records_input.checkpointer.intend(number, after, to, f"app/{self.shard_id}")
-        self.last = child.BatchIntent(number, after, to, f"app/{self.shard_id}")
-        process_records_input.checkpointer.checkpoint()
+        if process_records_input.records:
+            process_records_input.checkpointer.checkpoint()
 
 
 if __name__ == "__main__":
