@@ -7,7 +7,7 @@ reported, defaults filled in. What several settings mean together is ``mld.model
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mld.model.config_keys import CREDENTIAL_KEYS, KEYS, Effect, Key
@@ -146,7 +146,8 @@ def read_settings(entries: Sequence[Entry], source: str) -> Settings:
             text = "holds the character NUL, which no name, path or argument may have"
             nul = Problem(Severity.ERROR, text, "correct the escape \\u0000")
             settings.report(mask(entry.key), nul, entry.line)
-        elif entry.key.startswith(PREFIX):
+            entry = replace(entry, value=entry.value.replace("\0", ""))  # noqa: PLW2901
+        if entry.key.startswith(PREFIX):
             _read_spark(settings, entry)
         elif entry.key.startswith(OPTION_PREFIX):
             _read_stream_option(settings, entry)
