@@ -28,9 +28,6 @@ def command_problems(text: str) -> tuple[Problem, ...]:
             ),
         )
     problems = []
-    if "\0" in text:
-        what = "contains the character NUL, which the words of a command can't have"
-        problems.append(Problem(Severity.ERROR, what, "remove it"))
     if "'" in text or '"' in text:
         problems.append(
             _warning(
