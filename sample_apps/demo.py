@@ -2,9 +2,9 @@
 """50,000 flights through kcl-mld, twice, counted at the far end.
 
 Starts the embedded AWS. First the daemon runs ``flights_app.py``, a plain kclpy program; then, on a
-stream of its own, ``spark_flights_app.py``, which turns the flights into Parquet, through one
+stream of its own, ``spark_flights_app.py``, which turns the flights into a Delta table, through one
 ``kill -9`` of the worker. Both streams are split and merged while they are read. A PySpark query
-reads the Parquet back for a table and a plot in ``.demo``. The last line on stdout is one JSON
+reads the table back for a table and a plot in ``.demo``. The last line on stdout is one JSON
 object, computed from what the programs saw and from the files.
 """
 

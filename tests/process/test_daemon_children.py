@@ -75,6 +75,31 @@ def test_a_child_that_fails_ends_the_daemon(
     assert app.owners() == {shard_id(0): None}
 
 
+def test_a_status_behind_other_output_is_told_and_taken_where_the_file_says_so(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(recoverGluedMessages="true")
+    app.put(1)
+    glued = 'done{"action":"status","responseFor":"processRecords"}\n'
+    run = app.start({"processRecords": [[CHECKPOINT, ["write", glued]]]})
+    run.wait_for_log("a message behind other output")
+    assert "took a status" not in run.output
+    run.wait_for_log("took a status that stands behind other output")
+    assert run.stop() == 0, run.output
+
+
+def test_a_child_that_does_not_read_its_answers_fails_in_time(
+    new_app: Callable[..., Application],
+) -> None:
+    app = new_app(timeoutInSeconds="3")
+    app.put(1)
+    request = '{"action":"checkpoint","sequenceNumber":"1","subSequenceNumber":null}\n'
+    flood = ["write", request * 20_000]  # answers of more than a pipe's megabyte
+    run = app.start({"processRecords": [[flood, ["sleep", 600], STATUS]]})
+    assert run.ends() == 1, run.output
+    assert "it has not read its input for 3.0 s" in run.output
+
+
 def test_a_program_that_is_not_there_is_refused_before_a_lease_is_taken(
     new_app: Callable[..., Application],
 ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.process.daemon import GOOD, PATIENCE_S, STATUS, shard_id, wait_until
+from tests.process.test_daemon_watched import free_address, get
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,6 +62,26 @@ def test_a_plain_file_registers_its_consumer_and_has_its_records_pushed(new_app)
     (consumer,) = app.kinesis.list_stream_consumers(StreamARN=arn["StreamARN"])["Consumers"]
     assert consumer["ConsumerName"] == app.name
     assert f"Enhanced fan-out by consumer {consumer['ConsumerARN']}" in run.output
+
+
+@pytest.mark.usefixtures("short_subscriptions")
+def test_a_lost_subscription_is_a_growing_lag(new_app):
+    app = new_app()
+    sent = app.put(5)
+    address = free_address()
+    run = app.start(arguments=("--http", address), **PUSHED)
+    wait_for_all(sent, run)
+    refused = {"operation": "SubscribeToShard", "code": "LimitExceededException"}
+    app.aws.control(faults=[{"service": "kinesis", "contains": app.name, **refused}])
+
+    def lag_s():
+        (lease,) = get(address, "/leases")[1]["leases"]
+        return lease["reading_lag_s"]
+
+    wait_until(lambda: lag_s() > 8, "the lag grows without a subscription")
+    app.aws.control(faults=[])
+    wait_until(lambda: lag_s() < 6, "it is back")
+    assert run.stop() == 0
 
 
 @pytest.mark.usefixtures("short_subscriptions")

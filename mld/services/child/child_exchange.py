@@ -371,13 +371,14 @@ class ChildExchange:
         Returns:
             False when nothing came, and a status behind other output is to be taken.
         """
-        limit_s = None
-        if self._config.recovers_glued and self._connection.has_glued_status:
-            limit_s = max(0.0, self._glued_at + _GLUED_S - self._clock.monotonic())
         self._arrived.clear()
         self._is_wanted.set()
         try:
-            async with asyncio.timeout(limit_s):
+            if not (self._config.recovers_glued and self._connection.has_glued_status):
+                await self._arrived.wait()
+                return True
+            left_s = self._glued_at + _GLUED_S - self._clock.monotonic()
+            async with asyncio.timeout(max(0.0, left_s)):
                 await self._arrived.wait()
         except TimeoutError:
             return False

@@ -58,6 +58,8 @@ class BatchFeed:
         self._outside_at: float | None = None
         #: Epoch seconds at which the first record of the batch that is not answered arrived.
         self._unanswered_since: float | None = None
+        #: How far behind the last answer of Kinesis was that is known here, and when it came.
+        self._last_answer: tuple[int | None, float] | None = None
 
     @property
     def failing_since(self) -> float | None:
@@ -74,11 +76,9 @@ class BatchFeed:
 
         By the clock of the service: that of this machine may be wrong.
         """
-        arrived = [
-            self._unanswered_since,
-            *(first_arrival_s(one.batch.records) for one in self._waiting()),
-        ]
-        oldest = next((one for one in arrived if one is not None), None)
+        oldest = self._unanswered_since
+        if oldest is None:
+            oldest = self._oldest_waiting()
         if oldest is None:
             return None
         now = self._parts.service_time()
@@ -86,16 +86,29 @@ class BatchFeed:
 
     def reading_lag_s(self) -> float | None:
         """How far the last batch was behind the tip of the shard, and the time since it was given."""
-        behind_ms, fetched_at = self.behind_ms, self.last_batch_at
-        if fetched_at is None and (waiting := self._waiting()):
-            behind_ms, fetched_at = waiting[0].batch.millis_behind_latest, waiting[0].fetched_at
-        if behind_ms is None or fetched_at is None:
-            return None
-        return behind_ms / 1000 + self._clock.monotonic() - fetched_at
+        behind_ms, answered_at = self._last_answer or self._first_waiting() or (None, 0.0)
+        return (
+            None if behind_ms is None else behind_ms / 1000 + self._clock.monotonic() - answered_at
+        )
+
+    def child_failed(self) -> None:
+        """Remember what waits: it is fetched anew for the next child, perhaps in a minute."""
+        if self._unanswered_since is None:
+            self._unanswered_since = self._oldest_waiting()
+        if self._last_answer is None:
+            self._last_answer = self._first_waiting()
 
     def _waiting(self) -> tuple[FetchedBatch, ...]:
         pipeline = self._context.pipeline
         return () if pipeline is None else pipeline.publisher.waiting
+
+    def _oldest_waiting(self) -> float | None:
+        arrived = (first_arrival_s(one.batch.records) for one in self._waiting())
+        return next((one for one in arrived if one is not None), None)
+
+    def _first_waiting(self) -> tuple[int | None, float] | None:
+        waiting = self._waiting()
+        return (waiting[0].batch.millis_behind_latest, waiting[0].fetched_at) if waiting else None
 
     async def process(self) -> TaskOutcome:
         """Wait for one batch and deliver it, or for the moment at which the child wants a tick."""
@@ -157,6 +170,7 @@ class BatchFeed:
         batch = fetched.batch
         self.last_batch_at = fetched.fetched_at
         self.behind_ms = batch.millis_behind_latest
+        self._last_answer = self.behind_ms, fetched.fetched_at
         self._unanswered_since = first_arrival_s(batch.records)
         with self._context.metrics.process_task(batch.millis_behind_latest):
             if not batch.is_empty or (

@@ -295,6 +295,7 @@ class ShardConsumer:
         context = self._context
         context.last_error = str(error)
         context.child_failed_at = self._clock.monotonic()
+        self._feed.child_failed()
         await context.stop_fetching()
         # Said here alone, and now, because seeing it off may take a while.
         log.error("%s", error, extra={"shard_id": self.shard_id})

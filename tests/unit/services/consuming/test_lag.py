@@ -34,6 +34,12 @@ async def dies_in_its_batch(child):
     return 1
 
 
+async def dies_at_once(child):
+    await child.receive()
+    await asyncio.sleep(0.1)
+    return 1
+
+
 async def takes_twenty_seconds(child):
     while (message := await child.receive()) is not None:
         if message["action"] == "processRecords":
@@ -64,7 +70,9 @@ def consuming(test, script, **child):
     run(main())
 
 
-@pytest.mark.parametrize("script", [hangs_in_its_batch, never_begins, dies_in_its_batch])
+@pytest.mark.parametrize(
+    "script", [hangs_in_its_batch, never_begins, dies_in_its_batch, dies_at_once]
+)
 def test_records_that_are_not_answered_are_a_growing_lag(script):
     async def test(world, consumer, _running):
         world.put(b"one")
