@@ -328,6 +328,14 @@ def test_a_missing_argument_file_is_an_error(capsys):
     assert err.startswith("Could not read file nowhere: No such file or directory; @nowhere stands")
 
 
+def test_a_nul_in_an_argument_file_is_an_error(capsys, tmp_path):
+    path = tmp_path / "args"
+    path.write_text("-l\na\0b\nmy.properties\n")
+    code, _, err = invoke(capsys, f"@{path}")
+    assert code == 2
+    assert err.startswith(f"The file {path} contains the character NUL, which no argument may have")
+
+
 def test_a_missing_properties_file_is_an_error_in_javas_words(capsys, restored_logging):
     code, _, err = invoke(capsys, "nofile.properties")
     assert code == 2
