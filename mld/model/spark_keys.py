@@ -134,6 +134,13 @@ KEYS: tuple[SparkKey, ...] = (
         "names, with commas, if the function returns a dict: a Delta table each, below sink.path",
     ),
     _text("sink.table", None, "table of the jdbc sink"),
+    _word(
+        "sink.createTable",
+        "false",
+        "whether the jdbc sink makes a table that is missing, with the columns of the first rows",
+        "true",
+        "false",
+    ),
     _text("sink.partitionBy", None, "columns of a new Delta table's directories, with commas"),
     _word(
         "sink.schema",

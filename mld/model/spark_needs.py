@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _SINK, _PATH, _TABLE = "spark.sink", "spark.sink.path", "spark.sink.table"
 _KEY, _URL = "spark.sink.key", "spark.sink.url"
+_CREATE = "spark.sink.createTable"
 _DEADLETTER = "spark.deadletter.path"
 _ON_ERROR, _LETTERS = "spark.function.onError", "spark.function.deadletter.path"
 _MASTER, _JVM_OPTIONS = "spark.master", "spark.jvm.options"
@@ -133,6 +134,8 @@ def _misplaced(text: Mapping[str, str]) -> Iterator[SparkFault]:
     if sink in DELTA_SINKS and text[_TABLE]:
         why = f"is for jdbc: {sink} writes its table without a catalog"
         yield SparkFault(_TABLE, why, f"take the line out; {_PATH} names the table")
+    if sink != "jdbc" and text[_CREATE] == "true":
+        yield SparkFault(_CREATE, f"is for jdbc; {sink} makes its table", "take the line out")
     for key in OF_DELTA:
         if sink not in DELTA_SINKS and text[key] not in ("", BY_NAME[key].default):
             why = f"is for spark.sink=delta and merge; {sink} has no such thing"

@@ -69,6 +69,7 @@ class SparkConfig:
     sink: str
     sink_path: str | None
     sink_table: str | None
+    creates_table: bool
     partition_by: tuple[str, ...]
     outputs: tuple[str, ...]
     adds_columns: bool
@@ -208,6 +209,7 @@ def _config(texts: _Texts) -> SparkConfig:
         sink=texts.text("sink"),
         sink_path=texts.optional("sink.path"),
         sink_table=texts.optional("sink.table"),
+        creates_table=texts.text("sink.createTable") == "true",
         partition_by=texts.words("sink.partitionBy"),
         outputs=output_names(texts.text("sink.outputs")),
         adds_columns=texts.text("sink.schema") == "addColumns",

@@ -348,6 +348,7 @@ class Postgres(Steady):
         self._properties = {
             "spark.sink.url": server.url,
             "spark.sink.table": "chaos_rows",
+            "spark.sink.createTable": "true",
             **properties,
         }
 

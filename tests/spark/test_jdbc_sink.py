@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from mld.spark.calls import GivenUp, Overdue, call_within
-from mld.spark.errors import BatchFailed, MissingPart, SinkUnavailable
+from mld.spark.errors import BatchFailed, MissingPart, SinkRefused, SinkUnavailable
 from mld.spark.ports import CommitOutcome
 from mld.spark.sinks import jdbc, make_sink
 from mld.spark.sinks.jdbc import PAUSES_S
@@ -45,7 +45,12 @@ def schema(server, request):
 
 
 def sink_of(session, server, schema, **more):
-    more = {"sink__url": server.url, "sink__table": f"{schema}.rows", **more}
+    more = {
+        "sink__url": server.url,
+        "sink__table": f"{schema}.rows",
+        "sink__createTable": "true",
+        **more,
+    }
     return open_sink(session, sink="jdbc", **more)
 
 
@@ -439,7 +444,9 @@ def test_names_are_texts_in_a_database_without_an_encoding(session, server):
         )
     url = server.url.replace("/postgres?", "/plain?")
     for begin in (0, 4):
-        sink = open_sink(session, sink="jdbc", sink__url=url, sink__table="rows")
+        sink = open_sink(
+            session, sink="jdbc", sink__createTable="true", sink__url=url, sink__table="rows"
+        )
         assert (sink.mark(shard()) is None) == (begin == 0)
         write(session, sink, batch(shard(), begin, begin + 4))
         sink.close()
@@ -449,10 +456,23 @@ def test_a_schema_may_have_any_name_and_is_the_same_for_both_connections(session
     for name in ("50%s", 'My "own', "back\\slash"):
         quoted = '"' + name.replace('"', '""') + '"'
         server.execute(f"create schema {quoted}")
-        sink = open_sink(session, sink="jdbc", sink__url=server.url, sink__table=f"{quoted}.rows")
+        sink = open_sink(
+            session,
+            sink="jdbc",
+            sink__createTable="true",
+            sink__url=server.url,
+            sink__table=f"{quoted}.rows",
+        )
         write(session, sink, batch(shard(), 0, 2))
         more = {"sink__options__currentSchema": quoted}
-        sink = open_sink(session, sink="jdbc", sink__url=server.url, sink__table="rows", **more)
+        sink = open_sink(
+            session,
+            sink="jdbc",
+            sink__createTable="true",
+            sink__url=server.url,
+            sink__table="rows",
+            **more,
+        )
         write(session, sink, batch(shard(), 2, 4))
         assert server.query(f"select count(*) from {quoted}.rows".replace("%", "%%")) == [(4,)]
 
@@ -489,13 +509,21 @@ def test_marks_of_another_user_that_may_not_be_read_are_told(session, server, sc
 def test_a_wrong_password_is_told_and_not_shown(session, server, schema):
     wrong = server.url.replace(server.password, "s3cret-wrong")
     with pytest.raises(SinkUnavailable, match="password authentication failed") as caught:
-        open_sink(session, sink="jdbc", sink__url=wrong, sink__table=f"{schema}.rows")
+        open_sink(
+            session,
+            sink="jdbc",
+            sink__createTable="true",
+            sink__url=wrong,
+            sink__table=f"{schema}.rows",
+        )
     assert "s3cret-wrong" not in str(caught.value)
 
 
 def test_a_password_that_only_spark_gets_wrong_is_not_shown_either(session, server, schema):
     wrong = server.url.replace(server.password, "s3cret-wrong")
-    config = spark_config(sink="jdbc", sink__url=wrong, sink__table=f"{schema}.rows")
+    config = spark_config(
+        sink="jdbc", sink__createTable="true", sink__url=wrong, sink__table=f"{schema}.rows"
+    )
     sink = make_sink(config, "app")
     sink._database._connect = server.connect
     with pytest.raises(SinkUnavailable, match="the Spark server cannot read") as caught:
@@ -506,3 +534,18 @@ def test_a_password_that_only_spark_gets_wrong_is_not_shown_either(session, serv
 def test_a_server_without_the_driver_is_told_its_package(spark, server, schema):
     with pytest.raises(MissingPart, match=r"org\.postgresql:postgresql:42"):
         sink_of(spark, server, schema)
+
+
+def test_a_table_is_made_only_if_that_is_said(session, server, schema):
+    server.execute(f"create table {schema}.amounts (n bigint)")
+    with pytest.raises(SinkRefused, match=rf'"amuonts" is missing.*there is "{schema}"."amounts"'):
+        sink_of(session, server, schema, sink__table=f"{schema}.amuonts", sink__createTable="false")
+    assert sink_of(
+        session, server, schema, sink__createTable="false", sink__table=f"{schema}.amounts"
+    )
+
+
+def test_a_text_with_a_nul_is_told_at_once(session, server, schema):
+    sink, one = sink_of(session, server, schema), batch(shard(), 0, 2)
+    with pytest.raises(BatchFailed, match="a text has a NUL"):
+        sink.write(frame(session, [one], t=F.lit("a\x00b")), [one])

@@ -76,6 +76,7 @@ class ConnectSessions:
         """
         self._host, self._port = connect_address(url)
         self._url = complete_url(url, token, app_name)
+        self._offered = f"sc://{self._host}:{self._port}"
         self._conf = {"spark.sql.session.timeZone": "UTC"} if not config.is_embedded else {}
         self._conf |= config.conf if not config.is_embedded else {}
         self._lock = threading.RLock()
@@ -103,7 +104,7 @@ class ConnectSessions:
 
         pyspark looks for a URL before it looks for its session. It needs no token.
         """
-        os.environ[_REMOTE_VARIABLE] = f"sc://{self._host}:{self._port}"
+        os.environ[_REMOTE_VARIABLE] = self._offered
 
     def renew(self, lost: SparkSession | None = None) -> None:
         """Give a session up, so that the next :meth:`get` makes a new one.
@@ -133,6 +134,8 @@ class ConnectSessions:
         with self._lock:
             session, self._session = self._session, None
             self._is_closed = True
+        if os.environ.get(_REMOTE_VARIABLE) == self._offered:
+            del os.environ[_REMOTE_VARIABLE]
         if session is not None:
             _end(session, release=True)
 

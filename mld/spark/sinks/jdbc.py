@@ -103,7 +103,14 @@ class JdbcSink:
         *schema, table = split_name(config.sink_table)
         self._target = quoted(*schema, table)
         self._tables = SinkTables(self._database, tuple(schema), application)
-        self._staging = JdbcStaging(self._database, self._tables, self._target, options, secrets)
+        self._staging = JdbcStaging(
+            self._database,
+            self._tables,
+            self._target,
+            options,
+            secrets,
+            creates_table=config.creates_table,
+        )
         self._timeout_s = config.batch_timeout_s
         self._now_s = now_s
         self._pause = pause
@@ -113,12 +120,13 @@ class JdbcSink:
 
         Raises:
             MissingPart: the server lacks the JDBC driver.
-            SinkRefused: what is rolled back stays.
+            SinkRefused: what is rolled back stays, or the table is missing.
             SinkUnavailable: the database does not let one of us in.
         """
         try:
             self._tables.create()
             self._tables.require_transactions(int(self._now_s()))
+            self._staging.require_table()
             self._sweep()
         except SparkChildError:
             raise

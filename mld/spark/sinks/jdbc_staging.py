@@ -8,11 +8,12 @@ is known by its registration.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.spark.errors import BatchFailed, MissingPart, SinkUnavailable
+from mld.spark.errors import BatchFailed, MissingPart, SinkRefused, SinkUnavailable
 from mld.spark.failures import is_deterministic
 from mld.spark.sinks.database import Database, DatabaseUnavailable, masked, quoted
 from mld.spark.sinks.jdbc_tables import SinkTables, table_columns
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Column of the staging table with a number of each row that no other row of the job has.
 ROW_COLUMN = "_kcl_row"
+#: What PostgreSQL says of a NUL in a text.
+_NUL = 'invalid byte sequence for encoding "UTF8": 0x00'
 _NO_DRIVER = ("No suitable driver", "ClassNotFoundException", "did not find jdbc driver")
 
 
@@ -52,6 +55,7 @@ class JdbcStaging:
         target: quoted name of the user's table.
         options: of Spark's JDBC reader and writer, ``url`` among them.
         secrets: values that must not show in errors.
+        creates_table: True = the target is made if it is missing.
     """
 
     def __init__(
@@ -61,12 +65,29 @@ class JdbcStaging:
         target: str,
         options: Mapping[str, str],
         secrets: Sequence[str],
+        *,
+        creates_table: bool,
     ) -> None:
+        self._creates_table = creates_table
         self._database = database
         self._tables = tables
         self._target = target
         self._options = dict(options)
         self._secrets = tuple(secrets)
+
+    def require_table(self) -> None:
+        """See that the target is there, unless it is to be made.
+
+        Raises:
+            SinkRefused: it is not; the message has tables of similar names.
+        """
+        if not self._creates_table and table_columns(self._database, self._target) is None:
+            near = difflib.get_close_matches(self._target, self._tables.names(), cutoff=0.7)
+            like = f" (there is {', '.join(near)})" if near else ""
+            raise SinkRefused(
+                f"spark.sink.table: {self._target} is missing, or this user can't read it{like}: "
+                f"correct the name, grant SELECT and INSERT, or set spark.sink.createTable = true"
+            )
 
     def require_access(self, spark: SparkSession) -> None:
         """See that Spark reaches the database too.
@@ -113,6 +134,11 @@ class JdbcStaging:
             writer.save()
         except Exception as error:
             self._explain(error)
+            if _NUL in str(error):
+                raise BatchFailed(
+                    f"{self._target}: a text has a NUL, which PostgreSQL can't store: take it out "
+                    f"in the function"
+                ) from None
             clean = masked(str(error), self._secrets)
             if clean != str(error):
                 kind = BatchFailed if is_deterministic(error) else DatabaseUnavailable
@@ -146,6 +172,7 @@ class JdbcStaging:
         """Columns of the target; it is made from the staging table if it is missing."""
         if (found := table_columns(self._database, self._target)) is not None:
             return found
+        self.require_table()
         names = ", ".join(map(quoted, columns))
         try:
             with self._database.transaction(f"creation of {self._target}") as transaction:

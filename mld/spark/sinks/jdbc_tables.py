@@ -97,6 +97,19 @@ class SinkTables:
     def _is_there(self, table: str) -> bool:
         return table_columns(self._database, table) is not None
 
+    def names(self) -> list[str]:
+        """Quoted names of the tables in the target's schema; none if nothing is told."""
+        schema = "current_schema()" if not self._schema else "%(schema)s"
+        with contextlib.suppress(Exception):  # they are only advice
+            with self._database.transaction("look at tables") as transaction:
+                values = {"schema": self._schema[-1]} if self._schema else {}
+                rows = transaction.rows(
+                    f"SELECT table_name FROM information_schema.tables WHERE table_schema = {schema}",  # noqa: S608
+                    **values,
+                )
+            return [quoted(*self._schema, str(name)) for (name,) in rows]
+        return []
+
     def require_transactions(self, now_s: int) -> None:
         """See that a change which is rolled back is gone: rows and marks rest on that.
 

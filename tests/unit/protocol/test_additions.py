@@ -30,7 +30,7 @@ from protocol import (
 )
 from protocol.additions import is_tick
 
-ANNOUNCED = {"KCL_MLD_CAPABILITIES": "intent,tick"}
+ANNOUNCED = {"KCL_MLD_CAPABILITIES": "more,tick"}
 START = Initialize("shardId-0", "40", 0)
 BATCH = ProcessRecords((), 5)
 
@@ -59,7 +59,7 @@ def child_with_batch(announced=CAPABILITIES):
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("intent,tick", {"tick"}),
+        ("more,tick", {"tick"}),
         (" tick , teleport", {"tick"}),
         ("", set()),
         ("Tick", set()),
@@ -109,9 +109,6 @@ def test_an_announced_line_is_read_as_kindly_as_the_others(line, message):
 )
 def test_an_announced_line_with_a_stray_field_is_junk(line):
     assert isinstance(decode_from_child(line, CAPABILITIES), Junk)
-
-
-# -- what an intent may be ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_bytes_that_are_not_utf_8_are_replaced_as_in_java():
         (b'{"action":"tick","more":"x"}', (), None),
         (b'{"action":"leaseLost","extra":1}', (), None),
         (b'sent {"action":"checkpoint"}', (), "checkpoint"),
-        (b'[x] {"action":"intent"}', (), None),
+        (b'[x] {"action":"tick"}', (), None),
         (b'{"level":"info"}{"action":"status","responseFor":"initialize"}', (), "status"),
         (b"hello", (), None),
         (b"{}", (), None),

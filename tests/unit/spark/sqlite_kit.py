@@ -157,6 +157,7 @@ def sink_of(
         "sink": "jdbc",
         "sink__url": "jdbc:postgresql:x",
         "sink__table": "rows",
+        "sink__createTable": "true",
         **more,
     }
     config = config_of(**properties)

@@ -542,3 +542,14 @@ def test_a_schema_that_is_not_there_is_told(path):
     with pytest.raises(BatchFailed, match="nowhere"):
         sink.prepare(sqlite_kit.spark())
     sink.close()
+
+
+def test_a_missing_table_is_made_only_if_that_is_said(path):
+    made = sink_of(path, sink__createTable="false")
+    with pytest.raises(SinkRefused, match=r'"rows" is missing.*spark\.sink\.createTable = true'):
+        made.prepare(sqlite_kit.spark())
+    assert "rows" not in tables()
+    execute("CREATE TABLE rows (n, shard)")
+    made.prepare(sqlite_kit.spark())
+    assert write(made, batch(shard(), None, 2)) == [STANDS]
+    made.close()
