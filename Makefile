@@ -77,7 +77,7 @@ peer: $(STAMP)  ## an hour: Java workers and kcl-rs beside ours; says what is sk
 	KCL_MLD_PEER=all $(BIN)/python -m pytest -p no:randomly -o faulthandler_timeout=0 tests/peer $(if $(K),-k '$(K)')
 
 conform: $(STAMP)  ## the conformance table of this daemon
-	$(BIN)/kcl-mld conform daemon -- $(BIN)/kcl-mld --properties {properties}
+	$(BIN)/kcl-mld conform daemon --jobs 4 -- $(BIN)/kcl-mld --properties {properties}
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

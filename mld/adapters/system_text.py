@@ -1,7 +1,8 @@
-"""Texts for the system: names of files, arguments and variables of programs."""
+"""Texts for the system: names of files, arguments and variables of programs; and texts of its own."""
 
 from __future__ import annotations
 
+import errno
 import os
 
 
@@ -24,3 +25,10 @@ def _utf8(text: str) -> bytes:
         return text.encode("utf-8", "surrogateescape")  # bytes of the system stay what they are
     except UnicodeEncodeError:  # half of a pair, which no name of a file has
         return text.encode("utf-8", "surrogatepass")
+
+
+def limit_advice(text: str) -> str:
+    """What to do about a limit of the system that an error names, as the end of its text, or ""."""
+    if any(os.strerror(number) in text for number in (errno.EMFILE, errno.ENFILE)):
+        return " (raise the limit of open files: ulimit -n, LimitNOFILE of systemd)"
+    return ""

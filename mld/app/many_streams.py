@@ -77,7 +77,7 @@ def tracker_parts(
 
     def identifiers() -> Iterable[str]:
         scan = store.last_scan
-        return () if scan is None else {one.stream_identifier or "" for one in scan.leases}
+        return () if scan is None else [one.stream_identifier or "" for one in scan.leases]
 
     return TrackerParts(
         names=_names(listed, ports),

@@ -98,6 +98,12 @@ class Worker:
             "unread": tracker.unread(),
         }
 
+    def _waiting_workers(self) -> list[dict[str, Any]]:
+        """Newcomers that get no leases yet; only the leader knows them."""
+        member = self.coordinator.member
+        waiting = {} if member is None else member.waiting()
+        return [{"worker_id": one, "wait_s": wait_s} for one, wait_s in waiting.items()]
+
     def status(self) -> dict[str, Any]:
         """What ``/leases`` shows: this worker, and per held lease its state, lag and age."""
         consumers = {one.lease_key: one.status() for one in self.scheduler.consumers()}
@@ -109,6 +115,7 @@ class Worker:
             "log_messages_dropped": self.dropped_messages(),
             "unreadable": [{"lease_key": key, "why": why} for key, why in self.unreadable()],
             "left_free": list(self.left_free()),
+            "waiting_workers": self._waiting_workers(),
             "leases": [
                 {
                     "lease_key": held.lease.lease_key,

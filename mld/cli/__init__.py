@@ -5,14 +5,27 @@ Anything else is for the daemon, as with Java's MultiLangDaemon: ``kcl-mld app.p
 Modules are imported when their command runs, so that the daemon starts fast.
 """
 
+# ruff: noqa: E402 - the first thing is what Ctrl-C does
+
 from __future__ import annotations
+
+import signal
+import threading
+
+# While modules load, Ctrl-C ends the process as it ends a program in C, without a traceback of what
+# was being imported. A parent's SIG_IGN stays, and so does what another program has set.
+_is_ours = (
+    signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    and threading.current_thread() is threading.main_thread()
+)
+if _is_ours:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import contextlib
 import faulthandler
 import importlib
 import os
 import re
-import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -240,3 +253,7 @@ def _path_of(args: list[str]) -> list[str]:
         path.append(word)
         command = below
     return path
+
+
+if _is_ours:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

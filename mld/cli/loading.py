@@ -72,7 +72,9 @@ def _similar_file(path: str) -> str:
     """A question that names a file beside the missing one, or nothing."""
     wanted = Path(path)
     try:
-        there = [entry.name for entry in wanted.parent.iterdir() if entry.is_file()]
+        there = [
+            entry.name for entry in wanted.parent.iterdir() if entry.is_file() and entry != wanted
+        ]
     except OSError:
         return ""
     close = nearest(wanted.name, there)

@@ -19,6 +19,7 @@ import mld
 from mld.cli.finite import Whole
 from mld.cli.loading import read_properties
 from mld.cli.options import takes_properties_file
+from mld.decide.summary import counted
 from mld.errors import ConfigError
 from mld.local.embedded import ControlRefused, EmbeddedAws
 from mld.local.feeding import put_all, read_records
@@ -246,7 +247,7 @@ def put_file(kinesis: Any, stream: str, file: Path) -> None:
             done = consumed
 
         count = put_all(kinesis, stream, read_records(lines, str(file)), advance)
-    click.echo(f"{count} records put into {stream}", err=True)
+    click.echo(f"{counted(count, 'record', 'records')} put into {stream}", err=True)
 
 
 def print_endpoints(aws: EmbeddedAws, *, err: bool) -> None:

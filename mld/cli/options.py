@@ -49,6 +49,10 @@ def expand_argument_files(args: list[str]) -> list[str]:
             continue
         try:
             text = Path(arg[1:]).read_text("utf-8-sig")
+            if "\0" in text:
+                raise click.UsageError(
+                    f"The file {arg[1:]} contains the character NUL, which no argument may have"
+                )
         except OSError as error:
             why = f"{error.strerror}; {arg} stands for the arguments in that file"
             raise click.UsageError(f"Could not read file {arg[1:]}: {why}") from None

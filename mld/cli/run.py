@@ -120,6 +120,8 @@ async def _main(config: Config, options: RunOptions, world: RealWorld) -> int:
 
 async def _work(worker: Worker, options: RunOptions, received: Sequence[int]) -> int:
     """Run the worker to its end and say how it ended; the exit code."""
+    from mld.decide.summary import counted
+
     try:
         async with _status_server(worker, options):
             outcome = await worker.scheduler.run()
@@ -138,7 +140,8 @@ async def _work(worker: Worker, options: RunOptions, received: Sequence[int]) ->
     if outcome.complete:
         log.info("Stopped: every child was told and every lease released")
         return 0
-    log.warning("The stop was cut short; %d leases will expire", outcome.leases_left)
+    left = counted(outcome.leases_left, "lease", "leases")
+    log.warning("The stop was cut short; %s will expire", left)
     return 128 + received[0] if received else 1
 
 

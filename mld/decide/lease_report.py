@@ -31,7 +31,7 @@ def left_free(
 
     Args:
         leases: all rows.
-        max_leases: ``maxLeasesForWorker``, of every worker.
+        max_leases: ``maxLeasesForWorker``, of every worker; finished leases don't count.
         workers: that are known to live, with or without leases. Owners are believed to live.
 
     Returns:
@@ -39,7 +39,9 @@ def left_free(
     """
     rows = tuple(leases)
     counts = Counter(dict.fromkeys(workers, 0))
-    counts.update(lease.lease_owner for lease in rows if lease.lease_owner is not None)
+    for lease in rows:
+        if lease.lease_owner is not None:
+            counts[lease.lease_owner] += not lease.is_finished
     if not counts or min(counts.values()) < max_leases:
         return ()
     return tuple(

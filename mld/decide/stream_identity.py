@@ -9,6 +9,7 @@ Source: StreamIdentifier (KCL 3.5.1), which takes whatever number the applicatio
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -137,9 +138,9 @@ def epoch_of(
         account: 12 digits.
         name: of the stream.
         created_at_s: ``StreamCreationTimestamp``, epoch seconds, to the millisecond.
-        identifiers: ``account:name:epoch`` of all rows in the table; others are skipped.
-        unit: ``seconds``, ``millis``, or ``auto``: what the table has for this very stream, else
-            what most of its other streams have, else seconds.
+        identifiers: ``account:name:epoch`` of each row in the table; others are skipped.
+        unit: ``seconds``, ``millis``, or ``auto``: what most rows of this very stream have, else
+            what most rows have, else seconds.
 
     Returns:
         The creation time in whole seconds or milliseconds.
@@ -147,15 +148,21 @@ def epoch_of(
     seconds, millis = int(created_at_s), round(created_at_s * 1000)
     if unit != "auto":
         return millis if unit == "millis" else seconds
-    known = [stream for stream in map(_parsed, identifiers) if stream is not None]
-    epochs = {one.epoch for one in known if (one.account, one.name) == (account, name)}
-    for epoch in (seconds, millis, seconds * 1000):
-        if epoch in epochs:
-            return epoch
-    # Numbers that are no creation time say nothing, and a stray row must not decide for a fleet.
-    times = [one.epoch for one in known if one.epoch is not None and one.epoch >= _FIRST_S]
-    in_millis = sum(epoch >= _LEAST_MILLIS for epoch in times)
-    return millis if in_millis > len(times) - in_millis else seconds
+    # A stray row must not decide for a fleet: they are counted.
+    own: Counter[int] = Counter()
+    millis_lead = 0
+    for identifier, rows in Counter(identifiers).items():
+        stream = _parsed(identifier)
+        if stream is None or stream.epoch is None:
+            continue
+        if (stream.account, stream.name) == (account, name):
+            own[stream.epoch] += rows
+        if stream.epoch >= _FIRST_S:  # another number is no creation time
+            millis_lead += rows if stream.epoch >= _LEAST_MILLIS else -rows
+    likeliest = max((seconds, millis, seconds * 1000), key=own.__getitem__)
+    if own[likeliest]:
+        return likeliest
+    return millis if millis_lead > 0 else seconds
 
 
 def _parsed(identifier: str) -> Stream | None:

@@ -24,6 +24,11 @@ _WORDS = {
 _LONG_S = 60.0
 
 
+def counted(number: int, one: str, many: str) -> str:
+    """A number with its noun, e.g. ``1 shard``, ``2 shards``."""
+    return f"{number} {one if number == 1 else many}"
+
+
 def summary(worker: WorkerSnapshot, *, records: int, restarts: int, interval_s: float) -> str:
     """What is going on, e.g. ``2 shards held: 2 being read; 12 records/s; greatest lag 0.3 s ...``.
 

@@ -10,7 +10,7 @@ All workers of a fleet must use rules like these, or they steal from each other 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -61,7 +61,9 @@ class TakeLimits:
 
     Attributes:
         failover_s: > 0; a counter unchanged for longer than this means expired.
-        max_leases: upper bound of leases of this worker, >= 1.
+        max_leases: upper bound of unfinished leases of this worker, >= 1. Java counts those of
+            finished shards, too: where they fill a worker, it never takes the children that it
+            waits for (awslabs/amazon-kinesis-client#202).
         max_steal: leases stolen in one cycle, >= 0.
         prefer_very_old: take very old leases first and beyond the target.
     """
@@ -161,6 +163,8 @@ def plan_taking(
         else:
             live.setdefault(lease.lease_owner, []).append(lease)
     share = _share(len(leases), len(live))
+    finished = sum(lease.is_finished for lease in live[worker_id])
+    limits = replace(limits, max_leases=limits.max_leases + finished)
     target = share if len(live) >= len(leases) else min(share, limits.max_leases)
     very_old = [
         lease

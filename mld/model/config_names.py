@@ -49,7 +49,8 @@ _PROVIDER_BEANS = {
 }
 #: No property names a proxy, in Java neither.
 _PROXY = re.compile(
-    r"(?i)(?:https?|no|non)?[._-]?proxy(?:hosts?|port|user(?:name)?|password|config\w*)?"
+    r"(?i)(?:https?|no|non|socks)?[._-]?proxy"
+    r"(?:hosts?|port|user(?:name)?|password|domain|workstation|config\w*)?"
 )
 _USE_VARIABLES = "set the environment variables HTTPS_PROXY and NO_PROXY"
 #: Names that people try, and what to tell them.
@@ -74,6 +75,15 @@ _TRIED = {
     "kinesisClientConfig": "not configurable",
     "timestampAtInitialPositionInStream": "did you mean initialPositionInStreamExtended? It is in"
     " seconds since 1970",
+    "skipShardSyncAtStartupIfLeasesExist": "did you mean"
+    " skipShardSyncAtWorkerInitializationIfLeasesExist?",
+    "maxRecordsCount": "not configurable",
+    "recordsFetcherFactory": "not configurable",
+    "shardPrioritizationStrategy": "not configurable",
+    "shardSyncStrategyType": "not configurable",
+    "commonClientConfig": "not configurable",
+    "dynamoDBClientConfig": "not configurable",
+    "cloudWatchClientConfig": "not configurable",
     "initiatPositionInStreamExtended": "did you mean initialPositionInStreamExtended?",
     "leaseCleanupConfig": "use leaseCleanupIntervalMillis, completedLeaseCleanupIntervalMillis or"
     " garbageLeaseCleanupIntervalMillis",

@@ -16,6 +16,7 @@ from mld.model.entities import key_taken_by_others
 from mld.model.findings import Problem, Severity
 from mld.model.masking import mask
 from mld.model.stream import StreamArn, partition_of
+from mld.model.stream_selection import is_regular
 
 if TYPE_CHECKING:
     from mld.model.config import Config
@@ -145,11 +146,11 @@ def _check_consumer_name(settings: Settings, config: Config) -> None:
 
 
 def _check_names_of_streams(settings: Settings) -> None:
-    """Globs that no stream's name can match; of a regular expression nothing is said."""
+    """Globs that no stream's name can match; a regular expression is not judged."""
     globs: list[tuple[str, str, int | None]] = [
         (name, glob.strip(), None)
         for name in ("streamNamePattern", "streamNameExcludePattern")
-        if not (text := settings.text(name) or "").strip().startswith("/")
+        if not is_regular(text := (settings.text(name) or "").strip())
         for glob in text.split(",")
     ]
     globs += [(mask(one.key), one.pattern, one.line) for one in settings.stream_options]

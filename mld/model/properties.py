@@ -29,7 +29,7 @@ _ESCAPE = re.compile(r"\\(?:u(.{0,4})|(.))", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 #: What Java itself escapes in the files that it writes; a tab and the like may be meant, too.
 _WRITTEN_BY_JAVA, _CONTROLS = "\\=:#! u", "tnrf"
-_DRIVE = re.compile(r"[A-Za-z]\\?:\\")
+_DRIVE = re.compile(r"(?<![\w\\])[A-Za-z]\\?:\\")
 _HEX4 = re.compile(r"[0-9a-fA-F]{4}")
 _NAMED_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
@@ -42,14 +42,14 @@ class Entry:
         key: unescaped; may be empty.
         value: unescaped; trailing blanks are part of it; may be empty.
         line: number of the line on which the entry starts, from 1.
-        eaten: characters of the value that had a backslash before them which is hardly meant as an
-            escape, as in a regular expression or a path of Windows; each once.
+        meant: how the value would be written if its author took backslashes as they are, as in a
+            regular expression or a path of Windows; None where each of them is an escape.
     """
 
     key: str
     value: str
     line: int
-    eaten: tuple[str, ...] = ()
+    meant: str | None = None
 
 
 def parse(data: bytes, source: str = "properties") -> tuple[Entry, ...]:
@@ -76,15 +76,15 @@ def parse(data: bytes, source: str = "properties") -> tuple[Entry, ...]:
         where = f"{source}:{line}"
         key = _unescape(text[:key_end], where)
         value = text[value_start:]
-        entries.append(Entry(key, _unescape(value, where), line, _eaten(value)))
+        entries.append(Entry(key, _unescape(value, where), line, _meant(value)))
     return tuple(entries)
 
 
-def _eaten(text: str) -> tuple[str, ...]:
+def _meant(text: str) -> str | None:
     escaped = [char for char in _ESCAPED.findall(text) if char not in _WRITTEN_BY_JAVA]
-    if all(char in _CONTROLS for char in escaped) and not _DRIVE.match(text):
-        return ()
-    return tuple(dict.fromkeys(escaped))
+    if all(char in _CONTROLS for char in escaped) and not (escaped and _DRIVE.search(text)):
+        return None
+    return _ESCAPED.sub(lambda m: m[0] if m[1] in _WRITTEN_BY_JAVA else "\\" + m[0], text)
 
 
 def last_of_each(entries: tuple[Entry, ...]) -> dict[str, Entry]:

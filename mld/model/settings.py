@@ -146,6 +146,7 @@ def read_settings(entries: Sequence[Entry], source: str) -> Settings:
             text = "holds the character NUL, which no name, path or argument may have"
             nul = Problem(Severity.ERROR, text, "correct the escape \\u0000")
             settings.report(mask(entry.key), nul, entry.line)
+            # Only to judge the rest of the value: the file is refused.
             entry = replace(entry, value=entry.value.replace("\0", ""))  # noqa: PLW2901
         if entry.key.startswith(PREFIX):
             _read_spark(settings, entry)
@@ -230,14 +231,12 @@ def _report_mojibake(settings: Settings, entry: Entry) -> None:
 
 def _report_eaten(settings: Settings, entry: Entry) -> None:
     """A backslash escapes what follows, in Java too: of a ``d`` behind one only the letter is left."""
-    if entry.eaten:
-        shown = [mask_value(entry.key, f"\\{char}") for char in entry.eaten[:3]]
+    if entry.meant is not None:
         text = (
-            f"a backslash is an escape in properties files, so that of {' '.join(shown)} is not in"
-            " the value"
+            "a backslash is an escape in properties files, so the value is"
+            f" {mask_value(entry.key, entry.value)!r}"
         )
-        doubled = " ".join(shown).replace("\\", "\\\\")
-        advice = f"write {doubled}, and / in a path"
+        advice = f"write {mask_value(entry.key, entry.meant)}"
         settings.report(mask(entry.key), Problem(Severity.WARNING, text, advice), entry.line)
 
 

@@ -110,11 +110,11 @@ def parse_option(key: str, text: str, line: int = 0) -> tuple[StreamOption | Non
 def _why_wrong(option: StreamOption) -> tuple[str, str] | None:
     positions = (Sentinel.LATEST, Sentinel.TRIM_HORIZON)
     match option.option:
-        case "initialPositionInStream" if option.text not in positions:
+        case "initialPositionInStream" if option.text.upper() not in positions:
             known = ", ".join(positions)
             extended = f"stream.{option.pattern}.initialPositionInStreamExtended"
             return f"{mask(option.text)!r} is not one of {known}", f"for a time write {extended}"
-        case "initialPositionInStreamExtended" if not re.fullmatch(r"[0-9]{1,18}", option.text):
+        case "initialPositionInStreamExtended" if not re.fullmatch(r"\+?[0-9]{1,18}", option.text):
             return f"{mask(option.text)!r} is not a number of seconds since 1970", ""
         case "retrievalMode" if option.text.upper() not in _MODES:
             known = ", ".join(_MODES)
@@ -176,7 +176,7 @@ _FIELD = {
 def _position(option: StreamOption) -> InitialPosition:
     if option.option == "initialPositionInStreamExtended":
         return InitialPosition(Sentinel.AT_TIMESTAMP, float(option.text))
-    return InitialPosition(Sentinel(option.text))
+    return InitialPosition(Sentinel(option.text.upper()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+def is_regular(text: str) -> bool:
+    """Whether a pattern is a ``/regular expression/``."""
+    return len(text) > 2 and text.startswith("/") and text.endswith("/")
+
+
 @dataclass(frozen=True, slots=True)
 class NamePattern:
     """A rule for names of streams.
@@ -34,7 +39,7 @@ class NamePattern:
         Raises:
             MalformedData: the regular expression is none, or a glob is empty.
         """
-        if len(text) > 2 and text.startswith("/") and text.endswith("/"):
+        if is_regular(text):
             try:
                 return cls(text, re.compile(text[1:-1]))
             except re.error as error:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from mld.decide.assignment.leaving import notice_s
 from mld.decide.lifecycle import ShutdownReason
+from mld.decide.summary import counted
 from mld.errors import ChildFailed, LeaseLost, MldError
 from mld.services.worker_start import WorkerStart
 
@@ -306,8 +307,8 @@ class Scheduler:
         coordinator.stop_taking()
         if not self._stop_now and self._config.shutdown_grace_s > 0:
             log.info(
-                "Stopping: %d shards have %.0f s to finish",
-                len(self._consuming),
+                "Stopping: %s %.0f s to finish",
+                counted(len(self._consuming), "shard has", "shards have"),
                 self._config.shutdown_grace_s,
             )
             try:
@@ -317,7 +318,8 @@ class Scheduler:
                     await coordinator.settled()
                     await self._release_held()
             except TimeoutError:
-                log.warning("Grace period expired; %d shards unfinished", len(self._consuming))
+                unfinished = counted(len(self._consuming), "shard", "shards")
+                log.warning("Grace period expired; %s unfinished", unfinished)
             finally:
                 self._grace = None
         left = len(coordinator.renewer.held()) + coordinator.renewer.unreleased

@@ -92,7 +92,7 @@ def test_a_stop_while_the_table_is_away_ends_in_time(new_app: Callable[..., Appl
     assert run.stop() == 143, run.output
     app.aws.control(faults=[])
     assert "shutdownRequested" in run.actions()
-    assert "1 leases will expire" in run.output
+    assert "1 lease will expire" in run.output
     assert app.owners() == {shard_id(0): "w1"}
     assert not any(alive(pid) for pid in child_pids(run))
 

@@ -35,6 +35,14 @@ def migrate(app: Application, run: Running, to: str, *arguments: str) -> tuple[i
     return done.returncode, done.stdout
 
 
+def without_marks(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Rows without the name of their stream, which no multi-stream row has."""
+    return {
+        key: {name: value for name, value in row.items() if name != "kclMldStream"}
+        for key, row in rows.items()
+    }
+
+
 def test_a_table_is_moved_there_and_back_and_nothing_is_read_again(
     new_app: Callable[..., Application],
 ) -> None:
@@ -68,7 +76,7 @@ def test_a_table_is_moved_there_and_back_and_nothing_is_read_again(
 
     code, output = migrate(app, run, "single-stream", "--apply")
     assert code == 0, output
-    assert app.items() == before
+    assert app.items() == without_marks(before)
     second = set(app.put(30))
     run = app.start(worker="blue-3")
     assert wait_until(lambda: len(run.records()) == 30, "the new records were read")

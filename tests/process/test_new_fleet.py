@@ -136,6 +136,8 @@ def test_the_table_of_a_stopped_fleet_can_be_moved_there_and_back(
     assert wait_until(lambda: len(run.records()) == 10, "all records were read")
     assert run.stop() == 0, run.output
     before = app.everything()
+    for row in before.values():
+        row.pop("kclMldStream", None)  # no multi-stream row has it
     for to in ("multi-stream", "single-stream"):
         code, output = migrate(app, run, to, "--apply")
         assert code == 0, output

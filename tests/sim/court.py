@@ -96,6 +96,7 @@ class Court:
         handovers: the last change of owner of each lease that had one.
         duplicates: records that were processed more than once.
         counts: what has happened how often.
+        clock_skew_s: by which the wall clocks of two workers may differ.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class Court:
         self.by_counter: set[str] = set()
         self.logs: dict[str, ShardLog] = {}
         self.duplicates = 0
+        self.clock_skew_s = 0.0
         self.counts: Counter[str] = Counter()
         self.rows: dict[str, Item] = {}
         self.handovers: dict[str, Handover] = {}

@@ -171,6 +171,7 @@ class Fleet:
             all_shards_matter=not self._at_latest,
             believers=lambda: Believers(self.nodes),
         )
+        self.court.clock_skew_s = 40.0 if plan.clock_skew else 0.0
         calm_window_s = max(calm_periods_s(leases)) + 2 * leases.request_timeout_s
         self.judges = Judges(
             self.court,

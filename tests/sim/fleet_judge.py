@@ -1,4 +1,4 @@
-"""The judge of a 3.x fleet: who leads, and what leaders do to the leases of others (S10 to S14, L7)."""
+"""The judge of a 3.x fleet: who leads, and what leaders do to the leases of others (S10 to S15, L7)."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ HAND_OFF_S = 30.0
 ON_ITS_WAY_S = 3.0
 #: So long after a flip workers may not know it yet, and take leases as they did.
 SETTLE_S = 200.0
+#: Whoever has not reported for two periods of 30 s is not alive; a look and a slow write come on top.
+SILENT_S = 60.0 + 15.0
 #: A fleet of which this is said takes its leases; None = nothing is said.
 _TAKES = {None, "CLIENT_VERSION_UPGRADE_FROM_2X", "CLIENT_VERSION_2X"}
 _COMPLETE = "TABLE_MIGRATION_STATUS_COMPLETE"
@@ -51,6 +53,10 @@ class FleetJudge:
         self._changed_s = float("-inf")
         self._version: str | None = "CLIENT_VERSION_3X" if is_on else None
         self._beaten_s: dict[str, float] = {}
+        #: Worker -> when it wrote its metrics last.
+        self._reported_s: dict[str, float] = {}
+        #: Workers whose expired leases a leader of ours gave away, and that have not reported since.
+        self._dead: set[str] = set()
         #: Lease key -> the two owners of its hand-off, and since when.
         self._hand_offs: dict[str, tuple[str | None, str | None, float]] = {}
 
@@ -120,6 +126,9 @@ class FleetJudge:
         """An item that is no lease was written, to any table of the fleet."""
         actor = self._court.actor
         self._keep(key, write)
+        if key == actor and text_of(write.after, "lut") is not None:
+            self._reported_s[key] = self._court.now()
+            self._dead.discard(key)
         if key == "Migration3.0" and write.after is not None:
             self._says(text_of(write.after, "cv"))
         if text_of(write.after, "tm") == _COMPLETE:
@@ -188,6 +197,7 @@ class FleetJudge:
             self._court.counts["hand-off"] += 1
             if before is not None and self._court.actor != worker_of(before):
                 self._check_leads(f"began to hand {key} over")
+                self._check_lives(key, pair[1])
 
     def _check_leads(self, what: str) -> None:
         actor = self._court.actor
@@ -200,6 +210,8 @@ class FleetJudge:
         if new == self._court.actor and self.is_settling:
             return
         self._check_leads(f"assigned {key}")
+        self._check_lives(key, new)
+        self._bury(before, silent_s)
         old, hand_off = worker_of(before), self._hand_offs.get(key)
         is_overdue = hand_off is not None and (
             self._court.now() - hand_off[2] > (HAND_OFF_S + self._court.failover_s) * TOLERANCE
@@ -214,6 +226,31 @@ class FleetJudge:
                 "S11",
                 f"{self._court.actor} took {key} from {old}, which renewed it {silent_s:.3f} s ago",
             )
+
+    def _bury(self, before: Item, silent_s: float) -> None:
+        """Its lease expired, and a leader of ours has seen that."""
+        old, expired_s = worker_of(before), self._court.now() - silent_s + self._court.failover_s
+        if (
+            old not in {None, self._court.actor}
+            and silent_s > self._court.failover_s
+            and not position_of(before).is_shard_end
+            and self._reported_s.get(old, float("-inf")) <= expired_s
+        ):
+            self._dead.add(old)
+
+    def _check_lives(self, key: str, new: str | None) -> None:
+        """S15: leaders of ours give no lease to the dead; who leads knows of itself that it lives."""
+        court = self._court
+        if court.actor != self.leader or court.actor in court.foreigners or self.is_settling:
+            return
+        if new is None or new == court.actor:
+            return
+        silent_s = court.now() - self._reported_s.get(new, court.now())
+        if new in self._dead:
+            court.convict("S15", f"{court.actor} gave {key} to {new}, which it had seen dead")
+        elif silent_s > SILENT_S + court.clock_skew_s:
+            text = f"{court.actor} gave {key} to {new}, which reported {silent_s:.0f} s ago"
+            court.convict("S15", text)
 
     def under_way(self) -> str:
         """The hand-offs that have not ended, for people; "" = none."""

@@ -22,6 +22,8 @@ S11 a leader takes no lease away that is renewed in time, but asks for it
 S12 a fleet that works as 2.x has no lock, and one that was rolled back no metrics
 S13 nobody reads a table that was left
 S14 attributes that nobody knows survive, and so does all that is moved
+S15 a leader gives no lease to a worker that was seen dead, until that reports again, nor to one that
+    is silent
 L7  hand-offs end
 L8  three tables become one
 """

@@ -57,14 +57,11 @@ def shard(number: int = 0, epoch: str = "0") -> ShardKey:
     return ShardKey("app", "flights", f"shardId-{number:012d}", epoch)
 
 
-def batch(
-    key: ShardKey, after: int, to: int, number: int | None = None, nonce: str = "n0"
-) -> ShardBatch:
+def batch(key: ShardKey, after: int, to: int) -> ShardBatch:
     """Records after+1 … to; after 0 is the beginning."""
     rows = tuple(Row(Position(BASE + n), "k", b"%d" % n, None) for n in range(after + 1, to + 1))
     begin = Position(BASE + after) if after else None
-    app_id = f"kcl/app/flights/{key.shard_id}/{key.epoch}/{nonce}" if number else ""
-    return ShardBatch(key, begin, Position(BASE + to), rows, number, app_id)
+    return ShardBatch(key, begin, Position(BASE + to), rows)
 
 
 def frame(spark, batches: Iterable[ShardBatch], keep: str = "true", **columns):

@@ -199,23 +199,6 @@ def test_another_type_is_refused(spark, tmp_path):
         write(spark, sink, batch(shard(), 2, 4), n=F.lit("x"))
 
 
-def test_a_function_that_writes_itself_is_idempotent_by_the_identity_of_its_batch(delta, tmp_path):
-    path = tmp_path / "t"
-    sink = open_sink(delta, sink="foreach")
-
-    def function(one) -> None:
-        writer = frame(delta, [one]).write.format("delta").mode("append")
-        identity = {"txnAppId": one.app_id, "txnVersion": str(one.number)}
-        writer.options(**identity).save(str(path))
-
-    for one in (batch(shard(), 0, 4, 1), batch(shard(), 0, 4, 1), batch(shard(), 4, 6, 2)):
-        function(one)
-        staged = sink.write(None, [one])
-        sink.commit_all(staged, [one])
-        sink.discard(staged)
-    assert rows(delta, path) == expected(s0=6)
-
-
 def test_records_of_one_aggregate_are_split_by_their_sub_sequence_number(spark, delta, tmp_path):
     sink = sink_of(spark, tmp_path)
     at = [Position(BASE + 1, sub) for sub in range(6)]

@@ -110,7 +110,12 @@ async def test_a_worker_shows_what_it_holds_and_how_far_it_is():
     worker = world.worker
     assert worker.metrics is None
     about = {"worker_id": "w1", "application": "app", "stream": "orders"}
-    nothing: dict[str, Any] = {"unreadable": [], "left_free": [], "leases": []}
+    nothing: dict[str, Any] = {
+        "unreadable": [],
+        "left_free": [],
+        "waiting_workers": [],
+        "leases": [],
+    }
     nothing["log_messages_dropped"] = 0
     assert worker.status() == {**about, "state": "starting", **nothing}
     stored = world.put()

@@ -123,7 +123,7 @@ def profiles() -> list[str]:
 class ChainResolver:
     """Tries the providers of a chain in order and keeps the first that answers, like Java's.
 
-    A provider that fails is logged and passed over.
+    A provider that fails is passed over, and logged where a later one has credentials.
     """
 
     def __init__(self, session: Session, chain: CredentialChain, region: str | None) -> None:
@@ -169,9 +169,11 @@ class ChainResolver:
                 credentials = renewed(load, why)
             except Exception as error:  # noqa: BLE001 - see why_failed()
                 self._failures[step] = why(error)
-                _log.warning("credentials provider %s failed: %s", step, self._failures[step])
                 continue
             if credentials is not None:
+                # Where none has any, the error that ends the start says why.
+                for failed, text in self._failures.items():
+                    _log.warning("credentials provider %s failed: %s", failed, text)
                 _log.info("using credentials of %s", step)
                 return credentials, False
         return None, False

@@ -12,6 +12,7 @@ from botocore import exceptions as boto
 
 from mld import errors
 from mld.adapters.aws.answer_shapes import is_item
+from mld.adapters.system_text import limit_advice
 from mld.model.masking import printable
 
 if TYPE_CHECKING:
@@ -163,7 +164,9 @@ def ca_file_of(client: BaseClient) -> str | None:
 
 def not_sent(error: Exception, operation: str) -> errors.Unreachable:
     """Our error for a call of which nothing left this process; the arguments as above."""
-    return errors.Unreachable(operation, type(error).__name__, _cut(error))
+    # Only the cause says that there are no more files.
+    advice = limit_advice(str(getattr(error, "kwargs", {}).get("error", "")))
+    return errors.Unreachable(operation, type(error).__name__, _cut(error) + advice)
 
 
 def _cut(text: object) -> str:

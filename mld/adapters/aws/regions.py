@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from botocore.exceptions import BotoCoreError
 from botocore.loaders import create_loader
 from botocore.regions import EndpointResolver
-from botocore.utils import IMDSRegionProvider
+from botocore.utils import BadIMDSRequestError, IMDSRegionProvider
 
 from mld.adapters.aws.credentials import new_session
 from mld.errors import ConfigError
@@ -51,6 +52,15 @@ def known_regions() -> list[str]:
 
 
 def _instance_region(session: Session) -> str | None:
-    """By the metadata service where credentials are asked for, too: address, IPv6 mode, time-out."""
-    region: str | None = IMDSRegionProvider(session).provide()
+    """By the metadata service where credentials are asked for, too: address, IPv6 mode, time-out.
+
+    Raises:
+        ConfigError: the settings do not say where it is, or how long to wait.
+    """
+    try:
+        region: str | None = IMDSRegionProvider(session).provide()
+    except (BotoCoreError, ValueError) as error:
+        raise ConfigError(f"the AWS configuration cannot be used: {error}") from None
+    except BadIMDSRequestError:
+        return None
     return region

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from mld.adapters.children.pipes import PipeReader, PipeWriter, StderrDrain
-from mld.adapters.system_text import system_text
+from mld.adapters.system_text import limit_advice, system_text
 from mld.decide.child_environment import environment_of_child
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 #: Seconds after the leader's exit until what it left in its process group gets SIGTERM, then
 #: SIGKILL, and until pipes that somebody still holds open are given up.
@@ -221,7 +221,7 @@ class ProcessLauncher:
 
         Cancellation: has no effect, there is no waiting inside.
         """
-        with ExitStack() as undo:
+        with _naming_limits(), ExitStack() as undo:
             (child_stdin, stdin), (stdout, child_stdout), (stderr, child_stderr) = (
                 _pipe(undo) for _ in range(3)
             )
@@ -278,6 +278,16 @@ def _encoded(environment: Mapping[str, str]) -> dict[bytes, bytes]:
         return os.fsencode(system_text(text))
 
     return {encoded(name): encoded(value) for name, value in environment.items()}
+
+
+@contextlib.contextmanager
+def _naming_limits() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if advice := limit_advice(str(error)):
+            raise OSError(error.errno, f"{error.strerror}{advice}") from error
+        raise
 
 
 def _pipe(undo: ExitStack) -> tuple[int, int]:

@@ -184,7 +184,8 @@ def _similar(name: str, around: Surroundings) -> str | None:
     known: dict[str, str] = {}
     for folder, prefix in folders.items():
         for entry in _entries(folder):
-            known.setdefault(entry, prefix)
+            if f"{prefix}{entry}" != name:  # a link that leads nowhere is listed, too
+                known.setdefault(entry, prefix)
     close = difflib.get_close_matches(Path(name).name, known, n=1, cutoff=0.8)
     return f"{known[close[0]]}{close[0]}" if close else None
 

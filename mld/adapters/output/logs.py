@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
 from dataclasses import dataclass
@@ -40,8 +41,8 @@ FIELDS = {
     "suppressed": "suppressed",
 }
 #: After this many equal lines within the window, the rest is counted only.
-_BURST = 10
-_WINDOW_S = 10.0
+_BURST = 3
+_WINDOW_S = 60.0
 #: Distinct lines remembered; beyond it the memory starts afresh.
 _REMEMBERED = 1000
 #: What a child or a file says must not move the cursor of a terminal: control characters are shown
@@ -49,6 +50,9 @@ _REMEMBERED = 1000
 _VISIBLE = {
     code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
 }
+#: On a terminal: of the whole line, so that what went wrong is found among the rest.
+_COLORS = {logging.WARNING: "\x1b[33m", logging.ERROR: "\x1b[31m", logging.CRITICAL: "\x1b[31m"}
+_CHILD_COLOR, _NO_COLOR = "\x1b[36m", "\x1b[0m"
 #: Libraries whose INFO lines say nothing to an operator.
 _CHATTY = ("botocore", "urllib3", "asyncio")
 #: Their warnings are about the operator's profiles and logins: a stack of botocore explains nothing.
@@ -78,26 +82,43 @@ class LogSettings:
 
 
 class TextFormatter(logging.Formatter):
-    """``2026-11-21 09:14:39,641 WARNING mld.app [shard-0 pid=7] message``."""
+    """``2026-11-21 09:14:39,641 WARNING mld.app [shard=shard-0 pid=7] message``.
 
-    def __init__(self) -> None:
+    On a terminal, which is narrow and watched: ``09:14:39 WARNING [pid=7] message``, without what
+    the message names itself.
+
+    Args:
+        is_short: for a terminal.
+        is_colored: lines have the color of their level, and those of children one of their own.
+    """
+
+    def __init__(self, *, is_short: bool = False, is_colored: bool = False) -> None:
         super().__init__()
         self.converter = time.localtime
+        self._is_short = is_short
+        self._is_colored = is_colored
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, or more with a traceback."""
-        stamp = f"{self.formatTime(record, '%Y-%m-%d %H:%M:%S')},{int(record.msecs):03d}"
         known = log_facts()
         # Shards of several streams have the same ids.
         stream = {"stream": known["stream"]} if "stream_identifier" in known else {}
         shown = stream | _fields(record)
+        said = _message(record).translate(_VISIBLE)
+        if self._is_short:
+            stamp = self.formatTime(record, "%H:%M:%S")
+            logger = "" if record.name.startswith("mld.") else f" {record.name}"
+            shown = {name: value for name, value in shown.items() if str(value) not in said}
+        else:
+            stamp = f"{self.formatTime(record, '%Y-%m-%d %H:%M:%S')},{int(record.msecs):03d}"
+            logger = f" {record.name}"
         facts = " ".join(f"{name}={value}" for name, value in shown.items())
         context = f" [{facts}]" if facts else ""
-        said = _message(record).translate(_VISIBLE)
-        text = f"{stamp} {record.levelname:<7} {record.name}{context} {said}"
+        text = f"{stamp} {record.levelname:<7}{logger}{context} {said}"
         if record.exc_info:
             text += "\n" + mask(self.formatException(record.exc_info))
-        return text
+        color = _COLORS.get(record.levelno) or (_is_of_child(record) and _CHILD_COLOR)
+        return f"{color}{text}{_NO_COLOR}" if self._is_colored and color else text
 
 
 class JsonFormatter(logging.Formatter):
@@ -122,7 +143,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class RepeatFilter(logging.Filter):
-    """Lets ten equal warnings within ten seconds pass, then one in ten seconds with a count.
+    """Lets three equal warnings within a minute pass, then one in a minute with a count.
 
     Lines are equal when logger, level, text and context are. What a child wrote always passes.
     """
@@ -170,7 +191,11 @@ def set_up(settings: LogSettings, stream: TextIO | None = None) -> None:
     stream = stream or sys.stderr
     chosen = settings.format or (LogFormat.TEXT if stream.isatty() else LogFormat.JSON)
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(TextFormatter() if chosen is LogFormat.TEXT else JsonFormatter())
+    is_terminal = stream.isatty()
+    # https://no-color.org
+    is_colored = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    text = TextFormatter(is_short=is_terminal, is_colored=is_colored)
+    handler.setFormatter(text if chosen is LogFormat.TEXT else JsonFormatter())
     handler.addFilter(cause_for_stack)
     handler.addFilter(RepeatFilter())
     root = logging.getLogger()
@@ -184,6 +209,10 @@ def set_up(settings: LogSettings, stream: TextIO | None = None) -> None:
         logging.getLogger(name).setLevel(level)
     # A reader of stderr that went away must not end the daemon with tracebacks.
     logging.raiseExceptions = False
+
+
+def _is_of_child(record: logging.LogRecord) -> bool:
+    return record.__dict__.get("child_line") is not None
 
 
 def _message(record: logging.LogRecord) -> str:

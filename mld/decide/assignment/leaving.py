@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from mld.decide.assignment.memory import observe
 from mld.decide.assignment.workers import take_part
 from mld.decide.discovery import look_pause_s
 
@@ -31,14 +32,16 @@ def plan_leaving(
 
     Args:
         view: of one look at the fleet; the metrics of who stops count for nothing.
-        memory: of looks before; workers in doubt get nothing.
+        memory: of looks before; workers that died, and newcomers that have to wait, get nothing.
         worker_id: who stops.
         limits: what a worker may hold.
 
     Returns:
         Pairs of lease and worker; a lease is missing that nobody can take.
     """
-    others = take_part(view, memory.doubts, limits).active.keys() - {worker_id}
+    others = take_part(view, observe(memory, view, limits).workers, limits).active.keys() - {
+        worker_id
+    }
     counts = dict.fromkeys(sorted(others), 0)
     mine: list[Lease] = []
     for lease in view.leases:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mld.decide.taking import NEVER, Sighting
+from mld.decide.worker_sightings import WorkerSightings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,8 +48,9 @@ class FleetMemory:
         hand_offs: that are under way, by lease key.
         throughputs: KiB/s by lease key, averaged over the looks; of leases that tell theirs.
         looked_at: reading of ``Clock.monotonic`` at the last look.
-        doubts: worker id -> ``updated_at_s`` of its metrics when one of its leases was found
-            expired. Until it reports again it is taken for dead.
+        workers: what their reports and the expiry of their leases tell of the workers.
+        former_leader: id of the worker whose leader lock expired, until the next look at the
+            metrics; None = there is none.
         participants: who took part at the last balance.
         balanced_at: reading of ``Clock.monotonic`` at the last balance by load as well; None = never
             yet.
@@ -58,7 +60,8 @@ class FleetMemory:
     hand_offs: Mapping[str, LeaseHandOff] = field(default_factory=dict)
     throughputs: Mapping[str, float] = field(default_factory=dict)
     looked_at: float = 0.0
-    doubts: Mapping[str, int] = field(default_factory=dict)
+    workers: WorkerSightings = field(default_factory=WorkerSightings)
+    former_leader: str | None = None
     participants: frozenset[str] = frozenset()
     balanced_at: float | None = None
 
@@ -83,13 +86,18 @@ def observe(memory: FleetMemory, view: FleetView, limits: AssignmentLimits) -> F
     """The memory after a look; nothing is planned.
 
     A worker that may soon lead can watch with it, and then need not wait for a failover time of
-    its own until it knows which leases have expired.
+    its own until it knows which leases have expired, and knows which workers have died.
 
     Source: LeaseAssignmentManager.updateLeasesLastCounterIncrementNanosAndLeaseShutdownTimeout
     (3.5.1). There only a greater counter is a change; a row that was deleted and created again
     between two looks has a smaller one and is as alive.
     """
     fresh = 1 - 0.5 ** (max(0.0, view.now - memory.looked_at) / THROUGHPUT_HALF_LIFE_S)
+    sightings = {
+        lease.lease_key: _sight(memory.sightings.get(lease.lease_key), lease, view.now)
+        for lease in view.leases
+    }
+    has_metrics = view.metrics is not None
     return replace(
         memory,
         looked_at=view.now,
@@ -98,16 +106,35 @@ def observe(memory: FleetMemory, view: FleetView, limits: AssignmentLimits) -> F
             for lease in view.leases
             if (stored := lease.throughput_kbps) is not None
         },
-        sightings={
-            lease.lease_key: _sight(memory.sightings.get(lease.lease_key), lease, view.now)
-            for lease in view.leases
-        },
+        sightings=sightings,
         hand_offs={
             lease.lease_key: _hand_off(memory.hand_offs.get(lease.lease_key), lease, view, limits)
             for lease in view.leases
             if lease.checkpoint_owner is not None
         },
+        workers=_workers(memory, sightings, view, limits),
+        former_leader=None if has_metrics else memory.former_leader,
     )
+
+
+def _workers(
+    memory: FleetMemory,
+    sightings: Mapping[str, Sighting],
+    view: FleetView,
+    limits: AssignmentLimits,
+) -> WorkerSightings:
+    workers = memory.workers
+    if view.metrics is not None:
+        workers = workers.seen(view.metrics, view.now)
+        if memory.former_leader is not None:
+            workers = workers.presumed_dead(memory.former_leader, view.now)
+    expired_at: dict[str, float] = {}
+    for lease in view.leases:
+        owner, at = lease.actual_owner, sightings[lease.lease_key].seen_at + limits.failover_s
+        # Who looks knows that it lives.
+        if owner not in (None, view.leader) and not lease.is_finished and view.now > at:
+            expired_at[owner] = max(at, expired_at.get(owner, at))
+    return workers.judged(expired_at, view.now, limits.failover_s, limits.metrics_expiry_s)
 
 
 def _average(known: float | None, stored: float, fresh: float) -> float:

@@ -17,7 +17,7 @@ from mld.decide.assignment.groups import groups_of
 from mld.decide.assignment.levelling import Levelling
 from mld.decide.assignment.memory import observe
 from mld.decide.assignment.relief import Relief
-from mld.decide.assignment.workers import doubts_of, readings, take_part
+from mld.decide.assignment.workers import readings, take_part
 
 if TYPE_CHECKING:
     import random
@@ -76,6 +76,8 @@ class PlanFigures:
         finished: leases of finished shards.
         workers: that take part.
         doubtful: ids of workers that are taken for dead until they report again.
+        waiting: ids of newcomers that get no leases yet, because others died soon after they began.
+        wait_s: how long a newcomer has to live until it gets leases, in seconds; 0 = not at all.
         failing: ids of workers that could not measure themselves.
         unowned: leases without owner.
         expired: leases whose owner does not renew them.
@@ -91,6 +93,8 @@ class PlanFigures:
     finished: int
     workers: int
     doubtful: tuple[str, ...]
+    waiting: tuple[str, ...]
+    wait_s: float
     failing: tuple[str, ...]
     unowned: int
     expired: int
@@ -109,12 +113,16 @@ class AssignmentPlan:
     Attributes:
         moves: at most one a lease; what nobody reads first, the oldest of it in front.
         memory: for the next look.
-        stale: items of worker metrics to delete, each if it still has its ``updated_at_s``.
+        dead: items of worker metrics to delete before the moves are written, each if it still has
+            its ``updated_at_s``: of workers that died and that no row names after the moves. So
+            whoever leads next does not take them for alive.
+        stale: likewise, to delete at any time: they are too old.
         figures: see :class:`PlanFigures`.
     """
 
     moves: tuple[LeaseMove, ...]
     memory: FleetMemory
+    dead: tuple[WorkerMetrics, ...]
     stale: tuple[WorkerMetrics, ...]
     figures: PlanFigures
 
@@ -146,6 +154,10 @@ def plan_assignment(
     look = _Look(view, memory, limits)
     look.form_fleet(rng)
     look.fill()
+    if look.lacks_newcomers:
+        look = _Look(view, memory, limits, with_newcomers=True)
+        look.form_fleet(rng)
+        look.fill()
     is_relief_due = may_balance and look.is_interval_over(memory)
     is_balanced = is_relief_due or (may_balance and look.has_changed(memory))
     if is_balanced:
@@ -156,8 +168,15 @@ def plan_assignment(
 class _Look:
     """The parts of one plan, in the order in which they are called."""
 
-    def __init__(self, view: FleetView, memory: FleetMemory, limits: AssignmentLimits) -> None:
-        seen = observe(memory, view, limits)
+    def __init__(
+        self,
+        view: FleetView,
+        memory: FleetMemory,
+        limits: AssignmentLimits,
+        *,
+        with_newcomers: bool = False,
+    ) -> None:
+        self._memory = seen = observe(memory, view, limits)
         self._view = view
         self._limits = limits
         self._unread = {
@@ -165,19 +184,19 @@ class _Look:
             for lease in view.leases
             if (reason := _why_unread(lease, seen, view, limits)) is not None
         }
-        silent = (
-            lease
-            for lease in view.leases
-            if self._unread.get(lease.lease_key) is MoveReason.EXPIRED and not lease.is_finished
-        )
-        self._memory = replace(seen, doubts=doubts_of(seen, view, silent))
-        self._workers = take_part(view, self._memory.doubts, limits)
-        # Better a worker that is perhaps dead than none.
-        self.participants = self._workers.active or self._workers.doubtful
+        self._workers = take_part(view, seen.workers, limits)
+        self.participants = dict(self._workers.active)
+        if with_newcomers:
+            self.participants |= self._workers.waiting
         self._fleet = Fleet((), (), {}, by_count=limits.by_count)
         self._moves: dict[str, LeaseMove] = {}
         self._fixed: set[str] = set()
         self._unassigned = 0
+
+    @property
+    def lacks_newcomers(self) -> bool:
+        """True when a lease gets no owner although there are newcomers that could have it."""
+        return self._unassigned > 0 and len(self._workers.waiting) > 0
 
     def form_fleet(self, rng: random.Random) -> None:
         """Participants with the leases that they keep; in a hand-off the next owner has it."""
@@ -284,12 +303,25 @@ class _Look:
 
     def plan(self, *, is_balanced: bool) -> AssignmentPlan:
         """All of it as one value."""
+        named = self._named()
         return AssignmentPlan(
             moves=tuple(self._moves.values()),
             memory=self._memory,
+            dead=tuple(item for item in self._workers.dead if item.worker_id not in named),
             stale=self._workers.stale,
             figures=self._figures(is_balanced=is_balanced),
         )
+
+    def _named(self) -> set[str | None]:
+        """Ids of the workers that rows name after the moves."""
+        named: set[str | None] = set()
+        for lease in self._view.leases:
+            move = self._moves.get(lease.lease_key)
+            if move is None:
+                named |= {lease.lease_owner, lease.checkpoint_owner}
+            else:
+                named |= {move.to, lease.lease_owner if move.kind is MoveKind.HAND_OFF else None}
+        return named
 
     def _figures(self, *, is_balanced: bool) -> PlanFigures:
         unfinished = [lease for lease in self._view.leases if not lease.is_finished]
@@ -298,7 +330,9 @@ class _Look:
             leases=len(unfinished),
             finished=len(self._view.leases) - len(unfinished),
             workers=len(self.participants),
-            doubtful=tuple(self._workers.doubtful),
+            doubtful=self._workers.doubtful,
+            waiting=tuple(one for one in self._workers.waiting if one not in self.participants),
+            wait_s=self._memory.workers.wait_s(self._limits.failover_s),
             failing=self._workers.failing,
             unowned=why[MoveReason.UNOWNED],
             expired=why[MoveReason.EXPIRED],

@@ -16,8 +16,8 @@ class FleetView:
 
     Attributes:
         leases: every row of one scan, finished ones included, sorted by key.
-        metrics: every item of worker metrics, of all tables that have some; a worker may occur
-            twice.
+        metrics: the newest item of worker metrics of each worker, as stored; None = they were not
+            read.
         leader: worker id of who looks; it knows that it lives.
         now: reading of ``Clock.monotonic`` after the scan.
         epoch_s: wall clock at the same moment, seconds since 1970; workers stamp their metrics
@@ -25,7 +25,7 @@ class FleetView:
     """
 
     leases: tuple[Lease, ...]
-    metrics: tuple[WorkerMetrics, ...]
+    metrics: tuple[WorkerMetrics, ...] | None
     leader: str
     now: float
     epoch_s: float

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 from mld.model.worker_metrics import FAILED_SAMPLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from mld.decide.assignment.limits import AssignmentLimits
-    from mld.decide.assignment.memory import FleetMemory
     from mld.decide.assignment.view import FleetView
-    from mld.model.lease import Lease
+    from mld.decide.worker_sightings import WorkerSightings
     from mld.model.worker_metrics import WorkerMetrics
 
 #: Samples from which on a metric counts.
@@ -30,74 +29,73 @@ class Participants:
 
     Attributes:
         active: worker id -> metrics, of those that may have leases, sorted by id.
-        doubtful: worker id -> metrics, of those that would be active, but one of their leases has
-            expired and they have not reported since.
+        waiting: worker id -> metrics, of newcomers that get no leases yet, because others died
+            soon after they began.
+        doubtful: ids of workers that would be active, but are taken for dead until they report.
         failing: ids of workers that could not measure themselves; they keep what they have.
+        dead: items of workers that are taken for dead, the doubtful ones included.
         stale: items so old that they are to be deleted.
     """
 
     active: Mapping[str, WorkerMetrics]
-    doubtful: Mapping[str, WorkerMetrics]
+    waiting: Mapping[str, WorkerMetrics]
+    doubtful: tuple[str, ...]
     failing: tuple[str, ...]
+    dead: tuple[WorkerMetrics, ...]
     stale: tuple[WorkerMetrics, ...]
 
 
-def take_part(view: FleetView, doubts: Mapping[str, int], limits: AssignmentLimits) -> Participants:
+def take_part(view: FleetView, workers: WorkerSightings, limits: AssignmentLimits) -> Participants:
     """Sort the workers of a look.
 
     Args:
         view: where the metrics are.
-        doubts: see :class:`FleetMemory`.
+        workers: what is known of them after this look, see :class:`FleetMemory`.
         limits: how old metrics may be.
 
+    Returns:
+        Nobody waits where there is no other worker that could have leases.
+
     Source: LeaseAssignmentManager.InMemoryStorageView.loadInMemoryStorageView and
-    WorkerMetricStats (3.5.1). There a worker with items in two tables counts twice.
+    WorkerMetricStats (3.5.1).
     """
-    newest: dict[str, WorkerMetrics] = {}
-    for item in sorted(view.metrics, key=lambda item: item.updated_at_s):
-        newest[item.worker_id] = item
+    items = sorted(view.metrics or (), key=lambda item: item.worker_id)
+    age_s = {
+        item.worker_id: view.epoch_s - workers.dated(item, view.now, view.epoch_s).updated_at_s
+        for item in items
+    }
+    dead = tuple(
+        item for item in items if workers.is_dead(item.worker_id) and item.worker_id != view.leader
+    )
     alive = {
-        worker: newest[worker]
-        for worker in sorted(newest)
-        if _age_s(view, newest[worker]) <= limits.metrics_expiry_s and is_valid(newest[worker])
+        item.worker_id: item
+        for item in items
+        # A leader that stood still for an hour has not reported for an hour, and lives.
+        if (age_s[item.worker_id] <= limits.metrics_expiry_s or item.worker_id == view.leader)
+        and is_valid(item)
     }
     failing = tuple(worker for worker, item in alive.items() if is_failing(item))
-    doubtful = {
+    doubtful = tuple(item.worker_id for item in dead if item.worker_id in alive)
+    able = {
         worker: item
         for worker, item in alive.items()
-        if worker in doubts and item.updated_at_s <= doubts[worker] and worker != view.leader
+        if worker not in failing and worker not in doubtful
     }
+    waiting = {
+        worker: item
+        for worker, item in able.items()
+        if workers.has_to_wait(worker, limits.failover_s)
+    }
+    if len(waiting) == len(able):
+        waiting = {}
     return Participants(
-        active={
-            worker: item
-            for worker, item in alive.items()
-            if worker not in failing and worker not in doubtful
-        },
-        doubtful={worker: item for worker, item in doubtful.items() if worker not in failing},
+        active={worker: item for worker, item in able.items() if worker not in waiting},
+        waiting=waiting,
+        doubtful=tuple(worker for worker in doubtful if worker not in failing),
         failing=failing,
-        stale=tuple(item for item in view.metrics if _age_s(view, item) > limits.metrics_stale_s),
+        dead=dead,
+        stale=tuple(item for item in items if age_s[item.worker_id] > limits.metrics_stale_s),
     )
-
-
-def doubts_of(memory: FleetMemory, view: FleetView, expired: Iterable[Lease]) -> dict[str, int]:
-    """Who is in doubt after a look, see :class:`FleetMemory`.
-
-    Args:
-        memory: of the look before.
-        view: this look.
-        expired: its expired leases.
-    """
-    reported: dict[str, int] = {}
-    for item in view.metrics:
-        reported[item.worker_id] = max(item.updated_at_s, reported.get(item.worker_id, 0))
-    owners = {lease.actual_owner for lease in expired}
-    silent = {worker for worker in reported if worker in owners}
-    doubts = {
-        worker: since
-        for worker, since in memory.doubts.items()
-        if worker in silent or reported.get(worker, since + 1) <= since
-    }
-    return doubts | {worker: reported[worker] for worker in silent if worker not in doubts}
 
 
 def readings(metrics: WorkerMetrics, alpha: float) -> dict[str, float]:
@@ -147,7 +145,3 @@ def utilization(samples: Sequence[float], alpha: float) -> float:
     for value in values[1:]:
         average += alpha * (value - average)
     return average
-
-
-def _age_s(view: FleetView, metrics: WorkerMetrics) -> float:
-    return view.epoch_s - metrics.updated_at_s

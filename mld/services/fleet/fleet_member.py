@@ -15,7 +15,7 @@ from mld.decide.client_version import Mode
 from mld.model.client_version import ClientVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
     from typing import Any
 
     from mld.services.fleet.acquisition_switch import AcquisitionSwitch
@@ -111,6 +111,10 @@ class FleetMember:
         """The worker stops: give the lead up, and take no part any more."""
         self._is_leaving = True
         self._changed.wake()
+
+    def waiting(self) -> Mapping[str, float]:
+        """Worker id -> seconds that it has to run until it gets leases; known to the leader alone."""
+        return {} if self._made is None else self._made.duty.waiting()
 
     async def name_successors(self) -> frozenset[str]:
         """The worker stops: where leases are assigned, say who goes on with its own; their keys."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from mld.decide.assignment.limits import AssignmentLimits
 from mld.decide.leader_lock import LockTiming
-from mld.decide.worker_sightings import WorkerSightings
 from mld.model.worker_metrics import metrics_in
 from mld.services.fleet.deputy import Deputy
 from mld.services.fleet.fleet_member import FleetParts
@@ -90,13 +89,26 @@ def fleet_parts(needs: FleetNeeds) -> FleetParts:
     def scanned() -> TableScan | None:
         return store.last_scan if items.layout.lock == items.layout.leases else None
 
+    reporter = WorkerMetricsReporter(
+        items,
+        config.fleet,
+        config.worker_id,
+        runtime,
+        needs.find_load,
+        metrics_reader(store, items, runtime.clock, config.fleet.report_s),
+        needs.conditions,
+        duty.wake,
+        failover_s=config.leases.failover_s,
+        lapses=needs.renewer.lapses,
+    )
     lock = LeaderLock(
         LockStore(needs.dynamodb),
         lambda: items.layout.lock,
         config.worker_id,
         LockTiming(config.fleet.lock_duration_s, config.fleet.lock_heartbeat_s),
         runtime,
-        on_gain=duty.wake,
+        on_gain=duty.lead,
+        on_loss=needs.renewer.lapses.wake,
         confirm_place=confirm_place,
         scanned=scanned,
         conditions=needs.conditions,
@@ -106,16 +118,7 @@ def fleet_parts(needs: FleetNeeds) -> FleetParts:
     return FleetParts(
         lock=lock,
         duty=duty,
-        reporter=WorkerMetricsReporter(
-            items,
-            config.fleet,
-            config.worker_id,
-            runtime,
-            needs.find_load,
-            metrics_reader(store, items, runtime.clock, config.fleet.report_s),
-            needs.conditions,
-            duty.wake,
-        ),
+        reporter=reporter,
         flip=FlipWatch(state, items, store, needs.elected.is_leader, runtime.clock),
         index=IndexKeeper(store, lock, needs.elected, state),
         loops=(deputy.run, migrator.run),
@@ -149,37 +152,36 @@ def fleet_items(items: CoordinatorStateStore, clock: Clock, conditions: Conditio
 
     Args:
         items: of the fleet.
-        clock: by which workers are alive whose metrics are seen to change.
+        clock: the one of the assigner.
         conditions: for ``/readyz``.
     """
-    seen = WorkerSightings()
     # A wall clock that is set anew must not make what was noted before young or old.
     ahead_s = clock.wall() - clock.monotonic()
 
     def now_s() -> float:
         return clock.monotonic() + ahead_s
 
-    stored: dict[str, WorkerMetrics] = {}
     unreadable: set[tuple[str, str]] = set()
 
     async def read(scan: TableScan) -> tuple[WorkerMetrics, ...]:
-        nonlocal seen, stored
         stored, broken = await _stored(items, scan)
         for worker, why in sorted(set(broken) - unreadable):
             text = "The metrics of worker %s can't be read, so it is given no leases: %s"
             log.warning(text, worker, why)
         unreadable.clear()
         unreadable.update(broken)
-        now, wall_s = clock.monotonic(), now_s()
-        seen = seen.seen(stored.values(), now)
-        return tuple(seen.dated(stored[worker], now, wall_s) for worker in sorted(stored))
+        return tuple(stored.values())
+
+    def in_scan(scan: TableScan) -> tuple[WorkerMetrics, ...] | None:
+        if not items.layout.is_single_table:
+            return None
+        return metrics_in(scan.foreign.values(), items.layout.leases.key_name)[0]
 
     async def delete(metrics: WorkerMetrics) -> None:
-        found = stored.get(metrics.worker_id, metrics)
         for place in items.layout.metrics_reads:
-            await items.delete_metrics(place, found)
+            await items.delete_metrics(place, metrics)
 
-    return FleetItems(read, delete, now_s, conditions)
+    return FleetItems(read, in_scan, delete, now_s, conditions)
 
 
 async def _stored(

@@ -53,8 +53,12 @@ SILENT_S = 150.0
 RELEASE_LIMIT_S = 2.0
 
 
-def _nobody() -> None:
+def _nobody(_former: str | None) -> None:
     """Nobody is told that this worker leads."""
+
+
+def _unlamented() -> None:
+    """Nobody is told that this worker leads no more."""
 
 
 async def _sure() -> None:
@@ -76,7 +80,8 @@ class LeaderLock:
         timing: LockTiming,
         runtime: Runtime,
         *,
-        on_gain: Callable[[], None] = _nobody,
+        on_gain: Callable[[str | None], None] = _nobody,
+        on_loss: Callable[[], None] = _unlamented,
         confirm_place: Callable[[], Awaitable[None]] = _sure,
         scanned: Callable[[], TableScan | None] = _unscanned,
         conditions: Conditions | None = None,
@@ -90,7 +95,9 @@ class LeaderLock:
             worker_id: ours.
             timing: of the lock if it is ours; followers look as often as a leader would write.
             runtime: the clock by which belief ends, chance that spreads looks, fresh versions.
-            on_gain: told each time that this worker begins to lead.
+            on_gain: called each time that this worker begins to lead, with the id of the worker
+                whose lock expired, if there was one.
+            on_loss: called when its own lock expired or somebody else has it.
             confirm_place: has ``place`` say where the lock is at this very time; asked before it
                 is taken, lest two workers lead at two places.
             scanned: the last scan of the table in which the lock is, if there is one: who looks at
@@ -106,6 +113,7 @@ class LeaderLock:
         self._rng = runtime.rng
         self._ids = runtime.ids
         self._on_gain = on_gain
+        self._on_loss = on_loss
         self._confirm_place = confirm_place
         self._scanned = scanned
         #: When the lock was last seen.
@@ -242,8 +250,14 @@ class LeaderLock:
         self._renewed(mine, asked_at)
         self._happened(LockEvent.GRANTED)
         log.info("This worker leads the fleet now: it assigns the leases and syncs the shards")
-        self._on_gain()
+        self._on_gain(self._expired_owner(lock))
         return self._heartbeat_s
+
+    def _expired_owner(self, lock: LockItem | None) -> str | None:
+        """Whose lock was taken because it had expired."""
+        if lock is None or lock.is_released or lock.owner == self._worker_id:
+            return None
+        return lock.owner
 
     def _notice_silence(self, place: Place, lock: LockItem | None) -> None:
         """Say so when a lock that is valid for hours is not renewed: its owner may be dead."""
@@ -280,6 +294,7 @@ class LeaderLock:
             )
             self._happened(LockEvent.OUTDATED)
             self._held = None
+            self._on_loss()
             return 0.0
         mine = self._fresh()
         self._is_writing = True
@@ -290,6 +305,7 @@ class LeaderLock:
                 owner = "nobody" if stored is None else f"worker {stored.owner}"
                 log.warning("This worker no longer leads the fleet: %s has the lock", owner)
                 self._happened(LockEvent.OVERTAKEN)
+                self._on_loss()
             return 0.0
         self._held = stored
         if stored.record_version != mine.record_version:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mld.services.leases.lease_scan import TableScan
 
 
@@ -56,7 +58,7 @@ class LeaderDuty(Protocol):
         ...
 
     def wake(self) -> None:
-        """Look now: leadership was just gained, or leases were created, released or orphaned."""
+        """Look now: leases were created, released or orphaned."""
         ...
 
     def observe(self, scan: TableScan) -> None:
@@ -64,6 +66,13 @@ class LeaderDuty(Protocol):
 
         A leader that begins without memory needs a failover time until it can tell which leases
         have expired.
+        """
+        ...
+
+    def waiting(self) -> Mapping[str, float]:
+        """Worker id -> seconds that it has to run until it gets leases; of newcomers that wait.
+
+        Empty where this worker does not lead.
         """
         ...
 

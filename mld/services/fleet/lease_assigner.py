@@ -28,7 +28,7 @@ from mld.services.leases.lease_scan import every
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from mld.decide.assignment.limits import AssignmentLimits
     from mld.decide.assignment.planning import AssignmentPlan, LeaseMove
@@ -57,13 +57,15 @@ class FleetItems:
     """Metrics of workers, wherever they are kept.
 
     Attributes:
-        read: all of them, given what a scan of the lease table has just shown.
+        read: the newest item of each worker, given what a scan of the lease table has just shown.
+        in_scan: the same from a scan alone; None where other tables have some.
         delete: one that is out of date, unless it was written meanwhile.
         now_s: epoch seconds of the clock by which they are dated.
         conditions: for ``/readyz``.
     """
 
     read: Callable[[TableScan], Awaitable[tuple[WorkerMetrics, ...]]]
+    in_scan: Callable[[TableScan], tuple[WorkerMetrics, ...] | None]
     delete: Callable[[WorkerMetrics], Awaitable[None]]
     now_s: Callable[[], float]
     conditions: Conditions = field(default_factory=Conditions)
@@ -135,6 +137,8 @@ class LeaseAssigner:
         self._is_read = is_read
         self._memory = FleetMemory()
         self._watched: TableScan | None = None
+        self._waiting: tuple[str, ...] = ()
+        self._wait_s = 0.0
         self._woken = Wakeup()
         self._looked_at: float | None = None
         self._conditions = items.conditions
@@ -142,16 +146,24 @@ class LeaseAssigner:
         self._gave_up_at = 0.0
 
     def wake(self) -> None:
-        """Look now: leadership was just gained, or leases were created, released or orphaned."""
+        """Look now: leases were created, released or orphaned."""
         self._woken.wake()
 
+    def lead(self, former: str | None) -> None:
+        """Leadership was just gained: look now.
+
+        Args:
+            former: id of the leader whose lock expired; None = it was free.
+        """
+        self._memory = replace(self._memory, former_leader=former)
+        self.wake()
+
     def observe(self, scan: TableScan) -> None:
-        """A look at the table while following: remember its counters."""
+        """A look at the table while following: remember its counters, and who reported."""
         if self._watched is None or scan.started_at > self._watched.started_at:
             self._watched = scan
-            seen = observe(self._memory, self._view(scan, ()), self._limits)
-            # Who was in doubt when this worker led before has reported since, and may be silent now.
-            self._memory = replace(seen, doubts={})
+            view = self._view(scan, self._items.in_scan(scan))
+            self._memory = observe(self._memory, view, self._limits)
 
     async def run(self, leadership: Leadership) -> None:
         """Assign whenever this worker leads, until cancelled."""
@@ -165,7 +177,7 @@ class LeaseAssigner:
         while True:
             pause_s = look_pause_s(None, self._limits.failover_s)
             if not await leadership.is_leader():
-                failures = 0
+                failures, self._waiting = 0, ()
                 if self._clock.monotonic() - self._gave_up_at > COMPLAINT_S:
                     self._conditions.clear(Reason.ASSIGNING_FAILS)  # another worker leads
                 if self._store.last_scan is not None:
@@ -229,6 +241,8 @@ class LeaseAssigner:
         view = self._view(scan, await self._items.read(scan))
         plan = plan_assignment(view, self._memory, self._limits, self._rng)
         self._memory = plan.memory
+        self._log_waiting(plan)
+        await self._delete(plan.dead, leadership)
         moved: list[LeaseMove] = []
         raced = failed = 0
 
@@ -252,7 +266,7 @@ class LeaseAssigner:
         await for_each(plan.moves, WRITES, write)
         if raced or failed:
             self._memory = self._memory.unbalanced()
-        await self._delete_stale(plan, leadership)
+        await self._delete(plan.stale, leadership)
         self._count("LeaseSpillover", plan.figures.unassigned)
         self._count("FailedAssignmentCount", raced + failed)
         self._count("NumWorkers", plan.figures.workers, Level.DETAILED)
@@ -287,7 +301,7 @@ class LeaseAssigner:
             log.warning("Could not name the next owners of this worker's leases: %s", error)
         return frozenset(named)
 
-    def _view(self, scan: TableScan, metrics: tuple[WorkerMetrics, ...]) -> FleetView:
+    def _view(self, scan: TableScan, metrics: tuple[WorkerMetrics, ...] | None) -> FleetView:
         return FleetView(
             leases=tuple(lease for lease in scan.leases if self._is_read(lease)),
             metrics=metrics,
@@ -313,13 +327,30 @@ class LeaseAssigner:
             except (AwsError, LeaseLost) as error:
                 log.debug("The next renewal will show the hand-off: %s", error)
 
-    async def _delete_stale(self, plan: AssignmentPlan, leadership: Leadership) -> None:
-        for item in plan.stale:
+    async def _delete(self, items: Iterable[WorkerMetrics], leadership: Leadership) -> None:
+        for item in items:
             if await leadership.is_leader():
                 try:
                     await self._items.delete(item)
                 except AwsError as error:
                     log.debug("Could not delete old metrics of %s: %s", item.worker_id, error)
+
+    def _log_waiting(self, plan: AssignmentPlan) -> None:
+        figures, before = plan.figures, self._waiting
+        self._waiting, self._wait_s = figures.waiting, figures.wait_s
+        for worker in sorted(set(figures.waiting) - set(before)):
+            log.warning(
+                "Worker %s gets no leases until its reports show that it has run for %.0f s: "
+                "workers stopped without releasing their leases soon after their start",
+                worker,
+                figures.wait_s,
+            )
+        for worker in sorted(set(before) - set(figures.waiting)):
+            log.info("Worker %s no longer waits for leases", worker)
+
+    def waiting(self) -> dict[str, float]:
+        """Worker id -> seconds that it has to run until it gets leases; of newcomers that wait."""
+        return dict.fromkeys(self._waiting, self._wait_s)
 
     def _until_next_look(self) -> float:
         """Seconds until something may have happened, or the next lease expires."""

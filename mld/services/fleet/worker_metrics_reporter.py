@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, TypeAlias
 from mld.decide.assignment.limits import REPORTS_MISSED
 from mld.decide.backoff import backoff_s
 from mld.decide.load_figures import OtherFigures
+from mld.decide.looking import LONGEST_PAUSE_S
 from mld.decide.readiness import Reason
 from mld.errors import AwsError
 from mld.model.attributes import rounded
 from mld.model.worker_metrics import FAILED_SAMPLE, SINGLE_TABLE_MIGRATION, WorkerMetrics
 from mld.services.conditions import Conditions
 from mld.services.fleet.trouble import Trouble
+from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -41,6 +43,13 @@ RETRY_CAP_S = 5.0
 #: At the end the item is taken away within this time, or grows old.
 RETIRE_LIMIT_S = 2.0
 
+#: The second report comes so many failover times after the first: the looks of a leader that see
+#: both are one failover time apart at least.
+SECOND_SHARE = 1.5
+#: After a loss two reports are written, so far apart: a leader may notice the loss up to two of its
+#: looks later than this worker, and only a report after that shows it that this worker lives.
+AGAIN_S = 2 * LONGEST_PAUSE_S
+
 #: Java's short name of the CPU.
 CPU = "C"
 
@@ -51,7 +60,7 @@ ReadMetrics: TypeAlias = "Callable[[], Awaitable[Sequence[WorkerMetrics]]]"
 class WorkerMetricsReporter:
     """Measures and reports for as long as :meth:`run` runs."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what surrounds it, most of it optional
         self,
         store: CoordinatorStateStore,
         config: FleetConfig,
@@ -61,6 +70,9 @@ class WorkerMetricsReporter:
         read_all: ReadMetrics | None = None,
         conditions: Conditions | None = None,
         on_first: Callable[[], None] | None = None,
+        *,
+        failover_s: float | None = None,
+        lapses: Wakeup | None = None,
     ) -> None:
         """Report nothing yet.
 
@@ -74,6 +86,11 @@ class WorkerMetricsReporter:
             read_all: the metrics of all workers, as stored; needed for figures to be told.
             conditions: for ``/readyz``.
             on_first: told when the first report is in the table: the worker can be given leases.
+            failover_s: of the fleet. A second report follows the first so soon that a leader that
+                lets newcomers wait for one failover time knows then that this one lives; None =
+                none does.
+            lapses: woken when this worker loses a lease or the lead because its time was up: it
+                lives, and says so at once.
         """
         self._store = store
         self._config = config
@@ -88,6 +105,8 @@ class WorkerMetricsReporter:
         self._others = OtherFigures()
         self._on_first = on_first
         self._last: WorkerMetrics | None = None
+        self._second_s = None if failover_s is None else SECOND_SHARE * failover_s
+        self._lapses = lapses or Wakeup()
         self._trouble = Trouble(Reason.METRICS_FAIL, conditions or Conditions(), runtime.clock)
 
     async def run(self) -> None:
@@ -130,7 +149,8 @@ class WorkerMetricsReporter:
         await self._store.report(metrics)
 
     async def _report_for_ever(self) -> None:
-        failures = 0
+        failures, early_s = 0, self._second_s
+        due_at = self._clock.monotonic() + self._config.report_s
         while True:
             try:
                 await self.report_once()
@@ -148,9 +168,16 @@ class WorkerMetricsReporter:
             if self._on_first is not None:
                 self._on_first()
                 self._on_first = None
-            await asyncio.sleep(self._config.report_s)
-            self._summarize()
-            await self._look_at_others()
+            left_s = due_at - self._clock.monotonic()
+            is_due = early_s is None or early_s >= left_s
+            if await self._lapses.wait(left_s if is_due else early_s):
+                early_s = AGAIN_S
+                continue
+            early_s = None
+            if is_due:
+                due_at = self._clock.monotonic() + self._config.report_s
+                self._summarize()
+                await self._look_at_others()
 
     async def _look_at_others(self) -> None:
         """See whether one of them has no figures; a look that fails changes nothing."""

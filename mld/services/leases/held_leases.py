@@ -92,6 +92,8 @@ class HeldLeases:
         self.lost = 0
         #: Woken at every gain and every loss, and when a lease is to be handed over.
         self.changed = Wakeup()
+        #: Woken when a lease was not renewed in time.
+        self.lapses = Wakeup()
         #: Woken when renewals may be due sooner than was thought.
         self.wanted = Wakeup()
         self._calm_periods_s = calm_periods_s(config)
@@ -212,6 +214,7 @@ class HeldLeases:
         if not holding.ended:
             holding.lapsed = True
             self.expired.add(holding.lease.lease_key)
+            self.lapses.wake()
             if not self._is_closed:
                 self._lapsed[holding.lease.lease_key] = holding.lease
             self.lose(holding, "it was not renewed in time")

@@ -61,6 +61,8 @@ class LeaseRenewer:
         self._rounds = RenewalRounds(store, self._held, config, clock, rng, metrics, trouble)
         #: Woken at every gain and every loss, and when a lease is to be handed over.
         self.changed = self._held.changed
+        #: Woken when a lease was not renewed in time.
+        self.lapses = self._held.lapses
         self._left_at: dict[str, float] = {}
 
     # -- what is held -----------------------------------------------------------------------------
@@ -89,8 +91,12 @@ class LeaseRenewer:
         return self._held.believed()
 
     def has_room(self) -> bool:
-        """Whether ``maxLeasesForWorker`` allows this worker more leases than it holds."""
-        return len(self.held()) < self._config.max_leases_for_worker
+        """Whether ``maxLeasesForWorker`` allows this worker more leases than it holds.
+
+        Those of finished shards don't count: they wait for their children, who need room.
+        """
+        unfinished = sum(not held.lease.is_finished for held in self.held())
+        return unfinished < self._config.max_leases_for_worker
 
     def get(self, lease_key: str) -> HeldLease | None:
         """One lease that is believed to be ours right now, or None."""

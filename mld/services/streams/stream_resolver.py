@@ -56,7 +56,7 @@ class StreamResolver:
             kinesis: asked.
             region: of its client.
             epoch_unit: ``streamCreationEpochUnit``.
-            identifiers: those of the lease table's rows as last read.
+            identifiers: that of each row of the lease table as last read.
             rng: spreads what was refused together.
         """
         self._kinesis = kinesis

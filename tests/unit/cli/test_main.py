@@ -3,6 +3,7 @@
 import logging
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -325,6 +326,14 @@ def test_a_missing_argument_file_is_an_error(capsys):
     code, _, err = invoke(capsys, "@nowhere")
     assert code == 2
     assert err.startswith("Could not read file nowhere: No such file or directory; @nowhere stands")
+
+
+def test_a_nul_in_an_argument_file_is_an_error(capsys, tmp_path):
+    path = tmp_path / "args"
+    path.write_text("-l\na\0b\nmy.properties\n")
+    code, _, err = invoke(capsys, f"@{path}")
+    assert code == 2
+    assert err.startswith(f"The file {path} contains the character NUL, which no argument may have")
 
 
 def test_a_missing_properties_file_is_an_error_in_javas_words(capsys, restored_logging):
@@ -691,3 +700,26 @@ def test_the_list_of_properties_is_the_shipped_one(capsys):
     code, out, _ = invoke(capsys, "properties")
     assert code == 0
     assert out == (Path(__file__).parents[3] / "properties" / "KEYS.md").read_text()
+
+
+_INTERRUPTED = """
+import os, signal, sys
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupted())
+import mld.cli
+"""
+
+
+def test_ctrl_c_while_modules_load_shows_no_traceback():
+    ended = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == -signal.SIGINT  # 130 for a shell
+    assert ended.stderr == ""
+
+
+def test_afterwards_ctrl_c_is_pythons_own():
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -52,6 +52,8 @@ def test_a_finished_lease_and_a_table_without_workers_are_not_left_free():
     assert left_free([lease(0), lease(1)], 1) == ()
     finished = lease(0, checkpoint=SHARD_END)
     assert left_free([finished, lease(1, lease_owner="a")], 1) == ()
+    full = lease(0, lease_owner="a", checkpoint=SHARD_END)
+    assert left_free([full, lease(1)], 1) == ()
 
 
 def test_it_is_told_in_words():

@@ -45,6 +45,18 @@ SUMMARY = {"StreamARN": ARN, "StreamCreationTimestamp": CREATED_S}
             "auto",
             SECONDS,
         ),
+        # Rows are counted, of this stream and of others.
+        (
+            [f"{ACCOUNT}:s:{SECONDS}", *[f"{ACCOUNT}:s:{MILLIS}"] * 2],
+            "auto",
+            MILLIS,
+        ),
+        (
+            [f"{ACCOUNT}:s:{MILLIS}", *[f"{ACCOUNT}:s:{SECONDS}"] * 2],
+            "auto",
+            SECONDS,
+        ),
+        ([f"{ACCOUNT}:o:{SECONDS}", *[f"{ACCOUNT}:p:{MILLIS}"] * 2], "auto", MILLIS),
         ([f"{ACCOUNT}:s:{SECONDS - 1}"], "auto", SECONDS),
         ([f"{ACCOUNT}:s:{MILLIS - 1}"], "auto", MILLIS),
         ([f"000011112222:s:{SECONDS}"], "auto", SECONDS),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mld.decide.readiness import Condition, Reason, WorkerSnapshot
-from mld.decide.summary import summary
+from mld.decide.summary import counted, summary
 from mld.model.consumer_status import ConsumerStatus
 
 
@@ -121,3 +121,8 @@ def test_leases_that_nobody_may_take_are_told():
     assert line(shard(0), left_free="3 leases have no owner, because ...").endswith(
         "; 0 child restarts; 3 leases have no owner, because ..."
     )
+
+
+def test_one_is_not_many():
+    counts = [counted(number, "shard", "shards") for number in (0, 1, 2)]
+    assert counts == ["0 shards", "1 shard", "2 shards"]

@@ -1,6 +1,7 @@
 """Which leases are taken: the rules of Java's 2.x taker, with its worked examples."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -117,6 +118,19 @@ def test_a_sole_worker_takes_everything_in_its_first_cycle_with_or_without_prior
     for priority in (True, False):
         outcome = plan(rows(free=20), limit=limits(prefer_very_old=priority))
         assert len(outcome.leases) == 20
+
+
+@pytest.mark.parametrize("priority", [True, False])
+def test_a_finished_parent_takes_no_room_from_the_children_that_it_waits_for(priority):
+    """After a split the worker held parent and one child, and never took the other (KCL#202)."""
+    parent, first, second = rows(me=2, free=1)
+    parent = replace(parent, checkpoint=SHARD_END)
+    limit = limits(max_leases=2, prefer_very_old=priority)
+    outcome = plan([parent, first, second], limit=limit)
+    assert outcome.leases == (second,)
+    more = lease(3, lease_counter=5)
+    held = [parent, first, replace(second, lease_owner="me"), more]
+    assert plan(held, limit=limit).leases == ()
 
 
 def test_with_very_old_leases_and_no_room_nothing_is_taken_and_nothing_stolen():

@@ -188,6 +188,24 @@ def test_an_option_that_makes_no_sense(line, why):
     assert text.startswith(why)
 
 
+@pytest.mark.parametrize(
+    ("line", "position"),
+    [
+        ("initialPositionInStream = trim_horizon", InitialPosition(Sentinel.TRIM_HORIZON)),
+        ("initialPositionInStreamExtended = +5", InitialPosition(Sentinel.AT_TIMESTAMP, 5.0)),
+    ],
+)
+def test_a_position_of_one_stream_is_read_as_that_of_all(line, position):
+    assert streams_of(f"stream.orders.{line}").options_of("orders").initial_position == position
+    assert config(line).stream.initial_position == position
+
+
+@pytest.mark.parametrize("key", ["streamNamePattern", "streamNameExcludePattern"])
+def test_a_pattern_that_no_stream_can_match_is_a_warning(key):
+    found = many(*{"streamNamePattern = o*": 0, f"{key} = /orders-.*": 0})
+    assert any("no stream has a name like '/orders-.*'" in text for text in warnings(found))
+
+
 def test_how_the_records_of_one_stream_are_got():
     streams = streams_of(
         "stream.cl*.retrievalMode = polling",

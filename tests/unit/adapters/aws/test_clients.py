@@ -21,7 +21,7 @@ from mld.adapters.aws import clients
 from mld.adapters.aws.clients import ClientSettings, caller_account, make_client
 from mld.adapters.aws.cloudwatch import BotocoreCloudWatch
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
-from mld.adapters.aws.errors import client_error
+from mld.adapters.aws.errors import client_error, not_sent
 from mld.adapters.aws.glue import BotocoreGlue
 from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.calls import CallPool
@@ -879,3 +879,11 @@ def test_each_client_gets_its_region_endpoint_and_time_outs() -> None:
 def test_connecting_and_reading_stay_below_a_third_of_the_failover_time() -> None:
     dynamodb = clients.dynamodb_settings(CONFIG)
     assert dynamodb.connect_timeout_s + dynamodb.read_timeout_s < CONFIG.leases.failover_s / 3
+
+
+def test_a_connection_beyond_the_limit_of_open_files_names_it() -> None:
+    error = boto.EndpointConnectionError(
+        endpoint_url="http://x", error=OSError(24, "Too many open files")
+    )
+    assert "raise the limit of open files: ulimit -n" in str(not_sent(error, "GetItem"))
+    assert "limit of open" not in str(not_sent(boto.NoRegionError(), "GetItem"))

@@ -54,6 +54,8 @@ def test_an_instance_whose_metadata_is_disabled_names_no_region():
 class Metadata(BaseHTTPRequestHandler):
     """The metadata service of an instance in eu-south-2."""
 
+    status = 200
+
     def do_PUT(self) -> None:
         self._answer(b"token")
 
@@ -61,7 +63,7 @@ class Metadata(BaseHTTPRequestHandler):
         self._answer(b"eu-south-2a" if "availability-zone" in self.path else b"")
 
     def _answer(self, body: bytes) -> None:
-        self.send_response(200)
+        self.send_response(self.status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -94,6 +96,33 @@ def test_the_metadata_service_may_be_asked_by_ipv6(monkeypatch):
         resolve_region(None)
     assert asked
     assert all(url.startswith("http://[fd00:ec2::254]/") for url in asked)
+
+
+def test_a_metadata_service_that_refuses_names_no_region(monkeypatch):
+    monkeypatch.setattr(Metadata, "status", 400)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Metadata) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", address)
+        with pytest.raises(ConfigError, match="no region is known"):
+            resolve_region(None)
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "ipv5"),
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", "no url"),
+        ("AWS_METADATA_SERVICE_TIMEOUT", "long"),
+    ],
+)
+def test_settings_of_the_metadata_service_that_make_no_sense_are_an_error(monkeypatch, name, value):
+    monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=f"the AWS configuration cannot be used: .*{value}"):
+        resolve_region(None)
 
 
 def test_the_regions_of_all_partitions_are_known():

@@ -124,6 +124,11 @@ def test_a_path_that_does_not_exist(here):
     check("a\0b", text="not found")
 
 
+def test_a_link_that_leads_nowhere_is_not_its_own_correction(here):
+    (here / "gone.py").symlink_to(here / "nothing-of-the-kind")
+    check("./gone.py", text="./gone.py does not exist", advice="correct the name")
+
+
 def test_a_name_that_is_similar_to_one_in_path_or_here(here):
     check("pyhton3", text="pyhton3 is not found in PATH", advice="did you mean python3?")
     put("sample.py", PYTHON)

@@ -89,6 +89,37 @@ def test_a_text_line_names_the_stream_where_there_are_many():
         assert TextFormatter().format(record("a"))[19:] == ",930 INFO    mld.x a"
 
 
+def on_terminal(made):
+    stream = Terminal()
+    set_up(LogSettings(), stream)
+    logging.getLogger().handlers[0].emit(made)
+    return stream.getvalue().rstrip("\n")
+
+
+def test_a_line_on_a_terminal_is_short_and_has_the_color_of_its_level(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert on_terminal(record("a"))[8:] == " INFO    a"
+    yellow = on_terminal(record("of shardId-0", shard="shardId-0", pid=7, level=logging.WARNING))
+    assert yellow.startswith("\x1b[33m")
+    assert yellow.endswith(" WARNING [pid=7] of shardId-0\x1b[0m")
+    assert on_terminal(record("a", level=logging.ERROR)).startswith("\x1b[31m")
+    assert on_terminal(record("child: a", child_line="a")).startswith("\x1b[36m")
+
+
+@pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_colors_are_left_out_where_they_are_not_wanted(monkeypatch, variable, value):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(variable, value)
+    assert on_terminal(record("a", level=logging.ERROR))[8:] == " ERROR   a"
+
+
+def test_of_another_library_a_terminal_shows_the_name():
+    made = record("a")
+    made.name = "botocore.x"
+    assert on_terminal(made)[8:] == " INFO    botocore.x a"
+
+
 @pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
 def test_no_line_shows_a_secret(formatter):
     try:
@@ -163,17 +194,17 @@ def warning(text, *args, **extra):
     return record(text, *args, level=logging.WARNING, **extra)
 
 
-def test_equal_warnings_are_counted_after_the_tenth():
+def test_equal_warnings_are_counted_after_the_third():
     now = 0.0
     repeated = RepeatFilter(lambda: now)
     passed = [repeated.filter(warning("a %s", "b", shard="1")) for _ in range(15)]
-    assert passed == [True] * 10 + [False] * 5
+    assert passed == [True] * 3 + [False] * 12
     assert repeated.filter(warning("a %s", "c", shard="1"))
     assert repeated.filter(warning("a %s", "b", shard="2"))
-    now = 10.0
+    now = 60.0
     later = warning("a %s", "b", shard="1")
     assert repeated.filter(later)
-    assert later.suppressed == 5
+    assert later.suppressed == 12
     assert repeated.filter(again := warning("a %s", "b", shard="1"))
     assert not hasattr(again, "suppressed")
 

@@ -6,6 +6,7 @@ from mld.decide.assignment.leaving import notice_s, plan_leaving
 from mld.decide.assignment.limits import AssignmentLimits
 from mld.decide.assignment.memory import FleetMemory
 from mld.decide.assignment.view import FleetView
+from mld.decide.worker_sightings import Stamp, WorkerSightings
 from mld.model.sequence import SHARD_END
 from mld.model.worker_metrics import WorkerMetrics
 from tests.fakes.lease_world import lease
@@ -54,7 +55,8 @@ def test_the_last_worker_names_nobody():
 def test_who_is_full_or_in_doubt_gets_nothing():
     leases = [lease(number, lease_owner="me") for number in range(3)]
     limits = AssignmentLimits(max_leases=1)
-    memory = FleetMemory(doubts={"dead": 1000})
+    dead = Stamp(1000, 0.0, has_moved=True, died_at=1.0)
+    memory = FleetMemory(workers=WorkerSightings({"dead": dead}))
     assert plan(leases, ["a", "dead"], limits, memory) == [(0, "a")]
 
 

@@ -7,7 +7,7 @@ import pytest
 from mld.decide.assignment.filling import Seats
 from mld.decide.assignment.fleet import Fleet, Group, Participant
 from mld.decide.assignment.limits import AssignmentLimits
-from mld.decide.assignment.memory import FleetMemory
+from mld.decide.assignment.memory import FleetMemory, observe
 from mld.decide.assignment.planning import MoveKind, MoveReason, _Look
 from mld.decide.assignment.view import FleetView
 from mld.model.worker_metrics import WorkerMetrics
@@ -145,14 +145,6 @@ def test_metrics_without_an_operating_range_are_not_metrics():
     assert owners(fleet.look()) == ["d", "d"]
 
 
-def test_of_two_entries_of_a_worker_the_younger_counts():
-    fleet = AssignedFleet(rows(free=4), ["a", "b"])
-    fleet.metrics["old table"] = WorkerMetrics("b", 999_000, {"C": (1.0, -1.0)}, {"C": (100,)})
-    assert owners(fleet.look()) == ["a", "a", "b", "b"]
-    fleet.metrics["old table"] = WorkerMetrics("b", 999_000, {}, {})
-    assert fleet.plan().figures.workers == 2
-
-
 def test_a_dead_worker_gets_nothing_though_its_metrics_are_young():
     fleet = AssignedFleet(rows(a=2, b=2, c=2), ["a", "b", "c"])
     fleet.run(31)
@@ -193,7 +185,10 @@ def test_an_expired_lease_does_not_come_back_to_its_owner_to_make_numbers_level(
     fleet._renew = lambda worker, lease: worker == "b" or renew(worker, lease)
     fleet.run(11)
     # It has reported since it was found silent, so it takes part.
-    fleet.memory = replace(fleet.memory.unbalanced(), balanced_at=None, doubts={"b": 0})
+    fleet.now += 1
+    fleet._report("b")
+    fleet.now -= 1
+    fleet.memory = replace(fleet.memory.unbalanced(), balanced_at=None)
     moves = [move for move in fleet.look().moves if move.reason is MoveReason.EXPIRED]
     assert [move.to for move in moves] == ["a"] * 3
 
@@ -238,12 +233,91 @@ def test_finished_leases_go_on_after_one_stayed_with_its_owner():
     assert (move.lease.lease_key, move.to) == ("shardId-000000000001", "a")
 
 
-def test_if_all_are_in_doubt_new_leases_get_an_owner_nevertheless():
+def test_nobody_gets_a_lease_where_all_have_died():
+    """One of them would not read it, and once it reports it gets it."""
     fleet = AssignedFleet(rows(b=1, c=1), ["b", "c"])
     fleet.kill("b", "c")
     fleet.run(12)
     fleet.leases |= {lease.lease_key: lease for lease in (row(7),)}
+    assert fleet.plan().moves == ()
+    fleet.join("c")
     assert len(fleet.plan().moves) >= 1
+
+
+def test_a_leader_that_stood_still_for_an_hour_gets_leases_before_it_has_reported():
+    """Leases of a split were assigned after 27 s."""
+    fleet = AssignedFleet(rows(free=1), ["a"])
+    fleet.look()
+    fleet.now += 3600
+    fleet._reported["a"] = fleet.now
+    fleet.leases |= {lease.lease_key: lease for lease in (row(7), row(8))}
+    assert owners(fleet.look()) == ["a", "a"]
+
+
+# -- newcomers ------------------------------------------------------------------------------------
+
+
+def crashing(seconds, lives_s=7, **more):
+    """A worker lives for some seconds, and another one begins; shard seconds that nobody read."""
+    fleet = AssignedFleet(rows(a=4, b=4), ["a", "b"], **more)
+    fleet.run(120)
+    unread = 0
+    for second in range(seconds):
+        if second % lives_s == 0:
+            fleet.kill(f"x{second // lives_s - 1}")
+            fleet.join(f"x{second // lives_s}")
+        fleet.look()
+        unread += sum(lease.actual_owner not in fleet.alive for lease in fleet.leases.values())
+    return fleet, unread
+
+
+def test_newcomers_that_die_soon_after_they_began_make_later_ones_wait():
+    fleet, unread = crashing(420)
+    assert unread / 420 / 8 < 0.05
+    figures = fleet.plan().figures
+    assert "x59" in figures.waiting
+    assert figures.wait_s >= 20
+
+
+def test_a_newcomer_that_lives_gets_its_share_when_its_wait_is_over():
+    fleet, _unread = crashing(60)
+    fleet.kill("x8")
+    fleet.join("good")
+    fleet.run(20)
+    assert fleet.by_worker()["good"] == 0
+    fleet.run(200)
+    assert fleet.by_worker()["good"] >= 2
+
+
+def test_after_a_quiet_while_newcomers_are_trusted_at_once_again():
+    fleet, _unread = crashing(60)
+    fleet.kill("x8")
+    fleet.run(700)
+    fleet.join("good")
+    fleet.look()
+    assert fleet.plan().figures.wait_s == 0
+    assert fleet.by_worker()["good"] >= 2
+
+
+def test_newcomers_get_what_those_who_lived_for_longer_have_no_room_for():
+    fleet, _unread = crashing(60, limits=AssignmentLimits(max_leases=4))
+    fleet.leases |= {lease.lease_key: lease for lease in (row(8),)}
+    plan = fleet.plan()
+    assert owners(plan)[0].startswith("x")
+    assert plan.figures.waiting == ()
+
+
+def test_newcomers_do_not_wait_where_nobody_has_lived_for_longer():
+    fleet = AssignedFleet(rows(free=2), [])
+    fleet.look()
+    for number in range(4):
+        fleet.join(f"x{number}")
+        fleet.run(5)
+        fleet.kill(f"x{number}")
+        fleet.run(12)
+    fleet.join("next")
+    fleet.run(2)
+    assert fleet.by_worker() == {"next": 2}
 
 
 # -- hand-offs ------------------------------------------------------------------------------------
@@ -446,3 +520,13 @@ def test_memory_forgets_what_has_gone():
     assert fleet.memory.sightings == {}
     assert fleet.memory.hand_offs == {}
     assert isinstance(fleet.memory, FleetMemory)
+
+
+def test_a_look_without_metrics_changes_nothing_that_is_known_of_workers():
+    fleet = AssignedFleet(rows(a=1), ["a"])
+    fleet.look()
+    memory = replace(fleet.memory, former_leader="a")
+    leases = tuple(fleet.leases.values())
+    view = FleetView(leases=leases, metrics=None, leader="x", now=2.0, epoch_s=1_000_002.0)
+    seen = observe(memory, view, fleet.limits)
+    assert (seen.workers, seen.former_leader) == (memory.workers, "a")

@@ -35,7 +35,7 @@ class Fleet:
             name,
             LockTiming(duration_s, heartbeat_s),
             self.world.runtime(name),
-            on_gain=lambda: self.gained.append((name, self.world.clock.monotonic())),
+            on_gain=lambda _former: self.gained.append((name, self.world.clock.monotonic())),
             **how,
         )
 

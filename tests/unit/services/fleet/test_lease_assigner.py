@@ -33,6 +33,7 @@ class Leader:
         self.lead = Lead()
         self.workers = list(workers) or ["me"]
         self.old = []
+        self.silent = {}
         self.deleted = []
         self.expected = []
         self.refuses = None
@@ -40,7 +41,7 @@ class Leader:
         self.assigner = LeaseAssigner(
             self.store,
             self.renewer,
-            FleetItems(self.read, self.delete, world.clock.wall, self.conditions),
+            FleetItems(self.read, self.in_scan, self.delete, world.clock.wall, self.conditions),
             AssignmentLimits(),
             "me",
             Runtime(
@@ -54,9 +55,13 @@ class Leader:
             **({} if is_read is None else {"is_read": is_read}),
         )
 
-    async def read(self, _scan):
+    async def read(self, scan):
+        return self.in_scan(scan)
+
+    def in_scan(self, _scan):
         now_s = int(self.world.clock.wall())
-        return (*(WorkerMetrics(name, now_s) for name in self.workers), *self.old)
+        ages = {name: self.silent.get(name, now_s) for name in self.workers}
+        return (*(WorkerMetrics(name, at_s) for name, at_s in ages.items()), *self.old)
 
     async def delete(self, item):
         if self.refuses is not None:
@@ -169,21 +174,85 @@ def test_a_follower_writes_nothing_but_remembers_what_its_own_scans_show():
     with_leader(test)
 
 
-def test_a_worker_that_was_in_doubt_in_an_earlier_lead_is_in_doubt_again_when_it_is_silent():
-    """It has reported since, and was taken for alive: leases that it did not renew came back to it."""
+def test_who_died_is_known_to_whoever_leads_next():
+    """A follower saw its lease expire; a new leader once knew nothing of that."""
 
     async def test(world, leader):
+        leader.silent["you"] = int(world.clock.wall())
+        leader.lead.is_mine = False
         world.put(lease(0, lease_owner="you"))
         async with leader.running():
-            await asyncio.sleep(11)
-            assert leader.owner(A) == ("me", None)  # expired, and "you" is in doubt
-            assert set(leader.assigner._memory.doubts) == {"you"}
-            leader.lead.is_mine = False
-            await leader.store.scan()
-            await asyncio.sleep(3)
-            assert leader.assigner._memory.doubts == {}
+            for _ in range(8):  # it follows, and scans for purposes of its own
+                await leader.store.scan()
+                await asyncio.sleep(2)
+            world.put(lease(0, lease_owner="they", lease_counter=9), lease(1), lease(2))
+            leader.lead.is_mine = True
+            leader.assigner.lead(None)
+            await asyncio.sleep(0.3)
+            assert {leader.owner(B)[0], leader.owner(C)[0]} == {"me"}
 
     with_leader(test, "me", "you")
+
+
+def test_the_leader_whose_lock_expired_gets_nothing_before_it_reports():
+    async def test(world, leader):
+        leader.silent["you"] = int(world.clock.wall())
+        world.put(*(lease(number) for number in range(4)))
+        leader.assigner.lead("you")
+        await leader.look()
+        assert {leader.owner(key)[0] for key in (A, B, C, D)} == {"me"}
+        leader.silent.clear()
+        await asyncio.sleep(1)
+        await leader.look()
+        assert {leader.owner(key) for key in (A, B, C, D)} == {("me", None), ("you", "me")}
+
+    with_leader(test, "me", "you")
+
+
+def test_metrics_of_a_worker_that_died_are_deleted_once_no_row_names_it():
+    async def test(world, leader):
+        leader.silent["you"] = int(world.clock.wall())
+        world.put(lease(0, lease_owner="you"), lease(1, lease_owner="me"))
+        await leader.look()
+        await asyncio.sleep(11)
+        await leader.look()
+        assert leader.owner(A) == ("me", None)
+        assert leader.deleted == ["you"]
+
+    with_leader(test, "me", "you")
+
+
+def test_newcomers_wait_where_others_crashed_and_the_log_says_so(caplog):
+    async def test(world, leader):
+        world.put(*(lease(number, lease_owner="me") for number in range(4)))
+        await leader.look()
+        await asyncio.sleep(1)
+        leader.workers.append("first")
+        leader.silent["first"] = int(world.clock.wall())
+        await leader.look()
+        assert leader.assigner.waiting() == {}
+        for key in (A, B):
+            row = lease(int(key[-1]), lease_owner="first", lease_counter=7)
+            world.put(row)
+        await leader.look()
+        await asyncio.sleep(10.5)
+        await leader.look()
+        leader.workers[-1] = "second"
+        leader.silent["second"] = int(world.clock.wall())
+        await leader.look()
+        assert leader.assigner.waiting() == {"second": 10.0}
+        await asyncio.sleep(11)
+        leader.silent.clear()
+        await leader.look()
+        assert leader.assigner.waiting() == {}
+
+    with caplog.at_level("INFO", "mld.services.fleet.lease_assigner"):
+        with_leader(test, "me")
+    assert (
+        "Worker second gets no leases until its reports show that it has run for 10 s"
+        in caplog.text
+    )
+    assert "Worker second no longer waits for leases" in caplog.text
 
 
 def test_a_lease_whose_counter_stands_still_moves_as_soon_as_it_may():
