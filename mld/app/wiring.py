@@ -52,13 +52,13 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
         stream: as ``mld.decide.addressing`` resolved it; None = those of ``config.streams``.
     """
     clock, rng = ports.clock, ports.rng
-    calls = StartCalls(config, clock, rng, lambda: scheduler.state == "starting")
+    conditions = Conditions()
+    calls = StartCalls(config, clock, rng, lambda: scheduler.state == "starting", conditions)
     ports = replace(
         ports,
         dynamodb=calls.of(ports.dynamodb, ports.patient_dynamodb),
         kinesis=calls.of(ports.kinesis),
     )
-    conditions = Conditions()
     cloudwatch = None
     metrics: Metrics = NoMetrics()
     if ports.cloudwatch is not None:
@@ -150,6 +150,7 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
         )
         registry.add(context)
         store.find_stream_mark = lambda: context.presence.mark
+        store.stream_name = stream.name
         streams = SingleStream(context)
     consuming = ConsumerParts(
         config=config,

@@ -65,7 +65,8 @@ def foreign_rows(
         items: all of the table.
         table: its name.
         is_multi_stream: this worker writes keys ``account:stream:epoch:shardId``, not ``shardId``.
-        stream_mark: ``account:region:name`` of a single stream; None = not known, or one of many.
+        stream_mark: ``account:region:name`` of a single stream, or its name where the rest is not
+            known yet, and only names are compared; None = one of many.
 
     Returns:
         A sentence for people, with what to do; None = all rows are of this application.
@@ -106,14 +107,17 @@ def foreign_rows(
             "but this configuration is for a single stream. Give it an applicationName of its own, "
             "or move the rows with kcl-mld leases migrate --to single-stream"
         )
-    if stream_mark is None or not marked.keys() - {stream_mark}:
+    if stream_mark is None:
         return None
-    return _two_streams(table, stream_mark, marked)
+    is_whole = ":" in stream_mark
+    foreign = {
+        one for one in marked if (one if is_whole else one.rpartition(":")[2]) != stream_mark
+    }
+    return _two_streams(table, stream_mark, marked, min(foreign)) if foreign else None
 
 
-def _two_streams(table: str, own: str, marked: Mapping[str, Collection[str]]) -> str:
+def _two_streams(table: str, own: str, marked: Mapping[str, Collection[str]], other: str) -> str:
     rows = "; ".join(f"{mark}: {_named(keys)}" for mark, keys in sorted(marked.items()))
-    other = min(marked.keys() - {own})
     # Any number of rows, so no list of commands.
     command = (
         f"aws dynamodb scan --table-name {table} --filter-expression '{STREAM_MARK} = :s' "

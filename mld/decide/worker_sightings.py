@@ -125,7 +125,8 @@ class WorkerSightings:
                 # It never had a lease, and shows no more than that they still crash.
                 crashed_at = now if crashes else crashed_at
             elif now - failover_s - stamp.first_at <= soon_s:
-                crashes, crashed_at = crashes + 1, now
+                # Those that die together have one cause, perhaps a table that did not answer.
+                crashes, crashed_at = self.crashes + 1, now
         if now - crashed_at > QUIET_S:
             crashes = 0
         return replace(self, stamps=stamps, crashes=crashes, crashed_at=crashed_at)

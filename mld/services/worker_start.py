@@ -79,10 +79,16 @@ class StartCalls:
         clock: measures for how long a call fails.
         rng: spreads the calls of workers that start together.
         is_starting: afterwards only reads of whole tables are repeated, and only thrice.
+        conditions: for ``/readyz``, of calls that are being repeated.
     """
 
     def __init__(
-        self, config: Config, clock: Clock, rng: random.Random, is_starting: Callable[[], bool]
+        self,
+        config: Config,
+        clock: Clock,
+        rng: random.Random,
+        is_starting: Callable[[], bool],
+        conditions: Conditions,
     ) -> None:
         shards = config.shards
         self._lasting_s = max(1, shards.initialization_attempts) * shards.initialization_backoff_s
@@ -90,6 +96,7 @@ class StartCalls:
         self._clock = clock
         self._rng = rng
         self.is_starting = is_starting
+        self._conditions = conditions
         self._said_at: float | None = None
         #: Operation -> when it began to fail without a success since.
         self._failing_since: dict[str, float] = {}
@@ -111,24 +118,29 @@ class StartCalls:
             MldError: it has failed for too long; the start is to end.
         """
         failures = 0
-        while True:
-            try:
-                answer = await call()
-            except AwsError as error:
-                if self.is_starting():
-                    self._check(operation, error)
-                if not isinstance(error, _THROTTLED):
-                    raise
-                if failures >= _REPEATS and not self.is_starting():
-                    raise
-            else:
-                self._failing_since.pop(operation, None)
-                return answer
-            pause_s = backoff_s(failures, self._rng, first_s=_FIRST_PAUSE_S, cap_s=_LAST_PAUSE_S)
-            failures += 1
-            await asyncio.sleep(pause_s)
+        try:
+            while True:
+                try:
+                    answer = await call()
+                except AwsError as error:
+                    if self.is_starting():
+                        self._check(operation, error, failures + 1)
+                    if not isinstance(error, _THROTTLED):
+                        raise
+                    if failures >= _REPEATS and not self.is_starting():
+                        raise
+                else:
+                    self._failing_since.pop(operation, None)
+                    return answer
+                pause_s = backoff_s(
+                    failures, self._rng, first_s=_FIRST_PAUSE_S, cap_s=_LAST_PAUSE_S
+                )
+                failures += 1
+                await asyncio.sleep(pause_s)
+        finally:
+            self._conditions.clear(Reason.START_FAILS, operation)
 
-    def _check(self, operation: str, error: AwsError) -> None:
+    def _check(self, operation: str, error: AwsError, attempt: int) -> None:
         """Say that a call is throttled; raise when it has failed for too long."""
         is_throttled = isinstance(error, _THROTTLED)
         if not is_throttled and not isinstance(error, _LASTING) and type(error) is not ServiceError:
@@ -137,7 +149,11 @@ class StartCalls:
         failing_s = now - self._failing_since.setdefault(operation, now)
         if failing_s >= (THROTTLED_S if is_throttled else self._lasting_s):
             raise MldError(f"unable to initialize within {failing_s:.0f} s: {error}") from error
-        if is_throttled and (self._said_at is None or now - self._said_at >= _SAID_EVERY_S):
+        if not is_throttled:
+            return
+        text = f"attempt {attempt} of a call was throttled, it is repeated: {error}"
+        self._conditions.report(Reason.START_FAILS, text, operation)
+        if self._said_at is None or now - self._said_at >= _SAID_EVERY_S:
             self._said_at = now
             log.warning("The start is throttled and goes on asking: %s", error)
 

@@ -237,6 +237,13 @@ def test_a_second_stream_under_one_application_name_is_refused_with_5(
     assert mark.endswith(f":{app.aws.region}:{app.name}")
     other = f"{app.name}-b"
     app.kinesis.create_stream(StreamName=other, ShardCount=4)
+    # A slow answer leaves the account unknown at the start; the name is enough.
+    slow = {"service": "kinesis", "operation": "DescribeStreamSummary", "delay_s": 3.0}
+    app.aws.control(faults=[slow])
+    third = app.start(worker="w3", streamName=other)
+    assert third.ends() == 5, third.output
+    assert f"reads the stream {other}, but" in third.output
+    app.aws.control(faults=[])
     second = app.start(worker="w2", streamName=other)
     assert second.ends() == 5, second.output
     for part in (

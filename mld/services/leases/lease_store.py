@@ -90,11 +90,13 @@ class LeaseStore:
         self._leader = LeaderWrites(dynamodb, config.table_name)
         #: ``account:region:name`` of the stream in single-stream mode, once it is known.
         self.find_stream_mark: Callable[[], str | None] = lambda: None
+        #: Its name, which is always known.
+        self.stream_name: str | None = None
 
         def find_conflict(items: Iterable[Mapping[str, Any]]) -> str | None:
             if is_multi_stream is None:
                 return None
-            mark = self.find_stream_mark()
+            mark = self.find_stream_mark() or self.stream_name
             return foreign_rows(
                 items, self.table_name, is_multi_stream=is_multi_stream, stream_mark=mark
             )

@@ -82,3 +82,12 @@ def test_rows_of_this_stream_and_rows_that_say_nothing_are_served():
     rows = [single(0), marked(1, MINE)]
     assert foreign_rows(rows, "app", is_multi_stream=False, stream_mark=MINE) is None
     assert foreign_rows([marked(1, OTHER)], "app", is_multi_stream=False) is None
+
+
+def test_until_the_account_is_known_the_names_of_streams_are_compared():
+    name, other = MINE.rpartition(":")[2], OTHER.rpartition(":")[2]
+    assert name != other
+    rows = [marked(1, MINE), marked(2, "1:elsewhere:" + name)]
+    assert foreign_rows(rows, "app", is_multi_stream=False, stream_mark=name) is None
+    why = foreign_rows(rows, "app", is_multi_stream=False, stream_mark=other)
+    assert f"reads the stream {other}, but the lease table app has rows of another stream" in why

@@ -119,6 +119,17 @@ def test_newcomers_that_fall_silent_keep_the_wait_but_begin_none():
     assert (crashed.crashes, crashed.crashed_at) == (1, 130.0)
 
 
+def test_workers_that_die_together_are_one_crash():
+    """A lease table that did not answer for a while is no reason to keep a young fleet waiting."""
+    names = [f"w{number}" for number in range(10)]
+    seen = looks(
+        (0.0, [at(1, "leader")], {}),
+        (5.0, [at(2, name) for name in names], {}),
+        (35.0, [at(2, name) for name in names], dict.fromkeys(names, 34.0)),
+    )
+    assert (seen.crashes, seen.wait_s(FAILOVER_S)) == (1, 10.0)
+
+
 def test_who_died_late_did_not_crash():
     seen = looks(
         (0.0, [], {}),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from typing import Any
 
 import pytest
 
+from mld.decide.readiness import Reason
 from mld.errors import (
     AwsError,
     CredentialsRefused,
@@ -27,6 +29,7 @@ from mld.model.config import (
     StreamConfig,
 )
 from mld.model.credentials import CredentialChain
+from mld.services.conditions import Conditions
 from mld.services.worker_start import THROTTLED_S, StartCalls
 from tests.fakes.clock import LoopClock
 from tests.fakes.shard_world import simulated
@@ -67,7 +70,10 @@ class World:
             child=ChildConfig(argv=("x",)),
             shards=ShardConfig(initialization_attempts=4, initialization_backoff_s=5.0),
         )
-        calls = StartCalls(config, LoopClock(), random.Random(seed), lambda: self.is_starting)
+        self.conditions = Conditions()
+        calls = StartCalls(
+            config, LoopClock(), random.Random(seed), lambda: self.is_starting, self.conditions
+        )
         self.slow, self.quick = Port(), Port(*outcomes)
         self.port = calls.of(self.quick, lambda: self.slow)
 
@@ -82,6 +88,22 @@ async def test_a_throttled_call_is_repeated_by_itself():
     assert await world.port.scan(TableName="app") == {"by": world.quick}
     assert world.quick.asked == [("scan", {"TableName": "app"})] * 4
     assert 0.7 <= now() <= 1.4  # 0.2, 0.4 and 0.8 s, of which a half is random
+
+
+@simulated
+async def test_a_call_that_is_being_repeated_is_named_by_readyz_until_it_ends():
+    world = World(*[THROTTLED] * 500)
+    starting = asyncio.create_task(world.port.scan())
+    await asyncio.sleep(30)
+    (said,) = world.conditions.current()
+    assert said.reason is Reason.START_FAILS
+    assert re.search(r"attempt \d+ .*Scan: ThrottlingException", said.message)
+    starting.cancel()
+    await asyncio.wait([starting])
+    assert world.conditions.current() == ()
+    world.quick.outcomes[:] = [THROTTLED]
+    await world.port.scan()
+    assert world.conditions.current() == ()
 
 
 def test_workers_that_were_refused_together_do_not_come_back_together():
