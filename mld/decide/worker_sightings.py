@@ -116,7 +116,9 @@ class WorkerSightings:
         for worker, stamp in self.stamps.items():
             if stamp.died_at is not None:
                 continue
-            has_expired = stamp.since <= expired_at.get(worker, -math.inf)
+            # What was there at the first look of all may have been written long before it.
+            is_old = stamp.first_at == -math.inf and not stamp.has_moved
+            has_expired = worker in expired_at and (is_old or stamp.since <= expired_at[worker])
             is_silent = now - stamp.since > expiry_s and stamp.since - stamp.first_at <= soon_s
             if not (has_expired or is_silent):
                 continue

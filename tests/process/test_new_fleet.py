@@ -259,3 +259,18 @@ def test_where_nobody_may_look_for_an_older_fleet_rows_of_2x_are_written(
     assert "allow dynamodb:DescribeTable and GetItem on table" in run.output
     assert "Working as a KCL 2.x worker" in run.output
     assert run.stop() == 0, run.output
+
+
+def test_a_parent_that_waits_for_its_children_leaves_them_room(
+    new_app: Callable[..., Application],
+) -> None:
+    """Its finished lease once counted: the second child waited for room, the parent for it."""
+    app = new_app(clientVersionConfig=COMPATIBLE, maxLeasesForWorker="2")
+    app.put(5)
+    run = app.start()
+    assert wait_until(lambda: len(numbers(run)) == 5, "the records of the parent")
+    app.split(0)
+    app.put(20)
+    wait_until(lambda: len(numbers(run)) == 25, "the records of both children")
+    assert {key for key, owner in app.owners().items() if owner} >= {shard_id(1), shard_id(2)}
+    assert run.stop() == 0, run.output

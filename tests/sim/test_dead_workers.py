@@ -14,7 +14,7 @@ from tests.sim.plan import Plan
 pytestmark = pytest.mark.sim
 
 #: Before whoever leads knew who had died, leases went to dead workers in each of these.
-SEEDS = (0, 1)
+SEEDS = (0, 1, 100012)
 _FAULTS = ("kill", "kill", "partition", "freeze", "stop", "join", "lose answers", "throttle")
 
 

@@ -7,8 +7,10 @@ import json
 import pytest
 
 from mld import app
+from mld.decide.assignment.limits import AssignmentLimits
 from mld.decide.assignment.memory import FleetMemory
 from mld.decide.leader_lock import LockMove
+from mld.decide.worker_sightings import WorkerSightings
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.services.child.record_processor import RecordProcessor
 from mld.services.consuming.consumer_context import ConsumerContext
@@ -471,3 +473,32 @@ def test_a_hand_off_that_never_ends_is_noticed(monkeypatch):
     monkeypatch.setattr(FleetMemory, "is_overdue", lambda *_: False)
     plan = dataclasses.replace(ASSIGNED, faults=("join",), fault_every_s=10.0)
     assert "L7" in convicted_rules(plan, app.build)
+
+
+KILLING = dataclasses.replace(
+    ASSIGNED, seed=5, workers=4, shards=2, faults=("kill",), fault_every_s=20.0, chaos_s=150
+)
+
+
+def given_to_the_dead(kind):
+    violations = judge(KILLING, app.build).violations
+    return [one for one in violations if one.rule == "S15" and kind in one.text]
+
+
+def test_leaders_that_give_nothing_to_the_dead_are_acquitted():
+    assert not judge(KILLING, app.build).violations
+
+
+def test_a_leader_that_ignores_who_died_is_noticed(monkeypatch):
+    monkeypatch.setattr(WorkerSightings, "is_dead", lambda *_: False)
+    assert given_to_the_dead("which it had seen dead")
+
+
+def test_a_leader_that_goes_by_metrics_of_any_age_is_noticed(monkeypatch):
+    of = AssignmentLimits.of
+
+    def patient(config):
+        return dataclasses.replace(of(config), metrics_expiry_s=1e6, metrics_stale_s=1e6)
+
+    monkeypatch.setattr(AssignmentLimits, "of", patient)
+    assert given_to_the_dead("which reported")

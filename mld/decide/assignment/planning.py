@@ -114,8 +114,8 @@ class AssignmentPlan:
         moves: at most one a lease; what nobody reads first, the oldest of it in front.
         memory: for the next look.
         dead: items of worker metrics to delete before the moves are written, each if it still has
-            its ``updated_at_s``: of workers that died and that no row names after the moves. So
-            whoever leads next does not take them for alive.
+            its ``updated_at_s``: of workers that died, though other rows still name them. So whoever
+            leads next does not take them for alive.
         stale: likewise, to delete at any time: they are too old.
         figures: see :class:`PlanFigures`.
     """
@@ -303,25 +303,13 @@ class _Look:
 
     def plan(self, *, is_balanced: bool) -> AssignmentPlan:
         """All of it as one value."""
-        named = self._named()
         return AssignmentPlan(
             moves=tuple(self._moves.values()),
             memory=self._memory,
-            dead=tuple(item for item in self._workers.dead if item.worker_id not in named),
+            dead=self._workers.dead,
             stale=self._workers.stale,
             figures=self._figures(is_balanced=is_balanced),
         )
-
-    def _named(self) -> set[str | None]:
-        """Ids of the workers that rows name after the moves."""
-        named: set[str | None] = set()
-        for lease in self._view.leases:
-            move = self._moves.get(lease.lease_key)
-            if move is None:
-                named |= {lease.lease_owner, lease.checkpoint_owner}
-            else:
-                named |= {move.to, lease.lease_owner if move.kind is MoveKind.HAND_OFF else None}
-        return named
 
     def _figures(self, *, is_balanced: bool) -> PlanFigures:
         unfinished = [lease for lease in self._view.leases if not lease.is_finished]

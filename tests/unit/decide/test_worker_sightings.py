@@ -63,6 +63,14 @@ def test_whose_lease_expired_is_dead_until_it_reports():
     assert not looks((13.0, [at(0)], {"a": 10.0}), seen=seen).is_dead("a")
 
 
+def test_an_item_of_the_first_look_is_no_report_since_a_lease_expired():
+    seen = looks((20.0, [at(1)], {"a": 10.0}))
+    assert seen.is_dead("a")
+    assert not looks((22.0, [at(2)], {"a": 10.0}), seen=seen).is_dead("a")
+    # Who comes later has begun since.
+    assert not looks((22.0, [at(5, "b")], {"b": 21.0}), seen=seen).is_dead("b")
+
+
 def test_a_stale_read_does_not_bring_the_dead_back():
     seen = looks((0.0, [at(1)], {}), (11.0, [at(1)], {"a": 10.0}), (12.0, [], {}))
     assert looks((12.5, [at(1)], {}), seen=seen).is_dead("a")

@@ -79,6 +79,16 @@ def test_a_worker_has_room_below_its_greatest_number_of_leases(most, has_room):
     with_held(test, count=2)
 
 
+def test_a_lease_of_a_finished_shard_takes_no_room():
+    async def test(_world, renewer):
+        renewer._config = dataclasses.replace(renewer._config, max_leases_for_worker=2)
+        await renewer.checkpoint(KEY, renewer.get(KEY).token, SHARD_END)
+        assert len(renewer.held()) == 2
+        assert renewer.has_room()
+
+    with_held(test, count=2)
+
+
 def test_without_renewal_belief_ends_before_the_failover_time():
     async def test(world, renewer):
         held = only(renewer)
