@@ -113,9 +113,11 @@ class LeaseTaker(LeaseGainer):
     async def run(self) -> None:
         """Look at once, then with Java's pause and whenever woken, until stopped or cancelled.
 
-        A look that was woken steals nothing: all workers count on one batch of steals a pause.
+        A look that was woken steals nothing: all workers count on one batch of steals a pause. Nor
+        does a worker steal within a failover time of its start: one that crashes soon after each
+        start, with a new id, would take leases from workers that live, each time.
         """
-        is_due, due_at = True, 0.0
+        is_due, due_at = False, self._clock.monotonic() + self._config.taker_interval_s / 2
         while self._may_hold():
             try:
                 outcome = await self.take_once(may_steal=is_due)

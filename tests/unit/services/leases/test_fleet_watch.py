@@ -107,9 +107,9 @@ def test_an_unknown_generation_in_the_lease_table_is_noticed_with_the_next_scan(
         async with asyncio.TaskGroup() as group:
             watch = group.create_task(until_refused(me))
             work = group.create_task(me.run())
-            await asyncio.sleep(10)
+            await asyncio.sleep(11)
             world.put_item(migration(UNKNOWN))
-            await asyncio.sleep(10)
+            await asyncio.sleep(19)
             assert not watch.done()
             await asyncio.sleep(0.2)
             assert watch.done()

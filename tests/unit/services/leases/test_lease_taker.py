@@ -68,9 +68,9 @@ def test_what_is_taken_is_believed_from_the_start_of_the_request():
 def test_the_leases_of_a_dead_worker_are_taken_after_two_scans():
     async def test(world, me):
         async with running(me):
-            await asyncio.sleep(20)
-            # One is stolen at first sight: the dead worker looks alive and has more than its share.
-            assert sorted(world.owners().values()) == ["dead", "dead", "me"]
+            await asyncio.sleep(10)
+            # The dead worker may be alive, and nothing is stolen so soon after a start.
+            assert set(world.owners().values()) == {"dead"}
             await asyncio.sleep(0.1)
             assert set(world.owners().values()) == {"me"}
 
@@ -122,7 +122,7 @@ def test_a_woken_taker_steals_nothing_before_its_interval():
                 await asyncio.sleep(1)
                 stolen_after[seconds + 1] = list(world.owners().values()).count("me")
             renewing.cancel()
-        assert [stolen_after[seconds] for seconds in (1, 20, 22, 40, 42)] == [1, 1, 2, 2, 3]
+        assert [stolen_after[seconds] for seconds in (10, 12, 30, 32)] == [0, 1, 1, 2]
 
     on_table(test, *fresh(8))
 
