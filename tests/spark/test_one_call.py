@@ -94,8 +94,9 @@ def test_a_function_that_makes_or_ends_a_session_gets_the_one_there_is_or_an_err
         return got[0].createDataFrame(df.toArrow())
 
     try:
-        # Another session was the first of this process, which is its default.
+        # Other tests had sessions before, in this thread and in this process; a host has one.
         monkeypatch.setattr(type(session), "_default_session", session)
+        monkeypatch.setattr(type(session)._active_session, "session", session, raising=False)
         assert call(session, process).count() == 3
         assert got == [session]
         with pytest.raises(FunctionFailed, match=r"it stopped ctx\.spark"):
