@@ -1,6 +1,7 @@
 """``kcl-mld leases list``."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -91,7 +92,8 @@ def test_a_lease_whose_owner_does_not_renew_it_is_not_owned(properties, monkeypa
 def test_leases_that_no_worker_may_take_are_told(properties, monkeypatch, capsys, most, is_told):
     with open(properties, "a") as file:
         file.write(f"maxLeasesForWorker={most}\n")
-    answer(monkeypatch, SCAN)
+    first = lease(0, lease_owner="blue-1")  # a finished one would leave its owner room
+    answer(monkeypatch, replace(SCAN, leases=(first, *SCAN.leases[1:])))
     assert dispatch(["leases", "list", properties]) == 0
     why = "1 lease has no owner, because each worker holds maxLeasesForWorker = 1"
     assert (why in capsys.readouterr().out.splitlines()) == is_told

@@ -27,8 +27,9 @@ def test_one_stream_is_read_as_the_file_says(lines, mode):
 
 
 def test_the_consumer_of_the_only_stream():
-    built = config(f"fanoutConfig.consumerArn = {CONSUMER}")
-    assert retrieval_of(built, "str").fan_out.consumer_arn == CONSUMER
+    consumer = "arn:aws:kinesis:us-east-1:123456789012:stream/str/consumer/c:1"
+    built = config(f"fanoutConfig.consumerArn = {consumer}")
+    assert retrieval_of(built, "str").fan_out.consumer_arn == consumer
 
 
 def test_one_of_several_streams_has_a_way_and_a_consumer_of_its_own():

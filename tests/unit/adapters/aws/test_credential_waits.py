@@ -234,10 +234,11 @@ def test_a_program_that_does_not_end_has_no_keys(
 ) -> None:
     monkeypatch.setattr(provided, "PROCESS_LIMIT_S", 0.2)
     program.hold()
-    with pytest.raises(errors.CredentialsMissing):
+    with pytest.raises(errors.CredentialsMissing) as caught:
         require_credentials(make_session(parse_chain(chain)[0], "us-east-1"), "key")
-    assert f'the program "{sys.executable} ..." did not end within 0.2 s' in caplog.text
-    assert "program.py" not in caplog.text  # an argument, as a password may be
+    said = f"{caught.value}{caplog.text}"
+    assert f'the program "{sys.executable} ..." did not end within 0.2 s' in said
+    assert "program.py" not in said  # an argument, as a password may be
     assert program.times("answered") == 0
 
 
