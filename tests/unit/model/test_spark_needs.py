@@ -63,3 +63,10 @@ def test_a_password_in_a_url_is_not_shown():
 def test_every_option_that_our_connection_reads_is_known():
     read = postgres_url._BOTH | {*postgres_url._CREDENTIALS}
     assert read - {*SINK_OPTIONS} == set()
+
+
+@pytest.mark.parametrize("sink", ["delta", "foreach"])
+def test_a_table_is_created_by_a_key_with_jdbc_alone(sink):
+    written = {"spark.sink": sink, "spark.sink.path": "out", "spark.sink.createTable": "true"}
+    assert "spark.sink.createTable" in keys(written)
+    assert "spark.sink.createTable" not in keys(JDBC | {"spark.sink.createTable": "true"})
