@@ -58,7 +58,7 @@ def test_a_new_application_gets_the_table_of_java_3_5(
     assert items["Migration3.0"]["cv"] == "CLIENT_VERSION_3X"
     assert items["Leader"]["ownerName"] == "w1"
     for key in leases:
-        assert set(items[key]) - {"leaseOwner", "throughputKBps"} == LEASE
+        assert set(items[key]) - {"kclMldStream", "leaseOwner", "throughputKBps"} == LEASE
         assert items[key]["leaseOwner"] == "w1"
     table = app.dynamodb.describe_table(TableName=app.name)["Table"]
     (index,) = table["GlobalSecondaryIndexes"]
