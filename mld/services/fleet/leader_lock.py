@@ -53,12 +53,8 @@ SILENT_S = 150.0
 RELEASE_LIMIT_S = 2.0
 
 
-def _nobody(_former: str | None) -> None:
-    """Nobody is told that this worker leads."""
-
-
-def _unlamented() -> None:
-    """Nobody is told that this worker leads no more."""
+def _ignore(*_: str | None) -> None:
+    """For a lock whose changes nobody follows."""
 
 
 async def _sure() -> None:
@@ -80,8 +76,8 @@ class LeaderLock:
         timing: LockTiming,
         runtime: Runtime,
         *,
-        on_gain: Callable[[str | None], None] = _nobody,
-        on_loss: Callable[[], None] = _unlamented,
+        on_gain: Callable[[str | None], None] = _ignore,
+        on_loss: Callable[[], None] = _ignore,
         confirm_place: Callable[[], Awaitable[None]] = _sure,
         scanned: Callable[[], TableScan | None] = _unscanned,
         conditions: Conditions | None = None,
