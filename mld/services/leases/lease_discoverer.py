@@ -240,7 +240,7 @@ class LeaseDiscoverer(LeaseGainer):
                 self._refusal = error
             return False
         if self._is_stopping:
-            await self._give_back(renewed)
+            await self._renewer.give_back(renewed)
             return False
         self._renewer.hold(renewed, requested_at)
         return True

@@ -6,13 +6,12 @@ import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from mld.errors import AwsError
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from mld.model.lease import Lease
+    from mld.errors import AwsError
     from mld.services.fleet.trouble import Trouble
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore
@@ -77,12 +76,3 @@ class LeaseGainer:
                 yield
         finally:
             self._under_way.discard(lease_key)
-
-    async def _give_back(self, lease: Lease) -> None:
-        """A lease that was gained just before the stop."""
-        try:
-            await self._store.evict(lease)
-        except AwsError as error:
-            text = "Could not release lease %s, gained just before the stop: %s"
-            log.warning(text, lease.lease_key, error)
-            self._renewer.left_behind(lease.lease_key)

@@ -82,10 +82,6 @@ class LeaseRenewer:
         """Leases that were not renewed in time, and that nobody is known to have taken since."""
         return len(self._held.expired)
 
-    def left_behind(self, lease_key: str) -> None:
-        """A lease was given up, and its row could not be told."""
-        self._left_at[lease_key] = self._clock.monotonic()
-
     def held(self) -> tuple[HeldLease, ...]:
         """Leases that are believed to be ours right now, sorted by key."""
         return self._held.believed()
@@ -186,9 +182,9 @@ class LeaseRenewer:
             if holding is None:
                 return False
             try:
-                return await self._evict(holding.lease)
+                return await self.give_back(holding.lease)
             except asyncio.CancelledError:
-                self.left_behind(lease_key)
+                self._left_at[lease_key] = self._clock.monotonic()
                 raise
             finally:
                 self._held.end(holding)
@@ -211,7 +207,8 @@ class LeaseRenewer:
                     self._held.end(holding)
             return is_gone
 
-    async def _evict(self, lease: Lease) -> bool:
+    async def give_back(self, lease: Lease) -> bool:
+        """Release a row that names us and is not held, with a few tries; returns as :meth:`release`."""
         for attempt in range(RELEASE_TRIES):
             try:
                 return await self._store.evict(lease)
@@ -221,7 +218,7 @@ class LeaseRenewer:
                     first_s, cap_s = RETRY_FIRST_S, RETRY_CAP_S
                     pause_s = backoff_s(attempt, self._rng, first_s=first_s, cap_s=cap_s)
                     await asyncio.sleep(pause_s)
-        self.left_behind(lease.lease_key)
+        self._left_at[lease.lease_key] = self._clock.monotonic()
         return False
 
     def stop_regaining(self) -> None:

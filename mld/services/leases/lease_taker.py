@@ -224,7 +224,7 @@ class LeaseTaker(LeaseGainer):
         if taken is None:
             return False
         if not self._may_hold():
-            await self._give_back(taken)
+            await self._renewer.give_back(taken)
             return False
         self._seen[taken.lease_key] = Sighting(taken.lease_counter, requested_at + took_s)
         self._renewer.hold(taken, requested_at)

@@ -10,6 +10,7 @@ import pytest
 from mld.decide.discovery import CALM_PAUSE_S, LIVELY_PAUSE_S, LIVELY_S, WATCH_S
 from mld.errors import Throttled
 from mld.services.leases.lease_discoverer import LeaseDiscoverer
+from mld.services.leases.lease_renewer import RELEASE_TRIES
 from tests.fakes.lease_world import World, lease
 from tests.sim.loop import run
 
@@ -344,7 +345,8 @@ def test_what_cannot_be_undone_is_counted():
         running = asyncio.create_task(finder.discoverer.run())
         await asyncio.sleep(0.5)
         finder.discoverer.stop()
-        world.fault("refuse", "UpdateItem", error=Throttled("UpdateItem", "x"))
+        refusal = Throttled("UpdateItem", "x")
+        world.fault("refuse", "UpdateItem", error=refusal, times=RELEASE_TRIES)
         await finder.discoverer.settled()
         await running
         assert finder.renewer.unreleased == 1

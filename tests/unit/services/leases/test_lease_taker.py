@@ -7,6 +7,7 @@ import pytest
 
 from mld.model.config import LeaseConfig
 from mld.model.lease_item import lease_from_item
+from mld.services.leases.lease_renewer import RELEASE_TRIES
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run
 
@@ -272,21 +273,22 @@ def test_a_stopped_taker_ends_its_loop_and_takes_nothing_more():
     on_table(test, lease())
 
 
-@pytest.mark.parametrize("fault", [None, "throttle"])
-def test_a_lease_taken_while_stopping_is_given_back(fault):
+@pytest.mark.parametrize("refusals", [0, 1, RELEASE_TRIES])
+def test_a_lease_taken_while_stopping_is_given_back_with_a_few_tries(refusals):
+    is_left = refusals == RELEASE_TRIES
+
     async def test(world, me):
         world.fault("slow answer", seconds=1)
         async with asyncio.TaskGroup() as group:
             group.create_task(me.taker.take_once())
             await asyncio.sleep(0.5)
             me.stop_taking()
-            if fault:
-                world.fault(fault)
+            if refusals:
+                world.fault("throttle", times=refusals)
             await me.settled()
-            assert world.owners() == {lease().lease_key: "me" if fault else None}
+            assert world.owners() == {lease().lease_key: "me" if is_left else None}
         assert me.renewer.held() == ()
-        assert me.renewer.unreleased == (1 if fault else 0)
-        assert world.owners() == {lease().lease_key: "me" if fault else None}
+        assert me.renewer.unreleased == is_left
 
     on_table(test, lease())
 
