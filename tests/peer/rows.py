@@ -27,6 +27,8 @@ _SOMETIMES = {
     "entityType": "S",
     "throughputKBps": "N",
     "checkpointOwner": "S",
+    # of workers of ours that read one stream
+    "kclMldStream": "S",
 }
 #: What differs from worker to worker and from moment to moment.
 _OF_THE_MOMENT = {

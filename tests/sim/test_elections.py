@@ -57,8 +57,8 @@ def test_leases_that_wait_for_a_lost_merge_parent_stay_where_they_are(seed):
         if row.text.startswith("take ") and row.text.endswith(" from nobody")
     )
     assert waiting[:back].count("evict") == 0
-    # One who has two more than another gives one of them to balance.
-    assert waiting[:back].count("take") == 1
+    # One who has two more than another gives one of them to balance; a fleet may be even already.
+    assert waiting[:back].count("take") <= 1
 
 
 @pytest.mark.parametrize("seed", SEEDS)
