@@ -17,9 +17,9 @@ import botocore.session
 from botocore.parsers import create_parser
 
 from mld.adapters.allocator import keep_large_blocks
-from mld.decide.delivery import deliver
+from mld.decide.retrieval.delivery import deliver
+from mld.model.retrieval.wire import read_batch
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.model.wire import read_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

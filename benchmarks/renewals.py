@@ -23,13 +23,13 @@ from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.calls import CallPool
 from mld.adapters.system_clock import RandomIds, SystemClock
-from mld.decide.renewal import calm_periods_s
+from mld.decide.leases.renewal import calm_periods_s
 from mld.errors import AwsError
-from mld.model.config import LeaseConfig
+from mld.model.config.config import LeaseConfig
 from mld.model.credentials import CredentialChain, CredentialSource, CredentialStep
-from mld.model.lease import Lease
+from mld.model.leases.lease import Lease
 from mld.model.sequence import TRIM_HORIZON
-from mld.model.shard import HashRange
+from mld.model.streams.shard import HashRange
 from mld.ports.metrics import NoMetrics
 from mld.services.leases.lease_renewer import LeaseRenewer
 from mld.services.leases.lease_store import LeaseStore

@@ -7,9 +7,11 @@ import shlex
 from click.testing import CliRunner
 
 from mld.cli.simulate import simulate
-from mld.decide import client_version, leader_lock, lease_life, lifecycle, table_migration
-from mld.model import spark_keys as keys
-from mld.model.config_keys import KEYS
+from mld.decide.children import lifecycle
+from mld.decide.fleet import client_version, leader_lock, table_migration
+from mld.decide.leases import lease_life
+from mld.model.config.keys import KEYS
+from mld.model.spark import keys
 from mld.simulate.profile import ProfileName, make_profile
 from mld.simulate.scenario import Scenario
 from mld.spark import errors

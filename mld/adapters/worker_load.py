@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from mld.decide.worker_load import (
+from mld.decide.fleet.worker_load import (
     CpuReading,
     HostTimes,
     group_percent,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.model.config_former import named_in
+from mld.model.config.former import named_in
 from mld.services.streams.discovered_names import DiscoveredNames
 from mld.services.streams.former_streams import FormerStreams
 from mld.services.streams.stream_names import StaticNames
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from mld.app.ports import Ports
-    from mld.model.config import Config
-    from mld.model.former_policy import FormerPolicy
-    from mld.model.listed_stream import ListedStream
-    from mld.model.stream_list import StreamList
+    from mld.model.config.config import Config
+    from mld.model.streams.former_policy import FormerPolicy
+    from mld.model.streams.listed_stream import ListedStream
+    from mld.model.streams.stream_list import StreamList
     from mld.ports.metrics import Metrics
     from mld.services.conditions import Conditions
     from mld.services.leases.lease_coordinator import LeaseCoordinator

@@ -25,7 +25,7 @@ from mld.app.ports import Ports, SchemaPorts
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from mld.model.config import Config
+    from mld.model.config.config import Config
     from mld.model.credentials import CredentialChain
     from mld.ports.worker_load import LoadSource
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mld.app.worker import Worker
-from mld.decide.retrieval_mode import retrieval_of
+from mld.decide.retrieval.retrieval_mode import retrieval_of
 from mld.ports.metrics import Metrics, NoMetrics
 from mld.services.cloudwatch_metrics import CloudWatchMetrics
 from mld.services.conditions import Conditions
@@ -36,9 +36,9 @@ from mld.services.worker_start import StartCalls
 if TYPE_CHECKING:
     from mld.app.ports import Ports, SchemaPorts
     from mld.decide.readiness import WorkerSnapshot
-    from mld.model.config import Config
-    from mld.model.lease import HeldLease, Lease
-    from mld.model.stream import Stream
+    from mld.model.config.config import Config
+    from mld.model.leases.lease import HeldLease, Lease
+    from mld.model.streams.stream import Stream
     from mld.services.schemas.schema_registry import SchemaRegistry
     from mld.services.streams.worker_streams import Loop
 
@@ -49,7 +49,7 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
     Args:
         config: the effective configuration.
         ports: the world.
-        stream: as ``mld.decide.addressing`` resolved it; None = those of ``config.streams``.
+        stream: as ``mld.decide.streams.addressing`` resolved it; None = those of ``config.streams``.
     """
     clock, rng = ports.clock, ports.rng
     conditions = Conditions()

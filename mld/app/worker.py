@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from mld.decide.lease_report import left_free, told_free
+from mld.decide.leases.lease_report import left_free, told_free
 from mld.decide.readiness import (
     TABLE_SILENT_INTERVALS,
     Readiness,
@@ -17,7 +17,7 @@ from mld.services.streams.worker_streams import SingleStream
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.model.config import Config
+    from mld.model.config.config import Config
     from mld.ports.clock import Clock
     from mld.services.cloudwatch_metrics import CloudWatchMetrics
     from mld.services.conditions import Conditions

@@ -21,7 +21,7 @@ from mld.adapters.children.program import Surroundings, examine, examine_child
 from mld.cli.finite import Finite, Whole
 from mld.cli.places import require_writable, working_directory
 from mld.cli.suggesting import SuggestingGroup
-from mld.decide.child_environment import ChildFacts, environment_of_child
+from mld.decide.children.child_environment import ChildFacts, environment_of_child
 from mld.errors import ConfigError
 from mld.model.findings import Severity
 from protocol.conform import daemon_cases

@@ -19,10 +19,10 @@ from mld.cli.loading import build
 from mld.cli.migrate_leases import migrate
 from mld.cli.options import takes_properties_file
 from mld.cli.suggesting import SuggestingGroup
-from mld.decide.lease_life import state_of
-from mld.decide.lease_report import Grouping, group_leases, left_free, told_free
+from mld.decide.leases.lease_life import state_of
+from mld.decide.leases.lease_report import Grouping, group_leases, left_free, told_free
 from mld.errors import MldError, NotFound, ResourceMissing
-from mld.model.lease_item import is_moving
+from mld.model.leases.lease_item import is_moving
 from mld.model.masking import printable
 from mld.services.fleet.fleet_sight import fleet_sight
 from mld.services.leases.lease_store import LeaseStore
@@ -30,9 +30,9 @@ from mld.services.leases.lease_store import LeaseStore
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mld.decide.fleet_report import FleetReport
-    from mld.model.config import Config
-    from mld.model.lease import Lease
+    from mld.decide.fleet.fleet_report import FleetReport
+    from mld.model.config.config import Config
+    from mld.model.leases.lease import Lease
     from mld.ports.clock import Clock
     from mld.services.leases.lease_scan import TableScan
 

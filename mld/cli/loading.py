@@ -11,12 +11,12 @@ from mld.cli.machine import on_this_machine
 from mld.cli.places import working_directory
 from mld.cli.suggesting import nearest
 from mld.errors import ConfigError
-from mld.model.config_build import Built, build_config
+from mld.model.config.build import Built, build_config
 from mld.model.findings import Severity
 
 if TYPE_CHECKING:
     from mld.cli.run_options import RunOptions
-    from mld.model.config import Config
+    from mld.model.config.config import Config
 
 _log = logging.getLogger("mld.config")
 _LEVELS = {Severity.INFO: logging.INFO, Severity.WARNING: logging.WARNING}

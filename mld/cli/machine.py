@@ -15,19 +15,19 @@ from mld.adapters.children.program import Surroundings, examine_child
 from mld.cli.places import ELSEWHERE, GONE, working_directory
 from mld.cli.spark_children import for_spark
 from mld.errors import ConfigError
-from mld.model.child_command import split_command
-from mld.model.config_keys import CREDENTIAL_KEYS
+from mld.model.children.child_command import split_command
+from mld.model.config.keys import CREDENTIAL_KEYS
 from mld.model.credentials import CredentialSource, parse_chain
 from mld.model.findings import Finding, Problem, Severity
-from mld.model.listed_stream import ListedStream
 from mld.model.masking import mask
+from mld.model.streams.listed_stream import ListedStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mld.decide.child_environment import ChildFacts
-    from mld.model.config_build import Built
-    from mld.model.settings import Setting
+    from mld.decide.children.child_environment import ChildFacts
+    from mld.model.config.build import Built
+    from mld.model.config.settings import Setting
 
 
 def on_this_machine(built: Built, file: str) -> Built:
@@ -100,7 +100,7 @@ def _programs_of(
 def _facts_of(listed: ListedStream) -> ChildFacts:
     """What a child of that stream is told, with made up values for what the file does not say."""
     # It imports `protocol`; that this one is ours, is checked only after the loading of this module.
-    from mld.decide.child_environment import ChildFacts
+    from mld.decide.children.child_environment import ChildFacts
 
     account, epoch = listed.account or "0" * 12, listed.epoch or 1
     identifier = f"{account}:{listed.name}:{epoch}"

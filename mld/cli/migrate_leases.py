@@ -21,20 +21,20 @@ from mld.cli.finite import Whole
 from mld.cli.loading import build
 from mld.cli.move_report import move_as_json, print_move, print_progress
 from mld.cli.options import takes_properties_file
-from mld.decide.lease_migration import identifiers_of, moving_to, plan_move
-from mld.decide.stream_identity import created_at_s, epoch_of
+from mld.decide.leases.lease_migration import identifiers_of, moving_to, plan_move
+from mld.decide.streams.stream_identity import created_at_s, epoch_of
 from mld.errors import MalformedData, MoveRefused, NotFound, ResourceMissing
-from mld.model.lease_move import RowKind
+from mld.model.leases.lease_move import RowKind
 from mld.model.masking import mask
-from mld.model.stream import Stream, StreamArn
+from mld.model.streams.stream import Stream, StreamArn
 from mld.services.leases.lease_migration import LeaseMigration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mld.decide.lease_migration import MigrationPlan
+    from mld.decide.leases.lease_migration import MigrationPlan
     from mld.model.attributes import Item
-    from mld.model.config import Config
+    from mld.model.config.config import Config
 
 
 @click.command("migrate")

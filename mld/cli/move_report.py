@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.decide.lease_migration import MigrationPhase
+from mld.decide.leases.lease_migration import MigrationPhase
 from mld.model.masking import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.decide.lease_migration import MigrationPlan, RowWrite
-    from mld.model.lease_move import RowKind
+    from mld.decide.leases.lease_migration import MigrationPlan, RowWrite
+    from mld.model.leases.lease_move import RowKind
 
 #: Progress is told after so many writes.
 _TOLD_EVERY = 500

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from mld.adapters.http_status import Query
     from mld.app import RealWorld, Worker
     from mld.cli.run_options import RunOptions
-    from mld.model.config import Config
-    from mld.model.stream import Stream
-    from mld.model.stream_list import StreamList
+    from mld.model.config.config import Config
+    from mld.model.streams.stream import Stream
+    from mld.model.streams.stream_list import StreamList
 
 log = logging.getLogger(__name__)
 
@@ -163,8 +163,8 @@ async def _stream(config: Config, world: RealWorld) -> Stream | None:
     Raises:
         ConfigError: a stream is not one that the Kinesis client could read.
     """
-    from mld.decide.addressing import stream_to_read
-    from mld.decide.stream_identity import check_regions
+    from mld.decide.streams.addressing import stream_to_read
+    from mld.decide.streams.stream_identity import check_regions
 
     if config.streams is not None:
         check_regions(config.streams.streams, world.region)

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mld.adapters.system_text import system_text
 from mld.errors import ConfigError
+from mld.model.config.properties import last_of_each, parse
 from mld.model.findings import Finding, Problem, Severity
 from mld.model.masking import mask
-from mld.model.properties import last_of_each, parse
-from mld.model.spark_command import SPARK_PROGRAM, spark_command
-from mld.model.spark_keys import PREFIX, REMOTE, is_known
-from mld.model.spark_needs import SparkFault, file_faults, need_faults
-from mld.model.spark_parts import (
+from mld.model.spark.command import SPARK_PROGRAM, spark_command
+from mld.model.spark.keys import PREFIX, REMOTE, is_known
+from mld.model.spark.needs import SparkFault, file_faults, need_faults
+from mld.model.spark.parts import (
     JAVA_ADVICE,
     JAVA_HOME,
     PartsLook,
@@ -34,15 +34,15 @@ from mld.model.spark_parts import (
     part_faults,
     token_fault,
 )
-from mld.model.spark_places import Look, place_faults
-from mld.model.spark_settings import problem_of
+from mld.model.spark.places import Look, place_faults
+from mld.model.spark.settings import problem_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from mld.model.config_build import Built
-    from mld.model.properties import Entry
-    from mld.model.spark_command import SparkCommand
+    from mld.model.config.build import Built
+    from mld.model.config.properties import Entry
+    from mld.model.spark.command import SparkCommand
 
 _LOOK = Look(
     lambda path: os.path.lexists(system_text(path)),

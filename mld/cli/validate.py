@@ -12,10 +12,10 @@ import click
 from mld.cli.loading import build
 from mld.cli.machine import on_any_machine, on_this_machine
 from mld.cli.options import takes_properties_file
-from mld.decide.addressing import stream_to_read
-from mld.decide.stream_identity import check_regions
+from mld.decide.streams.addressing import stream_to_read
+from mld.decide.streams.stream_identity import check_regions
 from mld.errors import ConfigError
-from mld.model.config_keys import CREDENTIAL_KEYS, Effect
+from mld.model.config.keys import CREDENTIAL_KEYS, Effect
 from mld.model.credentials import REGION, parse_chain
 from mld.model.findings import Finding, Severity
 from mld.model.masking import mask, printable
@@ -23,9 +23,9 @@ from mld.model.masking import mask, printable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.model.config_build import Built
-    from mld.model.settings import Setting
-    from mld.model.spark_settings import SparkSetting
+    from mld.model.config.build import Built
+    from mld.model.config.settings import Setting
+    from mld.model.spark.settings import SparkSetting
 
 #: Properties that an environment variable stands in for, and the variables in their order.
 _FROM_ENVIRONMENT = {

@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from mld.decide.lifecycle import ConsumerState
+from mld.decide.children.lifecycle import ConsumerState
 
 if TYPE_CHECKING:
-    from mld.model.consumer_status import ConsumerStatus
+    from mld.model.children.consumer_status import ConsumerStatus
 
 #: A child that failed so often in a row, without a checkpoint in between, is in a crash loop,
 CRASH_LOOP_FAILURES = 3

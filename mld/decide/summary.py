@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.decide.lifecycle import ConsumerState
+from mld.decide.children.lifecycle import ConsumerState
 from mld.decide.readiness import ShardHealth, batch_age_s, health_of, readiness
 
 if TYPE_CHECKING:
     from mld.decide.readiness import WorkerSnapshot
-    from mld.model.consumer_status import ConsumerStatus
+    from mld.model.children.consumer_status import ConsumerStatus
 
 _WORDS = {
     ShardHealth.READ: "being read",

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mld.errors import ConfigError
-from mld.model.listed_stream import parse_streams
-from mld.model.properties import Entry, last_of_each, parse
+from mld.model.config.properties import Entry, last_of_each, parse
+from mld.model.streams.listed_stream import parse_streams
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

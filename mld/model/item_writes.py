@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mld.model.attributes import Item
-    from mld.model.table_layout import Place
+    from mld.model.leases.table_layout import Place
 
 
 def key_of(place: Place, key: str) -> dict[str, dict[str, str]]:

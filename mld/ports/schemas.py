@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from mld.model.schema import Decode, SchemaVersion
+    from mld.model.retrieval.schema import Decode, SchemaVersion
 
 
 class DefinitionFiles(Protocol):

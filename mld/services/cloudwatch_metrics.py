@@ -21,7 +21,7 @@ from mld.ports.metrics import Level, Unit
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
-    from mld.model.config import MetricsConfig
+    from mld.model.config.config import MetricsConfig
     from mld.ports.aws import CloudWatch
     from mld.ports.clock import Clock
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mld.decide.assignment.leaving import notice_s
-from mld.decide.lifecycle import ShutdownReason
+from mld.decide.children.lifecycle import ShutdownReason
+from mld.decide.fleet.assignment.leaving import notice_s
 from mld.decide.summary import counted
 from mld.errors import ChildFailed, LeaseLost, MldError
 from mld.services.worker_start import WorkerStart
@@ -25,8 +25,8 @@ from mld.services.worker_start import WorkerStart
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from mld.model.config import Config
-    from mld.model.lease import HeldLease
+    from mld.model.config.config import Config
+    from mld.model.leases.lease import HeldLease
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
     from mld.services.conditions import Conditions

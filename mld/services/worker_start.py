@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
-    from mld.model.config import Config
+    from mld.model.config.config import Config
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
     from mld.services.conditions import Conditions

@@ -6,21 +6,22 @@ import math
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from mld.decide import discovery, looking
-from mld.decide.assignment.leaving import notice_s, plan_leaving
-from mld.decide.assignment.limits import AssignmentLimits
-from mld.decide.assignment.memory import FleetMemory
-from mld.decide.assignment.planning import plan_assignment
-from mld.decide.assignment.view import FleetView
-from mld.decide.discovery import Ownership, Watched, judge_found, may_ask_index, vanished
-from mld.decide.taking import NEVER, Sighting
-from mld.model.worker_metrics import WorkerMetrics
+from mld.decide.fleet import looking
+from mld.decide.fleet.assignment.leaving import notice_s, plan_leaving
+from mld.decide.fleet.assignment.limits import AssignmentLimits
+from mld.decide.fleet.assignment.memory import FleetMemory
+from mld.decide.fleet.assignment.planning import plan_assignment
+from mld.decide.fleet.assignment.view import FleetView
+from mld.decide.leases import discovery
+from mld.decide.leases.discovery import Ownership, Watched, judge_found, may_ask_index, vanished
+from mld.decide.leases.taking import NEVER, Sighting
+from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.simulate.worker import AssignedWorker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld.decide.assignment.planning import LeaseMove
+    from mld.decide.fleet.assignment.planning import LeaseMove
     from mld.simulate.table import SimulatedRow
     from mld.simulate.worker import Hold
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, assert_never
 
-from mld.decide import discovery, looking
-from mld.decide.leader_lock import LockTiming
-from mld.decide.renewal import calm_periods_s, calm_renewal_due_at, first_renewal_due_at
-from mld.model.config import LeaseConfig
-from mld.model.config_fleet import DURATION_SHARE, HEARTBEAT_SHARE, FleetConfig
+from mld.decide.fleet import looking
+from mld.decide.fleet.leader_lock import LockTiming
+from mld.decide.leases import discovery
+from mld.decide.leases.renewal import calm_periods_s, calm_renewal_due_at, first_renewal_due_at
+from mld.model.config.config import LeaseConfig
+from mld.model.config.fleet import DURATION_SHARE, HEARTBEAT_SHARE, FleetConfig
 
 if TYPE_CHECKING:
     from mld.simulate.scenario import Scenario

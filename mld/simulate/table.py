@@ -10,13 +10,13 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from mld.model.leader_lock_item import LockItem
-from mld.model.lease import Lease
+from mld.model.fleet.leader_lock_item import LockItem
+from mld.model.leases.lease import Lease
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.decide.leader_lock import LockTiming
+    from mld.decide.fleet.leader_lock import LockTiming
 
 
 #: Size of a lease row with what DynamoDB adds, and of the other items of a 3.x table.

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from mld.decide.assignment.planning import MoveKind
-from mld.decide.leader_lock import LockMove, LockSighting, follow, look_pause_s, sight
-from mld.decide.taking import Sighting, TakeLimits, look, plan_taking
+from mld.decide.fleet.assignment.planning import MoveKind
+from mld.decide.fleet.leader_lock import LockMove, LockSighting, follow, look_pause_s, sight
+from mld.decide.leases.taking import Sighting, TakeLimits, look, plan_taking
 from mld.simulate.profile import JAVA_ELECTION_S
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
 
-    from mld.decide.assignment.planning import LeaseMove
-    from mld.model.lease import Lease
+    from mld.decide.fleet.assignment.planning import LeaseMove
+    from mld.model.leases.lease import Lease
     from mld.simulate.fleet import Events, Reading, Readings
     from mld.simulate.java_worker import JavaMove
     from mld.simulate.profile import Profile

@@ -13,8 +13,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from mld.model.s3_place import is_s3
-from mld.model.spark_keys import (
+from mld.model.spark.keys import (
     BY_NAME,
     FREE_PREFIXES,
     check,
@@ -24,7 +23,8 @@ from mld.model.spark_keys import (
     size_bytes,
     whole_number,
 )
-from mld.model.spark_places import Look, local_path, spark_faults
+from mld.model.spark.places import Look, local_path, spark_faults
+from mld.model.spark.s3_place import is_s3
 from mld.spark.errors import SparkConfigError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkConfig:
-    """Effective values; see ``mld.model.spark_keys`` for what each means. Sizes in bytes, times in s.
+    """Effective values; see ``mld.model.spark.keys`` for what each means. Sizes in bytes, times in s.
 
     What the keys name together, and on this machine, is looked at by :func:`require_places`.
     """

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from mld.errors import ConfigError as FileError
-from mld.model.properties import last_of_each, parse
+from mld.model.config.properties import last_of_each, parse
 from mld.spark.config import from_environment
 from mld.spark.errors import SparkConfigError
 from mld.spark.keep_alive import TIMEOUT_KEY, interval_s

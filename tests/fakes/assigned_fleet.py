@@ -11,13 +11,18 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.decide.assignment.limits import AssignmentLimits
-from mld.decide.assignment.memory import FleetMemory
-from mld.decide.assignment.planning import AssignmentPlan, LeaseMove, MoveKind, plan_assignment
-from mld.decide.assignment.view import FleetView
-from mld.model.lease import Lease
+from mld.decide.fleet.assignment.limits import AssignmentLimits
+from mld.decide.fleet.assignment.memory import FleetMemory
+from mld.decide.fleet.assignment.planning import (
+    AssignmentPlan,
+    LeaseMove,
+    MoveKind,
+    plan_assignment,
+)
+from mld.decide.fleet.assignment.view import FleetView
+from mld.model.fleet.worker_metrics import WorkerMetrics
+from mld.model.leases.lease import Lease
 from mld.model.sequence import SHARD_END, TRIM_HORIZON
-from mld.model.worker_metrics import WorkerMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

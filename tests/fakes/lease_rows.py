@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mld.model.lease_item import item_key, lease_to_item
-from mld.model.lease_move import comparable
+from mld.model.leases.lease_item import item_key, lease_to_item
+from mld.model.leases.lease_move import comparable
 from mld.model.sequence import ExtendedSequenceNumber
-from mld.model.stream import Stream
+from mld.model.streams.stream import Stream
 from tests.fakes.lease_world import lease
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mld.decide.lease_migration import RowWrite
+    from mld.decide.leases.lease_migration import RowWrite
 
     Item = Mapping[str, Mapping[str, Any]]
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import Throttled, UnknownOutcome, Unreachable
-from mld.model.config import LeaseConfig
-from mld.model.config_fleet import FleetConfig, Wish
-from mld.model.lease import Lease
-from mld.model.lease_index import index_creation
-from mld.model.lease_item import lease_to_item
+from mld.model.config.config import LeaseConfig
+from mld.model.config.fleet import FleetConfig, Wish
+from mld.model.leases.lease import Lease
+from mld.model.leases.lease_index import index_creation
+from mld.model.leases.lease_item import lease_to_item
+from mld.model.leases.table_layout import Layout
 from mld.model.sequence import TRIM_HORIZON
-from mld.model.shard import HashRange
-from mld.model.stream import Stream
-from mld.model.table_layout import Layout
+from mld.model.streams.shard import HashRange
+from mld.model.streams.stream import Stream
 from mld.ports.metrics import Level, Unit
 from mld.services.conditions import Conditions
 from mld.services.fleet.coordinator_state import CoordinatorStateStore

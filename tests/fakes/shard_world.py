@@ -7,7 +7,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
 from mld.local.kinesis.model import KinesisModel
-from mld.model.config import (
+from mld.model.config.config import (
     AwsConfig,
     ChildConfig,
     Config,
@@ -17,7 +17,7 @@ from mld.model.config import (
 )
 from mld.model.credentials import CredentialChain
 from mld.model.sequence import ExtendedSequenceNumber, InitialPosition, Sentinel
-from mld.model.stream import Stream
+from mld.model.streams.stream import Stream
 from mld.services.shards.lease_cleanup import LeaseCleanup
 from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd
@@ -32,7 +32,7 @@ from tests.sim.loop import run
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from mld.model.lease import Lease
+    from mld.model.leases.lease import Lease
 
 HALF = 2**127
 P = ParamSpec("P")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mld.errors import ConfigError
-from mld.model.config_build import build_config
-from mld.model.lease_item import STREAM_MARK
+from mld.model.config.build import build_config
+from mld.model.leases.lease_item import STREAM_MARK
 from protocol import transcripts
 from tests.fakes.children import ScriptedChild, ScriptedChildren
 from tests.golden.replay import DATA, ONLY_3X, TABLES, Recording, ReplayWorld

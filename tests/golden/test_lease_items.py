@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from mld.model.client_version import migration_from_item, migration_to_item
-from mld.model.entities import Entity, entity_of
-from mld.model.leader_lock_item import lock_from_item, lock_to_item
-from mld.model.lease_item import is_lease_item, lease_from_item, lease_to_item
+from mld.model.fleet.client_version import migration_from_item, migration_to_item
+from mld.model.fleet.entities import Entity, entity_of
+from mld.model.fleet.leader_lock_item import lock_from_item, lock_to_item
+from mld.model.fleet.worker_metrics import metrics_from_item, metrics_to_item
+from mld.model.leases.lease_item import is_lease_item, lease_from_item, lease_to_item
 from mld.model.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from mld.model.shard import HashRange
-from mld.model.worker_metrics import metrics_from_item, metrics_to_item
+from mld.model.streams.shard import HashRange
 from tests.fakes.lease_world import World, lease
 from tests.sim.loop import run
 

@@ -9,22 +9,22 @@ from collections import Counter
 from pathlib import Path
 
 from mld.errors import ConditionFailed
-from mld.model.client_version import migration_from_item, migration_to_item
-from mld.model.entities import Entity, entity_of
+from mld.model.fleet.client_version import migration_from_item, migration_to_item
+from mld.model.fleet.entities import Entity, entity_of
+from mld.model.fleet.leader_lock_item import heartbeat_attributes, lock_from_item, lock_to_item
+from mld.model.fleet.worker_metrics import metrics_attributes, metrics_from_item
 from mld.model.item_writes import change, creation, deletion, upsert
-from mld.model.leader_lock_item import heartbeat_attributes, lock_from_item, lock_to_item
-from mld.model.lease_index import index_creation, my_leases_query
-from mld.model.lease_item import lease_from_item, lease_to_item
-from mld.model.lease_writes import (
+from mld.model.leases.lease_index import index_creation, my_leases_query
+from mld.model.leases.lease_item import lease_from_item, lease_to_item
+from mld.model.leases.lease_writes import (
     assigning,
     checkpointing,
     children_update,
     hand_off_start,
     renewal,
 )
+from mld.model.leases.table_layout import Place
 from mld.model.sequence import ExtendedSequenceNumber
-from mld.model.table_layout import Place
-from mld.model.worker_metrics import metrics_attributes, metrics_from_item
 from tests.fakes.dynamodb_model import DynamoDbModel
 
 WIRE = Path(__file__).parents[1] / "data" / "wire" / "dynamodb.jsonl"

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from hypothesis import given, settings, strategies as st
 
-from mld.decide.assignment.limits import AssignmentLimits
-from mld.decide.assignment.memory import FleetMemory
-from mld.decide.assignment.planning import MoveKind, MoveReason, plan_assignment
-from mld.decide.assignment.view import FleetView
+from mld.decide.fleet.assignment.limits import AssignmentLimits
+from mld.decide.fleet.assignment.memory import FleetMemory
+from mld.decide.fleet.assignment.planning import MoveKind, MoveReason, plan_assignment
+from mld.decide.fleet.assignment.view import FleetView
+from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.sequence import SHARD_END, TRIM_HORIZON
-from mld.model.worker_metrics import WorkerMetrics
 from tests.fakes.assigned_fleet import row
 
 WORKERS = ["a-1", "a-2", "b-1", "b-2", "c-1"]

@@ -7,8 +7,13 @@ from hashlib import md5
 
 from hypothesis import given, settings, strategies as st
 
-from mld.decide.deaggregate import MAGIC, AggregateOutcome, deaggregate, is_aggregated_base64
-from mld.model.shard import MAX_HASH_KEY, HashRange
+from mld.decide.retrieval.deaggregate import (
+    MAGIC,
+    AggregateOutcome,
+    deaggregate,
+    is_aggregated_base64,
+)
+from mld.model.streams.shard import MAX_HASH_KEY, HashRange
 
 RANGES = st.none() | st.tuples(st.integers(0, MAX_HASH_KEY), st.integers(0, MAX_HASH_KEY)).map(
     lambda ends: HashRange(min(ends), max(ends))

@@ -2,15 +2,17 @@
 
 from hypothesis import given, strategies as st
 
-from mld.model.client_version import (
+from mld.model.fleet.client_version import (
     ClientVersion,
     MigrationState,
     migration_from_item,
     migration_to_item,
 )
-from mld.model.leader_lock_item import LockItem, lock_from_item, lock_to_item
-from mld.model.lease_item import lease_from_item, lease_to_item
-from mld.model.lease_writes import (
+from mld.model.fleet.leader_lock_item import LockItem, lock_from_item, lock_to_item
+from mld.model.fleet.state_history import StateChange
+from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_from_item, metrics_to_item
+from mld.model.leases.lease_item import lease_from_item, lease_to_item
+from mld.model.leases.lease_writes import (
     assigning,
     checkpointing,
     hand_off_start,
@@ -19,8 +21,6 @@ from mld.model.lease_writes import (
     taking,
 )
 from mld.model.sequence import ExtendedSequenceNumber
-from mld.model.state_history import StateChange
-from mld.model.worker_metrics import WorkerMetrics, metrics_from_item, metrics_to_item
 from tests.fakes.clock import FakeClock
 from tests.fakes.items import checked_item
 from tests.fakes.lease_world import TABLE, World, lease

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mld.errors import ConfigError
-from mld.model.config_build import build_config
-from mld.model.config_keys import KEYS
-from mld.model.config_names import resolve
+from mld.model.config.build import build_config
+from mld.model.config.keys import KEYS
+from mld.model.config.names import resolve
+from mld.model.config.properties import parse
+from mld.model.config.values import convert
 from mld.model.credentials import parse_chain
 from mld.model.masking import mask
-from mld.model.properties import parse
-from mld.model.values import convert
 
 #: Bytes that mean something to the grammar come often.
 _BYTES = st.lists(

@@ -7,18 +7,18 @@ import random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mld.decide.audit import first_hole
-from mld.decide.shardsync import (
+from mld.decide.shards.audit import first_hole
+from mld.decide.shards.shardsync import (
     incompleteness,
     leases_for_empty_table,
     leases_to_create,
     lost_children,
     unexpected_children,
 )
-from mld.model.lease import Lease
+from mld.model.leases.lease import Lease
 from mld.model.sequence import SHARD_END, TRIM_HORIZON, InitialPosition, Sentinel
-from mld.model.shard import MAX_HASH_KEY, HashRange, Shard
-from mld.model.stream import Stream
+from mld.model.streams.shard import MAX_HASH_KEY, HashRange, Shard
+from mld.model.streams.stream import Stream
 
 STREAM = Stream("s")
 SEEDS = st.integers(0, 2**64)

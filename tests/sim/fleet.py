@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from mld import app
-from mld.decide.renewal import calm_periods_s
+from mld.decide.leases.renewal import calm_periods_s
 from mld.errors import MldError, UnservableFleet
 from mld.local.kinesis import KinesisSettings
 from mld.local.kinesis.model import KinesisModel
-from mld.model.config import Config
+from mld.model.config.config import Config
 from mld.model.sequence import Sentinel
-from mld.model.stream import Stream
+from mld.model.streams.stream import Stream
 from mld.services.presence_watch import DOUBT_S, GIVE_UP_S, LOOK_S
 from tests.fakes.dynamodb_model import DynamoDbModel, DynamoDbSettings
 from tests.sim.children import Manners

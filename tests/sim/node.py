@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mld import app
 from mld.errors import MldError
-from mld.model.config import (
+from mld.model.config.config import (
     AwsConfig,
     ChildConfig,
     ChildFailurePolicy,
@@ -21,14 +21,14 @@ from mld.model.config import (
     ShardConfig,
     StreamConfig,
 )
-from mld.model.config_fleet import FleetConfig, Wish
+from mld.model.config.fleet import FleetConfig, Wish
 from mld.model.credentials import CredentialChain
-from mld.model.former_policy import FormerPolicy, FormerStrategy
-from mld.model.listed_stream import ListedStream
 from mld.model.sequence import InitialPosition, Sentinel
-from mld.model.stream import Stream
-from mld.model.stream_list import StreamList
-from mld.model.stream_selection import NamePattern, StreamSelection
+from mld.model.streams.former_policy import FormerPolicy, FormerStrategy
+from mld.model.streams.listed_stream import ListedStream
+from mld.model.streams.stream import Stream
+from mld.model.streams.stream_list import StreamList
+from mld.model.streams.stream_selection import NamePattern, StreamSelection
 from mld.services.fleet.leader_lock import LeaderLock
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.fake_kinesis import FakeKinesis

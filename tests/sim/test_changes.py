@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from mld.decide import client_version, table_migration
-from mld.decide.client_version import Behaviour, Mode
-from mld.model.client_version import ClientVersion
+from mld.decide.fleet import client_version, table_migration
+from mld.decide.fleet.client_version import Behaviour, Mode
+from mld.model.fleet.client_version import ClientVersion
 from mld.services.fleet import coordinator_state, fleet_state, leader_lock, lease_assigner
 from mld.services.fleet.deputy import Deputy
 from mld.services.fleet.state_items import StateItems

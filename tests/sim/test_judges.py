@@ -7,10 +7,10 @@ import json
 import pytest
 
 from mld import app
-from mld.decide.assignment.limits import AssignmentLimits
-from mld.decide.assignment.memory import FleetMemory
-from mld.decide.leader_lock import LockMove
-from mld.decide.worker_sightings import WorkerSightings
+from mld.decide.fleet.assignment.limits import AssignmentLimits
+from mld.decide.fleet.assignment.memory import FleetMemory
+from mld.decide.fleet.leader_lock import LockMove
+from mld.decide.fleet.worker_sightings import WorkerSightings
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.services.child.record_processor import RecordProcessor
 from mld.services.consuming.consumer_context import ConsumerContext

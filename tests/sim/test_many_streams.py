@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from mld import app
-from mld.decide import stream_identity
+from mld.decide.streams import stream_identity
 from mld.services.shards import stream_sync
 from mld.services.streams.context_loops import ContextLoops
 from mld.services.streams.discovered_names import DiscoveredNames

@@ -24,8 +24,8 @@ from mld.errors import (
     Unreachable,
 )
 from mld.local.kinesis.model import KinesisModel
-from mld.model.config_build import build_config
-from mld.model.stream import Stream
+from mld.model.config.build import build_config
+from mld.model.streams.stream import Stream
 from tests.fakes.children import ScriptedChild, ScriptedChildren, polite
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.cloudwatch import FakeCloudWatch
@@ -36,7 +36,7 @@ from tests.fakes.shard_world import simulated
 from tests.unit.services.consumer_world import Inline
 
 if TYPE_CHECKING:
-    from mld.model.config import Config
+    from mld.model.config.config import Config
 
 FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
 

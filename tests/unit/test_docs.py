@@ -15,10 +15,10 @@ from mld.cli import COMMANDS, cli
 from mld.cli.options import run_command
 from mld.decide.readiness import Reason
 from mld.local.kinesis.model import OPERATIONS
-from mld.model import spark_keys as keys
-from mld.model.config_names import resolve
-from mld.model.consumer_status import ConsumerStatus
-from mld.model.stream_list import parse_option
+from mld.model.children.consumer_status import ConsumerStatus
+from mld.model.config.names import resolve
+from mld.model.spark import keys
+from mld.model.streams.stream_list import parse_option
 from mld.ports import aws
 from mld.spark import errors
 from mld.spark.model import BatchContext

@@ -54,14 +54,14 @@ def test_the_layers_hold(copy):
 
 #: Module, import that is planted in it, who must not import what.
 VIOLATIONS = [
-    ("mld.model.lease", "mld.ports.clock", "mld.model", "mld.ports"),
-    ("mld.decide.taking", "asyncio", "mld.decide", "asyncio"),
-    ("mld.decide.taking", "mld.services.wakeup", "mld.decide", "mld.services"),
+    ("mld.model.leases.lease", "mld.ports.clock", "mld.model", "mld.ports"),
+    ("mld.decide.leases.taking", "asyncio", "mld.decide", "asyncio"),
+    ("mld.decide.leases.taking", "mld.services.wakeup", "mld.decide", "mld.services"),
     ("mld.services.leases.lease_taker", "mld.adapters.aws.clients", "mld.services", "mld.adapters"),
     ("mld.adapters.aws.clients", "mld.app", "mld.adapters", "mld.app"),
-    ("mld.model.spark_settings", "mld.spark.config", "mld.model", "mld.spark"),
-    ("mld.model.lease", "protocol.codec", "mld.model", "protocol"),
-    ("mld.errors", "mld.model.lease", "mld.errors", "mld.model"),
+    ("mld.model.spark.settings", "mld.spark.config", "mld.model", "mld.spark"),
+    ("mld.model.leases.lease", "protocol.codec", "mld.model", "protocol"),
+    ("mld.errors", "mld.model.leases.lease", "mld.errors", "mld.model"),
     ("mld.simulate.fleet", "mld.services.wakeup", "mld.simulate", "mld.services"),
     ("mld.simulate.fleet", "time", "mld.simulate", "time"),
     ("mld.app.wiring", "mld.spark.host", "mld.app", "mld.spark"),

@@ -26,7 +26,7 @@ from mld.adapters.aws.errors import (
 )
 from mld.adapters.aws.prepared import PreparedOperation
 from mld.adapters.aws.whole_answers import BrokenAnswer, check_page, check_whole
-from mld.decide.fan_out import SILENCE_S
+from mld.decide.retrieval.fan_out import SILENCE_S
 from mld.model.masking import printable
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from botocore.session import Session
 
     from mld.adapters.calls import CallPool
-    from mld.model.config import Config
+    from mld.model.config.config import Config
 
 
 #: What botocore's parsers raise for a member of another form than they know.

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from mld.adapters.children.pipes import PipeReader, PipeWriter, StderrDrain
 from mld.adapters.system_text import limit_advice, system_text
-from mld.decide.child_environment import environment_of_child
+from mld.decide.children.child_environment import environment_of_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 
 from mld.adapters.system_text import system_text
 from mld.model.findings import Problem, Severity
-from mld.model.spark_command import SPARK_PROGRAM, spark_command
+from mld.model.spark.command import SPARK_PROGRAM, spark_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from mld.model.spark_command import SparkCommand
+    from mld.model.spark.command import SparkCommand
 
 #: As much of a script as the kernel looks at. Source: BINPRM_BUF_SIZE of Linux.
 _HEAD_BYTES = 256

@@ -35,14 +35,14 @@ from uuid import UUID
 
 import msgspec
 
-from mld.decide.avro_shape import MOST_DIGITS, safe_schema
+from mld.decide.schemas.avro_shape import MOST_DIGITS, safe_schema
 from mld.errors import ConfigError
-from mld.model.schema import SchemaVersion, Undecodable
+from mld.model.retrieval.schema import SchemaVersion, Undecodable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.model.schema import Decode
+    from mld.model.retrieval.schema import Decode
 
 _EXTRA = "pip install 'kcl-mld[schemas]'"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -18,7 +18,7 @@ from mld.errors import ConfigError
 
 if TYPE_CHECKING:
     from mld.adapters.calls import CallPool
-    from mld.model.schema import SchemaVersion
+    from mld.model.retrieval.schema import SchemaVersion
 
 _PREFIX = "kcl-mld-schemas-"
 _UNFINISHED = "kcl-mld-new-schemas-"

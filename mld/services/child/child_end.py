@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from protocol import DaemonConnection, EndOfStream, JunkLine
 
 if TYPE_CHECKING:
-    from mld.model.config import ChildConfig
+    from mld.model.config.config import ChildConfig
     from mld.ports.children import Child
     from mld.services.child.child_log import ChildLog
 

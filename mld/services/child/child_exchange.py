@@ -44,7 +44,7 @@ from protocol.errors import INVALID_STATE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from mld.model.config import ChildConfig
+    from mld.model.config.config import ChildConfig
     from mld.ports.children import Child
     from mld.ports.clock import Clock
     from mld.services.child.child_log import ChildLog

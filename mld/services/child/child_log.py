@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.last_words import LastWords
+from mld.decide.children.last_words import LastWords
 from mld.model.masking import mask, printable
 from protocol import Action
 

@@ -35,7 +35,7 @@ from protocol import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
-    from mld.model.config import ChildConfig
+    from mld.model.config.config import ChildConfig
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.ports.children import Child, ChildLauncher
     from mld.ports.clock import Clock

@@ -10,15 +10,15 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mld.decide.lifecycle import TaskOutcome
+from mld.decide.children.lifecycle import TaskOutcome
 from mld.errors import MalformedData
-from mld.model.wire import first_arrival_s
+from mld.model.retrieval.wire import first_arrival_s
 from mld.services.child.record_processor import OutgoingLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mld.decide.delivery import Delivery, Missing
+    from mld.decide.retrieval.delivery import Delivery, Missing
     from mld.services.consuming.child_pipeline import ChildPipeline
     from mld.services.consuming.consumer_context import ConsumerContext
     from mld.services.consuming.shard_closing import ShardClosing

@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from mld.decide.backoff import backoff_s
-from mld.decide.checkpointing import CheckpointState, position_to_store
+from mld.decide.children.checkpointing import CheckpointState, position_to_store
 from mld.errors import CheckpointRefused, LeaseLost, MldError, NotFound, Throttled, UnknownOutcome
 from mld.ports.metrics import Level, Unit
 from protocol.errors import DEPENDENCY, INVALID_STATE, SHUTDOWN, THROTTLING
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
-    from mld.model.lease import HeldLease
+    from mld.model.leases.lease import HeldLease
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics

@@ -6,16 +6,16 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.decide.child_environment import ChildFacts
+from mld.decide.children.child_environment import ChildFacts
 from mld.services.child.record_processor import RecordProcessor
 from protocol import CAPABILITIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.model.lease import Lease
+    from mld.model.leases.lease import Lease
     from mld.model.sequence import ExtendedSequenceNumber
-    from mld.model.stream import Stream
+    from mld.model.streams.stream import Stream
     from mld.services.consuming.checkpointer import ShardCheckpointer
     from mld.services.consuming.consumer_parts import ConsumerParts
     from mld.services.streams.stream_context import StreamContext

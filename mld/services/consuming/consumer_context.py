@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.restart import RestartCount
+from mld.decide.children.restart import RestartCount
 from mld.errors import ChildFailed
-from mld.model.config import ChildExceptionPolicy
+from mld.model.config.config import ChildExceptionPolicy
 from mld.model.sequence import Sentinel
 from mld.services.consuming.checkpointer import ShardCheckpointer
 from mld.services.consuming.consumer_metrics import ConsumerMetrics
@@ -21,7 +21,7 @@ from mld.services.wakeup import Wakeup
 from protocol import Action
 
 if TYPE_CHECKING:
-    from mld.model.lease import HeldLease
+    from mld.model.leases.lease import HeldLease
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.services.child.record_processor import RecordProcessor
     from mld.services.consuming.child_pipeline import ChildPipeline

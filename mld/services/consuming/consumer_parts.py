@@ -12,7 +12,7 @@ from mld.services.consuming.line_writer import LineWriter
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.model.config import Config
+    from mld.model.config.config import Config
     from mld.ports.children import ChildLauncher
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.runtime import Runtime

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from mld.decide.lifecycle import ShutdownReason, stronger
+from mld.decide.children.lifecycle import ShutdownReason, stronger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ class ConsumerShutdown:
 
     The worker asks for a stop, or a leader for a hand-over to another worker; whoever finds the
     lease lost says so; the shard itself ends. The strongest of them is the :attr:`reason`, by the
-    ranks of :class:`~mld.decide.lifecycle.ShutdownReason`.
+    ranks of :class:`~mld.decide.children.lifecycle.ShutdownReason`.
     """
 
     def __init__(self, on_request: Callable[[], None]) -> None:

@@ -10,12 +10,12 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mld.decide.delivery import Delivery, RemainingRecords, deliver, deliver_rest
+from mld.decide.retrieval.delivery import Delivery, RemainingRecords, deliver, deliver_rest
 
 if TYPE_CHECKING:
-    from mld.model.schema import Catalogue
+    from mld.model.retrieval.schema import Catalogue
     from mld.model.sequence import ExtendedSequenceNumber
-    from mld.model.shard import HashRange
+    from mld.model.streams.shard import HashRange
     from mld.ports.offload import Offload
     from mld.services.retrieval.byte_budget import Reservation
     from mld.services.retrieval.records_publisher import FetchedBatch
@@ -52,7 +52,7 @@ class LineWriter:
         checkpoint: ExtendedSequenceNumber,
         hash_range: HashRange | None,
     ) -> Delivery:
-        """The line of a batch; see :func:`mld.decide.delivery.deliver`.
+        """The line of a batch; see :func:`mld.decide.retrieval.delivery.deliver`.
 
         Its reservation becomes the size of the line, and of what is left for further lines.
 

@@ -11,13 +11,13 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.decide.lifecycle import ShutdownReason, TaskOutcome
+from mld.decide.children.lifecycle import ShutdownReason, TaskOutcome
 from mld.errors import AwsError, BlockedOnParent, ChildFailed, InvalidShardEnd
 from mld.model.sequence import SHARD_END
 from mld.services.consuming.consumer_parts import EndNotCheckpointed
 
 if TYPE_CHECKING:
-    from mld.model.shard import ChildShard
+    from mld.model.streams.shard import ChildShard
     from mld.services.consuming.consumer_context import ConsumerContext
 
 log = logging.getLogger(__name__)

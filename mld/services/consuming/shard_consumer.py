@@ -13,15 +13,15 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.lifecycle import ConsumerState, ShutdownReason, TaskOutcome, next_state
-from mld.decide.restart import restart_pause_s
+from mld.decide.children.lifecycle import ConsumerState, ShutdownReason, TaskOutcome, next_state
+from mld.decide.children.restart import restart_pause_s
 from mld.errors import (
     AwsError,
     ChildFailed,
     ChildTimedOut,
     LeaseLost,
 )
-from mld.model.consumer_status import ConsumerStatus
+from mld.model.children.consumer_status import ConsumerStatus
 from mld.ports.log_facts import logging_with
 from mld.services.consuming.batch_feed import BatchFeed
 from mld.services.consuming.child_pipeline import ChildPipeline
@@ -30,7 +30,7 @@ from mld.services.consuming.consumer_parts import ConsumerParts, EndNotCheckpoin
 from mld.services.consuming.shard_closing import ShardClosing
 
 if TYPE_CHECKING:
-    from mld.model.lease import HeldLease
+    from mld.model.leases.lease import HeldLease
 
 log = logging.getLogger(__name__)
 

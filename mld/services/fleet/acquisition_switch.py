@@ -10,7 +10,7 @@ from mld.services.wakeup import Wakeup
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from mld.decide.client_version import Mode
+    from mld.decide.fleet.client_version import Mode
     from mld.services.leases.lease_acquisition import LeaseAcquisition
 
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import ConfigError, MalformedData, NotFound
-from mld.model.client_version import (
+from mld.model.fleet.client_version import (
     CLIENT_VERSION,
     migration_attributes,
     migration_from_item,
     migration_to_item,
 )
-from mld.model.entities import (
+from mld.model.fleet.entities import (
     ENTITY_TYPE,
     LEADER_KEY,
     MIGRATION_KEY,
@@ -24,23 +24,23 @@ from mld.model.entities import (
     entity_of,
     key_taken_by_others,
 )
-from mld.model.item_writes import change, condition, creation, deletion, key_of
-from mld.model.leader_lock_item import OWNER_NAME
-from mld.model.table_migration import (
+from mld.model.fleet.leader_lock_item import OWNER_NAME
+from mld.model.fleet.table_migration import (
     TABLE_STATUS,
     table_migration_attributes,
     table_migration_from_item,
     table_migration_to_item,
 )
-from mld.model.worker_metrics import metrics_attributes, metrics_in
+from mld.model.fleet.worker_metrics import metrics_attributes, metrics_in
+from mld.model.item_writes import change, condition, creation, deletion, key_of
 from mld.services.fleet.state_items import StateItems
 
 if TYPE_CHECKING:
     from mld.model.attributes import Item
-    from mld.model.client_version import MigrationState
-    from mld.model.table_layout import Layout, Place
-    from mld.model.table_migration import TableMigrationState
-    from mld.model.worker_metrics import WorkerMetrics
+    from mld.model.fleet.client_version import MigrationState
+    from mld.model.fleet.table_migration import TableMigrationState
+    from mld.model.fleet.worker_metrics import WorkerMetrics
+    from mld.model.leases.table_layout import Layout, Place
     from mld.ports.aws import DynamoDb
     from mld.ports.clock import IdSource
 
@@ -258,7 +258,7 @@ class CoordinatorStateStore:
         """The metrics of all workers, table by table as the layout reads them.
 
         A leader that scans the lease table anyhow finds them there: see
-        :func:`~mld.model.worker_metrics.metrics_in`.
+        :func:`~mld.model.fleet.worker_metrics.metrics_in`.
         """
         return tuple(
             [

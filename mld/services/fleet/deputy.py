@@ -12,12 +12,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.leader_lock import is_deputy
+from mld.decide.fleet.leader_lock import is_deputy
 from mld.errors import AwsError
-from mld.model.worker_metrics import metrics_in
+from mld.model.fleet.worker_metrics import metrics_in
 
 if TYPE_CHECKING:
-    from mld.model.config_fleet import FleetConfig
+    from mld.model.config.fleet import FleetConfig
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.fleet.leadership import LeaderDuty, Leadership
     from mld.services.leases.lease_scan import TableScan

@@ -11,8 +11,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.decide.client_version import Mode
-from mld.model.client_version import ClientVersion
+from mld.decide.fleet.client_version import Mode
+from mld.model.fleet.client_version import ClientVersion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping

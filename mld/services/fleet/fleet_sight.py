@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.decide.fleet_report import fleet_report
-from mld.decide.table_migration import COMPLETE, INIT
+from mld.decide.fleet.fleet_report import fleet_report
+from mld.decide.fleet.table_migration import COMPLETE, INIT
 from mld.errors import Denied, NotFound
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.lock_store import LockStore
 
 if TYPE_CHECKING:
-    from mld.decide.fleet_report import FleetReport
-    from mld.model.table_layout import Layout
+    from mld.decide.fleet.fleet_report import FleetReport
+    from mld.model.leases.table_layout import Layout
     from mld.ports.aws import DynamoDb
     from mld.ports.clock import Clock, IdSource
 

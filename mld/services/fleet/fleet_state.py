@@ -13,7 +13,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.decide.client_version import (
+from mld.decide.fleet.client_version import (
     BEHAVIOUR,
     TRANSITIONS,
     Mode,
@@ -21,23 +21,23 @@ from mld.decide.client_version import (
     change_at_start,
     followed,
 )
-from mld.decide.fleet import refuse_two_fleets, refuse_unreadable
-from mld.decide.table_migration import COMPLETE, INIT, PENDING, status_at_start
+from mld.decide.fleet.foreign_rows import refuse_two_fleets, refuse_unreadable
+from mld.decide.fleet.table_migration import COMPLETE, INIT, PENDING, status_at_start
 from mld.errors import Denied, MalformedData, UnservableFleet
-from mld.model.client_version import ClientVersion, migration_from_item
-from mld.model.entities import MIGRATION_KEY, TABLE_MIGRATION_KEY
-from mld.model.state_history import StateChange, StateItem
+from mld.model.fleet.client_version import ClientVersion, migration_from_item
+from mld.model.fleet.entities import MIGRATION_KEY, TABLE_MIGRATION_KEY
+from mld.model.fleet.state_history import StateChange, StateItem
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from mld.decide.client_version import Behaviour
-    from mld.model.client_version import MigrationState
-    from mld.model.config_fleet import FleetConfig
-    from mld.model.table_layout import Layout
-    from mld.model.table_migration import TableStatus
+    from mld.decide.fleet.client_version import Behaviour
+    from mld.model.config.fleet import FleetConfig
+    from mld.model.fleet.client_version import MigrationState
+    from mld.model.fleet.table_migration import TableStatus
+    from mld.model.leases.table_layout import Layout
     from mld.ports.clock import Clock
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.leases.lease_scan import TableScan

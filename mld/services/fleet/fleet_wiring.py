@@ -6,9 +6,9 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.decide.assignment.limits import AssignmentLimits
-from mld.decide.leader_lock import LockTiming
-from mld.model.worker_metrics import metrics_in
+from mld.decide.fleet.assignment.limits import AssignmentLimits
+from mld.decide.fleet.leader_lock import LockTiming
+from mld.model.fleet.worker_metrics import metrics_in
 from mld.services.fleet.deputy import Deputy
 from mld.services.fleet.fleet_member import FleetParts
 from mld.services.fleet.flip_watch import FlipWatch
@@ -22,9 +22,9 @@ from mld.services.fleet.worker_metrics_reporter import WorkerMetricsReporter
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.model.config import Config
-    from mld.model.lease import Lease
-    from mld.model.worker_metrics import WorkerMetrics
+    from mld.model.config.config import Config
+    from mld.model.fleet.worker_metrics import WorkerMetrics
+    from mld.model.leases.lease import Lease
     from mld.ports.aws import DynamoDb
     from mld.ports.clock import Clock
     from mld.services.conditions import Conditions

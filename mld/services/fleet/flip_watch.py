@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.client_version import FlipReadiness, VersionChange, unready
+from mld.decide.fleet.client_version import FlipReadiness, VersionChange, unready
 from mld.errors import MldError
 
 if TYPE_CHECKING:

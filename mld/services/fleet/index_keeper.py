@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.client_version import Mode
+from mld.decide.fleet.client_version import Mode
 from mld.errors import AwsError
 from mld.services.fleet.trouble import remedy
 

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from mld.decide.backoff import backoff_s
-from mld.decide.leader_lock import (
+from mld.decide.fleet.leader_lock import (
     REST_S,
     LockEvent,
     LockMove,
@@ -26,16 +26,16 @@ from mld.decide.leader_lock import (
 )
 from mld.decide.readiness import Reason
 from mld.errors import AwsError, MalformedData, UnservableFleet
-from mld.model.entities import LEADER_KEY
-from mld.model.leader_lock_item import LockItem, lock_from_item
+from mld.model.fleet.entities import LEADER_KEY
+from mld.model.fleet.leader_lock_item import LockItem, lock_from_item
 from mld.services.conditions import Conditions
 from mld.services.fleet.trouble import Trouble
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from mld.decide.leader_lock import LockSighting, LockTiming
-    from mld.model.table_layout import Place
+    from mld.decide.fleet.leader_lock import LockSighting, LockTiming
+    from mld.model.leases.table_layout import Place
     from mld.services.fleet.lock_store import LockStore
     from mld.services.leases.lease_scan import TableScan
     from mld.services.runtime import Runtime

@@ -2,7 +2,7 @@
 
 It looks at the whole table more often than Java's leader, because nothing else tells it when a
 counter stood still, a lease was released or a worker joined; what it decides is in
-:mod:`mld.decide.assignment`. A worker that follows watches what scans it makes anyway, so that it
+:mod:`mld.decide.fleet.assignment`. A worker that follows watches what scans it makes anyway, so that it
 knows which leases have expired when it begins to lead.
 """
 
@@ -13,11 +13,11 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from mld.decide.assignment.leaving import plan_leaving
-from mld.decide.assignment.memory import FleetMemory, observe
-from mld.decide.assignment.planning import MoveKind, MoveReason, plan_assignment
-from mld.decide.assignment.view import FleetView
-from mld.decide.looking import FAILED_LOOKS, asked_pause_s, failed_pause_s, look_pause_s
+from mld.decide.fleet.assignment.leaving import plan_leaving
+from mld.decide.fleet.assignment.memory import FleetMemory, observe
+from mld.decide.fleet.assignment.planning import MoveKind, MoveReason, plan_assignment
+from mld.decide.fleet.assignment.view import FleetView
+from mld.decide.fleet.looking import FAILED_LOOKS, asked_pause_s, failed_pause_s, look_pause_s
 from mld.decide.readiness import Reason
 from mld.errors import AwsError, LeaseLost
 from mld.ports.metrics import Level, Unit
@@ -30,10 +30,10 @@ from mld.services.wakeup import Wakeup
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from mld.decide.assignment.limits import AssignmentLimits
-    from mld.decide.assignment.planning import AssignmentPlan, LeaseMove
-    from mld.model.lease import Lease
-    from mld.model.worker_metrics import WorkerMetrics
+    from mld.decide.fleet.assignment.limits import AssignmentLimits
+    from mld.decide.fleet.assignment.planning import AssignmentPlan, LeaseMove
+    from mld.model.fleet.worker_metrics import WorkerMetrics
+    from mld.model.leases.lease import Lease
     from mld.services.fleet.leadership import Leadership
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_scan import TableScan

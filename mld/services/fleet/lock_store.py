@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import AwsError, ConditionFailed, UnknownOutcome
-from mld.model.entities import LEADER_KEY
-from mld.model.leader_lock_item import (
+from mld.model.fleet.entities import LEADER_KEY
+from mld.model.fleet.leader_lock_item import (
     IS_RELEASED,
     OWNER_NAME,
     RECORD_VERSION,
@@ -21,8 +21,8 @@ from mld.model.leader_lock_item import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.model.leader_lock_item import LockItem
-    from mld.model.table_layout import Place
+    from mld.model.fleet.leader_lock_item import LockItem
+    from mld.model.leases.table_layout import Place
     from mld.ports.aws import DynamoDb
 
 

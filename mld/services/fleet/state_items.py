@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import AwsError, ConditionFailed, UnknownOutcome
-from mld.model.entities import ENTITY_TYPE
+from mld.model.fleet.entities import ENTITY_TYPE
 from mld.model.item_writes import change, creation, deletion, key_of, upsert
 from mld.services.pages import page_numbers
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from mld.model.attributes import Item
-    from mld.model.entities import Entity
-    from mld.model.table_layout import Place
+    from mld.model.fleet.entities import Entity
+    from mld.model.leases.table_layout import Place
     from mld.ports.aws import DynamoDb
 
 log = logging.getLogger(__name__)

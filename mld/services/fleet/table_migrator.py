@@ -10,14 +10,14 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.table_migration import TRANSITIONS, MoveFacts, TableStep, next_step, waits_for
+from mld.decide.fleet.table_migration import TRANSITIONS, MoveFacts, TableStep, next_step, waits_for
 from mld.errors import MldError
-from mld.model.state_history import StateChange, StateItem
-from mld.model.worker_metrics import metrics_in
+from mld.model.fleet.state_history import StateChange, StateItem
+from mld.model.fleet.worker_metrics import metrics_in
 
 if TYPE_CHECKING:
-    from mld.model.config_fleet import FleetConfig
-    from mld.model.table_migration import TableMigrationState, TableStatus
+    from mld.model.config.fleet import FleetConfig
+    from mld.model.fleet.table_migration import TableMigrationState, TableStatus
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.fleet.fleet_state import FleetState
     from mld.services.fleet.leader_lock import LeaderLock

@@ -2,7 +2,7 @@
 
 A worker without a fresh item is given no lease. So the first item is written before anything is
 measured, and a worker that stops takes its item away: then nothing is given to it any more. What is
-measured is told only where all others tell theirs, see :mod:`mld.decide.load_figures`.
+measured is told only where all others tell theirs, see :mod:`mld.decide.fleet.load_figures`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, TypeAlias
 
-from mld.decide.assignment.limits import REPORTS_MISSED
 from mld.decide.backoff import backoff_s
-from mld.decide.load_figures import OtherFigures
-from mld.decide.looking import LONGEST_PAUSE_S
+from mld.decide.fleet.assignment.limits import REPORTS_MISSED
+from mld.decide.fleet.load_figures import OtherFigures
+from mld.decide.fleet.looking import LONGEST_PAUSE_S
 from mld.decide.readiness import Reason
 from mld.errors import AwsError
 from mld.model.attributes import rounded
-from mld.model.worker_metrics import FAILED_SAMPLE, SINGLE_TABLE_MIGRATION, WorkerMetrics
+from mld.model.fleet.worker_metrics import FAILED_SAMPLE, SINGLE_TABLE_MIGRATION, WorkerMetrics
 from mld.services.conditions import Conditions
 from mld.services.fleet.trouble import Trouble
 from mld.services.wakeup import Wakeup
@@ -26,7 +26,7 @@ from mld.services.wakeup import Wakeup
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from mld.model.config_fleet import FleetConfig
+    from mld.model.config.fleet import FleetConfig
     from mld.ports.worker_load import LoadSource
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.runtime import Runtime

@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.decide.renewal import (
+from mld.decide.leases.renewal import (
     believed_until,
     calm_periods_s,
     calm_renewal_due_at,
@@ -19,15 +19,15 @@ from mld.decide.renewal import (
     is_prompt,
     renewal_order,
 )
-from mld.model.lease import HeldLease
+from mld.model.leases.lease import HeldLease
 from mld.services.leases.throughput_window import ThroughputWindow
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from mld.model.config import LeaseConfig
-    from mld.model.lease import Lease
+    from mld.model.config.config import LeaseConfig
+    from mld.model.leases.lease import Lease
     from mld.ports.clock import Clock, IdSource
     from mld.services.leases.throughput_window import Measured
 

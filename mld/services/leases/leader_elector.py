@@ -6,14 +6,14 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.leader import leader_of
+from mld.decide.leases.leader import leader_of
 from mld.errors import AwsError
 from mld.services.leases.lease_scan import every
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.model.lease import Lease
+    from mld.model.leases.lease import Lease
     from mld.ports.clock import Clock
     from mld.services.leases.lease_scan import TableScan
     from mld.services.leases.lease_store import LeaseStore

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.renewal import MoveVerdict, judge_move
+from mld.decide.leases.renewal import MoveVerdict, judge_move
 from mld.errors import ConditionFailed, MalformedData, UnknownOutcome
-from mld.model.lease_writes import assigning, hand_off_start
+from mld.model.leases.lease_writes import assigning, hand_off_start
 from mld.services.leases.stored_rows import WRITE_TRIES, StoredRows, lease_of
 
 if TYPE_CHECKING:
-    from mld.model.lease import Lease
-    from mld.model.lease_writes import LeaseWrite
+    from mld.model.leases.lease import Lease
+    from mld.model.leases.lease_writes import LeaseWrite
     from mld.ports.aws import DynamoDb
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class LeaderWrites:
         self._rows = StoredRows(dynamodb, table_name)
 
     async def assign(self, lease: Lease, worker_id: str, *, only_unchanged: bool) -> Lease | None:
-        """Give a lease to a worker; see :func:`~mld.model.lease_writes.assigning`.
+        """Give a lease to a worker; see :func:`~mld.model.leases.lease_writes.assigning`.
 
         Returns:
             The row as stored, or None when it was written meanwhile, or is gone.
@@ -47,7 +47,7 @@ class LeaderWrites:
         """Ask the owner to hand a lease over; otherwise like :meth:`assign`.
 
         Raises:
-            ValueError: see :func:`~mld.model.lease_writes.hand_off_start`.
+            ValueError: see :func:`~mld.model.leases.lease_writes.hand_off_start`.
         """
         return await self._move(hand_off_start(lease, worker_id), only_unchanged=False)
 

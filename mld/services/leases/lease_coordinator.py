@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from mld.decide.client_version import Mode
+from mld.decide.fleet.client_version import Mode
 from mld.decide.readiness import Reason
 from mld.services.fleet.acquisition_switch import AcquisitionSwitch
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from mld.model.config import Config
-    from mld.model.lease import Lease
+    from mld.model.config.config import Config
+    from mld.model.leases.lease import Lease
     from mld.ports.aws import DynamoDb
     from mld.ports.clock import Clock
     from mld.services.conditions import Conditions

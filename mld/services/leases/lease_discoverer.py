@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.decide.discovery import (
+from mld.decide.leases.discovery import (
     WATCH_S,
     Ownership,
     Watched,
@@ -26,8 +26,8 @@ from mld.services.leases.lease_scan import every
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mld.model.config import LeaseConfig
-    from mld.model.lease import HeldLease, Lease
+    from mld.model.config.config import LeaseConfig
+    from mld.model.leases.lease import HeldLease, Lease
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
     from mld.services.leases.lease_renewer import LeaseRenewer

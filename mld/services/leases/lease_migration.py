@@ -1,4 +1,4 @@
-"""Carries out a plan of :mod:`mld.decide.lease_migration` on a lease table that nobody uses."""
+"""Carries out a plan of :mod:`mld.decide.leases.lease_migration` on a lease table that nobody uses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.backoff import backoff_s
-from mld.decide.lease_migration import signs_of_life
+from mld.decide.leases.lease_migration import signs_of_life
 from mld.errors import (
     AwsError,
     ConditionFailed,
@@ -15,15 +15,15 @@ from mld.errors import (
     UnknownOutcome,
     WorkersAlive,
 )
-from mld.model.lease_item import LEASE_KEY
-from mld.model.lease_move import comparable, unchanged_condition
+from mld.model.leases.lease_item import LEASE_KEY
+from mld.model.leases.lease_move import comparable, unchanged_condition
 from mld.services.pages import page_numbers
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable
 
-    from mld.decide.lease_migration import RowWrite
+    from mld.decide.leases.lease_migration import RowWrite
     from mld.model.attributes import Item
     from mld.ports.aws import DynamoDb
 

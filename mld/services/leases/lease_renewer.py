@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Iterable
 
-    from mld.model.config import LeaseConfig
-    from mld.model.lease import HeldLease, Lease
+    from mld.model.config.config import LeaseConfig
+    from mld.model.leases.lease import HeldLease, Lease
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.ports.clock import Clock, IdSource
     from mld.ports.metrics import Metrics

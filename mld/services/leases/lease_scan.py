@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import MalformedData
-from mld.model.lease_item import is_lease_item, item_key, lease_from_item
+from mld.model.leases.lease_item import is_lease_item, item_key, lease_from_item
 from mld.model.masking import printable
 from mld.services.pages import page_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from mld.model.config import LeaseConfig
-    from mld.model.lease import Lease
+    from mld.model.config.config import LeaseConfig
+    from mld.model.leases.lease import Lease
     from mld.ports.aws import DynamoDb
     from mld.ports.clock import Clock
 

@@ -11,8 +11,8 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mld.decide.fleet import foreign_rows
-from mld.decide.renewal import RowVerdict, judge_row, judge_taking
+from mld.decide.fleet.foreign_rows import foreign_rows
+from mld.decide.leases.renewal import RowVerdict, judge_row, judge_taking
 from mld.errors import (
     ConditionFailed,
     LeaseLost,
@@ -21,12 +21,12 @@ from mld.errors import (
     NotFound,
     UnknownOutcome,
 )
-from mld.model.lease_item import (
+from mld.model.leases.lease_item import (
     LEASE_KEY,
     hash_range_attributes,
     lease_to_item,
 )
-from mld.model.lease_writes import (
+from mld.model.leases.lease_writes import (
     checkpointing,
     children_update,
     hash_range_update,
@@ -45,11 +45,11 @@ from mld.services.wakeup import Wakeup
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from mld.model.config import LeaseConfig
-    from mld.model.lease import Lease
-    from mld.model.lease_writes import LeaseWrite
+    from mld.model.config.config import LeaseConfig
+    from mld.model.leases.lease import Lease
+    from mld.model.leases.lease_writes import LeaseWrite
     from mld.model.sequence import ExtendedSequenceNumber
-    from mld.model.shard import HashRange
+    from mld.model.streams.shard import HashRange
     from mld.ports.aws import DynamoDb
     from mld.ports.clock import Clock
     from mld.services.leases.unreadable_rows import UnreadableRows

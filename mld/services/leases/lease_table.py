@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from mld.decide.presence import missing_table, table_identity
+from mld.decide.streams.presence import missing_table, table_identity
 from mld.errors import (
     AwsError,
     InUse,
@@ -17,11 +17,11 @@ from mld.errors import (
     UnknownOutcome,
     UnservableFleet,
 )
-from mld.model.lease_index import LEASE_OWNER_INDEX, index_creation, index_status
-from mld.model.lease_item import LEASE_KEY
+from mld.model.leases.lease_index import LEASE_OWNER_INDEX, index_creation, index_status
+from mld.model.leases.lease_item import LEASE_KEY
 
 if TYPE_CHECKING:
-    from mld.model.config import LeaseConfig
+    from mld.model.config.config import LeaseConfig
     from mld.ports.aws import DynamoDb
     from mld.ports.clock import Clock
 

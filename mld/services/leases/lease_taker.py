@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mld.decide.backoff import backoff_s
-from mld.decide.taking import Sighting, TakeLimits, TakePlan, TakeReason, look, plan_taking
+from mld.decide.leases.taking import Sighting, TakeLimits, TakePlan, TakeReason, look, plan_taking
 from mld.errors import AwsError, MalformedData, Throttled
 from mld.ports.metrics import Level, Unit
 from mld.services.bounded import for_each
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from mld.model.config import LeaseConfig
-    from mld.model.lease import Lease
+    from mld.model.config.config import LeaseConfig
+    from mld.model.leases.lease import Lease
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
     from mld.services.leases.lease_renewer import LeaseRenewer
@@ -70,7 +70,7 @@ def _level(outcome: TakeOutcome) -> int:
 
 
 class LeaseTaker(LeaseGainer):
-    """Takes free, expired and surplus leases by the rules of ``mld.decide.taking``."""
+    """Takes free, expired and surplus leases by the rules of ``mld.decide.leases.taking``."""
 
     def __init__(
         self,

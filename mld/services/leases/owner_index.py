@@ -6,8 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from mld.errors import NotFound, ServiceError
-from mld.model.lease_index import LEASE_OWNER_INDEX, my_leases_query
-from mld.model.lease_item import item_key
+from mld.model.leases.lease_index import LEASE_OWNER_INDEX, my_leases_query
+from mld.model.leases.lease_item import item_key
 from mld.services.pages import page_numbers
 
 if TYPE_CHECKING:

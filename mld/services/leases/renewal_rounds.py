@@ -20,8 +20,8 @@ from mld.services.bounded import for_each
 if TYPE_CHECKING:
     import random
 
-    from mld.model.config import LeaseConfig
-    from mld.model.lease import Lease
+    from mld.model.config.config import LeaseConfig
+    from mld.model.leases.lease import Lease
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
     from mld.services.fleet.trouble import Trouble

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mld.errors import AwsError, ConditionFailed, MalformedData, UnknownOutcome
-from mld.model.lease_item import LEASE_KEY, is_lease_item, item_key, lease_from_item
+from mld.model.leases.lease_item import LEASE_KEY, is_lease_item, item_key, lease_from_item
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mld.model.lease import Lease
+    from mld.model.leases.lease import Lease
     from mld.ports.aws import DynamoDb
 
 #: Sends of one logical write: the first, one after a lost answer, one on top of what was found.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mld.decide.throughput import throughput_after
+from mld.decide.leases.throughput import throughput_after
 
 
 @dataclass(frozen=True, slots=True)

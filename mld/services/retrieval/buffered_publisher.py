@@ -14,12 +14,12 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mld.decide.polling import LATEST_MARGIN_S, ReadPosition, begun_earlier
+from mld.decide.retrieval.polling import LATEST_MARGIN_S, ReadPosition, begun_earlier
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.model.record import Batch
+    from mld.model.retrieval.record import Batch
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.services.retrieval.byte_budget import ByteBudget
     from mld.services.retrieval.fetch_report import CallReport

@@ -26,7 +26,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.decide.polling import LARGEST_ANSWER_BYTES, SMALLEST_ANSWER_BYTES
+from mld.decide.retrieval.polling import LARGEST_ANSWER_BYTES, SMALLEST_ANSWER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.model.config import RetrievalMode
+from mld.model.config.config import RetrievalMode
 from mld.services.retrieval.polling_publisher import polling_publishers
 
 if TYPE_CHECKING:

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.backoff import backoff_s
-from mld.decide.fan_out import ConsumerStep, consumer_step
 from mld.decide.readiness import Reason
+from mld.decide.retrieval.fan_out import ConsumerStep, consumer_step
 from mld.errors import Denied, InUse, LimitExceeded, MldError, NotFound, ServiceError, Throttled
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
-    from mld.model.config import FanOutConfig
-    from mld.model.stream import Stream
+    from mld.model.config.config import FanOutConfig
+    from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
     from mld.ports.clock import Clock
     from mld.services.conditions import Conditions

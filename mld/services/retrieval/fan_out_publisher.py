@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mld.decide.fan_out import (
+from mld.decide.retrieval.fan_out import (
     LARGEST_EVENT_BYTES,
     SILENCE_S,
     expected_event_bytes,
@@ -25,11 +25,11 @@ from mld.decide.fan_out import (
     renewal_pause_s,
     starting_position,
 )
-from mld.decide.polling import SMALLEST_ANSWER_BYTES, iterator_start
+from mld.decide.retrieval.polling import SMALLEST_ANSWER_BYTES, iterator_start
 from mld.errors import InvalidArgument, MldError, NotFound, ResourceMissing, UnknownOutcome
-from mld.model.record import vanished
+from mld.model.retrieval.record import vanished
+from mld.model.retrieval.wire import read_event
 from mld.model.sequence import Sentinel
-from mld.model.wire import read_event
 from mld.services.retrieval.buffered_publisher import (
     ABSENT_PAUSE_S,
     OFFLOAD_BYTES,
@@ -43,9 +43,9 @@ from mld.services.retrieval.records_publisher import FetchedBatch
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from mld.decide.polling import IteratorStart, ReadPosition
-    from mld.model.config import RetrievalConfig
-    from mld.model.record import Batch
+    from mld.decide.retrieval.polling import IteratorStart, ReadPosition
+    from mld.model.config.config import RetrievalConfig
+    from mld.model.retrieval.record import Batch
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.ports.aws import Kinesis, Subscription
     from mld.services.retrieval.byte_budget import ByteBudget, Reservation

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mld.decide.polling import (
+from mld.decide.retrieval.polling import (
     SMALLEST_ANSWER_BYTES,
     IteratorType,
     expected_bytes,
@@ -25,9 +25,9 @@ from mld.decide.polling import (
     pause_s,
 )
 from mld.errors import MldError, NotFound, ResourceMissing
-from mld.model.record import vanished
+from mld.model.retrieval.record import vanished
+from mld.model.retrieval.wire import read_batch
 from mld.model.sequence import Sentinel
-from mld.model.wire import read_batch
 from mld.services.retrieval.buffered_publisher import (
     ABSENT_PAUSE_S,
     OFFLOAD_BYTES,
@@ -39,10 +39,10 @@ from mld.services.retrieval.fetch_report import FetchReport
 from mld.services.retrieval.records_publisher import FetchedBatch
 
 if TYPE_CHECKING:
-    from mld.model.config import RetrievalConfig
-    from mld.model.record import Batch
+    from mld.model.config.config import RetrievalConfig
+    from mld.model.retrieval.record import Batch
     from mld.model.sequence import ExtendedSequenceNumber
-    from mld.model.stream import Stream
+    from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
     from mld.services.retrieval.byte_budget import ByteBudget, Reservation
     from mld.services.retrieval.records_publisher import PublisherFactory

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from mld.decide.polling import ReadPosition
-    from mld.model.record import Batch
+    from mld.decide.retrieval.polling import ReadPosition
+    from mld.model.retrieval.record import Batch
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.services.retrieval.byte_budget import Reservation
 

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from mld.decide.backoff import backoff_s
-from mld.decide.lookup_limits import MissLimit, Outage
+from mld.decide.schemas.lookup_limits import MissLimit, Outage
 from mld.errors import AwsError, Denied, NotFound, ServiceError, Throttled
-from mld.model.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
+from mld.model.retrieval.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
 from mld.ports.metrics import Unit
 from mld.services.bounded import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mld.decide.unframing import FailureCount, FailureKey
-    from mld.model.schema import Catalogue
+    from mld.decide.schemas.unframing import FailureCount, FailureKey
+    from mld.model.retrieval.schema import Catalogue
     from mld.ports.aws import Glue
     from mld.ports.schemas import DecoderFactory, DefinitionFiles
     from mld.services.runtime import Runtime

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.audit import (
+from mld.decide.shards.audit import (
     HoleTracker,
     Standstill,
     abandoned,
@@ -22,9 +22,9 @@ from mld.errors import AwsError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mld.model.config import Config
-    from mld.model.lease import Lease
-    from mld.model.shard import HashRange
+    from mld.model.config.config import Config
+    from mld.model.leases.lease import Lease
+    from mld.model.streams.shard import HashRange
     from mld.ports.clock import Clock
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.stream_source import StreamSource

@@ -15,7 +15,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from mld.decide.cleanup import (
+from mld.decide.shards.cleanup import (
     CleanupOutcome,
     CleanupTimes,
     is_due,
@@ -25,8 +25,8 @@ from mld.decide.cleanup import (
 from mld.errors import MldError, NotFound
 
 if TYPE_CHECKING:
-    from mld.model.config import ShardConfig
-    from mld.model.lease import Lease
+    from mld.model.config.config import ShardConfig
+    from mld.model.leases.lease import Lease
     from mld.ports.clock import Clock
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mld.ports.metrics import Level, Unit
 
 if TYPE_CHECKING:
-    from mld.model.lease import Lease
+    from mld.model.leases.lease import Lease
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
     from mld.services.leases.lease_store import LeaseStore

@@ -24,15 +24,15 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from mld.model.shard import ChildShard, Shard
-from mld.model.wire import read_batch
+from mld.model.retrieval.wire import read_batch
+from mld.model.streams.shard import ChildShard, Shard
 from mld.services.pages import page_numbers
 
 if TYPE_CHECKING:
     import random
 
-    from mld.model.config import ShardConfig
-    from mld.model.stream import Stream
+    from mld.model.config.config import ShardConfig
+    from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
 
 log = logging.getLogger(__name__)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.shard_end import (
+from mld.decide.shards.shard_end import (
     MergeVerdict,
     blocks,
     child_without_parents,
     judge_merge,
     merge_parents,
 )
-from mld.decide.shardsync import lease_of_child
+from mld.decide.shards.shardsync import lease_of_child
 from mld.errors import BlockedOnParent, InvalidShardEnd, MalformedData
 from mld.services.shards.lease_creation import create_lease
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
 
-    from mld.model.lease import Lease
-    from mld.model.shard import ChildShard
+    from mld.model.leases.lease import Lease
+    from mld.model.streams.shard import ChildShard
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
     from mld.services.leases.lease_store import LeaseStore

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Protocol
 
-from mld.decide.shardsync import is_unused
+from mld.decide.shards.shardsync import is_unused
 from mld.errors import AwsError, MalformedData, MldError, NotFound
 from mld.ports.metrics import Level, Unit
 from mld.services.shards.lease_auditor import LeaseAuditor
@@ -22,8 +22,8 @@ from mld.services.shards.stream_sync import OUTDATED_S, StreamSync, SyncOutcome
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mld.model.config import Config
-    from mld.model.lease import Lease
+    from mld.model.config.config import Config
+    from mld.model.leases.lease import Lease
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
     from mld.services.leases.lease_store import LeaseStore

@@ -12,7 +12,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from mld.decide.presence import (
+from mld.decide.readiness import Reason
+from mld.decide.streams.presence import (
     ShardFate,
     beginnings,
     fate_of,
@@ -21,7 +22,6 @@ from mld.decide.presence import (
     missing_stream,
     recreated_stream,
 )
-from mld.decide.readiness import Reason
 from mld.errors import (
     CredentialsRefused,
     Denied,
@@ -31,7 +31,7 @@ from mld.errors import (
     ResourceMissing,
     StreamNotReady,
 )
-from mld.model.stream import StreamArn
+from mld.model.streams.stream import StreamArn
 from mld.services.presence_watch import PresenceWatch
 from mld.services.wakeup import Wakeup
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable
 
-    from mld.model.lease import Lease
-    from mld.model.shard import Shard
-    from mld.model.stream import Stream
+    from mld.model.leases.lease import Lease
+    from mld.model.streams.shard import Shard
+    from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
     from mld.ports.clock import Clock
     from mld.services.conditions import Conditions

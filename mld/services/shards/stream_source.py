@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mld.model.sequence import InitialPosition
-    from mld.model.stream import Stream
+    from mld.model.streams.stream import Stream
     from mld.services.shards.shard_detector import ShardDetector
     from mld.services.shards.stream_presence import StreamPresence
 

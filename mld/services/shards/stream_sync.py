@@ -10,8 +10,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.decide.audit import signs_of_recreation
-from mld.decide.shardsync import (
+from mld.decide.shards.audit import signs_of_recreation
+from mld.decide.shards.shardsync import (
     incompleteness,
     leases_for_empty_table,
     leases_to_create,
@@ -26,10 +26,10 @@ from mld.services.shards.lease_creation import create_lease
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
-    from mld.model.config import Config
-    from mld.model.lease import Lease
-    from mld.model.shard import Shard
-    from mld.model.stream import Stream
+    from mld.model.config.config import Config
+    from mld.model.leases.lease import Lease
+    from mld.model.streams.shard import Shard
+    from mld.model.streams.stream import Stream
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
     from mld.services.leases.lease_scan import TableScan

@@ -7,16 +7,16 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.backoff import backoff_s
-from mld.decide.stream_discovery import FoundStreams, KnownTags, found, tags_to_ask
+from mld.decide.streams.stream_discovery import FoundStreams, KnownTags, found, tags_to_ask
 from mld.errors import LimitExceeded, NotFound, Throttled
-from mld.model.listed_stream import ListedStream
+from mld.model.streams.listed_stream import ListedStream
 from mld.services.pages import page_numbers
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Iterable
 
-    from mld.model.stream_selection import StreamSelection
+    from mld.model.streams.stream_selection import StreamSelection
     from mld.ports.aws import Kinesis
     from mld.ports.clock import Clock
 
@@ -37,7 +37,7 @@ class DiscoveredNames:
     """A source of streams, see ``StreamNames``: those of the file, and those that meet its rule.
 
     A worker asks for the whole list at each look. Tags are remembered, and asked for again as
-    :func:`mld.decide.stream_discovery.tags_to_ask` says.
+    :func:`mld.decide.streams.stream_discovery.tags_to_ask` says.
     """
 
     def __init__(

@@ -12,17 +12,17 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.former_streams import LOOK_S, Pending, Sight, look
-from mld.decide.stream_identity import arn_of
+from mld.decide.streams.former_streams import LOOK_S, Pending, Sight, look
+from mld.decide.streams.stream_identity import arn_of
 from mld.errors import MalformedData, MldError, NotFound
-from mld.model.former_policy import FormerStrategy
-from mld.model.listed_stream import may_be
-from mld.model.stream import Stream
+from mld.model.streams.former_policy import FormerStrategy
+from mld.model.streams.listed_stream import may_be
+from mld.model.streams.stream import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mld.model.listed_stream import ListedStream
+    from mld.model.streams.listed_stream import ListedStream
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
     from mld.services.streams.stream_tracker import StreamTracker

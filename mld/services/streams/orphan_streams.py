@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.stream_identity import arn_of, is_of_earlier_stream, is_of_later_stream
+from mld.decide.streams.stream_identity import arn_of, is_of_earlier_stream, is_of_later_stream
 from mld.errors import MalformedData, MldError, NotFound
-from mld.model.stream import Stream
+from mld.model.streams.stream import Stream
 from mld.services.streams.stream_context import plan_of
 
 if TYPE_CHECKING:

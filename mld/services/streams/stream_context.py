@@ -14,10 +14,10 @@ from mld.errors import LeaseLost
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mld.model.lease import Lease
+    from mld.model.leases.lease import Lease
     from mld.model.sequence import InitialPosition
-    from mld.model.stream import Stream
-    from mld.model.stream_list import StreamOptions
+    from mld.model.streams.stream import Stream
+    from mld.model.streams.stream_list import StreamOptions
     from mld.ports.metrics import Metrics
     from mld.services.retrieval.records_publisher import PublisherFactory
     from mld.services.shards.shard_syncer import ShardSyncer

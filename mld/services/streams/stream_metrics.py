@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mld.ports.metrics import Level, Unit
 
 if TYPE_CHECKING:
-    from mld.model.stream import Stream
+    from mld.model.streams.stream import Stream
     from mld.ports.metrics import Metrics
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from mld.model.listed_stream import ListedStream
+    from mld.model.streams.listed_stream import ListedStream
 
 
 class StreamNames(Protocol):

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.backoff import backoff_s
-from mld.decide.presence import DELETING
-from mld.decide.stream_identity import described_stream, resolved_stream
+from mld.decide.streams.presence import DELETING
+from mld.decide.streams.stream_identity import described_stream, resolved_stream
 from mld.errors import CredentialsRefused, Denied, LimitExceeded, NotFound, Throttled
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable
 
-    from mld.model.listed_stream import ListedStream
-    from mld.model.stream import Stream
+    from mld.model.streams.listed_stream import ListedStream
+    from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
 
 #: DescribeStreamSummary is limited to 20 a second and account, which a fleet that starts meets.

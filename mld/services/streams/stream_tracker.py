@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.readiness import Reason
 from mld.errors import MissingStreams, MldError, NotFound
-from mld.model.listed_stream import may_be
+from mld.model.streams.listed_stream import may_be
 from mld.services.bounded import for_each
 from mld.services.streams.context_loops import ContextLoops
 from mld.services.streams.orphan_streams import OrphanStreams
@@ -28,9 +28,9 @@ from mld.services.streams.stream_context import plan_of
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
-    from mld.model.lease import Lease
-    from mld.model.listed_stream import ListedStream
-    from mld.model.stream import Stream
+    from mld.model.leases.lease import Lease
+    from mld.model.streams.listed_stream import ListedStream
+    from mld.model.streams.stream import Stream
     from mld.services.streams.stream_context import StreamContext
     from mld.services.streams.tracker_parts import TrackerParts
     from mld.services.streams.worker_streams import Loop

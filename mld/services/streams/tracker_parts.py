@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mld.model.sequence import InitialPosition
-    from mld.model.stream_list import StreamList
+    from mld.model.streams.stream_list import StreamList
     from mld.services.conditions import Conditions
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.presence_watch import PresenceWatch

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from mld.model.lease import Lease
+    from mld.model.leases.lease import Lease
     from mld.services.streams.stream_context import StreamContext
 
     #: Name and coroutine function of a service loop.

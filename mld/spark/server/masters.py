@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-from mld.model.spark_addresses import addresses_of
+from mld.model.spark.addresses import addresses_of
 from mld.spark.errors import SparkConfigError, SparkUnreachable
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mld.model.spark_keys import MERGE_SCHEMA, PARTITION_BY, WRITE_TASKS
+from mld.model.spark.keys import MERGE_SCHEMA, PARTITION_BY, WRITE_TASKS
 from mld.spark.calls import raise_if_abandoned
 from mld.spark.errors import BatchFailed, SinkRefused
 from mld.spark.ports import CommitOutcome

@@ -10,7 +10,7 @@ import pytest
 
 import mld.cli.run
 from mld.cli import dispatch
-from mld.model.config_build import build_config
+from mld.model.config.build import build_config
 from mld.model.findings import Severity
 
 BASE = """executableName=app.py

@@ -7,12 +7,12 @@ import pytest
 
 import mld.cli.leases
 from mld.cli import dispatch
-from mld.decide.fleet_report import FleetReport
+from mld.decide.fleet.fleet_report import FleetReport
 from mld.errors import NotFound, ResourceMissing
-from mld.model.client_version import ClientVersion
-from mld.model.leader_lock_item import LockItem
-from mld.model.lease_item import lease_from_item
-from mld.model.lease_move import staged
+from mld.model.fleet.client_version import ClientVersion
+from mld.model.fleet.leader_lock_item import LockItem
+from mld.model.leases.lease_item import lease_from_item
+from mld.model.leases.lease_move import staged
 from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
 from mld.services.leases.lease_scan import TableScan
 from tests.fakes.lease_rows import ORDERS, multi, single

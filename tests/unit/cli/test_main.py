@@ -565,7 +565,7 @@ def test_a_worker_that_polls_one_stream_imports_nothing_of_other_ways_to_work():
         "mld.adapters.worker_load",
         "mld.adapters.schemas.decoders",
         "mld.app.many_streams",
-        "mld.decide.assignment.planning",
+        "mld.decide.fleet.assignment.planning",
         "mld.services.fleet.fleet_wiring",
         "mld.services.retrieval.fan_out_publisher",
         "mld.services.schemas.schema_registry",

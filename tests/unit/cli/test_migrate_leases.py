@@ -18,7 +18,7 @@ from mld.errors import (
     UnknownOutcome,
     WorkersAlive,
 )
-from mld.model.stream import Stream
+from mld.model.streams.stream import Stream
 from tests.fakes.clock import FakeClock
 from tests.fakes.dynamodb import FakeDynamoDb
 from tests.fakes.lease_rows import FULL, LEADER, Rows, multi, single

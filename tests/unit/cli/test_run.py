@@ -29,7 +29,7 @@ from mld.errors import (
     Unreachable,
     UnservableFleet,
 )
-from mld.model.consumer_status import ConsumerStatus
+from mld.model.children.consumer_status import ConsumerStatus
 from mld.services.scheduler import StopOutcome
 
 if TYPE_CHECKING:

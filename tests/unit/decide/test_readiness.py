@@ -14,7 +14,7 @@ from mld.decide.readiness import (
     health_of,
     readiness,
 )
-from mld.model.consumer_status import ConsumerStatus
+from mld.model.children.consumer_status import ConsumerStatus
 
 DELETED = Condition(Reason.STREAM_DELETED, "stream orders was deleted")
 

@@ -8,7 +8,7 @@ import pytest
 
 from mld.decide.readiness import Condition, Reason, WorkerSnapshot
 from mld.decide.summary import counted, summary
-from mld.model.consumer_status import ConsumerStatus
+from mld.model.children.consumer_status import ConsumerStatus
 
 
 def shard(number: int, state: str = "PROCESSING", **facts: Any) -> ConsumerStatus:

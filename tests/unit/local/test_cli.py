@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from mld.cli import local as cli
 from mld.errors import ConfigError
-from mld.model.properties import parse
+from mld.model.config.properties import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

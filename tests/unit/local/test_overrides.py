@@ -6,7 +6,7 @@ import pytest
 
 from mld.errors import ConfigError
 from mld.local.overrides import Target, overridden, starts_at_latest, target_of
-from mld.model.properties import parse
+from mld.model.config.properties import parse
 
 FILE = b"""# comment
 executableName = python app.py --flag=a\\=b

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mld.local.kinesis import KinesisModel
-from mld.model.config import (
+from mld.model.config.config import (
     AwsConfig,
     ChildConfig,
     Config,
@@ -19,9 +19,9 @@ from mld.model.config import (
     StreamConfig,
 )
 from mld.model.credentials import CredentialChain
-from mld.model.lease import HeldLease, Lease
+from mld.model.leases.lease import HeldLease, Lease
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.model.stream import Stream
+from mld.model.streams.stream import Stream
 from mld.services.conditions import Conditions
 from mld.services.consuming.consumer_parts import ConsumerParts
 from mld.services.consuming.shard_consumer import ShardConsumer

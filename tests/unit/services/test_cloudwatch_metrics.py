@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mld.errors import Denied, Unreachable
-from mld.model.config import MetricsConfig
+from mld.model.config.config import MetricsConfig
 from mld.ports.metrics import Level, Unit
 from mld.services.cloudwatch_metrics import CALL_S, FLUSH_AT_KEYS, CloudWatchMetrics
 from mld.services.consuming.shard_consumer import ConsumerParts

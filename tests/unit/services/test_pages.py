@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from mld.errors import UnknownOutcome
-from mld.model.config import LeaseConfig
+from mld.model.config.config import LeaseConfig
 from mld.services import pages
 from mld.services.leases.lease_scan import TableScanner
 from tests.fakes.clock import LoopClock

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mld.decide.lifecycle import ShutdownReason
+from mld.decide.children.lifecycle import ShutdownReason
 from mld.decide.readiness import Reason
 from mld.errors import (
     ChildFailed,
@@ -22,7 +22,7 @@ from mld.errors import (
     Throttled,
     UnservableFleet,
 )
-from mld.model.config import (
+from mld.model.config.config import (
     AwsConfig,
     ChildConfig,
     Config,
@@ -31,7 +31,7 @@ from mld.model.config import (
     StreamConfig,
 )
 from mld.model.credentials import CredentialChain
-from mld.model.lease import HeldLease
+from mld.model.leases.lease import HeldLease
 from mld.model.sequence import SHARD_END
 from mld.services.conditions import Conditions
 from mld.services.scheduler import Scheduler, SchedulerParts, StopOutcome

@@ -20,7 +20,7 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from mld.model.config import (
+from mld.model.config.config import (
     AwsConfig,
     ChildConfig,
     Config,

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from mld.decide.assignment.limits import AssignmentLimits
-from mld.decide.assignment.memory import FleetMemory, observe
-from mld.decide.assignment.view import FleetView
+from mld.decide.fleet.assignment.limits import AssignmentLimits
+from mld.decide.fleet.assignment.memory import FleetMemory, observe
+from mld.decide.fleet.assignment.view import FleetView
 from mld.simulate.our_worker import remembered
 from mld.simulate.scenario import Load
 from mld.simulate.table import Bill, SimulatedRow, Table

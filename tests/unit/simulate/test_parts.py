@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from mld.model.lease import Lease
+from mld.model.leases.lease import Lease
 from mld.simulate.fleet import Events, Readings
 from mld.simulate.scenario import Load, shares
 from mld.simulate.table import Bill, SimulatedRow, Table

@@ -25,7 +25,7 @@ from mld.adapters.aws.errors import client_error, not_sent
 from mld.adapters.aws.glue import BotocoreGlue
 from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.calls import CallPool
-from mld.model.config import (
+from mld.model.config.config import (
     AwsConfig,
     ChildConfig,
     Config,

@@ -18,7 +18,7 @@ from hypothesis import given, strategies as st
 
 from mld.adapters.schemas.decoders import Decoders
 from mld.errors import ConfigError
-from mld.model.schema import SchemaVersion, Undecodable
+from mld.model.retrieval.schema import SchemaVersion, Undecodable
 from tests.fakes.schema_frames import ORDER, ORDER_AVRO, ORDER_ID, avro
 
 DECODERS = Decoders()

@@ -14,7 +14,7 @@ import pytest
 from mld.adapters.calls import CallPool
 from mld.adapters.schemas.definition_files import SchemaFolder
 from mld.errors import ConfigError
-from mld.model.schema import SchemaVersion
+from mld.model.retrieval.schema import SchemaVersion
 from protocol.child import schema_definition
 from tests.fakes.schema_frames import ORDER, ORDER_ID
 

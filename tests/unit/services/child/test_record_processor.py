@@ -9,7 +9,7 @@ import logging
 import pytest
 
 from mld.errors import ChildFailed, ChildTimedOut
-from mld.model.config import ChildConfig
+from mld.model.config.config import ChildConfig
 from mld.model.sequence import TRIM_HORIZON
 from mld.services.child.child_log import BURST_LINES, MAX_LINE_BYTES
 from mld.services.child.record_processor import OutgoingLine, RecordProcessor

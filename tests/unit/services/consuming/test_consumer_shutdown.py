@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.decide.lifecycle import ShutdownReason
+from mld.decide.children.lifecycle import ShutdownReason
 from mld.services.consuming.consumer_shutdown import ConsumerShutdown
 
 

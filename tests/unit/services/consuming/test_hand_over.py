@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from mld.decide.lifecycle import ShutdownReason
+from mld.decide.children.lifecycle import ShutdownReason
 from mld.errors import Unreachable
-from mld.model.config import ChildFailurePolicy
+from mld.model.config.config import ChildFailurePolicy
 from mld.model.sequence import SHARD_END, TRIM_HORIZON
 from tests.fakes.children import ScriptedChildren, polite
 from tests.sim.loop import run

@@ -7,8 +7,8 @@ import base64
 import logging
 
 from mld.adapters.schemas.decoders import Decoders
-from mld.decide import unframing
-from mld.decide.lifecycle import ShutdownReason
+from mld.decide.children.lifecycle import ShutdownReason
+from mld.decide.schemas import unframing
 from mld.services.schemas.schema_registry import CALL_S, SchemaRegistry
 from tests.fakes.children import ScriptedChildren, polite
 from tests.fakes.schema_frames import ORDER, ORDER_AVRO, ORDER_ID, FakeFiles, FakeGlue, avro, frame

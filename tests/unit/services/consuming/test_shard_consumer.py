@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mld.decide.lifecycle import ShutdownReason
+from mld.decide.children.lifecycle import ShutdownReason
 from mld.errors import (
     BlockedOnParent,
     ChildFailed,
@@ -23,10 +23,10 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from mld.model.config import ChildFailurePolicy
-from mld.model.lease import Lease
+from mld.model.config.config import ChildFailurePolicy
+from mld.model.leases.lease import Lease
 from mld.model.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber as At
-from mld.model.shard import HashRange
+from mld.model.streams.shard import HashRange
 from mld.services.consuming.shard_consumer import EndNotCheckpointed
 from tests.fakes.children import ScriptedChildren, polite
 from tests.sim.loop import run
@@ -39,7 +39,7 @@ DAMAGED = base64.b64decode(
         "input"
     ][0]["dataBase64"]
 )
-#: See tests/unit/decide/test_deaggregate.py.
+#: See tests/unit/decide/retrieval/test_deaggregate.py.
 FOREIGN = base64.b64decode((Path(__file__).parents[3] / "data" / "aws_kinesis_agg.b64").read_text())
 RESTART = {"failure_policy": ChildFailurePolicy.RESTART}
 

@@ -8,9 +8,9 @@ import logging
 
 import pytest
 
-from mld.decide.lifecycle import ShutdownReason
+from mld.decide.children.lifecycle import ShutdownReason
 from mld.errors import MalformedData
-from mld.model.config import ChildFailurePolicy
+from mld.model.config.config import ChildFailurePolicy
 from mld.model.sequence import TRIM_HORIZON
 from tests.fakes.children import ScriptedChildren
 from tests.unit.services.child.test_record_processor import answering, talking

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mld.decide.client_version import Mode
+from mld.decide.fleet.client_version import Mode
 from mld.services.fleet.acquisition_switch import AcquisitionSwitch
 from tests.fakes.lease_world import World, lease
 from tests.sim.loop import run

@@ -11,11 +11,11 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from mld.model.client_version import ClientVersion, MigrationState
-from mld.model.state_history import StateChange
-from mld.model.table_layout import Layout, Place
-from mld.model.table_migration import TableMigrationState, TableStatus
-from mld.model.worker_metrics import WorkerMetrics
+from mld.model.fleet.client_version import ClientVersion, MigrationState
+from mld.model.fleet.state_history import StateChange
+from mld.model.fleet.table_migration import TableMigrationState, TableStatus
+from mld.model.fleet.worker_metrics import WorkerMetrics
+from mld.model.leases.table_layout import Layout, Place
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.state_items import StateItems
 from tests.fakes.clock import CountingIds

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from mld.model.config_fleet import FleetConfig
-from mld.model.worker_metrics import WorkerMetrics, metrics_to_item
+from mld.model.config.fleet import FleetConfig
+from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_to_item
 from mld.services.fleet.deputy import Deputy
 from tests.fakes.fleet_items import METRICS, create_metrics_table, legacy, migration
 from tests.fakes.lease_world import World, lease

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from mld.decide.client_version import READY_S, Mode
+from mld.decide.fleet.client_version import READY_S, Mode
 from mld.errors import ConfigError
-from mld.model.client_version import ClientVersion
-from mld.model.config_fleet import FleetConfig, Wish
+from mld.model.config.fleet import FleetConfig, Wish
+from mld.model.fleet.client_version import ClientVersion
 from mld.model.sequence import SHARD_END
 from mld.services.fleet.acquisition_switch import AcquisitionSwitch
 from mld.services.fleet.fleet_member import FleetMember, FleetParts

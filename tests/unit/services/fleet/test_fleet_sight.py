@@ -3,10 +3,10 @@
 import pytest
 
 from mld.errors import Denied
-from mld.model.client_version import ClientVersion
-from mld.model.leader_lock_item import LockItem, lock_to_item
-from mld.model.table_layout import Layout
-from mld.model.worker_metrics import WorkerMetrics, metrics_to_item
+from mld.model.fleet.client_version import ClientVersion
+from mld.model.fleet.leader_lock_item import LockItem, lock_to_item
+from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_to_item
+from mld.model.leases.table_layout import Layout
 from mld.services.fleet.fleet_sight import fleet_sight
 from tests.fakes.clock import CountingIds
 from tests.fakes.fleet_items import (

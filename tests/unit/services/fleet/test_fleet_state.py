@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from mld.decide.client_version import Mode, VersionChange
+from mld.decide.fleet.client_version import Mode, VersionChange
 from mld.errors import Denied, Throttled, UnservableFleet
-from mld.model.client_version import ClientVersion
-from mld.model.config_fleet import FleetConfig, Wish
+from mld.model.config.fleet import FleetConfig, Wish
+from mld.model.fleet.client_version import ClientVersion
 from mld.services.fleet.fleet_state import CREATION_PAUSE_S
 from mld.services.leases.lease_scan import TableScan
 from tests.fakes.fleet_items import COORDINATOR, legacy, migration, status

@@ -1,6 +1,6 @@
 """The metrics of a fleet, as its leader reads them."""
 
-from mld.model.worker_metrics import WorkerMetrics, metrics_to_item
+from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_to_item
 from mld.services.conditions import Conditions
 from mld.services.fleet.fleet_wiring import fleet_items
 from tests.fakes.clock import FakeClock

@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mld.decide.leader_lock import REST_S, LockTiming, Phase
+from mld.decide.fleet.leader_lock import REST_S, LockTiming, Phase
 from mld.decide.readiness import Reason
 from mld.errors import Denied, Throttled, UnknownOutcome, Unreachable
-from mld.model.table_layout import Layout
+from mld.model.leases.table_layout import Layout
 from mld.services.conditions import Conditions
 from mld.services.fleet.leader_lock import RELEASE_LIMIT_S, LeaderLock
 from mld.services.fleet.lock_store import LockStore

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mld.decide.assignment.limits import AssignmentLimits
+from mld.decide.fleet.assignment.limits import AssignmentLimits
 from mld.decide.readiness import Reason
 from mld.errors import Denied, Throttled
-from mld.model.worker_metrics import WorkerMetrics
+from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.services.conditions import Conditions
 from mld.services.fleet.lease_assigner import FleetItems, LeaseAssigner
 from mld.services.runtime import Runtime

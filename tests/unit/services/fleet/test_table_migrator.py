@@ -5,11 +5,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mld.decide.leader_lock import LockTiming
-from mld.decide.table_migration import TableStep
+from mld.decide.fleet.leader_lock import LockTiming
+from mld.decide.fleet.table_migration import TableStep
 from mld.errors import TransactionCanceled
-from mld.model.client_version import ClientVersion
-from mld.model.config_fleet import FleetConfig
+from mld.model.config.fleet import FleetConfig
+from mld.model.fleet.client_version import ClientVersion
 from mld.services.fleet.leader_lock import LeaderLock
 from mld.services.fleet.lock_store import LockStore
 from mld.services.fleet.table_migrator import LOOK_S, TableMigrator

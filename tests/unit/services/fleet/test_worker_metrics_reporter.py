@@ -6,8 +6,8 @@ import pytest
 
 from mld.decide.readiness import Reason
 from mld.errors import ConfigError, Denied
-from mld.model.config_fleet import FleetConfig
-from mld.model.worker_metrics import WorkerMetrics, metrics_to_item
+from mld.model.config.fleet import FleetConfig
+from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_to_item
 from mld.services.conditions import Conditions
 from mld.services.fleet.fleet_wiring import metrics_reader
 from mld.services.fleet.worker_metrics_reporter import WorkerMetricsReporter

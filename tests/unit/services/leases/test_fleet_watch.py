@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mld.errors import Denied, MixedTable, Throttled, UnservableFleet
-from mld.model.lease_move import staged
+from mld.model.leases.lease_move import staged
 from tests.fakes.lease_rows import multi, single
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run

@@ -3,8 +3,8 @@
 import pytest
 
 from mld.errors import Denied, NotFound, Throttled, UnknownOutcome
-from mld.model.lease_item import lease_from_item
-from mld.model.lease_writes import assigning
+from mld.model.leases.lease_item import lease_from_item
+from mld.model.leases.lease_writes import assigning
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run
 

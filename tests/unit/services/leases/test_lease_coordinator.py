@@ -5,10 +5,10 @@ import random
 
 import pytest
 
-from mld.decide.client_version import Mode
+from mld.decide.fleet.client_version import Mode
 from mld.errors import ResourceMissing
-from mld.model.config import AwsConfig, ChildConfig, Config, LeaseConfig, StreamConfig
-from mld.model.config_fleet import FleetConfig, Wish
+from mld.model.config.config import AwsConfig, ChildConfig, Config, LeaseConfig, StreamConfig
+from mld.model.config.fleet import FleetConfig, Wish
 from mld.model.credentials import CredentialChain
 from mld.ports.metrics import NoMetrics
 from mld.services.conditions import Conditions

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mld.decide.discovery import CALM_PAUSE_S, LIVELY_PAUSE_S, LIVELY_S, WATCH_S
+from mld.decide.leases.discovery import CALM_PAUSE_S, LIVELY_PAUSE_S, LIVELY_S, WATCH_S
 from mld.errors import Throttled
 from mld.services.leases.lease_discoverer import LeaseDiscoverer
 from mld.services.leases.lease_renewer import RELEASE_TRIES

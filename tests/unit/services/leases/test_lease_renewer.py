@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mld.decide.renewal import calm_periods_s, calm_renewal_due_at, first_renewal_due_at
+from mld.decide.leases.renewal import calm_periods_s, calm_renewal_due_at, first_renewal_due_at
 from mld.errors import Denied, LeaseLost, Throttled, UnknownOutcome
-from mld.model.config import LeaseConfig
-from mld.model.lease_item import lease_from_item
+from mld.model.config.config import LeaseConfig
+from mld.model.leases.lease_item import lease_from_item
 from mld.model.sequence import SHARD_END, ExtendedSequenceNumber
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run

@@ -14,7 +14,7 @@ from mld.errors import (
     UnknownOutcome,
     UnservableFleet,
 )
-from mld.model.config import LeaseConfig
+from mld.model.config.config import LeaseConfig
 from tests.fakes.lease_world import TABLE, World
 from tests.sim.loop import run
 

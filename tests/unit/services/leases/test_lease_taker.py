@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mld.model.config import LeaseConfig
-from mld.model.lease_item import lease_from_item
+from mld.model.config.config import LeaseConfig
+from mld.model.leases.lease_item import lease_from_item
 from mld.services.leases.lease_renewer import RELEASE_TRIES
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.sim.loop import run

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mld.decide.polling import LARGEST_ANSWER_BYTES
+from mld.decide.retrieval.polling import LARGEST_ANSWER_BYTES
 from mld.services.retrieval.byte_budget import (
     LOOK_S,
     PATIENCE_S,

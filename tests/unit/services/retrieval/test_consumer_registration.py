@@ -12,8 +12,8 @@ import pytest
 
 from mld.decide.readiness import Reason
 from mld.errors import Denied, InUse, LimitExceeded, NotFound, Throttled, Unreachable
-from mld.model.config import FanOutConfig
-from mld.model.stream import Stream
+from mld.model.config.config import FanOutConfig
+from mld.model.streams.stream import Stream
 from mld.services.conditions import Conditions
 from mld.services.retrieval.consumer_registration import ConsumerRegistration, RegistrationParts
 from tests.fakes.clock import LoopClock

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import pytest
 
-from mld.decide.fan_out import MOST_EVENTS
+from mld.decide.retrieval.fan_out import MOST_EVENTS
 from mld.errors import (
     InUse,
     InvalidArgument,
@@ -22,7 +22,7 @@ from mld.errors import (
     Throttled,
     UnknownOutcome,
 )
-from mld.model.config import RetrievalConfig
+from mld.model.config.config import RetrievalConfig
 from mld.model.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
 from mld.services.retrieval.byte_budget import SLOW_S, ByteBudget
 from mld.services.retrieval.fan_out_publisher import FanOutParts, FanOutPublisher

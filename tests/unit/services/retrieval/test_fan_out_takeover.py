@@ -6,10 +6,10 @@ import asyncio
 import random
 
 from mld.local.kinesis.model import KinesisModel, KinesisSettings
-from mld.model.config import FanOutConfig, RetrievalConfig
+from mld.model.config.config import FanOutConfig, RetrievalConfig
+from mld.model.retrieval.wire import decode_records
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from mld.model.stream import Stream
-from mld.model.wire import decode_records
+from mld.model.streams.stream import Stream
 from mld.services.conditions import Conditions
 from mld.services.retrieval.byte_budget import ByteBudget
 from mld.services.retrieval.consumer_registration import ConsumerRegistration, RegistrationParts

@@ -20,9 +20,9 @@ from mld.errors import (
     Throttled,
     UnknownOutcome,
 )
-from mld.model.config import RetrievalConfig
+from mld.model.config.config import RetrievalConfig
 from mld.model.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber as At
-from mld.model.stream import Stream
+from mld.model.streams.stream import Stream
 from mld.services.retrieval.byte_budget import STUCK_S, ByteBudget
 from mld.services.retrieval.polling_publisher import PollingParts, PollingPublisher
 from mld.services.runtime import Runtime

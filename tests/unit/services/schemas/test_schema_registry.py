@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from mld.decide.unframing import FailureCount, FailureKey
+from mld.decide.schemas.unframing import FailureCount, FailureKey
 from mld.errors import (
     AwsError,
     CredentialsRefused,
@@ -20,7 +20,7 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from mld.model.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
+from mld.model.retrieval.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
 from mld.services.runtime import Runtime
 from mld.services.schemas import schema_registry
 from mld.services.schemas.schema_registry import ABSENT_S, CALL_S, SchemaRegistry

@@ -14,7 +14,7 @@ from mld.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from mld.model.stream import Stream
+from mld.model.streams.stream import Stream
 from tests.fakes.shard_world import ShardWorld, shard_id, simulated
 
 LIMIT = LimitExceeded("ListShards", "LimitExceededException")

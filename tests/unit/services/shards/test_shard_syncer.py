@@ -15,8 +15,8 @@ from mld.errors import (
     UnknownOutcome,
 )
 from mld.model.sequence import LATEST as LATEST_POSITION, ExtendedSequenceNumber, Sentinel
-from mld.model.shard import HashRange
-from mld.model.stream import Stream
+from mld.model.streams.shard import HashRange
+from mld.model.streams.stream import Stream
 from mld.services.shards.shard_syncer import CONFIRMED_S
 from mld.services.shards.stream_sync import OUTDATED_S
 from tests.fakes.lease_world import lease

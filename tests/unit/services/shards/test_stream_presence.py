@@ -19,7 +19,7 @@ from mld.errors import (
 )
 from mld.local.kinesis import KinesisSettings
 from mld.model.sequence import ExtendedSequenceNumber
-from mld.model.stream import Stream
+from mld.model.streams.stream import Stream
 from mld.services.presence_watch import GIVE_UP_S
 from mld.services.shards import stream_presence
 from mld.services.shards.stream_presence import FRESH_S

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mld import app
 from mld.local.kinesis.model import KinesisModel
-from mld.model.config_build import build_config
+from mld.model.config.build import build_config
 from tests.fakes.children import ScriptedChild, ScriptedChildren, polite
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb

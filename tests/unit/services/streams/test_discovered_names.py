@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from mld.decide.stream_discovery import FoundStreams
+from mld.decide.streams.stream_discovery import FoundStreams
 from mld.errors import Denied, LimitExceeded, NotFound, ServiceError, Throttled
 from mld.local.kinesis import KinesisModel, KinesisSettings
-from mld.model.listed_stream import ListedStream
-from mld.model.stream_selection import NamePattern, StreamSelection
+from mld.model.streams.listed_stream import ListedStream
+from mld.model.streams.stream_selection import NamePattern, StreamSelection
 from mld.services.streams import discovered_names
 from mld.services.streams.discovered_names import ATTEMPTS, DiscoveredNames
 from tests.fakes.clock import LoopClock

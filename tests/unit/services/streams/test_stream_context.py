@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mld.errors import LeaseLost
-from mld.model.stream import Stream
+from mld.model.streams.stream import Stream
 from mld.ports.metrics import NoMetrics
 from mld.services.streams.stream_context import StreamContext, StreamRegistry
 from mld.services.streams.stream_metrics import metrics_of

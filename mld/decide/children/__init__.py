@@ -1,0 +1,1 @@
+"""A shard's child: its life, its environment, its checkpoints."""

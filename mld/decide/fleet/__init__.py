@@ -1,0 +1,1 @@
+"""Who leads a fleet, who lives in it, and who gets which lease."""

@@ -1,0 +1,268 @@
+"""The fleet as a plan changes it: who has which lease, and how much that is.
+
+Loads are ratios: 1 is the fair share. A lease weighs what it carries, and a little for being there.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mld.model.leases.lease import Lease
+
+#: KiB/s that a lease counts beside its throughput: a child, its polls and its heartbeats cost
+#: something, too. So leases without throughput are spread by their number, and the noise of a
+#: stream that hardly carries anything moves none.
+BASE_KBPS = 1.0
+#: Percentage points by which a metric may differ by chance.
+NOISE = 5.0
+#: Loads that differ by less are the same.
+SAME = 1e-9
+
+
+@dataclass(slots=True)
+class Group:
+    """Workers that belong together.
+
+    Attributes:
+        name: ``""`` when there is only one.
+        workers: how many, >= 1.
+        count: unfinished leases of all of them.
+        fair: leases that are their share, by the number of workers; not rounded.
+    """
+
+    name: str
+    workers: int = 0
+    count: int = 0
+    fair: float = 0.0
+
+    @property
+    def excess(self) -> float:
+        """Leases beyond the fair share; negative when some are missing."""
+        return self.count - self.fair
+
+
+@dataclass(slots=True)
+class Participant:
+    """One participant, with what a plan gives and takes.
+
+    Attributes:
+        id: worker id.
+        group: where it belongs.
+        order: chance, to break ties.
+        leases: unfinished ones by key; in a hand-off those that come.
+        finished: how many leases of finished shards.
+        held: weight of the leases, 1 = the fair share.
+        excess: by how much a metric says more, or less, than the leases would; same unit.
+        kbps: throughput of the leases.
+        metrics: name -> percent, as it will be when all leases are where they belong.
+        limits: name -> percent that should not be exceeded.
+    """
+
+    id: str
+    group: Group
+    order: float
+    leases: dict[str, Lease] = field(default_factory=dict)
+    finished: int = 0
+    held: float = 0.0
+    excess: float = 0.0
+    kbps: float = 0.0
+    metrics: dict[str, float] = field(default_factory=dict)
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def load(self) -> float:
+        """1 = the fair share: the weight of its leases, set right by its metrics."""
+        return self.held + self.excess
+
+    @property
+    def count(self) -> int:
+        """Unfinished leases."""
+        return len(self.leases)
+
+    def has(self, name: str | None) -> bool:
+        """True for a metric of this worker; None = it has none and goes by its leases."""
+        return name in self.metrics if name is not None else not self.metrics
+
+    def reading(self, name: str | None) -> float:
+        """A metric in percent; None = the weight of its leases."""
+        return self.held if name is None else self.metrics[name]
+
+    def limit(self, name: str | None) -> float:
+        """Upper end of the operating range of a metric."""
+        return math.inf if name is None else self.limits[name]
+
+
+class Fleet:
+    """Participants and the leases that they have or will have.
+
+    Attributes:
+        workers: by id.
+        groups: by name.
+        means: of each metric, over the workers that have it.
+        carries: True when the throughput of a lease is known and not 0.
+    """
+
+    def __init__(
+        self,
+        workers: Iterable[Participant],
+        pool: Iterable[Lease],
+        throughputs: Mapping[str, float],
+        *,
+        by_count: bool,
+        threshold: float = 0.1,
+    ) -> None:
+        """Nobody has a lease yet.
+
+        Args:
+            workers: the participants; with none there is nobody to give a lease to.
+            pool: unfinished leases that these workers are to share.
+            throughputs: KiB/s by lease key; of a lease that is not in it the mean of the others
+                holds.
+            by_count: every lease weighs the same.
+            threshold: share of the mean by which loads may differ.
+        """
+        leases = list(pool)
+        self.workers = {worker.id: worker for worker in workers}
+        self.groups = {worker.group.name: worker.group for worker in self.workers.values()}
+        self.means: dict[str, float] = {}
+        self._threshold = threshold
+        self._kbps = throughputs_of(leases, throughputs)
+        self.carries = any(self._kbps.values())
+        weights = dict.fromkeys(self._kbps, 0.0) if by_count else self._kbps
+        total = sum(weights.values()) + BASE_KBPS * len(leases)
+        size = max(1, len(self.workers))
+        fair = (total or 1.0) / size
+        self._shares = {key: (kbps + BASE_KBPS) / fair for key, kbps in weights.items()}
+        for group in self.groups.values():
+            group.fair = len(leases) / size * group.workers
+
+    def share(self, lease: Lease) -> float:
+        """What an unfinished lease adds to the load of its worker."""
+        return self._shares[lease.lease_key]
+
+    def give(self, lease: Lease, worker: Participant) -> None:
+        """The worker has one lease more."""
+        if lease.is_finished:
+            worker.finished += 1
+            return
+        worker.leases[lease.lease_key] = lease
+        worker.group.count += 1
+        self._weigh(worker, lease, 1)
+
+    def move(self, lease: Lease, giver: Participant, taker: Participant) -> None:
+        """An unfinished lease goes from one to another."""
+        del giver.leases[lease.lease_key]
+        giver.group.count -= 1
+        self._weigh(giver, lease, -1)
+        self.give(lease, taker)
+
+    def _weigh(self, worker: Participant, lease: Lease, sign: int) -> None:
+        share = sign * self.share(lease)
+        worker.held += share
+        worker.kbps += sign * self._kbps[lease.lease_key]
+        for name in worker.metrics:
+            worker.metrics[name] += share * self.means[name]
+
+    def measure(self, metrics: Mapping[str, Mapping[str, float]], leaving: Iterable[Lease]) -> None:
+        """Take metrics in; the leases are those that the workers have and will keep.
+
+        Args:
+            metrics: worker id -> name -> percent.
+            leaving: leases in a hand-off. They are the next owner's already, and still in the
+                metrics of the old one.
+        """
+        names = sorted({name for of in metrics.values() for name in of})
+        for name in names:
+            values = [of[name] for of in metrics.values() if name in of]
+            self.means[name] = sum(values) / len(values)
+        measured = {worker: self.workers[worker].held for worker in metrics}
+        for lease in leaving:
+            for owner, sign in ((lease.checkpoint_owner, 1), (lease.lease_owner, -1)):
+                if owner is not None and owner in measured:
+                    measured[owner] += sign * self.share(lease)
+        for worker_id, of in metrics.items():
+            worker = self.workers[worker_id]
+            moved = worker.held - measured[worker_id]
+            worker.excess = max(
+                (self._surprise(name, value, measured[worker_id]) for name, value in of.items()),
+                default=0.0,
+            )
+            worker.metrics = {name: value + moved * self.means[name] for name, value in of.items()}
+
+    def _surprise(self, name: str, value: float, held: float) -> float:
+        """How far a metric is from what the leases explain, beyond what chance does.
+
+        Half of the zone, so that who is level by this is not yet to be relieved.
+        """
+        mean = self.means[name]
+        if mean <= 0:
+            return 0.0
+        difference = value / mean - held
+        beyond = max(0.0, abs(difference) - self.zone(name) / 2 / mean)
+        return math.copysign(beyond, difference)
+
+    def mean(self, name: str | None) -> float:
+        """What a worker has of a metric on average; None = the fair share of the leases."""
+        return 1.0 if name is None else self.means[name]
+
+    def zone(self, name: str | None) -> float:
+        """How far from the mean a worker may be."""
+        if name is None:
+            return self._threshold
+        return max(NOISE, self._threshold * self.means[name])
+
+    def ratio(self, worker: Participant) -> float:
+        """How busy a worker is beside the mean, by the metric that says most."""
+        ratios = (
+            value / self.means[name] for name, value in worker.metrics.items() if self.means[name]
+        )
+        return max(ratios, default=worker.held)
+
+    def keeps_limits(self, worker: Participant, share: float) -> bool:
+        """True for a worker that is not above its operating ranges with so much more."""
+        return all(
+            value + share * self.means[name] <= worker.limits[name] + SAME
+            for name, value in worker.metrics.items()
+        )
+
+    def level_room(self, giver: Participant, taker: Participant) -> float:
+        """What the taker may get from the giver without being busier than that was, or the mean.
+
+        Returns:
+            The largest share, in shares of the fair load; negative when there is none.
+        """
+        room = max(1.0, giver.load) - taker.load
+        for name, value in taker.metrics.items():
+            mean = self.means[name]
+            most = max(mean, giver.metrics.get(name, mean)) if mean > NOISE else math.inf
+            if mean > 0:
+                room = min(room, (min(most, taker.limits[name]) - value) / mean)
+        return room + SAME
+
+
+def throughputs_of(leases: Iterable[Lease], known: Mapping[str, float]) -> dict[str, float]:
+    """KiB/s by lease key; of leases whose throughput is not known the mean of the others, or 0.
+
+    Source: LeaseAssignmentManager.InMemoryStorageView (3.5.1).
+    """
+    keys = [lease.lease_key for lease in leases]
+    values = [known[key] for key in keys if key in known]
+    mean = sum(values) / len(values) if values else 0.0
+    return {key: known.get(key, mean) for key in keys}
+
+
+def form_groups(groups: Mapping[str, str]) -> dict[str, Group]:
+    """One group a name, with its number of workers.
+
+    Args:
+        groups: worker id -> name of its group.
+    """
+    formed: dict[str, Group] = {}
+    for name in groups.values():
+        formed.setdefault(name, Group(name)).workers += 1
+    return formed

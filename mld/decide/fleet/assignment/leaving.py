@@ -1,0 +1,72 @@
+"""Who goes on with the leases of a worker that stops.
+
+It says so itself, while it still reads: a leader would see the leases only when nobody has them
+any more, and their next owners later still. So no shard goes unread between the two.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from mld.decide.fleet.assignment.memory import observe
+from mld.decide.fleet.assignment.workers import take_part
+from mld.decide.leases.discovery import look_pause_s
+
+if TYPE_CHECKING:
+    from mld.decide.fleet.assignment.limits import AssignmentLimits
+    from mld.decide.fleet.assignment.memory import FleetMemory
+    from mld.decide.fleet.assignment.view import FleetView
+    from mld.model.leases.lease import Lease
+
+#: A worker that looks as rarely as it may has seen what was announced so long ago.
+_SEEN_AFTER_S = 0.5
+
+
+def plan_leaving(
+    view: FleetView, memory: FleetMemory, worker_id: str, limits: AssignmentLimits
+) -> tuple[tuple[Lease, str], ...]:
+    """The next owner of each lease of a worker, by the number of leases.
+
+    Leases of finished shards, and such that are handed over already, stay as they are.
+
+    Args:
+        view: of one look at the fleet; the metrics of who stops count for nothing.
+        memory: of looks before; workers that died, and newcomers that have to wait, get nothing.
+        worker_id: who stops.
+        limits: what a worker may hold.
+
+    Returns:
+        Pairs of lease and worker; a lease is missing that nobody can take.
+    """
+    others = take_part(view, observe(memory, view, limits).workers, limits).active.keys() - {
+        worker_id
+    }
+    counts = dict.fromkeys(sorted(others), 0)
+    mine: list[Lease] = []
+    for lease in view.leases:
+        if lease.is_finished:
+            continue
+        if lease.lease_owner in counts:
+            counts[lease.lease_owner] += 1
+        elif lease.lease_owner == worker_id and not lease.is_handed_over:
+            mine.append(lease)
+    pairs: list[tuple[Lease, str]] = []
+    for lease in mine:
+        able = [worker for worker, count in counts.items() if count < limits.max_leases]
+        if not able:
+            break
+        taker = min(able, key=lambda worker: counts[worker])
+        counts[taker] += 1
+        pairs.append((lease, taker))
+    return tuple(pairs)
+
+
+def notice_s(failover_s: float, grace_s: float) -> float:
+    """How long a worker that stops reads on after it has named the next owners.
+
+    Args:
+        failover_s: the fleet's ``failoverTimeMillis``, in seconds.
+        grace_s: ``shutdownGraceMillis``, in seconds; at most a third of it is spent here.
+    """
+    return min(look_pause_s(math.inf, failover_s) + _SEEN_AFTER_S, grace_s / 3)

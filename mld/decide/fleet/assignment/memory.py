@@ -1,0 +1,157 @@
+"""What the leader remembers from look to look: who has moved, and since when it has not.
+
+There is no time in the table, so a lease is expired when *this* process has not seen its counter
+move for longer than the failover time, and a hand-off is overdue by the same clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from mld.decide.fleet.worker_sightings import WorkerSightings
+from mld.decide.leases.taking import NEVER, Sighting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mld.decide.fleet.assignment.limits import AssignmentLimits
+    from mld.decide.fleet.assignment.view import FleetView
+    from mld.model.leases.lease import Lease
+
+#: Half of what the leader believes of a lease's throughput is not older than this. What the rows
+#: say is of the last seconds; leases shall not move for what has passed when they arrive.
+THROUGHPUT_HALF_LIFE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseHandOff:
+    """A hand-off that the table shows.
+
+    Attributes:
+        old: who may still checkpoint.
+        new: who comes next; None = nobody, in broken rows.
+        deadline: reading of ``Clock.monotonic`` after which the leader finishes it.
+    """
+
+    old: str
+    new: str | None
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class FleetMemory:
+    """The leader's memory; empty when it begins to lead.
+
+    Attributes:
+        sightings: of each lease, by its key.
+        hand_offs: that are under way, by lease key.
+        throughputs: KiB/s by lease key, averaged over the looks; of leases that tell theirs.
+        looked_at: reading of ``Clock.monotonic`` at the last look.
+        workers: what their reports and the expiry of their leases tell of the workers.
+        former_leader: id of the worker whose leader lock expired, until the next look at the
+            metrics; None = there is none.
+        participants: who took part at the last balance.
+        balanced_at: reading of ``Clock.monotonic`` at the last balance by load as well; None = never
+            yet.
+    """
+
+    sightings: Mapping[str, Sighting] = field(default_factory=dict)
+    hand_offs: Mapping[str, LeaseHandOff] = field(default_factory=dict)
+    throughputs: Mapping[str, float] = field(default_factory=dict)
+    looked_at: float = 0.0
+    workers: WorkerSightings = field(default_factory=WorkerSightings)
+    former_leader: str | None = None
+    participants: frozenset[str] = frozenset()
+    balanced_at: float | None = None
+
+    def unbalanced(self) -> FleetMemory:
+        """The same for who could not write all moves: numbers are levelled at the next look.
+
+        Moves by load wait for their time.
+        """
+        return replace(self, participants=frozenset())
+
+    def is_expired(self, lease: Lease, now: float, limits: AssignmentLimits) -> bool:
+        """True for a lease whose counter has not moved for longer than the failover time."""
+        return now - self.sightings[lease.lease_key].seen_at > limits.failover_s
+
+    def is_overdue(self, lease: Lease, now: float) -> bool:
+        """True for a lease in a hand-off whose time is over."""
+        hand_off = self.hand_offs.get(lease.lease_key)
+        return hand_off is not None and now > hand_off.deadline
+
+
+def observe(memory: FleetMemory, view: FleetView, limits: AssignmentLimits) -> FleetMemory:
+    """The memory after a look; nothing is planned.
+
+    A worker that may soon lead can watch with it, and then need not wait for a failover time of
+    its own until it knows which leases have expired, and knows which workers have died.
+
+    Source: LeaseAssignmentManager.updateLeasesLastCounterIncrementNanosAndLeaseShutdownTimeout
+    (3.5.1). There only a greater counter is a change; a row that was deleted and created again
+    between two looks has a smaller one and is as alive.
+    """
+    fresh = 1 - 0.5 ** (max(0.0, view.now - memory.looked_at) / THROUGHPUT_HALF_LIFE_S)
+    sightings = {
+        lease.lease_key: _sight(memory.sightings.get(lease.lease_key), lease, view.now)
+        for lease in view.leases
+    }
+    has_metrics = view.metrics is not None
+    return replace(
+        memory,
+        looked_at=view.now,
+        throughputs={
+            lease.lease_key: _average(memory.throughputs.get(lease.lease_key), stored, fresh)
+            for lease in view.leases
+            if (stored := lease.throughput_kbps) is not None
+        },
+        sightings=sightings,
+        hand_offs={
+            lease.lease_key: _hand_off(memory.hand_offs.get(lease.lease_key), lease, view, limits)
+            for lease in view.leases
+            if lease.checkpoint_owner is not None
+        },
+        workers=_workers(memory, sightings, view, limits),
+        former_leader=None if has_metrics else memory.former_leader,
+    )
+
+
+def _workers(
+    memory: FleetMemory,
+    sightings: Mapping[str, Sighting],
+    view: FleetView,
+    limits: AssignmentLimits,
+) -> WorkerSightings:
+    workers = memory.workers
+    if view.metrics is not None:
+        workers = workers.seen(view.metrics, view.now)
+        if memory.former_leader is not None:
+            workers = workers.presumed_dead(memory.former_leader, view.now)
+    expired_at: dict[str, float] = {}
+    for lease in view.leases:
+        owner, at = lease.actual_owner, sightings[lease.lease_key].seen_at + limits.failover_s
+        # Who looks knows that it lives.
+        if owner not in (None, view.leader) and not lease.is_finished and view.now > at:
+            expired_at[owner] = max(at, expired_at.get(owner, at))
+    return workers.judged(expired_at, view.now, limits.failover_s, limits.metrics_expiry_s)
+
+
+def _average(known: float | None, stored: float, fresh: float) -> float:
+    return stored if known is None else known + fresh * (stored - known)
+
+
+def _sight(known: Sighting | None, lease: Lease, now: float) -> Sighting:
+    if known is not None and known.counter == lease.lease_counter:
+        return known
+    is_new_and_free = known is None and lease.actual_owner is None
+    return Sighting(lease.lease_counter, NEVER if is_new_and_free else now)
+
+
+def _hand_off(
+    known: LeaseHandOff | None, lease: Lease, view: FleetView, limits: AssignmentLimits
+) -> LeaseHandOff:
+    old, new = str(lease.checkpoint_owner), lease.lease_owner
+    if known is not None and (known.old, known.new) == (old, new):
+        return known
+    return LeaseHandOff(old, new, view.now + limits.hand_off_timeout_s + limits.failover_s)

@@ -1,0 +1,140 @@
+"""Whether a lease table belongs to a fleet that this worker can serve.
+
+3.x fleets keep their state in an item ``Migration3.0``, in the lease table (3.5 and later) or in
+the table ``<application>-CoordinatorState`` (3.0 to 3.4). From ``CLIENT_VERSION_3X`` and
+``CLIENT_VERSION_3X_WITH_ROLLBACK`` on a leader assigns the leases; a worker that takes leases for
+itself would fight it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mld.errors import UnservableFleet
+from mld.model.leases.lease_item import (
+    STREAM_MARK,
+    is_lease_entity,
+    is_moving,
+    is_multi_stream_item,
+    item_key,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from mld.model.attributes import Item
+
+#: So many rows are named in a sentence.
+_NAMED = 5
+_WAYS_OUT = (
+    "Keep the Java daemon for this application, give kcl-mld another applicationName, or look for a "
+    "version of kcl-mld that knows it"
+)
+
+
+def refuse_unreadable(key: str, why: str) -> UnservableFleet:
+    """The error of a worker that can't tell what its fleet does: it could work against a leader.
+
+    Args:
+        key: of the item.
+        why: what is wrong with it.
+    """
+    return UnservableFleet(f"the item {key} says what kcl-mld does not know: {why}. " + _WAYS_OUT)
+
+
+def refuse_two_fleets(tables: Iterable[str]) -> UnservableFleet:
+    """The error of a worker that finds two fleets with one set of leases, each with a leader.
+
+    Args:
+        tables: in which each keeps its items.
+    """
+    names = " and ".join(tables)
+    return UnservableFleet(
+        f"the leases belong to two fleets, whose items are in the tables {names}: a worker of KCL "
+        "3.0 to 3.4 was probably started on an application of 3.5 or later. Stop every worker that "
+        "is older than 3.5, delete its coordinator table and start again"
+    )
+
+
+def foreign_rows(
+    items: Iterable[Item], table: str, *, is_multi_stream: bool, stream_mark: str | None = None
+) -> str | None:
+    """Why no worker may work with a table: it has rows that are none of this application.
+
+    Args:
+        items: all of the table.
+        table: its name.
+        is_multi_stream: this worker writes keys ``account:stream:epoch:shardId``, not ``shardId``.
+        stream_mark: ``account:region:name`` of a single stream, or its name where the rest is not
+            known yet, and only names are compared; None = one of many.
+
+    Returns:
+        A sentence for people, with what to do; None = all rows are of this application.
+    """
+    moving: list[str] = []
+    of_kind: dict[bool, list[str]] = {True: [], False: []}
+    marked: dict[str, list[str]] = {}
+    for item in items:
+        if not is_lease_entity(item):
+            continue
+        key = item_key(item)
+        if is_moving(item):
+            moving.append(key)
+            continue
+        is_multi = is_multi_stream_item(item)
+        # What can't be read is no sign of a single stream: any key would be.
+        if is_multi or "leaseCounter" in item:
+            of_kind[is_multi].append(key)
+        if mark := item.get(STREAM_MARK, {}).get("S"):
+            marked.setdefault(str(mark), []).append(key)
+    if moving:
+        return (
+            f"{len(moving)} rows of the lease table {table} are on their way to other keys "
+            f"({_named(moving)}): finish the move with kcl-mld leases migrate, or take it back with "
+            "the other --to"
+        )
+    others = of_kind[not is_multi_stream]
+    if others and is_multi_stream:
+        return (
+            f"the lease table {table} has rows of a single-stream application ({_named(others)}), "
+            "but this configuration writes keys like account:stream:epoch:shardId. Give it an "
+            "applicationName of its own, configure it for a single stream, or move the rows with "
+            "kcl-mld leases migrate --to multi-stream"
+        )
+    if others:
+        return (
+            f"the lease table {table} has rows of a multi-stream application ({_named(others)}), "
+            "but this configuration is for a single stream. Give it an applicationName of its own, "
+            "or move the rows with kcl-mld leases migrate --to single-stream"
+        )
+    if stream_mark is None:
+        return None
+    is_whole = ":" in stream_mark
+    foreign = {
+        one for one in marked if (one if is_whole else one.rpartition(":")[2]) != stream_mark
+    }
+    return _two_streams(table, stream_mark, marked, min(foreign)) if foreign else None
+
+
+def _two_streams(table: str, own: str, marked: Mapping[str, Collection[str]], other: str) -> str:
+    rows = "; ".join(f"{mark}: {_named(keys)}" for mark, keys in sorted(marked.items()))
+    # Any number of rows, so no list of commands.
+    command = (
+        f"aws dynamodb scan --table-name {table} --filter-expression '{STREAM_MARK} = :s' "
+        f"""--expression-attribute-values '{{":s":{{"S":"{other}"}}}}' """
+        "--query 'Items[].leaseKey.S' --output text | tr '\\t' '\\n' | xargs -I{} aws dynamodb "
+        f"""delete-item --table-name {table} --key '{{"leaseKey":{{"S":"{{}}"}}}}'"""
+    )
+    return (
+        f"this worker reads the stream {own}, but the lease table {table} has rows of another "
+        f"stream ({rows}); each would go on from the checkpoints of the other. Give each stream an "
+        f"applicationName of its own. To clear the rows of {other}, stop all workers and run: "
+        f"{command}"
+    )
+
+
+def _named(keys: Collection[str]) -> str:
+    """The first keys, and how many more."""
+    ordered = sorted(keys)
+    more = len(ordered) - _NAMED
+    return ", ".join(ordered[:_NAMED]) + (f" and {more} more" if more > 0 else "")

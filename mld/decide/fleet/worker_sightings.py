@@ -1,0 +1,175 @@
+"""Which workers of a 3.x fleet live, by the clock of who looks.
+
+A worker stamps its metrics with its wall clock, and Java's leader compares that with its own: a
+clock that is wrong by a minute costs a worker all leases, and a leader with such a clock sees nobody
+but itself. So a leader that sees the stamps move goes by when it saw that; what it has seen once only
+is no younger than that look, whatever the stamp says.
+
+A worker that stopped renewing is dead until it reports again, however young its metrics are. Where
+workers die soon after they began, newcomers get leases only when they have lived for a while: a
+program that crashes again and again would leave its share of the shards unread each time.
+
+Source of the rule for what was seen once only: LeaseAssignmentManager (KCL 3.5.1).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mld.model.fleet.worker_metrics import WorkerMetrics
+
+#: A worker that dies within so many seconds of its first report, or of the end of its wait, crashed.
+SOON_S = 60.0
+#: Longest time that a newcomer waits for its first leases.
+MOST_WAIT_S = 300.0
+#: Without a crash for so long, newcomers are trusted at once again.
+QUIET_S = 600.0
+#: A read of the table may be older than the deletion of an item: a dead worker is remembered for so
+#: long after its item is gone.
+REMEMBERED_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """A stamp as it was first seen.
+
+    Attributes:
+        value: ``lut``.
+        since: reading of the monotonic clock.
+        has_moved: another value was seen before.
+        first_at: reading at the look that first showed the worker, or showed it again after it had
+            died; -inf = it was there at the first look of all.
+        died_at: reading at the look that took it for dead; None = nothing speaks against it.
+    """
+
+    value: int
+    since: float
+    has_moved: bool
+    first_at: float = -math.inf
+    died_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSightings:
+    """What was seen so far.
+
+    Attributes:
+        stamps: worker id -> its last stamp.
+        has_looked: there was a look before: who appears now has just begun.
+        crashes: workers that died soon after they began, without a quiet time in between.
+        crashed_at: reading of the monotonic clock at the last sign of such a death.
+    """
+
+    stamps: Mapping[str, Stamp] = field(default_factory=dict)
+    has_looked: bool = False
+    crashes: int = 0
+    crashed_at: float = -math.inf
+
+    def seen(self, metrics: Iterable[WorkerMetrics], now: float) -> WorkerSightings:
+        """After a look; workers that are not there any more are forgotten, the dead a while later.
+
+        Args:
+            metrics: one item a worker.
+            now: reading of the monotonic clock.
+        """
+        stamps = {
+            worker: stamp
+            for worker, stamp in self.stamps.items()
+            if stamp.died_at is not None and now - stamp.died_at <= REMEMBERED_S
+        }
+        for one in metrics:
+            before = self.stamps.get(one.worker_id)
+            if before is None:
+                first_at = now if self.has_looked else -math.inf
+                stamps[one.worker_id] = Stamp(
+                    one.updated_at_s, now, has_moved=False, first_at=first_at
+                )
+            elif before.value == one.updated_at_s:
+                stamps[one.worker_id] = before
+            else:
+                first_at = before.first_at if before.died_at is None else now
+                stamps[one.worker_id] = Stamp(
+                    one.updated_at_s, now, has_moved=True, first_at=first_at
+                )
+        return replace(self, stamps=stamps, has_looked=True)
+
+    def judged(
+        self, expired_at: Mapping[str, float], now: float, failover_s: float, expiry_s: float
+    ) -> WorkerSightings:
+        """Who is dead, and whether workers crash soon after they began.
+
+        Args:
+            expired_at: worker id -> reading of the monotonic clock when the last of its leases
+                expired. Who has reported since then lives.
+            now: reading of the monotonic clock.
+            failover_s: > 0.
+            expiry_s: a worker whose metrics are older is not there.
+        """
+        soon_s = SOON_S + self.wait_s(failover_s)
+        stamps = dict(self.stamps)
+        crashes, crashed_at = self.crashes, self.crashed_at
+        for worker, stamp in self.stamps.items():
+            if stamp.died_at is not None:
+                continue
+            # What was there at the first look of all may have been written long before it.
+            is_old = stamp.first_at == -math.inf and not stamp.has_moved
+            has_expired = worker in expired_at and (is_old or stamp.since <= expired_at[worker])
+            is_silent = now - stamp.since > expiry_s and stamp.since - stamp.first_at <= soon_s
+            if not (has_expired or is_silent):
+                continue
+            stamps[worker] = replace(stamp, died_at=now)
+            if not has_expired:
+                # It never had a lease, and shows no more than that they still crash.
+                crashed_at = now if crashes else crashed_at
+            elif now - failover_s - stamp.first_at <= soon_s:
+                # Those that die together have one cause, perhaps a table that did not answer.
+                crashes, crashed_at = self.crashes + 1, now
+        if now - crashed_at > QUIET_S:
+            crashes = 0
+        return replace(self, stamps=stamps, crashes=crashes, crashed_at=crashed_at)
+
+    def presumed_dead(self, worker_id: str, now: float) -> WorkerSightings:
+        """A worker is taken for dead until it reports again; nothing where it is not known."""
+        stamp = self.stamps.get(worker_id)
+        if stamp is None or stamp.died_at is not None:
+            return self
+        return replace(self, stamps={**self.stamps, worker_id: replace(stamp, died_at=now)})
+
+    def is_dead(self, worker_id: str) -> bool:
+        """True for a worker that has not reported since it was taken for dead."""
+        stamp = self.stamps.get(worker_id)
+        return stamp is not None and stamp.died_at is not None
+
+    def wait_s(self, failover_s: float) -> float:
+        """How long a newcomer has to live until it gets leases, in seconds; 0 = it gets them at once.
+
+        Args:
+            failover_s: the time after the first crash; twice as long after each further one.
+        """
+        if not self.crashes:
+            return 0.0
+        return min(failover_s * 2.0 ** min(self.crashes - 1, 20), MOST_WAIT_S)
+
+    def has_to_wait(self, worker_id: str, failover_s: float) -> bool:
+        """True for a newcomer whose reports do not yet show that it has lived for long enough."""
+        stamp = self.stamps[worker_id]
+        return stamp.since - stamp.first_at < self.wait_s(failover_s)
+
+    def dated(self, one: WorkerMetrics, now: float, wall_s: float) -> WorkerMetrics:
+        """The metrics with a time of the clock of who looks, where their own can't be right.
+
+        Args:
+            one: as stored, of a worker that was :meth:`seen`.
+            now: reading of the monotonic clock.
+            wall_s: epoch seconds, of a clock that does not jump between two looks.
+        """
+        stamp = self.stamps[one.worker_id]
+        seen_at_s = int(wall_s - (now - stamp.since))
+        if stamp.has_moved or one.updated_at_s > seen_at_s:
+            return replace(one, updated_at_s=seen_at_s)
+        return one

@@ -1,0 +1,1 @@
+"""Which leases a worker takes and keeps."""

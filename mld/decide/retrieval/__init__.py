@@ -1,0 +1,1 @@
+"""How records are fetched, and what becomes of them until they are delivered."""

@@ -1,0 +1,1 @@
+"""Which leases the shards of a stream need."""

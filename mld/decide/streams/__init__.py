@@ -1,0 +1,1 @@
+"""Which streams a worker reads."""

@@ -1,0 +1,183 @@
+"""Whether a stream, a shard or a lease table is still the one that this worker began with.
+
+Shard ids and lease keys start again at 0 in a stream that is created anew, and a lease table of the
+same name may be another table. Java takes "not found" for the end of a shard, so a deleted stream
+finishes all its leases. Here the stream itself is asked first.
+
+Pure: what a look found in, a sentence out.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mld.model.leases.lease import Lease
+    from mld.model.streams.shard import Shard
+
+#: Status of a stream or table that is being deleted.
+DELETING = "DELETING"
+
+
+class ShardFate(Enum):
+    """What a shard that could not be read is."""
+
+    #: The stream still lists it: ask for its records again.
+    LISTED = auto()
+    #: Its records are past retention, and the stream lives on: it has ended.
+    TRIMMED = auto()
+    #: It never was a shard of this stream, so its lease belongs to an earlier one.
+    FOREIGN = auto()
+
+
+def fate_of(shard_id: str, sequence_number: str | None, shards: Iterable[Shard]) -> ShardFate:
+    """Judge a shard that the service does not know, or whose position it refuses.
+
+    A stream numbers its shards upward and forgets the oldest first. So a shard above all that are
+    listed was never in this stream, and neither was a record from before its shard began.
+
+    Args:
+        shard_id: of the lease.
+        sequence_number: decimal text of a record that was read or checkpointed in it, or None.
+        shards: the unfiltered list, not empty.
+    """
+    listed = {shard.shard_id: shard for shard in shards}
+    shard = listed.get(shard_id)
+    if shard is None:
+        is_older = any(other > shard_id for other in listed)
+        return ShardFate.TRIMMED if is_older else ShardFate.FOREIGN
+    if sequence_number is not None and int(sequence_number) < int(shard.starting_sequence_number):
+        return ShardFate.FOREIGN
+    return ShardFate.LISTED
+
+
+def has_row_of(leases: Iterable[Lease], shards: Iterable[Shard]) -> bool:
+    """Whether a lease can only be of this stream: its checkpoint lies behind its shard's beginning.
+
+    Sequence numbers grow with time, so those of an earlier stream of the name lie before all shards
+    of this one. Beside such a lease another one that does not fit is wrong by itself.
+
+    Args:
+        leases: of the stream.
+        shards: the unfiltered list.
+    """
+    begins = {shard.shard_id: int(shard.starting_sequence_number) for shard in shards}
+    return any(
+        lease.checkpoint is not None
+        and lease.checkpoint.sentinel is None
+        and lease.shard_id in begins
+        and int(lease.checkpoint.sequence_number) >= begins[lease.shard_id]
+        for lease in leases
+    )
+
+
+def is_another_stream(before: Mapping[str, str], shards: Iterable[Shard]) -> bool:
+    """Whether a later shard list belongs to a stream that was created since the earlier one.
+
+    Args:
+        before: starting sequence number by shard id, of the earlier list.
+        shards: the later list, unfiltered.
+
+    Returns:
+        True when a shard begins elsewhere than before, or is new although its number is not: a
+        stream never uses a number twice.
+    """
+    highest = max(before, default="")
+    return any(
+        before.get(shard.shard_id) != shard.starting_sequence_number
+        for shard in shards
+        if shard.shard_id <= highest
+    )
+
+
+def beginnings(shards: Iterable[Shard]) -> dict[str, str]:
+    """Starting sequence number by shard id, for :func:`is_another_stream`."""
+    return {shard.shard_id: shard.starting_sequence_number for shard in shards}
+
+
+def missing_stream(
+    name: str,
+    table: str,
+    summary: Mapping[str, Any] | None,
+    created: object,
+    *,
+    is_one_of_many: bool = False,
+) -> str | None:
+    """What is wrong with a stream, for people; None = it is the one that the worker began with.
+
+    Args:
+        name: of the stream.
+        table: name of the lease table.
+        summary: ``StreamDescriptionSummary``; None = there is no such stream.
+        created: creation time that the worker remembers; None = it knows none.
+        is_one_of_many: its lease keys have its creation time.
+    """
+    if summary is None or summary.get("StreamStatus") == DELETING:
+        what = "was deleted" if summary is None else "is being deleted"
+        if is_one_of_many:
+            return (
+                f"stream {name} {what}. Its leases in table {table} stay as they are; a new stream "
+                "of that name gets leases of its own"
+            )
+        return (
+            f"stream {name} {what}. Its leases in table {table} stay as they are. To read a new "
+            "stream of that name, stop all workers and delete that table first, or use another "
+            "applicationName"
+        )
+    now = summary.get("StreamCreationTimestamp")
+    if None in (created, now) or now == created:
+        return None
+    why = f"the new one was created at {now}, not at {created}"
+    return recreated_stream(name, table, why, is_one_of_many=is_one_of_many)
+
+
+def recreated_stream(name: str, table: str, why: str, *, is_one_of_many: bool = False) -> str:
+    """The sentence about a stream that was deleted and created again.
+
+    Args:
+        name: of the stream.
+        table: name of the lease table.
+        why: one clause, how that is known.
+        is_one_of_many: its lease keys have its creation time.
+    """
+    if is_one_of_many:
+        return (
+            f"stream {name} was deleted and created again ({why}). The leases of the earlier one in "
+            f"table {table} stay as they are; the new one gets leases of its own, unless the list "
+            "of streams names the creation time of the earlier one: then correct it"
+        )
+    return (
+        f"stream {name} was deleted and created again ({why}). The leases in table {table} belong "
+        "to the earlier stream. Stop all workers and delete that table, or use another "
+        "applicationName; then start again"
+    )
+
+
+def missing_table(name: str, table: Mapping[str, Any] | None, known: object) -> str | None:
+    """What is wrong with a lease table, for people; None = it is the one the worker began with.
+
+    Args:
+        name: of the table.
+        table: ``Table`` of DescribeTable; None = there is no such table.
+        known: :func:`table_identity` that the worker remembers; None = it knows none.
+    """
+    if table is None or table.get("TableStatus") == DELETING:
+        what = "was deleted" if table is None else "is being deleted"
+        return (
+            f"lease table {name} {what}, so no checkpoint can be stored. Restore it from a backup, "
+            "or start again with a new one: every shard is then read from the initial position"
+        )
+    if None in (known, table_identity(table)) or table_identity(table) == known:
+        return None
+    return (
+        f"lease table {name} was deleted and created again, so the checkpoints of this worker are "
+        "lost. Start again: every shard without a lease is read from the initial position"
+    )
+
+
+def table_identity(table: Mapping[str, Any]) -> object:
+    """What tells a table from another of the same name; None where the server does not say."""
+    return table.get("TableId") or table.get("CreationDateTime")

@@ -1,0 +1,1 @@
+"""Children: how they are started, and what they do now."""

@@ -1,0 +1,1 @@
+"""What a .properties file says."""

@@ -1,0 +1,1 @@
+"""Items of a 3.x fleet beside its leases."""

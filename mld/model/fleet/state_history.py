@@ -1,0 +1,133 @@
+"""What the two items of migration have in common: a state, who set it when, and those before it.
+
+Source: MigrationState, TableMigrationState (3.5.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from mld.errors import MalformedData
+from mld.model.attributes import integer, integer_of, required, text_of, value_of
+from mld.model.fleet.entities import ENTITY_TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mld.model.attributes import Item
+    from mld.model.fleet.entities import Entity
+
+#: Former states that are kept.
+MAX_HISTORY = 10
+
+S = TypeVar("S", bound=StrEnum)
+
+
+# Without slots: typing notes the parameter of a generic class in what it makes.
+@dataclass(frozen=True)
+class StateChange(Generic[S]):
+    """A state and how it came about.
+
+    Attributes:
+        state: what holds, or held.
+        modified_by: worker id, or the name of a tool.
+        modified_ms: epoch milliseconds.
+    """
+
+    state: S
+    modified_by: str
+    modified_ms: int
+
+
+@dataclass(frozen=True)
+class StateItem(Generic[S]):
+    """The present state and the former ones.
+
+    Attributes:
+        now: what holds.
+        history: at most ten, newest first.
+    """
+
+    now: StateChange[S]
+    history: tuple[StateChange[S], ...] = ()
+
+    @property
+    def state(self) -> S:
+        """What holds."""
+        return self.now.state
+
+    def changed(self, state: S, modified_by: str, modified_ms: int) -> StateItem[S]:
+        """The item after a change; what held becomes the newest of the history."""
+        history = (self.now, *self.history)[:MAX_HISTORY]
+        return StateItem(StateChange(state, modified_by, modified_ms), history)
+
+
+def changes_from(item: Item, name: str, states: type[S]) -> StateItem[S]:
+    """Read an item.
+
+    Args:
+        item: present state at its top, former ones in ``h``.
+        name: attribute of the state, ``cv`` or ``tm``.
+        states: all that are known.
+
+    Raises:
+        MalformedData: something is missing or unknown; then nothing is known.
+    """
+    history = value_of(item, "h", "L") or ()
+    return StateItem(
+        _change(item, name, states),
+        tuple(_change(_required_map(entry), name, states) for entry in history),
+    )
+
+
+def change_attributes(stored: StateItem[S], name: str) -> dict[str, dict[str, Any]]:
+    """Attributes of an item but its key and ``entityType``; an empty history has none."""
+    attributes = _attributes(stored.now, name)
+    if stored.history:
+        attributes["h"] = {"L": [{"M": _attributes(change, name)} for change in stored.history]}
+    return attributes
+
+
+def state_item(
+    stored: StateItem[S], name: str, key: str, entity: Entity, key_name: str
+) -> dict[str, dict[str, Any]]:
+    """A complete item.
+
+    Args:
+        stored: as it is to be.
+        name: attribute of the state.
+        key: of the item.
+        entity: what it is.
+        key_name: primary key of its table, ``leaseKey`` or ``key``.
+    """
+    return {
+        key_name: {"S": key},
+        ENTITY_TYPE: {"S": entity.value},
+        **change_attributes(stored, name),
+    }
+
+
+def _attributes(change: StateChange[S], name: str) -> dict[str, dict[str, Any]]:
+    return {
+        name: {"S": change.state.value},
+        "mb": {"S": change.modified_by},
+        "mts": integer(change.modified_ms),
+    }
+
+
+def _change(item: Item, name: str, states: type[S]) -> StateChange[S]:
+    stored = required(text_of(item, name), name)
+    if stored not in states.__members__:
+        raise MalformedData(f"{name} is {stored!r}, which is not known")
+    return StateChange(
+        states[stored],
+        required(text_of(item, "mb"), "mb"),
+        required(integer_of(item, "mts"), "mts"),
+    )
+
+
+def _required_map(entry: Mapping[str, Any]) -> Item:
+    content: Item = required(value_of({"h": entry}, "h", "M"), "h")
+    return content

@@ -1,0 +1,310 @@
+"""Every conditional write to a lease: its condition, its update, and the row that it leaves.
+
+The counter is the fence: whoever writes names the counter that it believes in and raises it by
+one. Our conditions name the owner too, which is stricter than Java's and therefore always safe
+beside Java workers. Rows are updated, never put, so that attributes of others survive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from mld.model.attributes import decimal, integer, rounded
+from mld.model.leases.lease_item import (
+    LEASE_KEY,
+    STREAM_MARK,
+    THROUGHPUT,
+    checkpoint_attributes,
+    hash_range_attributes,
+    is_plausible,
+    stream_attributes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mld.model.leases.lease import Lease
+    from mld.model.sequence import ExtendedSequenceNumber
+    from mld.model.streams.shard import HashRange
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseWrite:
+    """One UpdateItem on a lease.
+
+    Attributes:
+        before: the row that the condition expects.
+        after: the row when the write has happened.
+        request: the request but for ``TableName``.
+    """
+
+    before: Lease
+    after: Lease
+    request: Mapping[str, Any] = field(repr=False)
+
+
+def renewal(lease: Lease, throughput_kbps: float | None = None) -> LeaseWrite:
+    """The heartbeat.
+
+    Args:
+        lease: the row as its holder last wrote it.
+        throughput_kbps: what the holder read of late, stored with at most six decimals; None, or
+            what can't be true = say nothing, a heartbeat must not fail for it.
+
+    Source: DynamoDBLeaseRefresher.renewLease (3.5.1).
+    """
+    after = replace(lease, lease_counter=lease.lease_counter + 1)
+    after, attributes = _with_throughput(after, throughput_kbps)
+    return _own_write(lease, after, attributes, ())
+
+
+def taking(lease: Lease, worker_id: str) -> LeaseWrite:
+    """Making ``worker_id`` the owner, whoever owns it now.
+
+    Removes ``checkpointOwner``: a hand-off that a 3.x leader began ends here.
+
+    Source: DynamoDBLeaseRefresher.takeLease, DynamoDBLeaseSerializer.getDynamoTakeLeaseUpdate.
+    """
+    switches = _is_switch(lease, worker_id)
+    after = replace(
+        lease,
+        lease_owner=worker_id,
+        lease_counter=lease.lease_counter + 1,
+        checkpoint_owner=None,
+        owner_switches_since_checkpoint=lease.owner_switches_since_checkpoint + switches,
+    )
+    values = {":n": integer(lease.lease_counter), ":next": integer(after.lease_counter)}
+    values[":me"] = {"S": worker_id}
+    condition = "leaseCounter = :n AND " + _owner_condition(lease, values)
+    update = "SET leaseOwner = :me, leaseCounter = :next REMOVE checkpointOwner"
+    if switches:
+        update += " ADD ownerSwitchesSinceCheckpoint :one"
+        values[":one"] = integer(1)
+    return LeaseWrite(lease, after, _update(lease.lease_key, update, condition, values))
+
+
+def checkpointing(
+    lease: Lease,
+    position: ExtendedSequenceNumber,
+    child_shard_ids: tuple[str, ...] = (),
+    throughput_kbps: float | None = None,
+) -> LeaseWrite:
+    """Storing a position; a heartbeat as well.
+
+    Args:
+        lease: the row as its holder last wrote it.
+        position: what is done now; the caller guards that it doesn't go back.
+        child_shard_ids: written too unless empty.
+        throughput_kbps: as :func:`renewal`; Java's checkpoints never say it, but none of them
+            takes the place of a renewal.
+
+    Source: DynamoDBLeaseRefresher.updateLease, getDynamoUpdateLeaseUpdate (3.5.1).
+    """
+    after = replace(
+        lease,
+        lease_counter=lease.lease_counter + 1,
+        checkpoint=position,
+        owner_switches_since_checkpoint=0,
+        pending_checkpoint=None,
+        child_shard_ids=tuple(sorted(child_shard_ids)) or lease.child_shard_ids,
+    )
+    attributes: dict[str, dict[str, Any]] = {
+        **checkpoint_attributes(position),
+        "ownerSwitchesSinceCheckpoint": integer(0),
+        **hash_range_attributes(lease.hash_range),
+        **stream_attributes(lease),
+    }
+    if child_shard_ids:
+        attributes["childShardIds"] = {"SS": list(after.child_shard_ids)}
+    after, throughput = _with_throughput(after, throughput_kbps)
+    attributes |= throughput
+    removed = (
+        "pendingCheckpoint",
+        "pendingCheckpointSubSequenceNumber",
+        "pendingCheckpointState",
+    )
+    return _own_write(lease, after, attributes, removed)
+
+
+def releasing(lease: Lease) -> LeaseWrite:
+    """Giving the lease up so that others may take it at once.
+
+    Without a hand-off the owner is removed. In a hand-off of a 3.x leader the next owner is already
+    named, and only ``checkpointOwner`` is removed: that is how a hand-off is finished.
+
+    Source: DynamoDBLeaseRefresher.evictLease, assignLease (3.5.1).
+    """
+    if lease.checkpoint_owner is not None:
+        after = replace(lease, lease_counter=lease.lease_counter + 1, checkpoint_owner=None)
+        return _own_write(lease, after, {}, ("checkpointOwner",))
+    after = replace(lease, lease_counter=lease.lease_counter + 1, lease_owner=None)
+    return _own_write(lease, after, {}, ("leaseOwner",))
+
+
+def marking(write: LeaseWrite, stream_mark: str | None) -> LeaseWrite:
+    """A holder's write that also says of which stream the row is, unless it says so already.
+
+    Args:
+        write: one of the above but :func:`taking`.
+        stream_mark: ``account:region:name``; None = not known, or the row's key says it.
+    """
+    if stream_mark is None or write.before.stream_mark is not None:
+        return write
+    request = dict(write.request)
+    update = request["UpdateExpression"].removeprefix("SET ")
+    request["UpdateExpression"] = f"SET {STREAM_MARK} = :{STREAM_MARK}, {update}"
+    values = request["ExpressionAttributeValues"] | {f":{STREAM_MARK}": {"S": stream_mark}}
+    request["ExpressionAttributeValues"] = values
+    return replace(write, after=replace(write.after, stream_mark=stream_mark), request=request)
+
+
+def assigning(lease: Lease, worker_id: str, *, only_unchanged: bool) -> LeaseWrite:
+    """A leader's giving a lease to a worker without asking its owner.
+
+    A hand-off that was begun ends here.
+
+    Args:
+        lease: the row as the leader read it.
+        worker_id: the new owner.
+        only_unchanged: name the counter, too: for a lease that nobody has or that was not renewed
+            in time, so that an owner who renews at the last moment keeps it. Java names the owners
+            only. A lease that is renewed all the time can't be moved under such a condition.
+
+    Source: DynamoDBLeaseRefresher.assignLease, DynamoDBLeaseSerializer (3.5.1).
+    """
+    switches = _is_switch(lease, worker_id)
+    after = replace(
+        lease,
+        lease_owner=worker_id,
+        lease_counter=lease.lease_counter + 1,
+        checkpoint_owner=None,
+        owner_switches_since_checkpoint=lease.owner_switches_since_checkpoint + switches,
+    )
+    values = {":new": {"S": worker_id}, ":one": integer(1)}
+    condition = f"attribute_exists({LEASE_KEY}) AND " + _owners_condition(lease, values)
+    if only_unchanged:
+        condition += " AND leaseCounter = :n"
+        values[":n"] = integer(lease.lease_counter)
+    update = "SET leaseOwner = :new REMOVE checkpointOwner ADD leaseCounter :one"
+    if switches:
+        update += ", ownerSwitchesSinceCheckpoint :one"
+    return LeaseWrite(lease, after, _leaders_update(lease.lease_key, update, condition, values))
+
+
+def hand_off_start(lease: Lease, worker_id: str) -> LeaseWrite:
+    """A leader's asking the owner of a lease to finish and to give it to another worker.
+
+    The counter stays: the owner goes on renewing and checkpointing, and sees the request.
+
+    Args:
+        lease: the row as the leader read it; owned, and in no hand-off.
+        worker_id: the next owner, another than the present one.
+
+    Raises:
+        ValueError: the lease has no owner to ask, or is being handed over already.
+
+    Source: DynamoDBLeaseRefresher.initiateGracefulLeaseHandoff (3.5.1).
+    """
+    if lease.lease_owner in (None, worker_id) or lease.checkpoint_owner is not None:
+        raise ValueError(f"no hand-off of {lease.lease_key} to {worker_id}: {lease}")
+    after = replace(lease, lease_owner=worker_id, checkpoint_owner=lease.lease_owner)
+    values = {":new": {"S": worker_id}}
+    condition = f"attribute_exists({LEASE_KEY}) AND " + _owners_condition(lease, values)
+    update = "SET leaseOwner = :new, checkpointOwner = :owner"
+    return LeaseWrite(lease, after, _leaders_update(lease.lease_key, update, condition, values))
+
+
+def children_update(lease_key: str, child_shard_ids: tuple[str, ...]) -> dict[str, Any]:
+    """Request that stores the children of a closed shard, without touching the counter.
+
+    Source: DynamoDBLeaseRefresher.updateLeaseWithMetaInfo (3.5.1).
+    """
+    return _metadata_update(lease_key, {"childShardIds": {"SS": sorted(child_shard_ids)}})
+
+
+def hash_range_update(lease_key: str, hash_range: HashRange) -> dict[str, Any]:
+    """Request that fills in a hash range, without touching the counter.
+
+    Args:
+        lease_key: the row, which must exist.
+        hash_range: of more than one key; Java can't read others.
+    """
+    return _metadata_update(lease_key, hash_range_attributes(hash_range))
+
+
+def _is_switch(lease: Lease, worker_id: str) -> bool:
+    """Whether taking counts as a change of owner (DynamoDBLeaseSerializer.java:283-294)."""
+    changes_owner = lease.lease_owner is not None and lease.lease_owner != worker_id
+    return changes_owner or (
+        lease.checkpoint_owner is not None and lease.checkpoint_owner == worker_id
+    )
+
+
+def _own_write(
+    lease: Lease, after: Lease, attributes: dict[str, dict[str, Any]], removed: tuple[str, ...]
+) -> LeaseWrite:
+    """A write by the holder: SET attributes and the next counter, REMOVE the others."""
+    values = {":n": integer(lease.lease_counter), ":next": integer(after.lease_counter)}
+    condition = "leaseCounter = :n AND " + _owners_condition(lease, values)
+    update = "SET leaseCounter = :next" + _assignments(attributes, values, first=False)
+    if removed:
+        update += " REMOVE " + ", ".join(removed)
+    return LeaseWrite(lease, after, _update(lease.lease_key, update, condition, values))
+
+
+def _owner_condition(lease: Lease, values: dict[str, dict[str, Any]]) -> str:
+    if lease.lease_owner is None:
+        return "attribute_not_exists(leaseOwner)"
+    values[":owner"] = {"S": lease.lease_owner}
+    return "leaseOwner = :owner"
+
+
+def _owners_condition(lease: Lease, values: dict[str, dict[str, Any]]) -> str:
+    condition = _owner_condition(lease, values)
+    if lease.checkpoint_owner is None:
+        return condition + " AND attribute_not_exists(checkpointOwner)"
+    values[":holder"] = {"S": lease.checkpoint_owner}
+    return condition + " AND checkpointOwner = :holder"
+
+
+def _with_throughput(
+    lease: Lease, throughput_kbps: float | None
+) -> tuple[Lease, dict[str, dict[str, Any]]]:
+    if throughput_kbps is None or not is_plausible(throughput_kbps):
+        return lease, {}
+    after = replace(lease, throughput_kbps=rounded(throughput_kbps))
+    return after, {THROUGHPUT: decimal(throughput_kbps)}
+
+
+def _leaders_update(
+    lease_key: str, update: str, condition: str, values: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """The row comes back: the counter may have moved since the leader read it."""
+    return {**_update(lease_key, update, condition, values), "ReturnValues": "ALL_NEW"}
+
+
+def _metadata_update(lease_key: str, attributes: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    values: dict[str, dict[str, Any]] = {}
+    update = "SET " + _assignments(attributes, values, first=True)
+    return _update(lease_key, update, "attribute_exists(leaseKey)", values)
+
+
+def _assignments(
+    attributes: Mapping[str, dict[str, Any]], values: dict[str, dict[str, Any]], *, first: bool
+) -> str:
+    values |= {f":{name}": value for name, value in attributes.items()}
+    text = ", ".join(f"{name} = :{name}" for name in attributes)
+    return text if first or not text else f", {text}"
+
+
+def _update(
+    lease_key: str, update: str, condition: str, values: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    return {
+        "Key": {LEASE_KEY: {"S": lease_key}},
+        "UpdateExpression": update,
+        "ConditionExpression": condition,
+        "ExpressionAttributeValues": values,
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }

@@ -1,0 +1,115 @@
+"""In which table each kind of item lives, and under which key name.
+
+Source: CoordinatorStateDAO, WorkerMetricStatsDAO, TableMigrationStateMachineImpl (3.5.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mld.model.fleet.table_migration import TableStatus
+
+if TYPE_CHECKING:
+    from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A table that holds items of some kind.
+
+    Attributes:
+        table: its name.
+        key_name: its primary key: ``leaseKey``, ``key`` or ``wid``.
+    """
+
+    table: str
+    key_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One table, or three on the way to one.
+
+    An application that was made by 3.5 or later has one table. One of 3.0 to 3.4 has two more, and
+    moves what is in them into the lease table when its leader says so.
+
+    Attributes:
+        lease_table: name.
+        coordinator_table: name, ``<application>-CoordinatorState`` unless configured.
+        metrics_table: name, ``<application>-WorkerMetricStats`` unless configured.
+        status: the live status; with :attr:`TableStatus.TABLE_MIGRATION_STATUS_COMPLETE` there is
+            one table.
+        writes_to_lease_table: decided at the start of the process, for its whole life.
+    """
+
+    lease_table: str
+    coordinator_table: str
+    metrics_table: str
+    status: TableStatus = TableStatus.TABLE_MIGRATION_STATUS_COMPLETE
+    writes_to_lease_table: bool = True
+
+    @classmethod
+    def named(
+        cls,
+        application_name: str,
+        lease_table: str | None = None,
+        coordinator_table: str | None = None,
+        metrics_table: str | None = None,
+    ) -> Self:
+        """The single-table layout with names by default."""
+        return cls(
+            lease_table or application_name,
+            coordinator_table or f"{application_name}-CoordinatorState",
+            metrics_table or f"{application_name}-WorkerMetricStats",
+        )
+
+    @property
+    def is_single_table(self) -> bool:
+        """True when everything is in the lease table, for good."""
+        return self.status is TableStatus.TABLE_MIGRATION_STATUS_COMPLETE
+
+    @property
+    def leases(self) -> Place:
+        """The lease table."""
+        return Place(self.lease_table, "leaseKey")
+
+    @property
+    def legacy_coordinator(self) -> Place:
+        """The coordinator table of 3.0 to 3.4, whether it exists or not."""
+        return Place(self.coordinator_table, "key")
+
+    @property
+    def legacy_metrics(self) -> Place:
+        """The metrics table of 3.0 to 3.4, whether it exists or not."""
+        return Place(self.metrics_table, "wid")
+
+    @property
+    def lock(self) -> Place:
+        """Where the leader lock is: in the lease table only when all else is there for good."""
+        return self.leases if self.is_single_table else self.legacy_coordinator
+
+    @property
+    def table_migration(self) -> Place:
+        """Where ``TableMigration3.5`` is asked for: the legacy table until the end."""
+        return self.lock
+
+    @property
+    def coordinator(self) -> Place:
+        """Where coordinator items are written."""
+        return self.leases if self.writes_to_lease_table else self.legacy_coordinator
+
+    @property
+    def metrics(self) -> Place:
+        """Where this worker writes its metrics."""
+        return self.leases if self.writes_to_lease_table else self.legacy_metrics
+
+    @property
+    def coordinator_reads(self) -> tuple[Place, ...]:
+        """Where coordinator items are looked for, in this order."""
+        return (self.leases,) if self.is_single_table else (self.legacy_coordinator, self.leases)
+
+    @property
+    def metrics_reads(self) -> tuple[Place, ...]:
+        """Where the metrics of workers are; a worker may have an item in both."""
+        return (self.leases,) if self.is_single_table else (self.legacy_metrics, self.leases)

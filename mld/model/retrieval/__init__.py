@@ -1,0 +1,1 @@
+"""Records, from the bytes of an answer on."""

@@ -1,0 +1,91 @@
+"""What one GetRecords answer holds, and the records in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from mld.model.streams.shard import ChildShard
+
+#: No record of Kinesis is shorter in JSON: the field names and a 56-digit sequence number alone.
+MIN_RECORD_BYTES = 170
+
+
+class KinesisRecord(msgspec.Struct, gc=False, rename="pascal"):
+    """A record as Kinesis sends it.
+
+    Attributes:
+        sequence_number: decimal digits.
+        data: base64 text, standard alphabet, padded; it is what the child gets, so nobody
+            decodes it unless it starts like a KPL aggregate. A record that lacks it can't be read;
+            a null is passed on, as Java does.
+        partition_key: 1-256 characters.
+        approximate_arrival_timestamp: epoch seconds with milliseconds; None where a server omits
+            it.
+    """
+
+    sequence_number: str
+    data: str | None
+    partition_key: str | None = None
+    approximate_arrival_timestamp: float | None = None
+
+
+@dataclass(slots=True)
+class Batch:
+    """One answer. The envelope is read; the records stay the bytes that came.
+
+    Attributes:
+        records: JSON text of the list of records; None once they were taken.
+        size_bytes: length of ``records``, also after they were taken.
+        next_iterator: where the next batch begins: an iterator, or the continuation number of what was
+            pushed; None at the end of the shard.
+        millis_behind_latest: None where the service did not say.
+        child_shards: set in the last answer of a shard that was split or merged; empty there when
+            the shard vanished.
+        last_sequence_number: of the last record; None in an empty batch.
+    """
+
+    records: memoryview | None
+    size_bytes: int = 0
+    next_iterator: str | None = None
+    millis_behind_latest: int | None = None
+    child_shards: tuple[ChildShard, ...] = ()
+    last_sequence_number: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """True when the answer held no record."""
+        return self.last_sequence_number is None
+
+    @property
+    def is_shard_end(self) -> bool:
+        """True when nothing follows in this shard."""
+        return self.next_iterator is None
+
+    @property
+    def data_bytes_at_most(self) -> int:
+        """Upper bound of the payload: base64 is a third longer than what it encodes."""
+        return self.size_bytes * 3 // 4
+
+    def records_at_most(self, limit: int) -> int:
+        """Upper bound of the number of records, without counting them."""
+        return 0 if self.is_empty else min(limit, self.size_bytes // MIN_RECORD_BYTES + 1)
+
+    def take_records(self) -> memoryview:
+        """Hand the records over, so that they are freed when the taker is done.
+
+        Raises:
+            ValueError: they were taken before.
+        """
+        taken, self.records = self.records, None
+        if taken is None:
+            raise ValueError("the records of this batch were taken before")
+        return taken
+
+
+def vanished() -> Batch:
+    """The batch that stands for a shard that no longer exists: an end without children."""
+    return Batch(records=memoryview(b"[]"), size_bytes=2)

@@ -1,0 +1,1 @@
+"""What the properties spark.* say."""

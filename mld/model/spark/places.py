@@ -1,0 +1,166 @@
+"""What ``spark.*`` names on this machine, and what is wrong with it before anything is started.
+
+Pure: who asks says how a path is looked at. The daemon, ``validate`` and the Spark host ask the same.
+Object stores are not looked at, nor a directory that only a server behind ``spark.remote`` writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple
+
+from mld.model.spark.keys import DELTA_SINKS, OUTPUTS
+from mld.model.spark.needs import SparkFault, effective, need_faults
+from mld.model.spark.s3_place import is_s3, s3_place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+_SINK_PATH = "spark.sink.path"
+_DEADLETTER = "spark.deadletter.path"
+_LETTERS = "spark.function.deadletter.path"
+
+
+class Look(NamedTuple):
+    """How a path is looked at; none of them raises an error of the system.
+
+    Attributes:
+        exists: there is something, a link that leads nowhere included.
+        is_directory: it is one.
+        may_write: this user may make files in it.
+        real: an absolute path without links, dots and doubled slashes.
+        names: in a directory; none if it can't be listed.
+    """
+
+    exists: Callable[[str], bool]
+    is_directory: Callable[[str], bool]
+    may_write: Callable[[str], bool]
+    real: Callable[[str], str] = posixpath.normpath
+    names: Callable[[str], list[str]] = lambda _: []
+
+
+def spark_faults(written: Mapping[str, str], folder: str, look: Look) -> list[SparkFault]:
+    """Everything that keeps a Spark child from work, as far as its file and this machine's paths say.
+
+    Args:
+        written: ``spark.*`` keys with their values; absent ones have their default.
+        folder: working directory of the children.
+        look: at this machine.
+    """
+    return [*need_faults(written), *place_faults(written, folder, look)]
+
+
+def place_faults(written: Mapping[str, str], folder: str, look: Look) -> list[SparkFault]:
+    """Everything that is wrong with the paths of a file.
+
+    The arguments are those of :func:`spark_faults`.
+    """
+    text = effective(written)
+    faults = [*_shared(text, folder, look), *_beyond_reach(text)]
+    for key in _directories(text):
+        fault = _directory_fault(key, text[key], folder, look)
+        faults += [fault] if fault else []
+    return faults
+
+
+def _shared(text: Mapping[str, str], folder: str, look: Look) -> Iterator[SparkFault]:
+    """Places of which one lies in another, however they are spelled.
+
+    The marks of dead letters have the names of those of the rows: in one table a letter would make
+    the records before it count as written. And whoever looks after a table removes the files below
+    it that its log does not name.
+    """
+    sinks = [text[_SINK_PATH]] if text["spark.sink"] in DELTA_SINKS else []
+    if text["spark.sink"] == "delta":
+        names = [word.strip() for word in text[OUTPUTS].split(",") if word.strip()]
+        sinks = [f"{each}/{name}" for each in sinks if each for name in names] or sinks
+    others = [(_SINK_PATH, each) for each in sinks]
+    for key in (_LETTERS, _DEADLETTER):
+        mine = _whole(text[key], folder, look)
+        for other, its in others:
+            there = _whole(its, folder, look)
+            if mine and there and (mine in (there, *there.parents) or there in mine.parents):
+                why = f"{text[key]} is, holds or lies in the directory {its} of {other}"
+                yield SparkFault(key, why, "name one of its own, beside it")
+        others.append((key, text[key]))
+
+
+def _whole(text: str, folder: str, look: Look) -> PurePosixPath | None:
+    """A place, to compare it with others; None if there is none, or nothing is known of it."""
+    if is_s3(text):
+        with contextlib.suppress(ValueError):
+            place = s3_place(text)
+            return PurePosixPath("//s3", place.bucket, place.prefix)
+    path = local_path(text)
+    return PurePosixPath(look.real(posixpath.join(folder, path))) if text and path else None
+
+
+def _beyond_reach(text: Mapping[str, str]) -> Iterator[SparkFault]:
+    """What is written from here, and names a store that we can't write."""
+    for key in (_SINK_PATH, _LETTERS):
+        is_ours = text["spark.sink"] in DELTA_SINKS or key == _LETTERS
+        if is_ours and is_s3(text[key]):
+            yield from _s3(key, text[key])
+        elif is_ours and text[key] and local_path(text[key]) is None:
+            why = f"{text[key]} is neither a directory nor in S3"
+            advice = "name s3://bucket/prefix, or a directory that Spark's executors share with us"
+            yield SparkFault(key, why, advice)
+
+
+def _s3(key: str, text: str) -> Iterator[SparkFault]:
+    try:
+        s3_place(text)
+    except ValueError as error:
+        yield SparkFault(key, f"{text}: {error}", "write it like s3://bucket/prefix")
+
+
+def _directories(text: Mapping[str, str]) -> Iterator[str]:
+    """The keys whose directory is written from this machine."""
+    is_far = bool(text["spark.remote"])
+    sink = text["spark.sink"]
+    if text[_SINK_PATH] and sink in DELTA_SINKS:
+        yield _SINK_PATH
+    if text[_DEADLETTER] and not is_far:
+        yield _DEADLETTER
+    if text[_LETTERS]:
+        yield _LETTERS
+
+
+def local_path(text: str) -> str | None:
+    """The path that a text names on this machine; None for a URL of another store.
+
+    Args:
+        text: a path, or a URL such as ``file:/data`` or ``s3a://bucket/data``.
+    """
+    scheme, colon, rest = text.partition(":")
+    if not colon or "/" in scheme:
+        return text
+    if scheme == "file":
+        return "/" + rest.lstrip("/")
+    return None if rest.startswith("/") else text
+
+
+def _directory_fault(key: str, text: str, folder: str, look: Look) -> SparkFault | None:
+    path = local_path(text)
+    if path is None:
+        return None
+    whole = PurePosixPath(folder, path)
+    nearest = next((each for each in (whole, *whole.parents) if look.exists(str(each))), None)
+    if nearest is None:
+        return None  # nothing can be said of a machine without a root
+    shown = text if str(whole) == text else f"{text} ({whole})"
+    if not look.is_directory(str(nearest)):
+        what = "is not a directory" if nearest == whole else f"lies below {nearest}, a file"
+        return SparkFault(key, f"{shown} {what}", "name a directory that can be made or written")
+    if not look.may_write(str(nearest)):
+        what = "can't be written" if nearest == whole else f"can't be made: {nearest} is not ours"
+        advice = f"let this user write {nearest}, or name another directory"
+        return SparkFault(key, f"{shown} {what}", advice)
+    if key == _SINK_PATH and nearest == whole:
+        names = look.names(str(whole))
+        if "_delta_log" not in names and any(each.endswith(".parquet") for each in names):
+            why = f"{shown} has Parquet files, but is no Delta table"
+            return SparkFault(key, why, "name another directory")
+    return None

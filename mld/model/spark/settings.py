@@ -1,0 +1,107 @@
+"""The ``spark.*`` lines of a file: checked here, handed to the children as they are written.
+
+The daemon does nothing with them itself. An unknown one may be meant for the program, so it is
+handed on with a warning; a value that the Spark host would refuse is an error here, with its line,
+rather than a child that fails on every worker.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mld.model.findings import Problem, Severity
+from mld.model.masking import mask_value
+from mld.model.spark.keys import BY_NAME, FREE_PREFIXES, PREFIX, SINK_OPTIONS, check, is_known
+
+if TYPE_CHECKING:
+    from mld.model.config.properties import Entry
+
+__all__ = ["PREFIX", "SparkSetting", "problem_of", "spark_settings"]
+
+#: Beyond this a name is no slip of the pen, and comparing takes long.
+_LONGEST_NAME = 100
+_FOLDED = {name.lower(): name for name in BY_NAME}
+_OPTIONS = FREE_PREFIXES[1]
+_FOLDED_OPTIONS = {name.lower(): name for name in SINK_OPTIONS}
+#: Names of pgJDBC that look like others of its own.
+_OF_THE_DRIVER = ("sslpassword", "sslfactory", "socketTimeout", "cancelSignalTimeout")
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSetting:
+    """One ``spark.*`` property.
+
+    Attributes:
+        name: as written.
+        text: its value, verbatim; None = absent and without a default.
+        origin: ``file:line``, or ``default``.
+    """
+
+    name: str
+    text: str | None
+    origin: str
+
+    @property
+    def line(self) -> int | None:
+        """Of the file; None for a default."""
+        number = self.origin.rpartition(":")[2]
+        return int(number) if number.isdecimal() else None
+
+    @property
+    def shown(self) -> str:
+        """The value for people, secrets masked; empty for nothing."""
+        return mask_value(self.name, self.text or "")
+
+
+def problem_of(entry: Entry) -> Problem | None:
+    """What is wrong with a line; None = nothing."""
+    name = entry.key
+    if not is_known(name):
+        text = "not a property of the Spark host: handed to the child, which refuses it if it is kcl-mld-spark"
+        return Problem(Severity.WARNING, text, _advice(name))
+    fault = check(name, entry.value)
+    if fault is None:
+        return _near_option(name)
+    key = BY_NAME.get(name)
+    return Problem(Severity.ERROR, fault, "" if key is None else key.doc)
+
+
+def _near_option(name: str) -> Problem | None:
+    """A name below ``spark.sink.options.`` that looks like one of ours; Spark drops unknown ones."""
+    option = name.removeprefix(_OPTIONS)
+    if option in (name, *SINK_OPTIONS, *_OF_THE_DRIVER):
+        return None
+    folded = option[:_LONGEST_NAME].lower()
+    close = difflib.get_close_matches(folded, _FOLDED_OPTIONS, n=1, cutoff=0.85)
+    if not close:
+        return None
+    meant = f"did you mean {_OPTIONS}{_FOLDED_OPTIONS[close[0]]}?"
+    letters = " Upper and lower case matter." if close[0] == folded else ""
+    text = "not an option that kcl-mld knows: handed to Spark's writer, which says nothing of it"
+    return Problem(Severity.WARNING, text, f"{meant}{letters}")
+
+
+def _advice(name: str) -> str:
+    folded = name[:_LONGEST_NAME].lower()
+    close = difflib.get_close_matches(folded, _FOLDED, n=1, cutoff=0.75)
+    if not close:
+        return f"what is meant for Spark itself goes below {FREE_PREFIXES[0]}"
+    letters = " Upper and lower case matter." if close[0] == folded else ""
+    return f"did you mean {_FOLDED[close[0]]}?{letters}"
+
+
+def spark_settings(written: dict[str, SparkSetting]) -> tuple[SparkSetting, ...]:
+    """All properties in the order of the table, then the others; nothing for a file without any.
+
+    Args:
+        written: the lines that count, by name.
+    """
+    if not written:
+        return ()
+    known = [
+        written.get(key.name) or SparkSetting(key.name, key.default, "default")
+        for key in BY_NAME.values()
+    ]
+    return (*known, *(one for name, one in written.items() if name not in BY_NAME))

@@ -1,0 +1,212 @@
+"""Which streams a multi-stream worker reads, and what holds for one of them only.
+
+``streams`` lists them: an ARN, ``account:name:epoch`` as it stands in lease keys, or a bare name of
+the own account. ``stream.<name>.<option>`` changes an option for one stream, or for all whose names
+match a glob. The Java daemon has no such keys: it reads exactly one stream.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mld.model.children.child_command import split_command
+from mld.model.findings import Problem, Severity
+from mld.model.masking import mask
+from mld.model.sequence import InitialPosition, Sentinel
+from mld.model.streams.former_policy import FormerPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mld.model.streams.listed_stream import ListedStream
+    from mld.model.streams.stream_selection import StreamSelection
+
+#: What names of options begin with, before the stream's name.
+OPTION_PREFIX = "stream."
+
+_LATEST = InitialPosition(Sentinel.LATEST)
+_KEPT = FormerPolicy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """What holds for some streams only; None = as for all.
+
+    Attributes:
+        initial_position: start of their shards without a checkpoint.
+        argv: their child program.
+        is_pushed: by enhanced fan-out, or polled.
+        consumer_arn: of their registered consumer.
+    """
+
+    initial_position: InitialPosition | None = None
+    argv: tuple[str, ...] | None = None
+    is_pushed: bool | None = None
+    consumer_arn: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOption:
+    """One line ``stream.<pattern>.<option> = <text>``.
+
+    Attributes:
+        pattern: a stream's name, or a glob of names (``*``, ``?``, ``[…]``).
+        option: one of :data:`OPTIONS`.
+        text: its value.
+        line: of the file.
+    """
+
+    pattern: str
+    option: str
+    text: str
+    line: int = field(default=0, compare=False)
+
+    @property
+    def key(self) -> str:
+        """The property as written."""
+        return f"{OPTION_PREFIX}{self.pattern}.{self.option}"
+
+    @property
+    def is_exact(self) -> bool:
+        """True when the pattern is one name."""
+        return not any(letter in self.pattern for letter in "*?[")
+
+    def matches(self, name: str) -> bool:
+        """True when it holds for that stream."""
+        return fnmatch.fnmatchcase(name, self.pattern)
+
+
+#: Options that a stream may have for itself.
+OPTIONS = (
+    "executableName",
+    "initialPositionInStream",
+    "initialPositionInStreamExtended",
+    "retrievalMode",
+    "consumerArn",
+)
+#: Values of the option ``retrievalMode``; a stream that has none is read as all are.
+_MODES = {"FANOUT": True, "POLLING": False}
+_CONSUMER = re.compile(r"(?P<stream>arn:.+:stream/(?P<name>[^/]+))/consumer/[^/]+\Z")
+
+
+def parse_option(key: str, text: str, line: int = 0) -> tuple[StreamOption | None, Problem | None]:
+    """Read one line whose key begins with :data:`OPTION_PREFIX`.
+
+    Returns:
+        The option, and what is wrong with it; None for a line that means nothing.
+    """
+    pattern, _, option = key.removeprefix(OPTION_PREFIX).rpartition(".")
+    if option not in OPTIONS or not pattern:
+        known = ", ".join(f"{OPTION_PREFIX}<name>.{name}" for name in OPTIONS)
+        return None, Problem(Severity.WARNING, "not a property of kcl-mld", f"known: {known}")
+    found = StreamOption(pattern, option, text.strip(), line)
+    why = _why_wrong(found)
+    return found, None if why is None else Problem(Severity.ERROR, *why)
+
+
+def _why_wrong(option: StreamOption) -> tuple[str, str] | None:
+    positions = (Sentinel.LATEST, Sentinel.TRIM_HORIZON)
+    match option.option:
+        case "initialPositionInStream" if option.text.upper() not in positions:
+            known = ", ".join(positions)
+            extended = f"stream.{option.pattern}.initialPositionInStreamExtended"
+            return f"{mask(option.text)!r} is not one of {known}", f"for a time write {extended}"
+        case "initialPositionInStreamExtended" if not re.fullmatch(r"\+?[0-9]{1,18}", option.text):
+            return f"{mask(option.text)!r} is not a number of seconds since 1970", ""
+        case "retrievalMode" if option.text.upper() not in _MODES:
+            known = ", ".join(_MODES)
+            return f"{mask(option.text)!r} is not one of {known}", "remove the line for that of all"
+        case "consumerArn":
+            return _why_no_consumer(option)
+        case _:
+            return None
+
+
+def _why_no_consumer(option: StreamOption) -> tuple[str, str] | None:
+    consumer = _CONSUMER.match(option.text)
+    if consumer is None:
+        form = "write arn:…:stream/<name>/consumer/<consumer>:<time>"
+        return f"{mask(option.text)!r} is not the ARN of a consumer", form
+    if consumer["name"] != option.pattern:
+        return f"a consumer of stream {mask(consumer['name'])}", "name that stream in the key"
+    return None
+
+
+def options_of(name: str, options: Iterable[StreamOption]) -> StreamOptions:
+    """What the file says for one stream: its own name wins over globs, an earlier glob over others.
+
+    Args:
+        name: of the stream.
+        options: in file order, each one valid.
+    """
+    chosen = _chosen(name, options)
+    position, program = chosen.get("position"), chosen.get("program")
+    mode, consumer = chosen.get("mode"), chosen.get("consumer")
+    return StreamOptions(
+        initial_position=None if position is None else _position(position),
+        argv=None if program is None else split_command(program.text),
+        is_pushed=None if mode is None else _MODES[mode.text.upper()],
+        consumer_arn=None if consumer is None else consumer.text,
+    )
+
+
+def _chosen(name: str, options: Iterable[StreamOption]) -> dict[str, StreamOption]:
+    """The line that counts of each kind."""
+    chosen: dict[str, StreamOption] = {}
+    for option in sorted(
+        (one for one in options if one.matches(name)), key=lambda one: not one.is_exact
+    ):
+        chosen.setdefault(_FIELD[option.option], option)
+    return chosen
+
+
+#: Two names of one thing: whichever stands first wins.
+_FIELD = {
+    "executableName": "program",
+    "initialPositionInStream": "position",
+    "initialPositionInStreamExtended": "position",
+    "retrievalMode": "mode",
+    "consumerArn": "consumer",
+}
+
+
+def _position(option: StreamOption) -> InitialPosition:
+    if option.option == "initialPositionInStreamExtended":
+        return InitialPosition(Sentinel.AT_TIMESTAMP, float(option.text))
+    return InitialPosition(Sentinel(option.text.upper()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamList:
+    """The multi-stream part of the configuration.
+
+    Attributes:
+        streams: those that the file lists; none only with a rule.
+        selection: a rule for more of them, or None.
+        options: of single streams, in file order.
+        epoch_unit: ``auto``, ``seconds`` or ``millis``: how creation times stand in new lease keys.
+        orphan_position: start of shards whose stream is in the table but not in the list.
+        former: what becomes of leases whose stream left the list.
+        tells_stream: ``initialize`` messages have extra keys that name the stream.
+        discovery_interval_s: mean time between two looks at which streams there are, > 0.
+    """
+
+    streams: tuple[ListedStream, ...]
+    selection: StreamSelection | None = None
+    options: tuple[StreamOption, ...] = field(default=())
+    epoch_unit: str = "auto"
+    orphan_position: InitialPosition = _LATEST
+    former: FormerPolicy = _KEPT
+    tells_stream: bool = True
+    discovery_interval_s: float = 60.0
+
+    def options_of(self, name: str) -> StreamOptions:
+        """What holds for one stream only; see :func:`options_of`."""
+        return options_of(name, self.options)
+
+    def program_of(self, name: str) -> StreamOption | None:
+        """The line that gives a stream a program of its own, if one does."""
+        return _chosen(name, self.options).get("program")

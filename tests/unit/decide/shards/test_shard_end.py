@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from mld.decide.shards.shard_end import (
+    MergeVerdict,
+    blocks,
+    child_without_parents,
+    judge_merge,
+    merge_parents,
+)
+from mld.model.leases.lease import Lease
+from mld.model.sequence import LATEST, SHARD_END
+from mld.model.streams.shard import ChildShard, HashRange
+
+ROW = Lease(lease_key="p", shard_id="p", checkpoint=LATEST)
+
+
+def child(shard_id, *parents):
+    return ChildShard(shard_id, parents, HashRange(0, 9))
+
+
+def test_only_a_single_child_is_a_merge():
+    assert merge_parents([child("c", "a", "b")]) == ("a", "b")
+    assert merge_parents([child("c", "a"), child("d", "a")]) is None
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+@pytest.mark.parametrize("has_rows", [True, False])
+def test_both_rows_or_none_let_a_merge_go_on(has_rows, has_room):
+    for seed in range(100):
+        rng = random.Random(seed)
+        verdict = judge_merge(rng, has_first=has_rows, has_second=has_rows, has_room=has_room)
+        assert verdict is MergeVerdict.GO_ON
+
+
+@pytest.mark.parametrize("has_first", [True, False])
+def test_with_one_row_a_full_worker_waits_and_gives_up_once_in_thirty(has_first):
+    rng = random.Random(3)
+    verdicts = [
+        judge_merge(rng, has_first=has_first, has_second=not has_first, has_room=False)
+        for _ in range(30_000)
+    ]
+    assert 850 < verdicts.count(MergeVerdict.GIVE_UP) < 1150
+    assert MergeVerdict.GO_ON not in verdicts
+
+
+@pytest.mark.parametrize("has_first", [True, False])
+def test_with_one_row_a_worker_that_has_room_only_waits(has_first):
+    rng = random.Random(3)
+    verdicts = {
+        judge_merge(rng, has_first=has_first, has_second=not has_first, has_room=True)
+        for _ in range(1000)
+    }
+    assert verdicts == {MergeVerdict.WAIT}
+
+
+def test_a_child_must_name_a_parent():
+    assert child_without_parents([child("c", "a"), child("d")]) == "d"
+    assert child_without_parents([child("c", "a")]) is None
+
+
+@pytest.mark.parametrize(
+    ("parent", "blocked"),
+    [
+        (None, False),
+        (ROW, True),
+        (Lease(lease_key="p", shard_id="p"), True),
+        (Lease(lease_key="p", shard_id="p", checkpoint=SHARD_END), False),
+    ],
+)
+def test_only_an_unfinished_row_blocks_a_child(parent, blocked):
+    assert blocks(parent) is blocked

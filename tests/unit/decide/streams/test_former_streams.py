@@ -1,0 +1,123 @@
+"""Which former streams lose their leases, and when."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from mld.decide.streams.former_streams import LOOK_S, Pending, Sight, look
+from mld.model.streams.former_policy import FormerStrategy
+
+NO, AUTO, PROVIDED = FormerStrategy
+WAIT_S = 3600.0
+
+
+class Leader:
+    """Looks from time to time."""
+
+    def __init__(self, strategy, wait_s=WAIT_S):
+        self.strategy, self.wait_s = strategy, wait_s
+        self.pending = Pending()
+
+    def look(self, now, **sight):
+        sight = {"leased": {"a", "b"}, "listed": {"a"}, "now": now, **sight}
+        self.pending, due = look(self.pending, Sight(**sight), self.strategy, self.wait_s)
+        return due
+
+
+def test_without_deletion_leases_stay():
+    leader = Leader(NO)
+    assert leader.look(0.0) == ()
+    assert leader.look(1e9) == ()
+
+
+def test_auto_detection_deletes_after_the_wait_and_not_before():
+    leader = Leader(AUTO)
+    assert leader.look(100.0) == ()
+    assert leader.look(100.0 + WAIT_S - 0.1) == ()
+    assert leader.look(100.0 + WAIT_S) == ("b",)
+    assert leader.look(160.0 + WAIT_S) == ("b",), "due until its leases are gone"
+    assert leader.look(220.0 + WAIT_S, leased={"a"}) == ()
+    assert leader.look(280.0 + WAIT_S) == (), "it waits anew"
+
+
+def test_a_stream_that_comes_back_is_revived():
+    leader = Leader(AUTO)
+    assert leader.look(0.0) == ()
+    assert leader.look(WAIT_S - 1, listed={"a", "b"}) == ()
+    assert leader.look(WAIT_S + 1) == ()
+
+
+def test_a_wait_of_zero_is_over_at_once():
+    assert Leader(AUTO, 0.0).look(0.0) == ("b",)
+
+
+def test_the_provided_list_names_what_is_deleted():
+    leader = Leader(PROVIDED)
+    sight = {"leased": {"a", "b", "c"}, "named": {"a", "b", "x"}}
+    assert leader.look(0.0, **sight) == ()
+    assert leader.look(WAIT_S, **sight) == ("b",)
+    assert leader.look(WAIT_S, leased={"a", "b", "c"}) == (), "it was struck from the list"
+
+
+@pytest.mark.parametrize("strategy", FormerStrategy)
+def test_a_stream_that_does_not_exist_any_more_is_deleted_with_any_strategy(strategy):
+    leader = Leader(strategy)
+    assert leader.look(0.0, absent={"b"}) == ()
+    assert leader.look(LOOK_S, absent={"b"}) == ("b",)
+
+
+def test_a_stream_that_is_there_again_or_listed_is_not_absent():
+    leader = Leader(NO)
+    assert leader.look(0.0, absent={"b"}) == ()
+    assert leader.look(60.0) == ()
+    assert leader.look(90.0, absent={"b"}) == ()
+    assert leader.look(120.0, absent={"a", "b"}) == ()
+    assert leader.look(180.0, absent={"a", "b"}, listed={"a", "b"}) == ()
+
+
+def test_who_finds_no_stream_of_its_list_deletes_nothing():
+    leader = Leader(AUTO)
+    assert leader.look(0.0, followed=0, absent={"b"}) == ()
+    assert leader.look(2 * WAIT_S, followed=0, absent={"b"}) == ()
+    assert leader.look(2 * WAIT_S, absent={"b"}) == ("b",)
+
+
+STREAMS = st.sets(st.sampled_from("abcd"))
+
+
+def test_nothing_is_deleted_by_a_list_that_is_older_than_the_leases():
+    leader = Leader(AUTO, 0.0)
+    assert leader.look(100.0, list_read_at=100.0) == ()
+    assert leader.look(160.0, list_read_at=100.0) == ()
+    assert leader.look(220.0, list_read_at=float("-inf"), absent={"b"}) == ()
+    assert leader.look(280.0, list_read_at=280.0) == ("b",)
+
+
+@given(
+    st.sampled_from(FormerStrategy),
+    st.lists(st.tuples(STREAMS, STREAMS, STREAMS, STREAMS, st.integers(1, 100)), max_size=8),
+)
+def test_only_streams_that_have_waited_all_the_time_are_deleted(strategy, looks):
+    leader, now, seen = Leader(strategy, 150.0), 0.0, []
+    for leased, listed, named, absent, pause in looks:
+        now += pause
+        sight = {"leased": leased, "listed": listed, "named": named, "absent": absent}
+        due = set(leader.look(now, **sight))
+        seen.append((now, sight))
+        assert due <= leased - listed
+        for one in due:
+            waits = strategy is AUTO or (strategy is PROVIDED and one in named)
+            by_wait = waits and _since(seen, one, strategy) <= now - 150.0
+            by_absence = one in absent and _since(seen, one, None) <= now - LOOK_S
+            assert by_wait or by_absence
+
+
+def _since(seen, one, strategy):
+    """When the last unbroken time began in which it was former (or, without strategy, absent)."""
+    begun = seen[-1][0]
+    for now, sight in reversed(seen):
+        former = one in sight["leased"] - sight["listed"]
+        named = strategy is not PROVIDED or one in sight["named"]
+        if not former or not named or (strategy is None and one not in sight["absent"]):
+            break
+        begun = now
+    return begun

@@ -1,0 +1,108 @@
+"""Is it still the stream, the shard, the table that the worker began with?"""
+
+from __future__ import annotations
+
+import pytest
+
+from mld.decide.streams.presence import (
+    ShardFate,
+    beginnings,
+    fate_of,
+    is_another_stream,
+    missing_stream,
+    missing_table,
+    recreated_stream,
+)
+from mld.model.streams.shard import HashRange, Shard
+
+
+def shard(number, start="100"):
+    return Shard(f"shardId-{number:012d}", HashRange(0, 1), start)
+
+
+@pytest.mark.parametrize(
+    ("number", "sequence_number", "fate"),
+    [
+        (5, None, ShardFate.LISTED),
+        (5, "100", ShardFate.LISTED),
+        (5, "99", ShardFate.FOREIGN),
+        (3, None, ShardFate.TRIMMED),
+        (3, "7", ShardFate.TRIMMED),
+        (6, None, ShardFate.TRIMMED),
+        (8, None, ShardFate.FOREIGN),
+    ],
+)
+def test_a_stream_forgets_its_oldest_shards_first(number, sequence_number, fate):
+    listed = [shard(5), shard(7)]
+    assert fate_of(shard(number).shard_id, sequence_number, listed) is fate
+
+
+@pytest.mark.parametrize(
+    ("later", "is_another"),
+    [
+        ([shard(4), shard(5)], False),
+        ([shard(5), shard(6), shard(7)], False),
+        ([shard(6), shard(7)], False),
+        ([shard(4), shard(5, "101")], True),
+        ([shard(0), shard(1)], True),
+        ([], False),
+    ],
+)
+def test_a_stream_uses_no_shard_number_twice(later, is_another):
+    assert is_another_stream(beginnings([shard(4), shard(5)]), later) is is_another
+
+
+def test_without_an_earlier_list_any_stream_is_the_same():
+    assert not is_another_stream({}, [shard(0)])
+
+
+@pytest.mark.parametrize(
+    ("summary", "created", "says"),
+    [
+        (None, None, "stream orders was deleted. Its leases in table app stay"),
+        ({"StreamStatus": "DELETING"}, 1, "stream orders is being deleted"),
+        (
+            {"StreamStatus": "CREATING", "StreamCreationTimestamp": 2},
+            1,
+            "created again (the new one was created at 2, not at 1). The leases in table app",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_stream(summary, created, says):
+    why = missing_stream("orders", "app", summary, created)
+    assert why is not None
+    assert says in why
+
+
+@pytest.mark.parametrize("created", [None, 1])
+@pytest.mark.parametrize("now", [None, 1])
+def test_a_stream_of_the_same_or_an_unknown_creation_is_the_same(now, created):
+    summary = {"StreamStatus": "ACTIVE", "StreamCreationTimestamp": now}
+    assert missing_stream("orders", "app", summary, created) is None
+
+
+def test_a_recreated_stream_says_what_to_do():
+    assert "delete that table, or use another" in recreated_stream("orders", "app", "why")
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (None, "lease table app was deleted"),
+        ({"TableStatus": "DELETING", "TableId": "a"}, "lease table app is being deleted"),
+        ({"TableStatus": "ACTIVE", "TableId": "b"}, "was deleted and created again"),
+        ({"TableStatus": "ACTIVE", "TableId": "a"}, None),
+        ({"TableStatus": "ACTIVE"}, None),
+    ],
+)
+def test_what_is_wrong_with_a_table(table, says):
+    why = missing_table("app", table, "a")
+    assert (why is None) is (says is None)
+    assert (says or "") in (why or "")
+
+
+def test_a_table_without_an_id_is_known_by_its_creation():
+    table = {"TableStatus": "ACTIVE", "CreationDateTime": 2}
+    assert missing_table("app", table, 1) is not None
+    assert missing_table("app", table, 2) is None
+    assert missing_table("app", table, None) is None
