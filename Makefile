@@ -10,7 +10,7 @@ CHAOS_SEEDS = $(if $(filter file,$(origin SEEDS)),1,$(SEEDS))
 SINKS ?= delta outputs merge jdbc foreach s3
 STAMP := $(VENV)/.installed-dev
 
-.PHONY: all test test-pythons check prepared sim chaos-spark bench bench-spark demo conform \
+.PHONY: all test proof test-pythons check prepared sim chaos-spark bench bench-spark demo conform \
 	contract peer wheel clean
 
 all: check test
@@ -31,9 +31,12 @@ check: $(STAMP)  ## style, types and layers
 prepared: $(STAMP)
 	$(BIN)/python -m tests.prepared
 
-test: $(STAMP)  ## everything that proves the daemon, 200 simulated fleets included
+test: $(STAMP)  ## style, types and every test that takes no minutes
 	$(MAKE) --jobs=2 check prepared
 	$(BIN)/python tests/run.py
+
+proof: $(STAMP) prepared  ## the rest: 200 simulated fleets, chaos, clusters, long pages, coverage
+	$(BIN)/python tests/run.py proof
 
 # not run: other Pythons are seldom there
 test-pythons: $(STAMP)  ## protocol and daemon on the oldest and the newest Python that is here

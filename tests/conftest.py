@@ -30,7 +30,7 @@ def pytest_report_header():
     return summary()
 
 
-pytest_plugins = ("tests.leftovers", "tests.tracing")
+pytest_plugins = ("tests.leftovers", "tests.tracing", "tests.parts")
 
 #: Fixtures that are dear, so that a machine has one of each: with ``--dist loadgroup`` one worker
 #: runs all tests that need it.

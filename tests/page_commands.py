@@ -4,7 +4,7 @@ Every block of shell commands is typed by ``tests/process/test_pages.py`` as it 
 the page right before a block, ``<!-- test: … -->``, say more:
 
 * ``not run: REASON``: it needs AWS itself, a cluster, or an hour.
-* ``slow``: it takes more than 10 s, and is typed where ``KCL_MLD_PAGES=all`` is set (``.ci/run``).
+* ``slow``: it takes more than 10 s, and is typed where ``KCL_MLD_PAGES=all`` is set (``make proof``).
 * ``in a checkout``: the folder of the page is a copy of the project, else it is empty at first.
 * ``until: TEXT``: Ctrl-C is typed when this was printed; several lines mean all of their texts.
 * ``prints: TEXT``: the same for a command that ends by itself.
@@ -118,7 +118,7 @@ def summary():
     blocks = [block for name in PAGES for block in blocks_of(name)]
     marked = sum(block.reason is not None for block in blocks)
     slow = sum("slow" in block.marks for block in blocks)
-    where = "here, too" if RUNS_ALL else "in .ci/run only"
+    where = "here, too" if RUNS_ALL else "in make proof only"
     return (
         f"pages: {len(blocks)} blocks of commands, {slow} of them slow ({where}), {marked} not run"
     )

@@ -1,11 +1,12 @@
-"""The whole proof in one command: every test, then the coverage that the project promises.
+"""All tests in two commands, see ``tests/parts.py``.
 
-``python tests/run.py [pytest arguments]``; without arguments everything runs on all cores, under
-coverage. The bounds: 95 % of branches and lines overall, 100 % of ``protocol`` and of the pure modules.
-Tests that add no line run without the tracer, see ``tests/tracing.py``: simulated fleets, fleets and
-clusters of Spark children, what ``KCL_MLD_PEER`` asks for of other workers, and more.
+``python tests/run.py`` is the quick part: all but what takes minutes, on all cores.
 
-``-p tests.cpu_report`` says after any run of pytest which tests, files and fixtures cost most.
+``python tests/run.py proof`` is the rest, and what coverage traces once more under the tracer; then
+the coverage that the project promises: 95 % of branches and lines overall, 100 % of ``protocol``
+and of the pure modules. Tests that add no line run without the tracer, see ``tests/tracing.py``.
+
+Other arguments are pytest's. ``-p tests.cpu_report`` says after any run of pytest which tests, files and fixtures cost most.
 
 The order is random. The seed is in pytest's header; ``python tests/run.py -p no:xdist
 --randomly-seed=SEED [paths]`` repeats an order.
@@ -27,18 +28,27 @@ def run(*arguments, env=None):
     return subprocess.call([sys.executable, "-m", *arguments], cwd=ROOT, env=env)
 
 
-def main():
-    """Exit code: that of the first step that failed; all are run."""
-    if sys.argv[1:]:
-        return run("pytest", *sys.argv[1:])
-    run("coverage", "erase")
-    # What shares a server is a group: one server for all of them, and not one a worker.
-    # Servers start and leases expire: tests wait, too, so three more than cores.
-    spread = ("-n", str((os.cpu_count() or 2) + 3), "--dist=loadgroup", "--durations=40")
-    env = os.environ | {"PYTHONHASHSEED": "random"}
+def spread(part, env):
+    """The arguments that run a part of the tests on all cores, for pytest."""
     # Else each of some thousand processes would compile all modules again.
     env.pop("PYTHONDONTWRITEBYTECODE", None)
-    codes = [run("coverage", "run", "-m", "pytest", *spread, "tests", env=env)]
+    env["PYTHONHASHSEED"] = "random"
+    # What shares a server is a group: one server for all of them, and not one a worker.
+    # Servers start and leases expire: tests wait, too, so three more than cores.
+    workers = str((os.cpu_count() or 2) + 3)
+    return "pytest", "-n", workers, "--dist=loadgroup", "--durations=40", f"--part={part}", "tests"
+
+
+def main():
+    """Exit code: that of the first step that failed; all are run."""
+    env = dict(os.environ)
+    if not sys.argv[1:]:
+        return run(*spread("quick", env), env=env)
+    if sys.argv[1:] != ["proof"]:
+        return run("pytest", *sys.argv[1:])
+    run("coverage", "erase")
+    env["KCL_MLD_PAGES"] = "all"
+    codes = [run("coverage", "run", "-m", *spread("proof", env), env=env)]
     run("coverage", "combine", "--quiet")
     for broken in ROOT.glob(".coverage.*"):  # of a process that was killed while it wrote
         broken.unlink()

@@ -50,7 +50,7 @@ UNTRACED = (
     "spark/test_chaos.py",
     "spark/test_cluster.py",
     "spark/test_end_to_end.py",
-    "unit/decide/test_taking_exhaustive.py",
+    "unit/decide/leases/test_taking_exhaustive.py",
     "unit/local/kinesis/test_properties.py",
     "unit/services/consuming/test_stuck_children.py",
     "unit/shim/test_transcripts.py",
