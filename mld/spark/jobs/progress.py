@@ -1,4 +1,4 @@
-"""What the engine has done, in one line of the log every ten seconds at most."""
+"""What the engine has done: a line of the log after the first job, then every ten seconds at most."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ class Progress:
         self._clock = clock
         self._lock = threading.Lock()
         self._since = clock.monotonic()
+        #: The first job's end is a line of its own: a stream may have no second one for hours.
+        self._next_line_at = self._since
         self._latencies: list[float] = []
         self._records = 0
         self._jobs = 0
@@ -51,9 +53,9 @@ class Progress:
         with self._lock:
             self._jobs += 1
             now = self._clock.monotonic()
-            elapsed = now - self._since
-            if elapsed < _EVERY_S or not self._latencies:
+            if now < self._next_line_at or not self._latencies:
                 return
+            elapsed = max(now - self._since, 0.001)
             line = (
                 f"{len(self._latencies)} batches of {len(self._shards)} shards in {self._jobs} "
                 f"jobs, {self._records} records, {self._records / elapsed:.0f} records/s, "
@@ -63,6 +65,7 @@ class Progress:
             )
             self._writing_s = self._committing_s = 0.0
             self._since = now
+            self._next_line_at = now + _EVERY_S
             self._latencies.clear()
             self._shards.clear()
             self._records = self._jobs = 0

@@ -288,7 +288,7 @@ def test_leftovers_that_cannot_be_removed_harm_nobody(bench):
     assert outcome(b.engine.submit(batch(), always)) is None
 
 
-def test_progress_is_one_line_every_ten_seconds(caplog):
+def test_progress_is_one_line_for_the_first_job_then_one_every_ten_seconds(caplog):
     caplog.set_level(logging.INFO, "mld.spark.jobs.progress")
     clock = HandClock()
     progress = Progress(clock)
@@ -297,15 +297,20 @@ def test_progress_is_one_line_every_ten_seconds(caplog):
     def lines():
         return [each.getMessage() for each in caplog.records if each.thread == mine]
 
+    clock.now = 2.0
+    progress.committed(batch("a"), 1.0)
+    progress.job_ended()
+    (first,) = lines()
+    assert first.startswith("1 batches of 1 shards in 1 jobs, 1 records, 0 records/s")
     clock.now = 9.0
     progress.committed(batch("a"), 1.0)
     progress.job_ended()
-    assert lines() == []
-    clock.now = 20.0
+    assert lines() == [first]
+    clock.now = 22.0
     progress.committed(batch("b"), 3.0)
     progress.spent(6.0, 0.5)
     progress.job_ended()
-    assert lines() == [
+    assert lines()[1:] == [
         (
             "2 batches of 2 shards in 2 jobs, 2 records, 0 records/s, commit p50 2.00 s, "
             "6.0 of 20.0 s in Spark, 0.5 s in commits"
@@ -313,7 +318,7 @@ def test_progress_is_one_line_every_ten_seconds(caplog):
     ]
     clock.now = 40.0
     progress.job_ended()
-    assert len(lines()) == 1
+    assert len(lines()) == 2
 
 
 def test_a_call_within_its_time_gives_its_result_or_its_error():
