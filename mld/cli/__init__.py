@@ -47,11 +47,14 @@ USAGE_EXIT = 2
 #: Command -> (module with a click command of that name, one line of help).
 COMMANDS = {
     "run": ("mld.cli.options", "run the daemon; the default"),
-    "validate": ("mld.cli.validate", "check a properties file and show what it means"),
+    "validate": ("mld.cli.validate", "check a properties file and show effective values"),
     "properties": ("mld.cli.properties", "list every property, its default and its effect"),
-    "print-command": ("mld.cli.print_command", "print the command line, as kclpy's launcher does"),
-    "leases": ("mld.cli.leases", "look at a lease table"),
-    "local": ("mld.cli.local", "run against an AWS embedded in this process"),
+    "print-command": (
+        "mld.cli.print_command",
+        "print the daemon's command line, like kclpy's launcher",
+    ),
+    "leases": ("mld.cli.leases", "show or convert a lease table"),
+    "local": ("mld.cli.local", "run against an embedded AWS"),
     "simulate": ("mld.cli.simulate", "plan a fleet: balance, moves, failover, cost"),
     "conform": ("mld.cli.conform", "test an implementation of the multilang protocol"),
 }

@@ -196,11 +196,11 @@ def child(
     json_path: pathlib.Path | None,
     command: tuple[str, ...],
 ) -> None:
-    """Play the daemon to the child CMD and judge it.
+    """Test the child CMD by playing the daemon.
 
-    CMD is found and started as executableName is, with the environment that the daemon gives a
-    child, but for the additions of KCL_MLD_CAPABILITIES: the rules are those of every daemon.
-    The last lines of its stderr are shown where it failed.
+    CMD is found and started like executableName, with the environment of a child of the daemon,
+    except KCL_MLD_CAPABILITIES: the rules are those of every daemon. If an item fails, the last
+    lines of its stderr are shown.
     """
     _require_program(examine_child, command)
     on_stderr = show_stderr if verbose else None
@@ -212,17 +212,19 @@ def child(
 @click.option(
     "--implementation", type=click.Choice(["java", "java-2", "kcl-mld"]), default="kcl-mld"
 )
-@click.option("--jobs", type=Whole(1, _MAX_JOBS), default=1, help="Cases at the same time.")
+@click.option(
+    "--jobs", type=Whole(1, _MAX_JOBS), default=1, help="Number of cases to run at a time."
+)
 @click.option(
     "--kinesis",
     "kinesis_url",
-    help="A Kinesis of your own instead of the embedded one; Java wants HTTP/2 and CBOR.",
+    help="URL of another Kinesis instead of the embedded one; Java needs HTTP/2 and CBOR.",
 )
-@click.option("--only", multiple=True, help="Run the cases whose name contains this.")
+@click.option("--only", multiple=True, help="Run the cases whose name contains TEXT; repeatable.")
 @click.option(
     "--baseline",
     "baseline_name",
-    help=f"Show verdicts beside: {', '.join(baseline_names())}, or the path of a --json report.",
+    help=f"Verdicts to compare with: {', '.join(baseline_names())}, or the path of a --json report.",
 )
 @_JSON
 @_COMMAND
@@ -237,7 +239,7 @@ def daemon(
     json_path: pathlib.Path | None,
     command: tuple[str, ...],
 ) -> None:
-    """Run the daemon CMD, an argument of which contains {properties}, and judge it."""
+    """Test the daemon CMD, one of whose arguments contains {properties}."""
     from mld.local.embedded import EmbeddedAws
 
     cases = [

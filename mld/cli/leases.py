@@ -47,7 +47,7 @@ _LOOKS = 4
 
 @click.group("leases", cls=SuggestingGroup)
 def leases() -> None:
-    """Look at the lease table of an application, or move it to other keys."""
+    """Show the lease table of an application, or convert its keys."""
 
 
 leases.add_command(migrate)
@@ -60,19 +60,16 @@ leases.add_command(migrate)
     type=click.Choice([str(kind) for kind in Grouping]),
     default=str(Grouping.WORKER),
     show_default=True,
-    help="A cluster is the part of a worker id before its first '-'.",
+    help="Group by worker, or by the part of a worker id before its first '-'.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
-@click.option(
-    "--once", is_flag=True, help="Read the table once; whether owners live is not known then."
-)
+@click.option("--once", is_flag=True, help="Read the table once; this can't show expired leases.")
 def list_leases(file: str, *, by: str, as_json: bool, once: bool) -> int:
     """Print every lease of the application that the properties FILE describes.
 
-    Changes nothing. Whether an owner lives is not in the table, but the counters of its leases move
-    within failoverTimeMillis: the table is read until they have, or so long; what stands still is
-    shown as expired. Of a fleet of KCL 3.x it also tells who leads and which workers are given no
-    leases.
+    Changes nothing. A live owner increments its lease counters within failoverTimeMillis, so the
+    command reads the table until they have changed, or for that time, and shows unchanged leases as
+    expired. For a fleet of KCL 3.x it also shows the leader and workers that get no leases.
     """
     config = build(file, worker_id="nobody").require()
     scan, expired, fleet = asyncio.run(_scan(config, once=once))

@@ -61,26 +61,44 @@ class LocalCommand(click.Command):
     cls=LocalCommand,
     context_settings={"help_option_names": ["-h", "--help"]},
     short_help="run against an embedded AWS",
-    epilog="Arguments after -- go to the daemon: kcl-mld local FILE -- --log-level debug",
+    epilog="Arguments after -- are passed to the daemon: kcl-mld local FILE -- --log-level debug",
 )
 @takes_properties_file(metavar="[FILE] [-- DAEMON ARGUMENTS]", is_required=False)
 @click.option(
     "--put",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE.jsonl",
-    help='Put its records first: {"partitionKey": …, "data": text} or dataBase64, one a line.',
+    help='Put these records first, one per line: {"partitionKey": …, "data": text} or dataBase64.',
 )
 @click.option(
     "--stream",
     "names",
     multiple=True,
     metavar="NAME",
-    help="Create this stream (without FILE); may be given several times.",
+    help="Create this stream (without FILE); repeatable.",
 )
-@click.option("--shards", type=Whole(1, 10_000), default=2, show_default=True)
+@click.option(
+    "--shards",
+    type=Whole(1, 10_000),
+    default=2,
+    show_default=True,
+    help="Shards of each stream.",
+)
 @click.option("--limits", is_flag=True, help="Apply the rate limits of Kinesis.")
-@click.option("--kinesis-port", type=Whole(0, 65535), default=0, metavar="PORT")
-@click.option("--moto-port", type=Whole(0, 65535), default=0, metavar="PORT")
+@click.option(
+    "--kinesis-port",
+    type=Whole(0, 65535),
+    default=0,
+    metavar="PORT",
+    help="Port of Kinesis; 0 = a free one.",
+)
+@click.option(
+    "--moto-port",
+    type=Whole(0, 65535),
+    default=0,
+    metavar="PORT",
+    help="Port of the other services; 0 = a free one.",
+)
 @click.pass_obj
 def local(
     daemon_arguments: tuple[str, ...],
@@ -95,10 +113,9 @@ def local(
 ) -> int:
     """Run Kinesis, DynamoDB, CloudWatch, STS, Glue and S3 on loopback, and the daemon of FILE.
 
-    The streams of FILE and the consumers that it names are created. Endpoints, region and
-    credentials in FILE are replaced. The addresses of the servers are printed for other programs.
-    Without FILE only the servers run, for tests of your own. Ctrl-C stops everything;
-    nothing is kept.
+    Creates the streams and consumers that FILE names, replaces its endpoints, region and
+    credentials, and prints the addresses of the servers for other programs. Without FILE only the
+    servers run, for your tests. Ctrl-C stops everything; nothing is kept.
     """
     data = None
     target = Target(names, "us-east-1", "123456789012")

@@ -44,20 +44,25 @@ if TYPE_CHECKING:
     "to",
     type=click.Choice([str(kind) for kind in RowKind]),
     required=True,
-    help="Which keys the rows shall have.",
+    help="Kind of lease keys to convert the rows to.",
 )
 @click.option(
     "--stream",
     metavar="STREAM",
-    help="Name, ARN or account:name:epoch of the stream; default: the one of FILE.",
+    help="Name, ARN or account:name:epoch of the stream. Default: the stream of FILE.",
 )
 @click.option(
     "--epoch",
     type=Whole(1, 2**63 - 1),
-    help="Creation epoch for the new keys; default: when the stream was created, in the unit of "
-    "the table's other rows, else in seconds.",
+    help="Creation epoch in the new keys. Default: the stream's creation time, in the unit of the "
+    "table's other rows, else in seconds.",
 )
-@click.option("--apply", "apply", is_flag=True, help="Write; without it nothing is written.")
+@click.option(
+    "--apply",
+    "apply",
+    is_flag=True,
+    help="Write the changes; without it the command only prints them.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 def migrate(
     file: str,
@@ -68,12 +73,11 @@ def migrate(
     apply: bool,
     as_json: bool,
 ) -> int:
-    """Move a lease table between the keys of one stream and those of several.
+    """Convert a lease table between single-stream and multi-stream keys.
 
-    Reads the lease table of the application that FILE describes and prints what would be written.
-    With --apply it looks for live workers first, for the time of failoverTimeMillis, and writes
-    only if there are none. If it is interrupted, run it again: it goes on. With the other --to it
-    goes back.
+    Reads the lease table of the application that FILE describes and prints what it would write.
+    With --apply it first looks for live workers for failoverTimeMillis, and writes only if there
+    are none. If it was interrupted, run it again to continue, or with the other --to to go back.
     """
     config = build(file, worker_id="nobody").require()
     asked = _asked(stream, epoch, config)

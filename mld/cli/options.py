@@ -132,7 +132,7 @@ def takes_properties_file(
             multiple=True,
             metavar="FILE",
             type=click.Path(),
-            help="Properties file; wins over a plain FILE.",
+            help="Properties file; overrides a plain FILE.",
         )
         @functools.wraps(command)
         def with_file(
@@ -179,7 +179,7 @@ run_command = RunCommand(
     callback=_run,
     short_help="run the daemon",
     help="Run the daemon until it is stopped or a child fails.",
-    epilog="@FILE stands for the lines of FILE, one argument a line.",
+    epilog="@FILE is replaced by the lines of FILE, one argument per line.",
     context_settings={"help_option_names": ["-h", "--help"]},
     params=[
         click.Option(
@@ -187,13 +187,13 @@ run_command = RunCommand(
             multiple=True,
             metavar="FILE",
             type=click.Path(),
-            help="Properties file; wins over a plain FILE.",
+            help="Properties file; overrides a plain FILE.",
         ),
         click.Option(
             ["-l", "--log-configuration"],
             metavar="FILE",
             type=click.Path(),
-            help="logback XML, whose levels are used, or JSON for Python's dictConfig.",
+            help="logback XML, for its levels, or JSON for Python's dictConfig.",
         ),
         click.Option(["--log-level"], type=click.Choice(LEVELS, case_sensitive=False)),
         click.Option(
@@ -205,7 +205,7 @@ run_command = RunCommand(
             ["--http"],
             metavar="HOST:PORT",
             callback=parse_address,
-            help="Serve /livez, /readyz and /leases there.",
+            help="Serve /livez, /readyz and /leases at this address.",
         ),
         click.Option(["--shown-as"], metavar="FILE", hidden=True),
         click.Argument(["files"], nargs=-1, metavar="[FILE]", type=click.Path()),

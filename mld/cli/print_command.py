@@ -18,14 +18,21 @@ from mld.cli.options import takes_properties_file
 
 @click.command("print-command")
 @click.option("--print_command", "--print-command", is_flag=True, help="The default.")
-@click.option("--print_classpath", "--print-classpath", is_flag=True, help="There is none.")
-@click.option("-j", "--java", metavar="PATH", help="Not needed.")
+@click.option(
+    "--print_classpath",
+    "--print-classpath",
+    is_flag=True,
+    help="Accepted; kcl-mld has no class path.",
+)
+@click.option("-j", "--java", metavar="PATH", help="Accepted and ignored.")
 @takes_properties_file("--props", "--prop", is_required=False)
 @click.option(
     "--sample", "--sample-props", "--use-sample-properties", is_flag=True, help="Not supported."
 )
-@click.option("-c", "--classpath", "--path", multiple=True, metavar="PATH", help="Not needed.")
-@click.option("-l", "--log-configuration", metavar="FILE", help="Passed on.")
+@click.option(
+    "-c", "--classpath", "--path", multiple=True, metavar="PATH", help="Accepted and ignored."
+)
+@click.option("-l", "--log-configuration", metavar="FILE", help="Passed to the daemon.")
 @click.pass_context
 def print_command(
     ctx: click.Context,
@@ -38,7 +45,7 @@ def print_command(
     classpath: tuple[str, ...],
     log_configuration: str | None,
 ) -> int:
-    """Print the command that runs the daemon, with the options of kclpy's launcher."""
+    """Print the command that runs the daemon. Options are those of kclpy's launcher."""
     if print_classpath:
         click.echo("no class path is needed: kcl-mld runs without Java", err=True)
         if not print_command:

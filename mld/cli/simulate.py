@@ -89,28 +89,28 @@ def _changes(kind: ChangeKind, text: str) -> Callable[..., Callable[..., int]]:
     type=click.Choice([str(name) for name in ProfileName]),
     default=str(ProfileName.OURS),
     show_default=True,
-    help="Whose workers: Java 2.x, Java 3.x, or ours in a fleet of 3.x.",
+    help="Kind of workers: Java 2.x, Java 3.x, or kcl-mld in a fleet of 3.x.",
 )
 @click.option(
     "--workers",
     type=Whole(1, MAX_WORKERS),
     default=4,
     show_default=True,
-    help="That start at the beginning, within five seconds.",
+    help="Workers that start at the beginning, within five seconds.",
 )
 @click.option(
     "--groups",
     type=Whole(1, MAX_GROUPS),
     default=1,
     show_default=True,
-    help="The workers are spread over groupA, groupB and so on.",
+    help="Number of groups (groupA, groupB, …) that the workers are spread over.",
 )
 @click.option(
     "--shards",
     type=Whole(1, MAX_SHARDS),
     default=16,
     show_default=True,
-    help="Each has a lease, which nobody has yet.",
+    help="Number of shards; each starts with a lease without an owner.",
 )
 @click.option(
     "--failover",
@@ -120,22 +120,22 @@ def _changes(kind: ChangeKind, text: str) -> Callable[..., Callable[..., int]]:
     show_default=True,
     help=f"failoverTimeMillis of all workers, {_FAILOVER}.",
 )
-@_changes(ChangeKind.JOIN, "Workers that start then, such as 20@5m or 20:groupB@5m; repeatable.")
-@_changes(ChangeKind.LEAVE, "Workers that are stopped (SIGTERM) then; repeatable.")
-@_changes(ChangeKind.KILL, "Workers that die then, such as 3@8m, or leader@8m; repeatable.")
+@_changes(ChangeKind.JOIN, "Workers that start at TIME, such as 20@5m or 20:groupB@5m; repeatable.")
+@_changes(ChangeKind.LEAVE, "Workers that are stopped (SIGTERM) at TIME; repeatable.")
+@_changes(ChangeKind.KILL, "Workers that die at TIME, such as 3@8m, or leader@8m; repeatable.")
 @click.option(
     "--throughput",
     type=click.Choice([str(load) for load in Load]),
     default=str(Load.EVEN),
     show_default=True,
-    help="How the records are spread over the shards.",
+    help="Distribution of the records over the shards.",
 )
 @click.option(
     "--records-per-second",
     type=_RATE,
     default=1000.0,
     show_default=True,
-    help="Of the whole stream.",
+    help="Records per second of the whole stream.",
 )
 @click.option(
     "--record-bytes",
@@ -166,30 +166,30 @@ def _changes(kind: ChangeKind, text: str) -> Callable[..., Callable[..., int]]:
     type=_DURATION,
     default="30m",
     show_default=True,
-    help=f"How long the fleet is watched, {_DURATION}.",
+    help=f"Simulated time, {_DURATION}.",
 )
 @click.option(
     "--seed",
     type=Whole(-(2**63), 2**63 - 1),
     default=1,
     show_default=True,
-    help="Same seed, same answer.",
+    help="The same seed gives the same result.",
 )
 @click.option(
     "--price-read",
     type=_PRICE,
     default=PRICE_READ,
     show_default=True,
-    help="Dollars per million read request units, as your region charges.",
+    help="Dollars per million read request units in your region.",
 )
 @click.option(
     "--price-write",
     type=_PRICE,
     default=PRICE_WRITE,
     show_default=True,
-    help="Dollars per million write request units.",
+    help="Dollars per million write request units in your region.",
 )
-@click.option("--json", "with_json", is_flag=True, help="One JSON object in one line.")
+@click.option("--json", "with_json", is_flag=True, help="Print one JSON object on one line.")
 @click.option(
     "--plot",
     type=click.Path(),
@@ -221,7 +221,7 @@ def simulate(
 ) -> int:
     """Simulate a fleet and print what happens to its leases.
 
-    The workers decide as the real ones do; AWS is not asked. Times are 90, 10s, 5m or 1h.
+    The workers make the real decisions, without AWS. Write times as 90, 10s, 5m or 1h.
     """
     scenario = Scenario(
         workers=workers,

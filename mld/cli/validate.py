@@ -40,17 +40,19 @@ _COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cy
 @click.command("validate")
 @takes_properties_file()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
-@click.option("--all", "show_all", is_flag=True, help="Also properties without effect here.")
+@click.option(
+    "--all", "show_all", is_flag=True, help="Include properties without effect in kcl-mld."
+)
 @click.option(
     "--file-only",
     is_flag=True,
-    help="Don't look for the program and the profiles on this machine, as for a file of another.",
+    help="Skip checks of this machine (program, profiles), for files that run elsewhere.",
 )
 def validate(file: str, *, as_json: bool, show_all: bool, file_only: bool) -> int:
-    """Check FILE and show what it means, with the origin of each value. Secrets are masked.
+    """Check FILE and show each effective value with its origin. Secrets are masked.
 
-    The program is looked for as the daemon would do it, from this working directory with this
-    PATH. Exits with 2 when there is any error or warning, else with 0. AWS is not asked.
+    Looks up the program as the daemon would, with the current directory and PATH. Calls nothing in
+    AWS. Exits with 2 on any error or warning, else with 0.
     """
     try:
         built = build(file, worker_id="a fresh UUID at every start")
