@@ -10,7 +10,7 @@ from mld.cli.simulate import simulate
 from mld.decide.children import lifecycle
 from mld.decide.fleet import client_version, leader_lock, table_migration
 from mld.decide.leases import lease_life
-from mld.model.config.keys import KEYS
+from mld.model.config.config import KEYS
 from mld.model.spark import keys
 from mld.simulate.profile import ProfileName, make_profile
 from mld.simulate.scenario import Scenario

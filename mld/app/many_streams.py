@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mld.model.config.former import named_in
+from mld.model.config.streams import named_in
 from mld.services.streams.discovered_names import DiscoveredNames
 from mld.services.streams.former_streams import FormerStreams
 from mld.services.streams.stream_names import StaticNames

@@ -16,7 +16,7 @@ from mld.cli.places import ELSEWHERE, GONE, working_directory
 from mld.cli.spark_children import for_spark
 from mld.errors import ConfigError
 from mld.model.children.child_command import split_command
-from mld.model.config.keys import CREDENTIAL_KEYS
+from mld.model.config.config import CREDENTIAL_KEYS
 from mld.model.credentials import CredentialSource, parse_chain
 from mld.model.findings import Finding, Problem, Severity
 from mld.model.masking import mask

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from mld.model.config.keys import KEYS, Effect, Key
+from mld.model.config.config import KEYS
+from mld.model.config.keys import Effect, Key
 from mld.model.spark.keys import FREE_PREFIXES, KEYS as SPARK_KEYS, SparkKey
 
 _HEAD = """# Properties

@@ -15,7 +15,8 @@ from mld.cli.options import takes_properties_file
 from mld.decide.streams.addressing import stream_to_read
 from mld.decide.streams.stream_identity import check_regions
 from mld.errors import ConfigError
-from mld.model.config.keys import CREDENTIAL_KEYS, Effect
+from mld.model.config.config import CREDENTIAL_KEYS
+from mld.model.config.keys import Effect
 from mld.model.credentials import REGION, parse_chain
 from mld.model.findings import Finding, Severity
 from mld.model.masking import mask, printable

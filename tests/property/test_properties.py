@@ -8,9 +8,9 @@ from hypothesis import given, strategies as st
 
 from mld.errors import ConfigError
 from mld.model.config.build import build_config
-from mld.model.config.keys import KEYS
-from mld.model.config.names import resolve
+from mld.model.config.config import KEYS
 from mld.model.config.properties import parse
+from mld.model.config.settings import resolve
 from mld.model.config.values import convert
 from mld.model.credentials import parse_chain
 from mld.model.masking import mask

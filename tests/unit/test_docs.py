@@ -16,7 +16,7 @@ from mld.cli.options import run_command
 from mld.decide.readiness import Reason
 from mld.local.kinesis.model import OPERATIONS
 from mld.model.children.consumer_status import ConsumerStatus
-from mld.model.config.names import resolve
+from mld.model.config.settings import resolve
 from mld.model.spark import keys
 from mld.model.streams.stream_list import parse_option
 from mld.ports import aws

@@ -3,45 +3,63 @@
 All problems are reported at once. What the Java daemon silently ignores is a warning and has the
 same effective value as there; what makes it hang or die late is an error. Nothing is read but the
 file: the region of the environment and the credentials are found by the adapters.
+
+Most fields are read as their declarations say. Each section has a function here, or in the module
+of its own, for the rules between its properties.
 """
 
 from __future__ import annotations
 
+import difflib
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mld.errors import ConfigError
 from mld.model.children.child_command import command_problems, split_command
-from mld.model.config.assignment import assignment_of
 from mld.model.config.config import (
+    KEYS,
+    POLLING_KEYS,
     AwsConfig,
     ChildConfig,
-    ChildExceptionPolicy,
-    ChildFailurePolicy,
     Config,
+    FanOutConfig,
+    LeaseConfig,
+    MetricsConfig,
+    RetrievalConfig,
+    RetrievalMode,
+    SchemaConfig,
+    ShardConfig,
     StreamConfig,
 )
-from mld.model.config.fleet import fleet_of
-from mld.model.config.keys import KEYS
+from mld.model.config.fleet import assignment_of, fleet_of
 from mld.model.config.plausible import check_plausible
 from mld.model.config.properties import parse
-from mld.model.config.sections import (
-    leases_of,
-    metrics_of,
-    retrieval_of,
-    schemas_of,
-    shards_of,
-)
 from mld.model.config.settings import Setting, Settings, read_settings
 from mld.model.config.streams import stream_of, streams_of
 from mld.model.credentials import CredentialChain, parse_chain, supported_names
-from mld.model.findings import Finding, Severity
+from mld.model.findings import Finding, Problem, Severity
+from mld.model.masking import mask
 from mld.model.spark.settings import SparkSetting, spark_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 _NO_CHAIN = CredentialChain(())
+#: DynamoDB refuses other names, which a running daemon would meet for ever.
+_TABLE_NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}\Z")
+#: Dimensions of the daemon's metrics. Source: MetricsUtil and the scopes of KCL 3.5.1.
+_DIMENSIONS = ("ALL", "Operation", "ShardId", "StreamId", "WorkerIdentifier")
+#: The smallest pause between two reads of a shard. Source: PollingConfig.java:127.
+_LEAST_IDLE_MS = 200
+_MOST_RECORDS = 10_000
+#: Mean nothing unless ``glueSchemaRegistry.enabled``.
+_GLUE_KEYS = (
+    "glueSchemaRegistry.mode",
+    "glueEndpoint",
+    "glueClient.region",
+    "AwsCredentialsProviderGlue",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,22 +143,21 @@ def _assemble(settings: Settings, worker_id: str) -> Config:
     application = _application(settings)
     stream = stream_of(settings)
     aws = _aws(settings, stream)
-    return Config(
+    return settings.read(
+        Config,
         application_name=application,
         worker_id=_worker_id(settings, worker_id),
         stream=stream,
         streams=streams_of(settings),
         aws=aws,
-        leases=leases_of(settings, application),
+        leases=_leases(settings, application),
         child=child,
-        shards=shards_of(settings),
-        retrieval=retrieval_of(settings),
-        metrics=metrics_of(settings),
-        schemas=schemas_of(settings),
-        shutdown_grace_s=settings.seconds("shutdownGraceMillis"),
+        shards=_shards(settings),
+        retrieval=_retrieval(settings),
+        metrics=settings.read(MetricsConfig, enabled_dimensions=_dimensions(settings)),
+        schemas=_schemas(settings),
         fleet=fleet_of(settings),
         assignment=assignment_of(settings),
-        processing_language=settings.text("processingLanguage") or None,
         spark={name: one.text or "" for name, one in settings.spark.items()},
     )
 
@@ -157,18 +174,7 @@ def _child(settings: Settings) -> ChildConfig:
     else:
         for problem in command_problems(command):
             settings.report(name, problem)
-    timeout = settings.value("timeoutInSeconds")
-    warn_after = settings.value("logWarningForTaskAfterMillis")
-    return ChildConfig(
-        argv=split_command(command or ""),
-        answer_timeout_s=float(timeout) if isinstance(timeout, int) else None,
-        warn_after_s=warn_after / 1000 if isinstance(warn_after, int) else None,
-        failure_policy=ChildFailurePolicy(str(settings.value("childFailurePolicy"))),
-        exception_policy=ChildExceptionPolicy(str(settings.value("childExceptionPolicy"))),
-        recovers_glued=settings.flag("recoverGluedMessages"),
-        restart_backoff_s=settings.seconds("childRestartBackoffMillis"),
-        restart_attempts=settings.number("childRestartMaxAttempts"),
-    )
+    return settings.read(ChildConfig, argv=split_command(command or ""))
 
 
 def _application(settings: Settings) -> str:
@@ -215,19 +221,13 @@ def _aws(settings: Settings, stream: StreamConfig) -> AwsConfig:
     if stream.arn_addressing and kinesis_region is None:
         kinesis_region = str(stream.arn).split(":")[3]
         settings.derive("kinesisClient.region", kinesis_region, "derived from streamArn")
-    return AwsConfig(
+    return settings.read(
+        AwsConfig,
         kinesis_credentials=kinesis or _NO_CHAIN,
         dynamodb_credentials=_chain(settings, "AwsCredentialsProviderDynamoDB"),
         cloudwatch_credentials=_chain(settings, "AwsCredentialsProviderCloudWatch"),
-        kinesis_endpoint=settings.text("kinesisEndpoint"),
-        dynamodb_endpoint=settings.text("dynamoDBEndpoint"),
-        cloudwatch_endpoint=settings.text("cloudWatchEndpoint"),
         kinesis_region=kinesis_region,
-        dynamodb_region=settings.text("dynamoDbClient.region"),
-        cloudwatch_region=settings.text("cloudWatchClient.region"),
         glue_credentials=_chain(settings, "AwsCredentialsProviderGlue"),
-        glue_endpoint=settings.text("glueEndpoint"),
-        glue_region=settings.text("glueClient.region"),
         use_fips=_client_flag(settings, "fipsEnabled"),
         use_dualstack=_client_flag(settings, "dualstackEnabled"),
     )
@@ -249,3 +249,117 @@ def _client_flag(settings: Settings, flag: str) -> bool | None:
     if len(given) < len(clients):
         settings.warn(given[0].key.name, "holds for all clients in kcl-mld, not only for this one")
     return given[0].value is True
+
+
+def _leases(settings: Settings, application: str) -> LeaseConfig:
+    """Reports a table that DynamoDB would refuse to create."""
+    table = settings.text("tableName")
+    if not table:
+        table = application
+        settings.derive("tableName", table, "derived from applicationName")
+    if application.strip() and not _TABLE_NAME.match(table):
+        key = "applicationName" if table == application else "tableName"
+        settings.error(
+            key,
+            f"{mask(table)!r} is not a valid table name: the Java daemon fails 20 times and"
+            " exits 0",
+            "3 to 255 letters, digits, _ . - and no blanks",
+        )
+    return settings.read(LeaseConfig, table_name=table)
+
+
+def _shards(settings: Settings) -> ShardConfig:
+    """A stream that is missing is looked for as often as for anything else if the file says when."""
+    shards = settings.read(ShardConfig)
+    if settings["schedulerInitializationBackoffTimeMillis"].is_set:
+        return replace(shards, missing_stream_attempts=shards.initialization_attempts)
+    return shards
+
+
+def _retrieval(settings: Settings) -> RetrievalConfig:
+    """Fetching records; settles what ``retrievalMode=DEFAULT`` means."""
+    mode = _retrieval_mode(settings)
+    max_records = settings.number("maxRecords")
+    idle_ms = settings.number("idleTimeBetweenReadsInMillis")
+    if max_records > _MOST_RECORDS:
+        problem = f"maxRecords must be less than or equal to {_MOST_RECORDS}, not {max_records}"
+        if mode is RetrievalMode.POLLING:
+            settings.error("maxRecords", problem, f"remove the line for {_MOST_RECORDS}")
+        else:
+            settings.warn("maxRecords", f"{problem}; ignored with fan-out", "remove the line")
+        max_records = _MOST_RECORDS
+    if idle_ms < _LEAST_IDLE_MS:
+        settings.warn(
+            "idleTimeBetweenReadsInMillis",
+            f"{idle_ms} is raised to {_LEAST_IDLE_MS}, as in Java",
+            f"write {_LEAST_IDLE_MS} or more",
+        )
+        name, raised = "idleTimeBetweenReadsInMillis", f"raised from {idle_ms}"
+        idle_ms = _LEAST_IDLE_MS
+        settings.derive(name, idle_ms, raised)
+    return settings.read(
+        RetrievalConfig,
+        mode=mode,
+        fan_out=settings.read(FanOutConfig),
+        max_records=max_records,
+        reduced_tps_threshold_s=_reduced_tps(settings),
+    )
+
+
+def _reduced_tps(settings: Settings) -> float:
+    name = "millisBehindLatestThresholdForReducedTps"
+    threshold_s = settings.seconds(name)
+    if threshold_s < 0:
+        settings.warn(name, "a negative value switches it off", "remove the line")
+    return max(0.0, threshold_s)
+
+
+def _retrieval_mode(settings: Settings) -> RetrievalMode:
+    name = "retrievalMode"
+    chosen = settings.value(name)
+    if chosen != "DEFAULT":
+        return RetrievalMode(str(chosen))
+    polling = [key for key in POLLING_KEYS if settings[key].is_set]
+    if not polling:
+        remark = Problem(
+            Severity.INFO,
+            "DEFAULT means enhanced fan-out because no polling property is set, as in Java: the"
+            " stream gets a registered consumer, which AWS bills",
+            "write retrievalMode = FANOUT, or POLLING to go without",
+        )
+        settings.report(name, remark)
+        settings.derive(name, RetrievalMode.FANOUT, "derived: no polling property is set")
+        return RetrievalMode.FANOUT
+    problem = Problem(
+        Severity.INFO,
+        f"DEFAULT means polling because {polling[0]} is set, as in Java",
+        "write retrievalMode = POLLING or FANOUT",
+    )
+    settings.report(name, problem, settings[name].line or settings[polling[0]].line)
+    settings.derive(name, RetrievalMode.POLLING, f"derived: {polling[0]} is set")
+    return RetrievalMode.POLLING
+
+
+def _dimensions(settings: Settings) -> tuple[str, ...] | None:
+    """Enabled metrics dimensions; None = all. Unknown names are kept, as in Java, and reported."""
+    name = "metricsEnabledDimensions"
+    words = settings.value(name)
+    if not isinstance(words, tuple):
+        return None
+    chosen = tuple(dict.fromkeys(str(word) for word in words))
+    for word in chosen:
+        if word not in _DIMENSIONS:
+            close = difflib.get_close_matches(word, _DIMENSIONS, n=1)
+            advice = f"did you mean {close[0]}?" if close else "known: " + ", ".join(_DIMENSIONS)
+            settings.warn(name, f"no metric has a dimension {mask(word)}", advice)
+    return None if "ALL" in chosen else chosen
+
+
+def _schemas(settings: Settings) -> SchemaConfig:
+    """Reports what means nothing while the registry is switched off."""
+    schemas = settings.read(SchemaConfig)
+    for name in _GLUE_KEYS:
+        if settings[name].is_set and not schemas.enabled:
+            advice = "write glueSchemaRegistry.enabled = true, or remove the line"
+            settings.warn(name, "has no effect while the schema registry is not enabled", advice)
+    return schemas

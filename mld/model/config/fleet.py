@@ -1,4 +1,4 @@
-"""What the file says about being one of a 3.x fleet."""
+"""What the file says about being one of a 3.x fleet, and how its leader shares out the leases."""
 
 from __future__ import annotations
 
@@ -6,6 +6,24 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from mld.model.config.keys import (
+    DOUBLE_MAX,
+    NO_START,
+    PASSED_ON,
+    Effect,
+    Key,
+    Kind,
+    by_rule,
+    count,
+    decimal,
+    flag,
+    from_millis,
+    millis,
+    own_switch,
+    read_as,
+    text,
+)
+from mld.model.config.values import parse_duration
 from mld.model.leases.table_layout import Layout
 
 if TYPE_CHECKING:
@@ -40,39 +58,63 @@ class Wish(Enum):
     STAY_2X = "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1"
 
 
+def _share(percentage: int) -> float:
+    return percentage / 100
+
+
+def _duration_s(value: str | float) -> float:
+    """Seconds; the default of a key is in the table as it would be written."""
+    seconds = parse_duration(value) if isinstance(value, str) else value
+    assert seconds is not None, "the default is a duration"
+    return float(seconds)
+
+
+# fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetConfig:
     """Being one of a 3.x fleet.
 
     Attributes:
         wish: which generation of the tables the file asks for.
-        coordinator_table: of 3.0 to 3.4; None = ``<application>-CoordinatorState``.
-        metrics_table: likewise; None = ``<application>-WorkerMetricStats``.
-        migrates_tables: ``migrateAllEntitiesToLeaseTable``.
+        coordinator_table: None = ``<application>-CoordinatorState``.
+        metrics_table: None = ``<application>-WorkerMetricStats``.
         bake_s: so long three tables can be gone back to, 3600 to 604800.
         lock_duration_s: others may take the leader lock after that time without a heartbeat.
         lock_heartbeat_s: distance of its heartbeats; below half of ``lock_duration_s``.
         measures: this worker measures its load.
-        sample_s: how often.
-        report_s: how often it writes its metrics, at least; the leader ignores older ones than
-            twice its own value.
-        samples: means that are kept a metric.
-        group: which workers this one belongs to, as the leader is told; None = it goes by the part
-            of the worker's id before the first dash.
+        report_s: the leader ignores metrics that are older than twice its own value.
+        group: as the leader is told; None = it goes by the part of the worker's id before the
+            first dash.
     """
 
-    wish: Wish = Wish.UNSAID
-    coordinator_table: str | None = None
-    metrics_table: str | None = None
-    migrates_tables: bool = False
-    bake_s: float = 86_400.0
-    lock_duration_s: float = 10.0 * DURATION_SHARE
-    lock_heartbeat_s: float = 10.0 * HEARTBEAT_SHARE
-    measures: bool = True
-    sample_s: float = 1.0
-    report_s: float = 30.0
-    samples: int = 10
-    group: str | None = None
+    wish: Wish = by_rule(Wish.UNSAID, Key("clientVersionConfig", Kind.ENUM, Wish.STAY_3X.value,
+        "which generation of the lease table to use", tuple(one.value for one in Wish)[1:]))
+    coordinator_table: str | None = text("coordinatorStateTableName",
+        "of a fleet of KCL 3.0 to 3.4; <applicationName>-CoordinatorState when absent")
+    metrics_table: str | None = text("workerMetricsTableName",
+        "of a fleet of KCL 3.0 to 3.4; <applicationName>-WorkerMetricStats when absent")
+    migrates_tables: bool = flag("migrateAllEntitiesToLeaseTable",
+        "second phase of the single-table migration", kind=Kind.B0)
+    bake_s: float = read_as(lambda value: float(min(max(value, BAKE_S[0]), BAKE_S[1])),
+        Key("tableMigrationCompleteBakeTimeSeconds", Kind.N0_LONG, 86_400,
+            "clamped to 3600..604800", least=0, below=PASSED_ON))
+    lock_duration_s: float = read_as(from_millis, Key(DURATION_KEY, Kind.STRICT_LONG, None,
+        "in a 3.x fleet, time without a heartbeat after which another worker leads;"
+        " 0.8 x failoverTimeMillis when absent", least=1, own=True), default=10 * DURATION_SHARE)
+    lock_heartbeat_s: float = read_as(from_millis, Key(HEARTBEAT_KEY, Kind.STRICT_LONG, None,
+        "in a 3.x fleet, distance of the leader's heartbeats; half of that time when absent",
+        least=1, own=True), default=10 * HEARTBEAT_SHARE)
+    measures: bool = read_as(lambda value: not value, Key("disableWorkerMetrics", Kind.B1,
+        default=False, doc="no worker metrics at all"))
+    sample_s: float = millis("inMemoryWorkerMetricsCaptureFrequencyMillis", 1_000,
+        "how often worker metrics are taken", below=NO_START)
+    report_s: float = millis("workerMetricsReporterFreqInMillis", 30_000,
+        "how often worker metrics are written",
+        below="the Java daemon runs and assigns itself nothing")
+    samples: int = count("noOfPersistedMetricsPerWorkerMetrics", 10, "samples kept a worker")
+    group: str | None = text("workerGroup",
+        "which workers this one belongs to: leases are spread over groups, too; the part of"
+        " workerId before the first - when absent", own=True)
 
     def layout(self, application_name: str, lease_table: str) -> Layout:
         """The tables by name, as if all were in one."""
@@ -81,35 +123,74 @@ class FleetConfig:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentConfig:
+    """Sharing out leases; only the leader's own counts.
+
+    Attributes:
+        by_count: leases are only counted.
+        interval_s: Java's distance of two looks of the leader; here a part of ``balance_s``.
+        balance_s: leases of living workers move this often for their load.
+        max_throughput_kbps: a worker above it gets no more leases.
+        threshold: share of the mean by which loads may differ.
+        dampening: share of a difference that is moved at once, at most 1.
+        ema_alpha: weight of a worker's newest sample, at most 1.
+    """
+
+    is_graceful: bool = flag("isGracefulLeaseHandoffEnabled",
+        "the old owner is asked to finish first", default=True)
+    by_count: bool = own_switch("leaseAssignmentStrategy",
+        "what is shared out evenly: utilization and throughput, or the number of leases alone",
+        ("WORKER_UTILIZATION_AWARE", "LEASE_COUNT_BASED"), on="LEASE_COUNT_BASED")
+    interval_s: float = read_as(from_millis, Key("leaseAssignmentIntervalMillis", Kind.N0_LONG,
+        None, "period of Java's lease assignment; here a leader looks when something is due",
+        least=52, below=NO_START, effect=Effect.UNNEEDED), default=20.0)
+    balance_s: float = by_rule(60.0, Key("varianceBalancingFrequency", Kind.N0_INT, 3,
+        "assignment cycles for one rebalance", least=0, below=PASSED_ON))
+    max_throughput_kbps: float = decimal("maxThroughputPerHostKBps", DOUBLE_MAX,
+        "throughput of one host")
+    threshold: float = read_as(_share, Key("reBalanceThresholdPercentage", Kind.N0_INT, 10,
+        "imbalance that starts a rebalance", least=0, below=PASSED_ON))
+    dampening: float = read_as(lambda value: min(1.0, _share(value)), Key("dampeningPercentage",
+        Kind.N0_INT, 60, "share of an imbalance moved at once", least=0, below=PASSED_ON))
+    allows_overshoot: bool = flag("allowThroughputOvershoot",
+        "move a lease even if its new owner ends above the mean", default=True)
+    ema_alpha: float = read_as(lambda value: min(1.0, float(value)), Key("workerMetricsEMAAlpha",
+        Kind.N0_DOUBLE, 0.5, "weight of the newest sample", least=0, below=PASSED_ON))
+    metrics_stale_s: float = read_as(_duration_s, Key("staleWorkerMetricsEntryCleanupDuration",
+        Kind.DURATION, "PT24H", "age at which a worker's entry is deleted"))
+# fmt: on
+
+
 def fleet_of(settings: Settings) -> FleetConfig:
     """The section; reports a lock that its own heartbeats can't keep, and a group without a name."""
     version = settings["clientVersionConfig"]
-    duration_s, heartbeat_s = _lock(settings)
-    least_s, most_s = BAKE_S
-    return FleetConfig(
-        wish=Wish(str(version.value)) if version.is_set else Wish.UNSAID,
-        coordinator_table=settings.text("coordinatorStateTableName") or None,
-        metrics_table=settings.text("workerMetricsTableName") or None,
-        migrates_tables=settings.flag("migrateAllEntitiesToLeaseTable"),
-        bake_s=min(max(settings.number("tableMigrationCompleteBakeTimeSeconds"), least_s), most_s),
-        lock_duration_s=duration_s,
-        lock_heartbeat_s=heartbeat_s,
-        measures=not settings.flag("disableWorkerMetrics"),
-        sample_s=settings.seconds("inMemoryWorkerMetricsCaptureFrequencyMillis"),
-        report_s=settings.seconds("workerMetricsReporterFreqInMillis"),
-        samples=settings.number("noOfPersistedMetricsPerWorkerMetrics"),
-        group=_group(settings),
-    )
-
-
-def _group(settings: Settings) -> str | None:
+    _derive_lock(settings)
     group = settings.text("workerGroup")
     if group is not None and not group.strip():
         settings.error("workerGroup", "must not be empty", "name the group, or remove the line")
-    return group
+    wish = Wish(str(version.value)) if version.is_set else Wish.UNSAID
+    return settings.read(FleetConfig, wish=wish)
 
 
-def _lock(settings: Settings) -> tuple[float, float]:
+def assignment_of(settings: Settings) -> AssignmentConfig:
+    """The section; reports shares of more than all."""
+    name = "leaseAssignmentIntervalMillis"
+    if settings.value(name) is None:
+        interval_ms = 2 * settings.number("failoverTimeMillis")
+        settings.derive(name, interval_ms, "derived from failoverTimeMillis")
+    balance_s = settings.seconds(name) * settings.number("varianceBalancingFrequency")
+    name = "dampeningPercentage"
+    if (percentage := settings.number(name)) > 100:
+        settings.warn(name, f"{percentage} % of a difference count as 100", f"write {name} = 100")
+    name = "workerMetricsEMAAlpha"
+    alpha = settings.value(name)
+    if isinstance(alpha, int | float) and alpha > 1:
+        settings.warn(name, f"{alpha} counts as 1: only the newest sample", f"write {name} = 1")
+    return settings.read(AssignmentConfig, balance_s=balance_s)
+
+
+def _derive_lock(settings: Settings) -> None:
     """Duration and heartbeat; each follows from the other where the file has only one."""
     if settings.value(DURATION_KEY) is None:
         if settings.value(HEARTBEAT_KEY) is None:
@@ -131,4 +212,3 @@ def _lock(settings: Settings) -> tuple[float, float]:
             " expire when one heartbeat fails",
             f"set {HEARTBEAT_KEY} to {duration // 2} or less",
         )
-    return duration / 1000, heartbeat / 1000

@@ -1,17 +1,20 @@
 """From the entries of a file to one setting per property, each with its origin.
 
-Nothing is decided here beyond the single line: names are resolved, texts converted, doubles
+Names are case-sensitive, dots lead into nested beans, and what the MultiLangDaemon doesn't know it
+ignores without a word: here it gets a warning and, where one exists, the name that was probably
+meant. Nothing is decided beyond the single line: names are resolved, texts converted, doubles
 reported, defaults filled in. What several settings mean together is ``mld.model.config.build``'s.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from mld.model.config.keys import CREDENTIAL_KEYS, KEYS, Effect, Key
-from mld.model.config.names import resolve
+from mld.model.config.config import CREDENTIAL_KEYS, KEYS, POLLING_KEYS
+from mld.model.config.keys import Effect, Key, readers_of
 from mld.model.config.properties import Entry, last_of_each
 from mld.model.config.values import Value, convert
 from mld.model.findings import Finding, Problem, Severity
@@ -20,9 +23,98 @@ from mld.model.spark.settings import PREFIX, SparkSetting, problem_of
 from mld.model.streams.stream_list import OPTION_PREFIX, StreamOption, parse_option
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+P = ParamSpec("P")
+S = TypeVar("S")
 
 DEFAULT_ORIGIN = "default"
+#: Two names, one field.
+_ALIASES = {
+    "workerIdentifier": "workerId",
+    "kinesisClient.endpointOverride": "kinesisEndpoint",
+    "dynamoDbClient.endpointOverride": "dynamoDBEndpoint",
+    "cloudWatchClient.endpointOverride": "cloudWatchEndpoint",
+} | {f"pollingConfig.{name}": name for name in POLLING_KEYS}
+#: Beans of the daemon whose properties are also reachable through the bean's name.
+_BEANS = (
+    "gracefulLeaseHandoffConfigBean",
+    "workerUtilizationAwareAssignmentConfigBean",
+    "workerMetricStatsTableConfigBean",
+    "coordinatorStateTableConfigBean",
+)
+_CLIENTS = ("kinesisClient", "dynamoDbClient", "cloudWatchClient")
+#: Builder properties of the SDK clients that Java accepts and that mean nothing here.
+_BUILDER_PROPERTIES = (
+    "overrideConfiguration",
+    "credentialsProvider",
+    "httpClient",
+    "httpClientBuilder",
+    "asyncConfiguration",
+    "defaultsMode",
+    "endpointProvider",
+    "authSchemeProvider",
+    "accountIdEndpointMode",
+    "endpointDiscoveryEnabled",
+    "enableEndpointDiscovery",
+)
+_PROVIDER_BEANS = {
+    "kinesisCredentialsProvider": "AwsCredentialsProvider",
+    "dynamoDBCredentialsProvider": "AwsCredentialsProviderDynamoDB",
+    "cloudWatchCredentialsProvider": "AwsCredentialsProviderCloudWatch",
+}
+#: No property names a proxy, in Java neither.
+_PROXY = re.compile(
+    r"(?i)(?:https?|no|non|socks)?[._-]?proxy"
+    r"(?:hosts?|port|user(?:name)?|password|domain|workstation|config\w*)?"
+)
+_USE_VARIABLES = "set the environment variables HTTPS_PROXY and NO_PROXY"
+#: Names that people try, and what to tell them.
+_TRIED = {
+    "billingMode": "a lease table is created on demand; change it in DynamoDB",
+    "tags": "tag the lease table in DynamoDB",
+    "consistentReads": "not configurable",
+    "namespace": "the metrics namespace is applicationName",
+    "userAgent": "use processingLanguage",
+    "maxInitializationAttempts": "fixed at 20",
+    "shardConsumerDispatchPollIntervalMillis": "fixed at 1000",
+    "maxPendingProcessRecordsInput": "not configurable",
+    "kinesisRequestTimeout": "not configurable",
+    "dynamoDbRequestTimeout": "not configurable",
+    "readTimeoutsToIgnoreBeforeWarning": "not configurable",
+    "metricsBackend": "metrics go to CloudWatch, or nowhere with metricsLevel=NONE",
+    "streamInfoMode": "not configurable",
+    "leasesRecoveryAuditorExecutionFrequencyMillis": "not configurable",
+    "leasesRecoveryAuditorInconsistencyConfidenceThreshold": "not configurable",
+    "maxCacheByteSize": "not configurable",
+    "dataFetchingStrategy": "not configurable",
+    "kinesisClientConfig": "not configurable",
+    "timestampAtInitialPositionInStream": "did you mean initialPositionInStreamExtended? It is in"
+    " seconds since 1970",
+    "skipShardSyncAtStartupIfLeasesExist": "did you mean"
+    " skipShardSyncAtWorkerInitializationIfLeasesExist?",
+    "maxRecordsCount": "not configurable",
+    "recordsFetcherFactory": "not configurable",
+    "shardPrioritizationStrategy": "not configurable",
+    "shardSyncStrategyType": "not configurable",
+    "commonClientConfig": "not configurable",
+    "dynamoDBClientConfig": "not configurable",
+    "cloudWatchClientConfig": "not configurable",
+    "initiatPositionInStreamExtended": "did you mean initialPositionInStreamExtended?",
+    "leaseCleanupConfig": "use leaseCleanupIntervalMillis, completedLeaseCleanupIntervalMillis or"
+    " garbageLeaseCleanupIntervalMillis",
+    "leaseManagementConfig": "write the property without a prefix",
+    "maxLeaseRenewerThreads": "did you mean maxLeaseRenewalThreads?",
+}
+#: Beyond this a name is no slip of the pen, and comparing takes long.
+_LONGEST_NAME = 100
+_INDEX = re.compile(r"\[([^\]]*)\]")
+_FOLDED = {name.lower(): name for name in (*KEYS, *_ALIASES)}
+#: Last part of a name -> the key; what all clients have means none of them.
+_FLAT = {
+    name.rpartition(".")[2].lower(): name for name in KEYS if name.partition(".")[0] not in _CLIENTS
+} | {"region": "regionName", "awsregion": "regionName", "stream": "streamName"}
+_CREDENTIALS_PREFIX = "awscredentialsprovider"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +193,20 @@ class Settings:
     def flag(self, name: str) -> bool:
         """Effective value of a boolean."""
         return self.by_name[name].value is True
+
+    def read(self, section: Callable[P, S], *_: P.args, **given: P.kwargs) -> S:
+        """A section of the configuration, from the values of its keys.
+
+        Args:
+            section: a dataclass whose fields declare keys.
+            given: fields that a rule has computed.
+        """
+        values: dict[str, Any] = {
+            name: read(self.value(key.name))
+            for name, key, read in readers_of(section)
+            if name not in given
+        }
+        return section(**values, **given)  # type: ignore[call-arg]
 
     def error(self, name: str, text: str, suggestion: str = "") -> None:
         """Report that the daemon must not start."""
@@ -259,3 +365,69 @@ def _report_effect(settings: Settings, setting: Setting, name: str) -> None:
     elif key.own and name == key.name:
         text = "a property of kcl-mld; the Java daemon ignores it"
         settings.report(name, Problem(Severity.INFO, text), setting.line)
+
+
+def resolve(name: str) -> tuple[Key | None, Problem | None]:
+    """The property that a name of a file means, and what is wrong with the name.
+
+    Returns: (key, None) for a name that is known; (None, problem) for one that is not. The problem
+        is an error only where Java refuses to start as well.
+    """
+    if name.lower().startswith(_CREDENTIALS_PREFIX):
+        # Every occurrence is rewritten, the rest keeps its case.
+        name = re.sub(_CREDENTIALS_PREFIX, "AwsCredentialsProvider", name, flags=re.IGNORECASE)
+    bean, _, inner = name.partition(".")
+    if bean in _BEANS and inner in KEYS:
+        name = inner
+    key = KEYS.get(_ALIASES.get(name, name))
+    return (key, None) if key else (None, _complaint(name))
+
+
+def _complaint(name: str) -> Problem:
+    bean, dot, inner = name.partition(".")
+    first, builder_property = (re.split(r"[.\[(]", part, maxsplit=1)[0] for part in (bean, inner))
+    if first in _PROVIDER_BEANS:
+        advice = f"use {_PROVIDER_BEANS[first]}"
+        return Problem(
+            Severity.ERROR,
+            "providers by class name are not supported: Java builds them at random",
+            advice,
+        )
+    if bean in _CLIENTS and dot:
+        if builder_property in _BUILDER_PROPERTIES:
+            return Problem(
+                Severity.WARNING, "an SDK setting of the Java daemon that has no counterpart here"
+            )
+        advice = "remove the line; Java refuses to start as well"
+        if _PROXY.fullmatch(inner):
+            advice = f"{advice}; {_USE_VARIABLES}"
+        return Problem(Severity.ERROR, f"Unknown property: {inner}", advice)
+    index = _INDEX.search(name)
+    if index and not re.fullmatch(r"[+-]?\d+", index[1]):
+        return Problem(Severity.ERROR, f"Invalid index value '{index[1]}'", "remove the brackets")
+    return Problem(
+        Severity.WARNING,
+        "not a property of the MultiLangDaemon: ignored, as in Java",
+        _advice(name),
+    )
+
+
+def _advice(name: str) -> str:
+    first = re.split(r"[.\[(]", name, maxsplit=1)[0]
+    if _PROXY.fullmatch(name.rpartition(".")[2]) or _PROXY.fullmatch(name):
+        return _USE_VARIABLES
+    for tried in (name, first):
+        if tried in _TRIED:
+            return _TRIED[tried]
+    stripped = name.strip(" \t\"'\ufeffÿþï»¿")
+    flat = stripped.rpartition(".")[2].lower()
+    known = _FOLDED.get(stripped.lower()) or _FLAT.get(flat)
+    if known is None and len(stripped) <= _LONGEST_NAME:
+        close = difflib.get_close_matches(stripped, [*KEYS, *_ALIASES], n=1, cutoff=0.75)
+        known = close[0] if close else None
+    if known is None:
+        return "remove the line or correct the name"
+    if name.startswith("ï»¿"):
+        return f"save the file without a byte-order mark: it became a part of the name {known}"
+    letters = " Upper and lower case matter." if known.lower() == name.lower() else ""
+    return f"did you mean {known}?{letters}"

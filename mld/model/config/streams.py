@@ -1,34 +1,44 @@
-"""Which stream is read, or which streams: the part of the configuration that names them."""
+"""Which stream is read, or which streams: the rules between the properties that name them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, TypeVar
 
+from mld.errors import ConfigError, MalformedData
 from mld.model.children.child_command import command_problems
-from mld.model.config.checks import check_stream
 from mld.model.config.config import StreamConfig
-from mld.model.config.former import FORMER_KEYS, former_policy_of
-from mld.model.config.selection import SELECTION_KEYS, selection_of
+from mld.model.config.keys import keys_of
+from mld.model.config.properties import last_of_each, parse
 from mld.model.findings import Problem, Severity
 from mld.model.masking import mask
 from mld.model.sequence import InitialPosition, Sentinel
+from mld.model.streams.former_policy import (
+    NAMED_KEY,
+    STRATEGY_KEY,
+    WAIT_KEY,
+    FormerPolicy,
+    FormerStrategy,
+)
 from mld.model.streams.listed_stream import ListedStream, parse_streams
+from mld.model.streams.stream import StreamArn
 from mld.model.streams.stream_list import StreamList
+from mld.model.streams.stream_selection import NamePattern, StreamSelection, parse_tags
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mld.model.config.settings import Settings
     from mld.model.streams.stream_list import StreamOption
 
-#: Keys that mean nothing to a worker of one stream.
-_MULTI_ONLY = (
-    "streams",
-    *SELECTION_KEYS,
-    *FORMER_KEYS,
-    "streamDiscoveryIntervalMillis",
-    "streamCreationEpochUnit",
-    "orphanedStreamInitialPositionInStream",
-    "initializeMessageExtras",
-)
+T = TypeVar("T")
+
+#: A rule that chooses streams needs one of these; the others refine it.
+_RULES = ("streamNamePattern", "streamTags")
+#: Kinesis refuses other names, which a running daemon would meet for ever.
+_STREAM_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}\Z")
+#: kclpy's sample file names a stream of this account, which nobody has: only the name is meant.
+_PLACEHOLDER_ACCOUNT = "000000000000"
 
 
 def stream_of(settings: Settings) -> StreamConfig:
@@ -37,16 +47,15 @@ def stream_of(settings: Settings) -> StreamConfig:
     Region and initial position hold for all streams.
     """
     position = _initial_position(settings)
-    region = settings.text("regionName")
-    if settings.flag("multiStream"):
-        return StreamConfig(name="", region=region, initial_position=position)
-    addressing = settings.value("streamArnAddressing") == "arn"
-    name, arn = check_stream(settings, by_arn=addressing)
-    return StreamConfig(
+    name, arn, by_arn = "", None, False
+    if not settings.flag("multiStream"):
+        by_arn = settings.value("streamArnAddressing") == "arn"
+        name, arn = _stream_and_arn(settings, by_arn=by_arn)
+    return settings.read(
+        StreamConfig,
         name=name,
         arn=None if arn is None else str(arn),
-        arn_addressing=addressing and arn is not None,
-        region=region,
+        arn_addressing=by_arn and arn is not None,
         initial_position=position,
     )
 
@@ -56,7 +65,7 @@ def streams_of(settings: Settings) -> StreamList | None:
     if not settings.flag("multiStream"):
         _report_without_multi_stream(settings)
         return None
-    selection = selection_of(settings)
+    selection = _selection(settings)
     listed = _listed(settings)
     if listed is None and selection is None:
         settings.error(
@@ -75,17 +84,12 @@ def streams_of(settings: Settings) -> StreamList | None:
     _report_programs(settings)
     _report_two_positions(settings)
     _report_regions(settings, listed)
-    return StreamList(
+    return settings.read(
+        StreamList,
         streams=listed,
         selection=selection,
         options=tuple(settings.stream_options),
-        epoch_unit=str(settings.value("streamCreationEpochUnit")),
-        orphan_position=InitialPosition(
-            Sentinel(str(settings.value("orphanedStreamInitialPositionInStream")))
-        ),
-        former=former_policy_of(settings),
-        tells_stream=settings.flag("initializeMessageExtras"),
-        discovery_interval_s=settings.seconds("streamDiscoveryIntervalMillis"),
+        former=_former_policy(settings),
     )
 
 
@@ -102,9 +106,10 @@ def _listed(settings: Settings) -> tuple[ListedStream, ...] | None:
 def _report_without_multi_stream(settings: Settings) -> None:
     """Keys of several streams in a file for one: lease keys differ, so nothing is guessed."""
     advice = "write multiStream = true, or remove the line"
-    for name in _MULTI_ONLY:
-        if settings[name].is_set:
-            settings.error(name, "needs multiStream = true", advice)
+    for section in (StreamList, StreamSelection, FormerPolicy):
+        for key in keys_of(section):
+            if settings[key.name].is_set:
+                settings.error(key.name, "needs multiStream = true", advice)
     for option in settings.stream_options:
         problem = Problem(Severity.ERROR, "needs multiStream = true", advice)
         settings.report(mask(option.key), problem, option.line)
@@ -174,3 +179,164 @@ def _initial_position(settings: Settings) -> InitialPosition:
     if isinstance(seconds, int) and (plain_line is None or plain_line < (extended_line or 0)):
         return InitialPosition(Sentinel.AT_TIMESTAMP, float(seconds))
     return InitialPosition(Sentinel(str(settings.value(plain))))
+
+
+def _stream_and_arn(settings: Settings, *, by_arn: bool) -> tuple[str, StreamArn | None]:
+    """Name of the stream and the ARN to send, if any; the ARN's name wins, as in Java.
+
+    An ARN of account 000000000000 gives the name only, unless it is to be addressed.
+
+    Args:
+        settings: reported to.
+        by_arn: ``streamArnAddressing=arn``.
+    """
+    name = settings.text("streamName") or ""
+    arn = _stream_arn(settings)
+    if arn is not None:
+        _compare_with_arn(settings, arn, name, by_arn=by_arn)
+        name = arn.name
+        settings.derive("streamName", name, "derived from streamArn")
+        arn = arn if by_arn or arn.account != _PLACEHOLDER_ACCOUNT else None
+    elif by_arn:
+        settings.error("streamArnAddressing", "arn needs a streamArn", "write streamArn = arn:…")
+    has_arn_text = bool((settings.text("streamArn") or "").strip())
+    if not name.strip() and not has_arn_text:
+        settings.error(
+            "streamName",
+            "Stream name or Stream Arn is required. Stream Arn takes precedence if both are"
+            " passed in.",
+        )
+    elif name and not _STREAM_NAME.match(name):
+        text = f"{mask(name)!r} is not a valid stream name: the Java daemon would retry for ever"
+        is_arn = name.startswith("arn:")
+        advice = "write streamArn = …" if is_arn else "letters, digits, _ . - and no blanks"
+        settings.error("streamName", text, advice)
+    return name, arn
+
+
+def _stream_arn(settings: Settings) -> StreamArn | None:
+    text = settings.text("streamArn") or ""
+    if not text.strip():
+        return None
+    lacking = ("AWS partition", "service", "AWS region", "AWS account")
+    parts = text.split(":", 5)
+    form = "write arn:aws:kinesis:<region>:<12 digits>:stream/<name>"
+    if _STREAM_NAME.match(text):
+        form = f"write streamName = {text}"
+    if parts[0] != "arn" or len(parts) == 1:
+        settings.error("streamArn", "Malformed ARN - doesn't start with 'arn:'", form)
+        return None
+    if len(parts) < 6:
+        what = lacking[len(parts) - 2]
+        settings.error("streamArn", f"Malformed ARN - no {what} specified", form)
+        return None
+    try:
+        arn: StreamArn | None = StreamArn.parse(text)
+    except MalformedData:
+        arn = None
+    # What follows the name is a qualifier, such as /consumer/name:1.
+    name = "" if arn is None else arn.name.partition("/")[0]
+    if arn is None or not name:
+        settings.error("streamArn", f"Invalid streamArn {mask(text)}", form)
+        return None
+    return StreamArn(arn.partition, arn.region, arn.account, name)
+
+
+def _compare_with_arn(settings: Settings, arn: StreamArn, name: str, *, by_arn: bool) -> None:
+    if name and name != arn.name:
+        settings.warn("streamName", f"streamArn wins: {arn.name} is read", "keep one of the two")
+    for key in ("kinesisClient.region", "regionName"):
+        region = settings.text(key)
+        if region is None:
+            continue
+        if region != arn.region and arn.account == _PLACEHOLDER_ACCOUNT and not by_arn:
+            settings.warn(
+                "streamArn",
+                f"is a sample's: only the name is used, and {arn.name} is read in {region}",
+                f"remove the line and write streamName = {arn.name}",
+            )
+        elif region != arn.region and not by_arn:
+            settings.error(
+                "streamArn",
+                f"is in {arn.region}, but {key} is {region}: the Java daemon would read the stream"
+                f" {arn.name} of {region} instead",
+                f"write {key} = {arn.region}, or streamArnAddressing = arn",
+            )
+        elif region != arn.region and key == "kinesisClient.region":
+            settings.error(key, f"is {region}, but streamArn is in {arn.region}", "remove the line")
+        return
+
+
+def _selection(settings: Settings) -> StreamSelection | None:
+    """The rule of the file; None without one, or with one that can't be read."""
+    if not any(settings[name].is_set for name in _RULES):
+        for key in keys_of(StreamSelection):
+            if settings[key.name].is_set:
+                settings.error(key.name, "needs streamNamePattern or streamTags", "remove the line")
+        return None
+    return settings.read(
+        StreamSelection,
+        names=_parsed(settings, "streamNamePattern", NamePattern.parse),
+        excluded=_parsed(settings, "streamNameExcludePattern", NamePattern.parse),
+        tags=_parsed(settings, "streamTags", parse_tags) or (),
+    )
+
+
+def _parsed(settings: Settings, name: str, parse: Callable[[str], T]) -> T | None:
+    text = settings.text(name)
+    if text is None:
+        return None
+    try:
+        return parse(text.strip())
+    except MalformedData as error:
+        settings.error(name, str(error))
+        return None
+
+
+def _former_policy(settings: Settings) -> FormerPolicy:
+    """The policy of a file; reports what is wrong with it."""
+    text = str(settings.value(STRATEGY_KEY))
+    strategy = FormerStrategy.read(text)
+    named: tuple[ListedStream, ...] = ()
+    if settings[NAMED_KEY].is_set:
+        if strategy is not FormerStrategy.PROVIDED_LIST:
+            settings.warn(
+                NAMED_KEY, f"has no effect with {STRATEGY_KEY} = {text}", "remove the line"
+            )
+        try:
+            named = _former_streams(settings.text(NAMED_KEY) or "")
+        except ConfigError as error:
+            settings.report(NAMED_KEY, Problem(Severity.ERROR, error.why))
+    if settings[WAIT_KEY].is_set and strategy is FormerStrategy.NO_DELETION:
+        settings.warn(WAIT_KEY, f"has no effect with {STRATEGY_KEY} = {text}", "remove the line")
+    return settings.read(FormerPolicy, named=named)
+
+
+def named_in(data: bytes, source: str) -> tuple[ListedStream, ...]:
+    """The streams that a properties file names now in ``formerStreamsForLeaseCleanup``.
+
+    Args:
+        data: the file.
+        source: what errors call it.
+
+    Raises:
+        ConfigError: the file's grammar is broken, or an item is no stream.
+    """
+    for entry in last_of_each(parse(data, source)).values():
+        if entry.key == NAMED_KEY:
+            return _former_streams(entry.value)
+    return ()
+
+
+def _former_streams(text: str) -> tuple[ListedStream, ...]:
+    """Streams, none of them in blank text.
+
+    Raises:
+        ConfigError: an item is no stream.
+    """
+    if not text.strip():
+        return ()
+    listed, problems = parse_streams(text)
+    if problems:
+        raise ConfigError(f"{problems[0].text} ({problems[0].suggestion})", key=NAMED_KEY)
+    return listed

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mld.model.children.child_command import split_command
+from mld.model.config.keys import Key, Kind, flag, named, own_millis, read_as, word
 from mld.model.findings import Problem, Severity
 from mld.model.masking import mask
 from mld.model.sequence import InitialPosition, Sentinel
@@ -187,21 +188,31 @@ class StreamList:
         streams: those that the file lists; none only with a rule.
         selection: a rule for more of them, or None.
         options: of single streams, in file order.
-        epoch_unit: ``auto``, ``seconds`` or ``millis``: how creation times stand in new lease keys.
-        orphan_position: start of shards whose stream is in the table but not in the list.
+        epoch_unit: ``auto``, ``seconds`` or ``millis``.
         former: what becomes of leases whose stream left the list.
-        tells_stream: ``initialize`` messages have extra keys that name the stream.
-        discovery_interval_s: mean time between two looks at which streams there are, > 0.
+        discovery_interval_s: > 0.
     """
 
-    streams: tuple[ListedStream, ...]
+    # fmt: off
+    streams: tuple[ListedStream, ...] = field(metadata=named("streams",
+        "streams to read, separated by commas: ARN, account:name:epoch or name; needs"
+        " multiStream = true", own=True))
     selection: StreamSelection | None = None
     options: tuple[StreamOption, ...] = field(default=())
-    epoch_unit: str = "auto"
-    orphan_position: InitialPosition = _LATEST
+    epoch_unit: str = word("streamCreationEpochUnit", "auto",
+        "creation time in new lease keys; auto = as the table has it, else seconds",
+        ("auto", "seconds", "millis"), own=True)
+    orphan_position: InitialPosition = read_as(lambda value: InitialPosition(Sentinel(value)),
+        Key("orphanedStreamInitialPositionInStream", Kind.ENUM, "LATEST",
+            "where new shards start whose stream has leases but is not in `streams`",
+            ("LATEST", "TRIM_HORIZON"), own=True))
     former: FormerPolicy = _KEPT
-    tells_stream: bool = True
-    discovery_interval_s: float = 60.0
+    tells_stream: bool = flag("initializeMessageExtras",
+        "name the stream in the child's `initialize` message; multi-stream only",
+        default=True, own=True)
+    discovery_interval_s: float = own_millis("streamDiscoveryIntervalMillis", 60_000,
+        "mean time between two looks at which streams there are")
+    # fmt: on
 
     def options_of(self, name: str) -> StreamOptions:
         """What holds for one stream only; see :func:`options_of`."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mld.errors import MalformedData
+from mld.model.config.keys import Key, Kind, by_rule, own_count, own_millis
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,17 +78,24 @@ class StreamSelection:
 
     Attributes:
         names: None = any name.
-        excluded: names that are not meant after all, or None.
-        tags: key and value, all of which a stream must have; empty = any tags.
-        grace_s: a stream that is not found any more counts as gone only after this.
-        max_streams: how many are read at most; 0 = no limit.
+        excluded: None = none.
+        tags: key and value; empty = any tags.
+        max_streams: 0 = no limit.
     """
 
-    names: NamePattern | None = None
-    excluded: NamePattern | None = None
-    tags: tuple[tuple[str, str], ...] = ()
-    grace_s: float = 0.0
-    max_streams: int = 0
+    # fmt: off
+    names: NamePattern | None = by_rule(None, Key("streamNamePattern", Kind.TEXT, None,
+        "read the streams of the account with such names, too: globs separated by commas, or"
+        " /regular expression/", own=True))
+    excluded: NamePattern | None = by_rule(None, Key("streamNameExcludePattern", Kind.TEXT, None,
+        "but not those with such names", own=True))
+    tags: tuple[tuple[str, str], ...] = by_rule((), Key("streamTags", Kind.TEXT, None,
+        "read the streams with all of these tags, too: key=value, separated by commas", own=True))
+    grace_s: float = own_millis("streamDiscoveryGraceMillis", 0,
+        "a stream that pattern and tags find no more leaves the list only after this", least=0)
+    max_streams: int = own_count("maxStreams", 0,
+        "upper bound of streams read because of pattern and tags; 0 = none", least=0)
+    # fmt: on
 
     def __str__(self) -> str:
         parts = [f"of names {self.names.text}"] if self.names is not None else []

@@ -3,8 +3,8 @@
 import pytest
 
 from mld.decide.fleet.assignment.limits import AssignmentLimits
-from mld.model.config.assignment import AssignmentConfig
 from mld.model.config.build import build_config
+from mld.model.config.fleet import AssignmentConfig
 from mld.model.findings import Severity
 
 FILE = """applicationName = app

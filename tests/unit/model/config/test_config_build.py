@@ -6,9 +6,8 @@ import pytest
 
 from mld.errors import ConfigError
 from mld.model.config.build import build_config
-from mld.model.config.config import ChildFailurePolicy, FanOutConfig, RetrievalMode
+from mld.model.config.config import KEYS, ChildFailurePolicy, FanOutConfig, RetrievalMode
 from mld.model.config.fleet import Wish
-from mld.model.config.keys import KEYS
 from mld.model.credentials import CredentialSource
 from mld.model.findings import Finding, Severity
 from mld.model.sequence import InitialPosition, Sentinel

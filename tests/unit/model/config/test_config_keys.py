@@ -2,8 +2,9 @@
 
 import pytest
 
-from mld.model.config.keys import KEYS, Effect, Kind
-from mld.model.config.names import resolve
+from mld.model.config.config import KEYS
+from mld.model.config.keys import Effect, Kind
+from mld.model.config.settings import resolve
 from mld.model.findings import Severity
 
 #: Every name of the reference table, copied by hand.

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from mld.model.config.java_text import parse_java_int
-from mld.model.config.keys import KEYS, Key, Kind
-from mld.model.config.values import convert
+from mld.model.config.config import KEYS
+from mld.model.config.keys import Key, Kind
+from mld.model.config.values import convert, parse_java_int
 from mld.model.findings import Severity
 
 OK, WARNING, ERROR = None, Severity.WARNING, Severity.ERROR

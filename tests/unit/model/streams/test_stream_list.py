@@ -3,8 +3,8 @@
 import pytest
 
 from mld.errors import ConfigError
-from mld.model.config.former import named_in
-from mld.model.config.keys import KEYS
+from mld.model.config.config import KEYS
+from mld.model.config.streams import named_in
 from mld.model.findings import Severity
 from mld.model.sequence import InitialPosition, Sentinel
 from mld.model.streams.former_policy import FormerPolicy, FormerStrategy
