@@ -38,7 +38,7 @@ from mld.model.config.properties import parse
 from mld.model.config.settings import Setting, Settings, read_settings
 from mld.model.config.streams import stream_of, streams_of
 from mld.model.credentials import CredentialChain, parse_chain, supported_names
-from mld.model.findings import Finding, Problem, Severity
+from mld.model.findings import Finding, Severity
 from mld.model.masking import mask
 from mld.model.spark.settings import SparkSetting, spark_settings
 
@@ -321,21 +321,20 @@ def _retrieval_mode(settings: Settings) -> RetrievalMode:
         return RetrievalMode(str(chosen))
     polling = [key for key in POLLING_KEYS if settings[key].is_set]
     if not polling:
-        remark = Problem(
-            Severity.INFO,
+        settings.remark(
+            name,
             "DEFAULT means enhanced fan-out because no polling property is set, as in Java: the"
             " stream gets a registered consumer, which AWS bills",
             "write retrievalMode = FANOUT, or POLLING to go without",
         )
-        settings.report(name, remark)
         settings.derive(name, RetrievalMode.FANOUT, "derived: no polling property is set")
         return RetrievalMode.FANOUT
-    problem = Problem(
-        Severity.INFO,
+    settings.remark(
+        name,
         f"DEFAULT means polling because {polling[0]} is set, as in Java",
         "write retrievalMode = POLLING or FANOUT",
+        settings[name].line or settings[polling[0]].line,
     )
-    settings.report(name, problem, settings[name].line or settings[polling[0]].line)
     settings.derive(name, RetrievalMode.POLLING, f"derived: {polling[0]} is set")
     return RetrievalMode.POLLING
 

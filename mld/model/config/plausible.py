@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 from mld.model.config.config import RetrievalMode
 from mld.model.credentials import CredentialSource
-from mld.model.findings import Problem, Severity
 from mld.model.fleet.entities import key_taken_by_others
 from mld.model.masking import mask
 from mld.model.streams.stream import StreamArn, partition_of
@@ -81,7 +80,7 @@ def _check_worker_id(settings: Settings, config: Config) -> None:
             _check_key(settings, config)
             text = "every live worker needs one of its own: two with the same share their leases"
             advice = "remove the line where this file is used more than once"
-            settings.report(name, Problem(Severity.INFO, text, advice))
+            settings.remark(name, text, advice)
     if len(config.application_name) > _MOST_NAMESPACE and config.metrics.level != "NONE":
         text = f"is longer than {_MOST_NAMESPACE} characters: CloudWatch refuses it as a namespace"
         settings.warn("applicationName", text, "shorten it, or write metricsLevel = NONE")
@@ -126,7 +125,7 @@ def _check_epoch(settings: Settings, name: str, start: Value, line: int | None) 
     if isinstance(start, int) and start >= _LARGEST_EPOCH_S:
         text = f"{start} seconds since 1970 is in the far future, which Kinesis refuses"
         advice = f"the value is in seconds: write {start // 1000}"
-        settings.report(name, Problem(Severity.ERROR, text, advice), line)
+        settings.error(name, text, advice, line)
 
 
 def _check_consumer_name(settings: Settings, config: Config) -> None:
@@ -159,7 +158,7 @@ def _check_names_of_streams(settings: Settings) -> None:
         if fixed and not _NAME.fullmatch(fixed):
             text = f"no stream has a name like {mask(glob)!r}"
             advice = "names have 1 to 128 letters, digits, _ . - and no blanks"
-            settings.report(name, Problem(Severity.WARNING, text, advice), line)
+            settings.warn(name, text, advice, line)
 
 
 def _check_endpoints(settings: Settings) -> None:

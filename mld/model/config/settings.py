@@ -208,13 +208,17 @@ class Settings:
         }
         return section(**values, **given)  # type: ignore[call-arg]
 
-    def error(self, name: str, text: str, suggestion: str = "") -> None:
+    def error(self, name: str, text: str, suggestion: str = "", line: int | None = None) -> None:
         """Report that the daemon must not start."""
-        self.report(name, Problem(Severity.ERROR, text, suggestion))
+        self.report(name, Problem(Severity.ERROR, text, suggestion), line)
 
-    def warn(self, name: str, text: str, suggestion: str = "") -> None:
+    def warn(self, name: str, text: str, suggestion: str = "", line: int | None = None) -> None:
         """Report something that is not what it seems."""
-        self.report(name, Problem(Severity.WARNING, text, suggestion))
+        self.report(name, Problem(Severity.WARNING, text, suggestion), line)
+
+    def remark(self, name: str, text: str, suggestion: str = "", line: int | None = None) -> None:
+        """Report something that is worth knowing."""
+        self.report(name, Problem(Severity.INFO, text, suggestion), line)
 
     def report(self, name: str, problem: Problem, line: int | None = None) -> None:
         """Report a problem at the line of the setting, or at ``line``."""
@@ -240,18 +244,17 @@ def read_settings(entries: Sequence[Entry], source: str) -> Settings:
     counting = last_of_each(tuple(entries))
     for entry in entries:
         if counting[entry.key] is not entry:
-            overridden = Problem(
-                Severity.WARNING,
+            settings.warn(
+                mask(entry.key),
                 f"overridden by line {counting[entry.key].line}",
                 "keep one of the lines",
+                entry.line,
             )
-            settings.report(mask(entry.key), overridden, entry.line)
             continue
         _report_eaten(settings, entry)
         if "\0" in entry.value:
             text = "holds the character NUL, which no name, path or argument may have"
-            nul = Problem(Severity.ERROR, text, "correct the escape \\u0000")
-            settings.report(mask(entry.key), nul, entry.line)
+            settings.error(mask(entry.key), text, "correct the escape \\u0000", entry.line)
             # Only to judge the rest of the value: the file is refused.
             entry = replace(entry, value=entry.value.replace("\0", ""))  # noqa: PLW2901
         if entry.key.startswith(PREFIX):
@@ -316,10 +319,10 @@ def _report_second_name(settings: Settings, earlier: Setting, entry: Entry) -> N
     if name in CREDENTIAL_KEYS:
         # BuilderDynaBean accepts a class once.
         text = f"given twice, first in line {earlier.line}; Java refuses to start as well"
-        settings.report(entry.key, Problem(Severity.ERROR, text, "keep one"), entry.line)
+        settings.error(entry.key, text, "keep one", entry.line)
     else:
         text = f"overridden by {entry.key} in line {entry.line}, which is the same property"
-        settings.report(name, Problem(Severity.WARNING, text, "keep one"), earlier.line)
+        settings.warn(name, text, "keep one", earlier.line)
 
 
 def _report_mojibake(settings: Settings, entry: Entry) -> None:
@@ -332,7 +335,7 @@ def _report_mojibake(settings: Settings, entry: Entry) -> None:
         escaped = meant.encode("ascii", "backslashreplace").decode()
         text = "the file is read as ISO-8859-1, as in Java, so these UTF-8 characters change"
         advice = f"write {mask_value(entry.key, escaped)}"
-        settings.report(entry.key, Problem(Severity.WARNING, text, advice), entry.line)
+        settings.warn(entry.key, text, advice, entry.line)
 
 
 def _report_eaten(settings: Settings, entry: Entry) -> None:
@@ -343,7 +346,7 @@ def _report_eaten(settings: Settings, entry: Entry) -> None:
             f" {mask_value(entry.key, entry.value)!r}"
         )
         advice = f"write {mask_value(entry.key, entry.meant)}"
-        settings.report(mask(entry.key), Problem(Severity.WARNING, text, advice), entry.line)
+        settings.warn(mask(entry.key), text, advice, entry.line)
 
 
 def _report_comment(settings: Settings, entry: Entry) -> None:
@@ -351,20 +354,19 @@ def _report_comment(settings: Settings, entry: Entry) -> None:
     if re.search(r"\s#", entry.value):
         text = "what follows # is part of the value, not a comment, as in Java"
         advice = "put the comment in a line of its own"
-        settings.report(entry.key, Problem(Severity.WARNING, text, advice), entry.line)
+        settings.warn(entry.key, text, advice, entry.line)
 
 
 def _report_effect(settings: Settings, setting: Setting, name: str) -> None:
     key = setting.key
     if key.effect is Effect.UNNEEDED:
-        settings.report(name, Problem(Severity.INFO, f"not needed: {key.doc}"), setting.line)
+        settings.remark(name, f"not needed: {key.doc}", line=setting.line)
     elif key.effect is Effect.NO_EFFECT:
         text = f"has no effect in the Java daemon either: {key.doc}"
-        problem = Problem(Severity.WARNING, text, "remove the line")
-        settings.report(name, problem, setting.line)
+        settings.warn(name, text, "remove the line", setting.line)
     elif key.own and name == key.name:
         text = "a property of kcl-mld; the Java daemon ignores it"
-        settings.report(name, Problem(Severity.INFO, text), setting.line)
+        settings.remark(name, text, line=setting.line)
 
 
 def resolve(name: str) -> tuple[Key | None, Problem | None]:

@@ -10,7 +10,6 @@ from mld.model.children.child_command import command_problems
 from mld.model.config.config import StreamConfig
 from mld.model.config.keys import keys_of
 from mld.model.config.properties import last_of_each, parse
-from mld.model.findings import Problem, Severity
 from mld.model.masking import mask
 from mld.model.sequence import InitialPosition, Sentinel
 from mld.model.streams.former_policy import (
@@ -111,8 +110,7 @@ def _report_without_multi_stream(settings: Settings) -> None:
             if settings[key.name].is_set:
                 settings.error(key.name, "needs multiStream = true", advice)
     for option in settings.stream_options:
-        problem = Problem(Severity.ERROR, "needs multiStream = true", advice)
-        settings.report(mask(option.key), problem, option.line)
+        settings.error(mask(option.key), "needs multiStream = true", advice, option.line)
 
 
 def _compare_with_single(settings: Settings, listed: tuple[ListedStream, ...]) -> None:
@@ -143,16 +141,14 @@ def _report_two_positions(settings: Settings) -> None:
             before = first.setdefault(option.pattern, option)
             if before is not option:
                 text = f"overridden by {mask(before.key)} in line {before.line}"
-                problem = Problem(Severity.WARNING, text, "keep one of the two")
-                settings.report(mask(option.key), problem, option.line)
+                settings.warn(mask(option.key), text, "keep one of the two", option.line)
 
 
 def _report_idle_options(settings: Settings, listed: tuple[ListedStream, ...]) -> None:
     for option in settings.stream_options:
         if not any(option.matches(one.name) for one in listed):
             text = f"no stream of the list matches {mask(option.pattern)!r}"
-            problem = Problem(Severity.WARNING, text, "correct the name")
-            settings.report(mask(option.key), problem, option.line)
+            settings.warn(mask(option.key), text, "correct the name", option.line)
 
 
 def _report_regions(settings: Settings, listed: tuple[ListedStream, ...]) -> None:
@@ -306,7 +302,7 @@ def _former_policy(settings: Settings) -> FormerPolicy:
         try:
             named = _former_streams(settings.text(NAMED_KEY) or "")
         except ConfigError as error:
-            settings.report(NAMED_KEY, Problem(Severity.ERROR, error.why))
+            settings.error(NAMED_KEY, error.why)
     if settings[WAIT_KEY].is_set and strategy is FormerStrategy.NO_DELETION:
         settings.warn(WAIT_KEY, f"has no effect with {STRATEGY_KEY} = {text}", "remove the line")
     return settings.read(FormerPolicy, named=named)
