@@ -138,8 +138,11 @@ TO_READ = (
     *PAGES,
     "protocol/README.md",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "tests/spark/README.md",
 )
+#: Pages that name files, targets and keys.
+NAMING = (*PAGES, "CONTRIBUTING.md")
 
 
 @pytest.mark.parametrize("name", TO_READ)
@@ -164,7 +167,7 @@ def test_every_page_can_be_reached_from_the_list_of_pages(name):
 # -- true -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*PAGES, "protocol/README.md", "properties/KEYS.md"])
+@pytest.mark.parametrize("name", [*NAMING, "protocol/README.md", "properties/KEYS.md"])
 def test_every_relative_link_and_anchor_leads_somewhere(name):
     for link in page(name).links:
         if link.startswith(("https://", "http://")):
@@ -177,7 +180,7 @@ def test_every_relative_link_and_anchor_leads_somewhere(name):
             assert anchor in page(other).anchors, f"{name}: {link}"
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", NAMING)
 def test_every_file_that_is_named_exists(name):
     for text in page(name).inline_code:
         if re.fullmatch(r"(?!/|\.\.|\.demo)[\w.-]+(?:/[\w.-]+)+\.(?:py|md|properties|png)", text):
@@ -214,7 +217,7 @@ def check_command(arguments):
         assert re.fullmatch(r"F|\S+\.properties", arguments[0]), f"no command {arguments[0]}"
 
 
-@pytest.mark.parametrize("name", [*PAGES, "protocol/README.md"])
+@pytest.mark.parametrize("name", [*NAMING, "protocol/README.md"])
 def test_every_command_that_is_shown_exists(name):
     for arguments in shown_commands(name):
         check_command(arguments)
@@ -233,7 +236,7 @@ def test_the_check_of_commands_sees_commands_and_what_is_wrong_with_them():
             check_command(shlex.split(wrong))
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", NAMING)
 def test_every_make_target_and_module_that_is_shown_exists(name):
     makefile = (ROOT / "Makefile").read_text("utf-8")
     shown = page(name)
@@ -284,7 +287,7 @@ NOT_KEYS = (
 )
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", NAMING)
 def test_every_key_that_is_named_is_one(name):
     shown = page(name)
     wrong = set()
