@@ -6,7 +6,7 @@ import click
 
 from mld.model.config.config import KEYS
 from mld.model.config.keys import Effect, Key
-from mld.model.spark.keys import FREE_PREFIXES, KEYS as SPARK_KEYS, SparkKey
+from mld.model.spark.keys import FREE_PREFIXES, KEYS as SPARK_KEYS
 
 _HEAD = """# Properties
 
@@ -48,10 +48,10 @@ def _row(key: Key) -> str:
     return f"| `{key.name}` | {kind}{limit} | {default} | {effect} | {key.doc} |"
 
 
-def _spark_row(key: SparkKey) -> str:
+def _spark_row(key: Key) -> str:
     kind = ", ".join(f"`{word}`" for word in key.choices) or str(key.kind)
-    mib = key.least / 2**20
-    least = f"{mib:g}m" if mib >= 1 else f"{key.least:g}"
-    limit = f", at least {least}" if key.least else ""
+    least = key.least or 0
+    shown = f"{least / 2**20:g}m" if least >= 2**20 else f"{least:g}"
+    limit = f", at least {shown}" if least else ""
     default = "" if key.default is None else f"`{key.default}`"
     return f"| `{key.name}` | {kind}{limit} | {default} | {key.doc} |"

@@ -25,16 +25,17 @@ from mld.model.masking import mask
 from mld.model.spark.command import SPARK_PROGRAM, spark_command
 from mld.model.spark.keys import PREFIX, REMOTE, is_known
 from mld.model.spark.needs import SparkFault, file_faults, need_faults
-from mld.model.spark.parts import (
+from mld.model.spark.places import (
     JAVA_ADVICE,
     JAVA_HOME,
+    Look,
     PartsLook,
     java_fault,
     missing_packages,
     part_faults,
+    place_faults,
     token_fault,
 )
-from mld.model.spark.places import Look, place_faults
 from mld.model.spark.settings import problem_of
 
 if TYPE_CHECKING:

@@ -11,20 +11,12 @@ import json
 import os
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mld.model.spark.keys import (
-    BY_NAME,
-    FREE_PREFIXES,
-    check,
-    duration_s,
-    is_known,
-    output_names,
-    size_bytes,
-    whole_number,
-)
+from mld.model.config.keys import readers_of
+from mld.model.spark.addresses import is_s3
+from mld.model.spark.keys import BY_NAME, FREE_PREFIXES, SparkValues, check, is_known
 from mld.model.spark.places import Look, local_path, spark_faults
-from mld.model.spark.s3_place import is_s3
 from mld.spark.errors import SparkConfigError
 
 if TYPE_CHECKING:
@@ -32,7 +24,6 @@ if TYPE_CHECKING:
 
 #: Environment variable with the ``spark.*`` properties as a JSON object.
 PROPERTIES_VARIABLE = "KCL_MLD_SPARK"
-_CONF_PREFIX, _OPTIONS_PREFIX = FREE_PREFIXES
 _LOOK = Look(
     os.path.lexists,
     os.path.isdir,
@@ -46,45 +37,16 @@ _LONGEST_NAME = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SparkConfig:
-    """Effective values; see ``mld.model.spark.keys`` for what each means. Sizes in bytes, times in s.
+class SparkConfig(SparkValues):
+    """What a child was told.
 
     What the keys name together, and on this machine, is looked at by :func:`require_places`.
+
+    Attributes:
+        conf: settings for Spark itself, and ``sink_options`` for the writer of the sink.
+        texts: all keys as they are written.
     """
 
-    remote: str | None
-    token_variable: str | None
-    master: str
-    java_home: str | None
-    driver_memory_bytes: int
-    jvm_options: str | None
-    has_class_archive: bool
-    start_timeout_s: float
-    max_records: int
-    max_bytes: int
-    max_delay_s: float
-    coalesce_window_s: float
-    batch_timeout_s: float
-    attempts: int
-    sink: str
-    sink_path: str | None
-    sink_table: str | None
-    creates_table: bool
-    partition_by: tuple[str, ...]
-    outputs: tuple[str, ...]
-    adds_columns: bool
-    sink_key: tuple[str, ...]
-    sink_mode: str
-    sink_url: str | None
-    epoch: str
-    decoder: str
-    decoder_schema: str | None
-    on_error: str
-    deadletter_path: str | None
-    sets_aside: bool
-    letters_path: str | None
-    linger_s: float
-    log_level: str
     conf: Mapping[str, str] = field(default_factory=dict)
     sink_options: Mapping[str, str] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -124,7 +86,15 @@ def read_properties(properties: Mapping[str, str]) -> SparkConfig:
             raise SparkConfigError(f"{name}: no such property{_advice(name)}")
         if (why := check(name, text)) is not None:
             raise SparkConfigError(f"{name}: {why}")
-    return _config(_Texts(ours))
+    values: dict[str, Any] = {
+        name: read(ours.get(key.name, key.default)) for name, key, read in readers_of(SparkConfig)
+    }
+    conf, sink_options = (_below(prefix, ours) for prefix in FREE_PREFIXES)
+    return SparkConfig(**values, conf=conf, sink_options=sink_options, texts=ours)
+
+
+def _below(prefix: str, ours: Mapping[str, str]) -> dict[str, str]:
+    return {n.removeprefix(prefix): text for n, text in ours.items() if n.startswith(prefix)}
 
 
 def require_places(config: SparkConfig) -> None:
@@ -162,73 +132,7 @@ def _advice(name: str) -> str:
     close = difflib.get_close_matches(name[:_LONGEST_NAME], BY_NAME, n=1, cutoff=0.75)
     if close:
         return f" (did you mean {close[0]}?)"
-    return f" (what is meant for Spark itself goes below {_CONF_PREFIX})"
-
-
-class _Texts:
-    """The texts by short name, defaults included."""
-
-    def __init__(self, ours: Mapping[str, str]) -> None:
-        self.ours = ours
-
-    def optional(self, name: str) -> str | None:
-        full = f"spark.{name}"
-        text = self.ours.get(full, BY_NAME[full].default)
-        return None if text is None else text.strip() or None
-
-    def text(self, name: str) -> str:
-        return self.optional(name) or ""
-
-    def words(self, name: str) -> tuple[str, ...]:
-        return tuple(word.strip() for word in self.text(name).split(",") if word.strip())
-
-    def below(self, prefix: str) -> dict[str, str]:
-        return {
-            name.removeprefix(prefix): text
-            for name, text in self.ours.items()
-            if name.startswith(prefix)
-        }
-
-
-def _config(texts: _Texts) -> SparkConfig:
-    return SparkConfig(
-        remote=texts.optional("remote"),
-        token_variable=texts.optional("remote.token.env"),
-        master=texts.text("master"),
-        java_home=texts.optional("java.home"),
-        driver_memory_bytes=size_bytes(texts.text("driver.memory")),
-        jvm_options=texts.optional("jvm.options"),
-        has_class_archive=texts.text("jvm.classArchive") == "true",
-        start_timeout_s=duration_s(texts.text("start.timeout")),
-        max_records=whole_number(texts.text("batch.maxRecords")),
-        max_bytes=size_bytes(texts.text("batch.maxBytes")),
-        max_delay_s=duration_s(texts.text("batch.maxDelay")),
-        coalesce_window_s=duration_s(texts.text("batch.coalesceWindow")),
-        batch_timeout_s=duration_s(texts.text("batch.timeout")),
-        attempts=whole_number(texts.text("retry.attempts")),
-        sink=texts.text("sink"),
-        sink_path=texts.optional("sink.path"),
-        sink_table=texts.optional("sink.table"),
-        creates_table=texts.text("sink.createTable") == "true",
-        partition_by=texts.words("sink.partitionBy"),
-        outputs=output_names(texts.text("sink.outputs")),
-        adds_columns=texts.text("sink.schema") == "addColumns",
-        sink_key=texts.words("sink.key"),
-        sink_mode=texts.text("sink.mode"),
-        sink_url=texts.optional("sink.url"),
-        epoch=texts.text("sink.epoch"),
-        decoder=texts.text("decoder"),
-        decoder_schema=texts.optional("decoder.schema"),
-        on_error=texts.text("decoder.onError"),
-        deadletter_path=texts.optional("deadletter.path"),
-        sets_aside=texts.text("function.onError") == "deadletter",
-        letters_path=texts.optional("function.deadletter.path"),
-        linger_s=duration_s(texts.text("host.linger")),
-        log_level=texts.text("log.level"),
-        conf=texts.below(_CONF_PREFIX),
-        sink_options=texts.below(_OPTIONS_PREFIX),
-        texts=texts.ours,
-    )
+    return f" (what is meant for Spark itself goes below {FREE_PREFIXES[0]})"
 
 
 def from_environment(environ: Mapping[str, str]) -> dict[str, str]:

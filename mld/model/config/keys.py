@@ -38,6 +38,10 @@ class Kind(StrEnum):
     STRICT_INT = "number (int), nothing else"
     STRICT_LONG = "number (long), nothing else"
     GRACE = "milliseconds, 0 counts"
+    # Of ``spark.*`` keys, which mld.model.spark.keys reads.
+    WHOLE = "whole number"
+    SIZE = "bytes, with k, m or g"
+    SPAN = "duration, with ms, s, m or h"
     CREDENTIALS = "credentials chain"
     URL = "URL"
     REGION = "region"
@@ -74,7 +78,7 @@ class Key:
     default: int | float | str | bool | None
     doc: str
     choices: tuple[str, ...] = ()
-    least: int | None = None
+    least: float | None = None
     below: str = ""
     effect: Effect = Effect.EFFECTIVE
     own: bool = False

@@ -1,11 +1,23 @@
-"""Where Spark is: ``spark.master`` and ``spark.remote`` as hosts and ports. Pure."""
+"""How properties name where something is: Spark's servers, places in S3, databases and tables. Pure.
+
+The driver of PostgreSQL in Spark reads URLs its own way, and tells what it can't read with the
+password.
+"""
 
 from __future__ import annotations
 
+import re
 import urllib.parse
+from dataclasses import dataclass
 
 _STANDALONE = "spark://"
 DEFAULT_PORT = 15002
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", re.ASCII)
+#: What Spark, Delta's readers and URLs all take as it is.
+_S3_PREFIX = re.compile(r"[A-Za-z0-9_.=-]+(/[A-Za-z0-9_.=-]+)*", re.ASCII)
+_S3_SCHEMES = ("s3", "s3a")
+_POSTGRES = "jdbc:postgresql:"
+_TABLE_PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
 
 def is_local_master(master: str) -> bool:
@@ -50,3 +62,95 @@ def connect_address(url: str) -> tuple[str, int]:
     if not host or parsed.path not in ("", "/"):
         raise ValueError(f"must look like sc://host:{DEFAULT_PORT}/;name=value")
     return host, port or DEFAULT_PORT
+
+
+@dataclass(frozen=True, slots=True)
+class S3Place:
+    """A place in a bucket.
+
+    Attributes:
+        bucket: its name.
+        prefix: of the keys, without slashes at its ends.
+    """
+
+    bucket: str
+    prefix: str
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}"
+
+    def below(self, name: str) -> S3Place:
+        """A place in it."""
+        return S3Place(self.bucket, f"{self.prefix}/{name}")
+
+    def above(self) -> S3Place:
+        """The place it is in; the prefix of the whole bucket is empty."""
+        return S3Place(self.bucket, self.prefix.rpartition("/")[0])
+
+    def key(self, path: str) -> str:
+        """Of an object in it."""
+        return f"{self.prefix}/{path}" if self.prefix else path
+
+
+def is_s3(text: str) -> bool:
+    """True for a URL of S3, a wrong one included."""
+    scheme, mark, _ = text.strip().partition("://")
+    return bool(mark) and scheme in _S3_SCHEMES
+
+
+def s3_place(text: str) -> S3Place:
+    """``s3://bucket/prefix`` or ``s3a://bucket/prefix``, which mean the same.
+
+    Raises:
+        ValueError: it is none; the message says why.
+    """
+    _, _, rest = text.strip().partition("://")
+    bucket, _, prefix = rest.partition("/")
+    prefix = prefix.strip("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise ValueError(f"{bucket!r} is no name of a bucket")
+    if not prefix:
+        raise ValueError("it names the bucket alone, and a prefix in it is needed")
+    if not _S3_PREFIX.fullmatch(prefix) or {".", ".."} & set(prefix.split("/")):
+        raise ValueError(
+            f"the prefix {prefix!r} has other characters than letters, digits, _ . = - and single /"
+        )
+    return S3Place(bucket, prefix)
+
+
+def url_parts(url: str) -> tuple[str, str]:
+    """Place and parameters of ``jdbc:postgresql://host:port/database?parameter=value``.
+
+    Raises:
+        ValueError: it is no such URL; the text holds nothing of it.
+    """
+    if not url.startswith(_POSTGRES):
+        raise ValueError(
+            f"is of another database, and the jdbc sink writes to PostgreSQL only: write it as "
+            f"{_POSTGRES}//host:port/database"
+        )
+    place, _, query = url.removeprefix(_POSTGRES).partition("?")
+    if "@" in place:  # the driver would take all of it for a host's name, and tell it
+        raise ValueError(
+            "has user and password, which have no place before the host: write "
+            "?user=...&password=... behind the database, or spark.sink.options.user and password"
+        )
+    return place, query
+
+
+def table_parts(text: str) -> tuple[str, ...]:
+    """``schema.table`` or ``"odd.name"`` as its parts; each is taken exactly as written.
+
+    Raises:
+        ValueError: it is no name of a table.
+    """
+    parts, place = [], 0
+    while match := _TABLE_PART.match(text, place):
+        parts.append(match[1].replace('""', '"') if match[1] else match[2].strip())
+        place = match.end()
+        if place == len(text):
+            return tuple(parts)
+        if text[place] != ".":
+            break
+        place += 1
+    raise ValueError(f"{text} is no name of a table: write it as table or schema.table")

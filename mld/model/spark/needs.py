@@ -1,4 +1,4 @@
-"""What ``spark.*`` keys need of one another, on whatever machine. Pure.
+"""What ``spark.*`` keys need of one another, and what a server of our own does not take. Pure.
 
 An app's code gives a decoder, its schema and what bad records do, and no other key: so whether a
 schema is missing is not judged here, and everything else is. The daemon, ``validate`` and the Spark
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
-from mld.model.spark.addresses import addresses_of
+from mld.model.spark.addresses import addresses_of, is_local_master, table_parts, url_parts
 from mld.model.spark.keys import (
-    BY_NAME,
+    DEFAULTS,
     DELTA_SINKS,
     FREE_PREFIXES,
     OF_DELTA,
@@ -22,11 +23,9 @@ from mld.model.spark.keys import (
     WRITE_TASKS,
     whole_number,
 )
-from mld.model.spark.postgres_names import table_parts, url_parts
-from mld.model.spark.server import option_words, refused_conf
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 _SINK, _PATH, _TABLE = "spark.sink", "spark.sink.path", "spark.sink.table"
 _KEY, _URL = "spark.sink.key", "spark.sink.url"
@@ -37,6 +36,26 @@ _MASTER, _JVM_OPTIONS = "spark.master", "spark.jvm.options"
 _SCHEMA = "spark.decoder.schema"
 _NAME_OF_FILE = re.compile(r"\S+\.(avsc|json|ddl|sql|txt)")
 _CONF, _OPTIONS = FREE_PREFIXES
+#: Environment variable with the URL of the Maven repository that ``spark.jars.packages`` come from.
+REPOSITORY_VARIABLE = "KCL_MLD_MAVEN_REPOSITORY"
+#: Keys of ``spark.conf.*`` that would break a promise or have no effect, and what to use instead.
+REFUSED_CONF: Mapping[str, str] = {
+    "spark.connect.grpc.binding.address": "the server listens on loopback only",
+    "spark.connect.grpc.binding.port": "the server takes a free port",
+    "spark.connect.authenticate.token": "the server draws its own token",
+    "spark.driver.memory": "write it as spark.driver.memory, without conf",
+    "spark.driver.extraJavaOptions": "write it as spark.jvm.options",
+    "spark.driver.extraClassPath": "write it as spark.conf.spark.jars",
+    "spark.jars.ivySettings": f"name the repository in the environment, {REPOSITORY_VARIABLE}",
+    "spark.jars.repositories": f"name the repository in the environment, {REPOSITORY_VARIABLE}",
+    "spark.master": "write it as spark.master, without conf",
+    "spark.remote": "write it as spark.remote, without conf",
+    "spark.submit.deployMode": "the server runs beside the workers of the daemon",
+}
+_REFUSED_WITH_LOCAL_MASTER: Mapping[str, str] = {
+    "spark.driver.bindAddress": "with a local master everything stays on loopback",
+    "spark.driver.host": "with a local master everything stays on loopback",
+}
 
 
 class SparkFault(NamedTuple):
@@ -62,8 +81,7 @@ def effective(written: Mapping[str, str]) -> dict[str, str]:
     Args:
         written: ``spark.*`` keys of a file with their values.
     """
-    defaults = {name: key.default or "" for name, key in BY_NAME.items()}
-    return {name: text.strip() for name, text in (defaults | dict(written)).items()}
+    return {name: (text or "").strip() for name, text in {**DEFAULTS, **written}.items()}
 
 
 def need_faults(written: Mapping[str, str]) -> list[SparkFault]:
@@ -137,7 +155,7 @@ def _misplaced(text: Mapping[str, str]) -> Iterator[SparkFault]:
     if sink != "jdbc" and text[_CREATE] == "true":
         yield SparkFault(_CREATE, f"is for jdbc; {sink} makes its table", "take the line out")
     for key in OF_DELTA:
-        if sink not in DELTA_SINKS and text[key] not in ("", BY_NAME[key].default):
+        if sink not in DELTA_SINKS and text[key] not in ("", DEFAULTS[key]):
             why = f"is for spark.sink=delta and merge; {sink} has no such thing"
             yield SparkFault(key, why, "take the line out, or write a Delta table")
     if sink != "delta" and text[OUTPUTS]:
@@ -184,3 +202,27 @@ def _fault_of(key: str, text: str | None, read: Callable[[str], object]) -> Iter
             read(text)
     except ValueError as error:
         yield SparkFault(key, str(error), "")
+
+
+def refused_conf(names: Iterable[str], master: str) -> Iterator[tuple[str, str]]:
+    """The settings that have no place in a server of our own, each with what to do instead.
+
+    Args:
+        names: of ``spark.conf.*``, without that prefix.
+        master: of the server.
+    """
+    local = _REFUSED_WITH_LOCAL_MASTER if is_local_master(master) else {}
+    refused = {**REFUSED_CONF, **local}
+    return ((name, refused[name]) for name in names if name in refused)
+
+
+def option_words(text: str) -> list[str]:
+    """Options of a JVM as words; quotes keep blanks together, as in a shell.
+
+    Raises:
+        ValueError: a quote is not closed.
+    """
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"can't be split into words: {error}") from error

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 
 from mld.model.findings import Problem, Severity
 from mld.model.masking import mask_value
-from mld.model.spark.keys import BY_NAME, FREE_PREFIXES, PREFIX, SINK_OPTIONS, check, is_known
+from mld.model.spark.keys import (
+    BY_NAME,
+    DEFAULTS,
+    FREE_PREFIXES,
+    PREFIX,
+    SINK_OPTIONS,
+    check,
+    is_known,
+)
 
 if TYPE_CHECKING:
     from mld.model.config.properties import Entry
@@ -101,7 +109,6 @@ def spark_settings(written: dict[str, SparkSetting]) -> tuple[SparkSetting, ...]
     if not written:
         return ()
     known = [
-        written.get(key.name) or SparkSetting(key.name, key.default, "default")
-        for key in BY_NAME.values()
+        written.get(name) or SparkSetting(name, text, "default") for name, text in DEFAULTS.items()
     ]
     return (*known, *(one for name, one in written.items() if name not in BY_NAME))

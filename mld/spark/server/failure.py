@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from mld.model.masking import mask
-from mld.model.spark.server import REPOSITORY_VARIABLE
+from mld.model.spark.needs import REPOSITORY_VARIABLE
 from mld.spark.errors import MissingPart, SparkChildError, SparkConfigError, SparkUnreachable
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
-from mld.model.spark.server import REPOSITORY_VARIABLE
+from mld.model.spark.needs import REPOSITORY_VARIABLE
 from mld.spark.errors import SparkUnreachable
 from mld.spark.server.failure import Diagnosis, ended
 from mld.spark.server.settings import ServerFiles, port_of

@@ -26,7 +26,7 @@ import urllib.parse
 from typing import TYPE_CHECKING, Any
 
 from mld.model.spark import addresses as spark_addresses
-from mld.model.spark.parts import token_fault
+from mld.model.spark.places import token_fault
 from mld.spark.calls import Overdue, call_within
 from mld.spark.errors import SparkConfigError, SparkUnreachable
 from mld.spark.failures import describe, is_server_gone, is_session_lost, status_name

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from mld.model.spark.addresses import is_local_master
-from mld.model.spark.server import option_words, refused_conf
+from mld.model.spark.needs import option_words, refused_conf
 from mld.spark.errors import SparkConfigError
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def server_properties(
     """What the server is configured with: our defaults, then ``spark.conf.*``.
 
     Args:
-        config: its ``conf`` wins over our defaults, but for :data:`~mld.model.spark.server.REFUSED_CONF`.
+        config: its ``conf`` wins over our defaults, but for :data:`~mld.model.spark.needs.REFUSED_CONF`.
         files: warehouse and scratch directories.
         app_name: as the cluster's pages show it.
         python: program that runs the Python workers.

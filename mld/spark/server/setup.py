@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mld.model.spark.addresses import is_local_master
-from mld.model.spark.parts import JARS, jar_fault
-from mld.model.spark.server import REPOSITORY_VARIABLE
+from mld.model.spark.needs import REPOSITORY_VARIABLE
+from mld.model.spark.places import JARS, jar_fault
 from mld.spark.errors import MissingPart
 from mld.spark.server.class_archive import ClassArchive, has_room
 from mld.spark.server.files import ivy_text, log4j_text, properties_text

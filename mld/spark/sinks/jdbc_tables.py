@@ -15,7 +15,7 @@ import logging
 import uuid
 from typing import TYPE_CHECKING
 
-from mld.model.spark.postgres_names import table_parts
+from mld.model.spark.addresses import table_parts
 from mld.spark.errors import SinkRefused, SparkConfigError
 from mld.spark.model import parse_position, position_text
 from mld.spark.ports import CommitOutcome, outcomes

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlencode
 
-from mld.model.spark.postgres_names import url_parts
+from mld.model.spark.addresses import url_parts
 from mld.spark.errors import SparkConfigError
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from mld.model.spark.addresses import is_s3
 from mld.model.spark.keys import WRITE_TASKS, whole_number
-from mld.model.spark.s3_place import is_s3
 from mld.spark.errors import SparkConfigError
 from mld.spark.server.settings import CONF_DIRECTORIES
 

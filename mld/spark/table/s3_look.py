@@ -9,12 +9,12 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from mld.model.spark.s3_place import is_s3, s3_place
+from mld.model.spark.addresses import is_s3, s3_place
 from mld.spark.errors import SinkRefused
 from mld.spark.table.s3_access import PENDING, TAKEN, S3Access, StoreError
 
 if TYPE_CHECKING:
-    from mld.model.spark.s3_place import S3Place
+    from mld.model.spark.addresses import S3Place
     from mld.spark.config import SparkConfig
     from mld.spark.table.s3_access import Reach
 

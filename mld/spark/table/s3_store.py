@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from mld.model.spark.s3_place import S3Place
+    from mld.model.spark.addresses import S3Place
     from mld.spark.table.footers import DataFile
     from mld.spark.table.s3_access import ListedObject
 

@@ -10,7 +10,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Protocol
 
-from mld.model.spark.s3_place import is_s3, s3_place
+from mld.model.spark.addresses import is_s3, s3_place
 from mld.spark.errors import SinkRefused
 from mld.spark.table.disk import local_root, make_directories, sync
 from mld.spark.table.job_files import JobFiles, is_old

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mld.model.spark.server import REFUSED_CONF
+from mld.model.spark.needs import REFUSED_CONF
 from mld.spark.config import read_properties
 from mld.spark.errors import SparkConfigError
 from mld.spark.server.files import ivy_text, log4j_text, properties_text

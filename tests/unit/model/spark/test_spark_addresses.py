@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.model.spark.s3_place import s3_place
+from mld.model.spark.addresses import s3_place
 
 
 @pytest.mark.parametrize(
