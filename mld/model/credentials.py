@@ -4,8 +4,12 @@
 is not, and a blank before the first bar makes the name unresolvable. In Java an entry that cannot
 be built vanishes silently; here it leaves a warning.
 
+The MultiLangDaemon 2.0 to 2.6 builds classes of the SDK 1 (``com.amazonaws.auth``), 2.7 and 3.x
+those of the SDK 2; neither knows the other's names. A file that serves such a fleet must serve
+kcl-mld beside it, so a name of the SDK 1 stands for the source that has the same credentials.
+
 Source: AwsCredentialsProviderPropertyValueDecoder, KclStsAssumeRoleCredentialsProvider and
-NestedPropertyKey of the MultiLangDaemon 3.5.1.
+NestedPropertyKey of the MultiLangDaemon 2.0.0, 2.5.4, 2.7.2 and 3.5.1.
 """
 
 from __future__ import annotations
@@ -13,20 +17,89 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-from mld.model.credential_names import ADVICE, SDK1_NAMES, SDK_NAMES, CredentialSource
 from mld.model.findings import Problem, Severity
 from mld.model.masking import mask
 
-__all__ = [
-    "REGION",
-    "AssumedRole",
-    "CredentialChain",
-    "CredentialSource",
-    "CredentialStep",
-    "parse_chain",
-    "supported_names",
-]
+
+class CredentialSource(StrEnum):
+    """Where one entry of a chain takes credentials from; the value is Java's class name."""
+
+    DEFAULT = "DefaultCredentialsProvider"
+    ENVIRONMENT = "EnvironmentVariableCredentialsProvider"
+    PROFILE = "ProfileCredentialsProvider"
+    INSTANCE = "InstanceProfileCredentialsProvider"
+    CONTAINER = "ContainerCredentialsProvider"
+    WEB_IDENTITY = "WebIdentityTokenFileCredentialsProvider"
+    ANONYMOUS = "AnonymousCredentialsProvider"
+    ASSUME_ROLE = "StsAssumeRoleCredentialsProvider"
+
+
+_SDK_PACKAGE = "software.amazon.awssdk.auth.credentials."
+_KCL_PACKAGE = "software.amazon.kinesis.multilang.auth."
+_STS_PACKAGE = "software.amazon.awssdk.services.sts.auth."
+_SDK1_PACKAGE = "com.amazonaws.auth."
+
+#: Name, short or qualified -> source, as the MultiLangDaemon 2.7 and 3.x build them.
+_SDK_NAMES: dict[str, CredentialSource] = {
+    name: source
+    for source in CredentialSource
+    if source is not CredentialSource.ASSUME_ROLE
+    for name in (str(source), f"{_SDK_PACKAGE}{source}")
+} | dict.fromkeys(
+    (
+        "StsAssumeRoleCredentialsProvider",
+        "KclStsAssumeRoleCredentialsProvider",
+        f"{_STS_PACKAGE}StsAssumeRoleCredentialsProvider",
+        f"{_KCL_PACKAGE}KclStsAssumeRoleCredentialsProvider",
+    ),
+    CredentialSource.ASSUME_ROLE,
+)
+
+_SDK1_CLASSES: dict[str, tuple[CredentialSource, ...]] = {
+    f"{_SDK1_PACKAGE}DefaultAWSCredentialsProviderChain": (CredentialSource.DEFAULT,),
+    f"{_SDK1_PACKAGE}EnvironmentVariableCredentialsProvider": (CredentialSource.ENVIRONMENT,),
+    f"{_SDK1_PACKAGE}InstanceProfileCredentialsProvider": (CredentialSource.INSTANCE,),
+    f"{_SDK1_PACKAGE}ContainerCredentialsProvider": (CredentialSource.CONTAINER,),
+    f"{_SDK1_PACKAGE}EC2ContainerCredentialsProviderWrapper": (
+        CredentialSource.CONTAINER,
+        CredentialSource.INSTANCE,
+    ),
+    f"{_SDK1_PACKAGE}WebIdentityTokenCredentialsProvider": (CredentialSource.WEB_IDENTITY,),
+    f"{_SDK1_PACKAGE}profile.ProfileCredentialsProvider": (CredentialSource.PROFILE,),
+    f"{_SDK1_PACKAGE}STSAssumeRoleSessionCredentialsProvider": (CredentialSource.ASSUME_ROLE,),
+    f"{_KCL_PACKAGE}KclSTSAssumeRoleSessionCredentialsProvider": (CredentialSource.ASSUME_ROLE,),
+}
+#: Name, short or qualified -> sources in their order, as the MultiLangDaemon 2.0 to 2.6 builds
+#: them. Short names that both SDKs have mean the same in both and are in ``_SDK_NAMES``.
+_SDK1_NAMES: dict[str, tuple[CredentialSource, ...]] = {
+    name: sources
+    for qualified, sources in _SDK1_CLASSES.items()
+    for name in (
+        qualified,
+        qualified.removeprefix(_SDK1_PACKAGE).removeprefix(_KCL_PACKAGE),
+    )
+    if name not in _SDK_NAMES
+}
+
+_TO_PROFILE = "put the keys into a profile and write ProfileCredentialsProvider|<profile>"
+_TO_ENVIRONMENT = "write EnvironmentVariableCredentialsProvider"
+#: Classes of one SDK or the other that have no counterpart here, and what to do instead.
+_ADVICE = {
+    "ContainerCredentialsProviderWrapper": "write ContainerCredentialsProvider",
+    "StsWebIdentityTokenFileCredentialsProvider": "write WebIdentityTokenFileCredentialsProvider",
+    "AWSStaticCredentialsProvider": _TO_ENVIRONMENT,
+    "StaticCredentialsProvider": _TO_ENVIRONMENT,
+    "SystemPropertyCredentialsProvider": _TO_ENVIRONMENT,
+    "SystemPropertiesCredentialsProvider": _TO_ENVIRONMENT,
+    "ClasspathPropertiesFileCredentialsProvider": _TO_PROFILE,
+    "PropertiesFileCredentialsProvider": _TO_PROFILE,
+    "ProcessCredentialsProvider": "name the process in a profile and write"
+    " ProfileCredentialsProvider|<profile>",
+    "AwsCredentialsProviderChain": "write DefaultCredentialsProvider",
+    "AWSCredentialsProviderChain": "write DefaultCredentialsProvider",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +187,9 @@ def parse_chain(value: str) -> tuple[CredentialChain, tuple[Problem, ...]]:
 def _parse_entry(entry: str, problems: list[Problem]) -> tuple[CredentialStep, ...]:
     # As Java's split: empty parameters at the end do not count.
     name, *params = entry.rstrip("|").split("|") if entry.strip("|") else [""]
-    sources = SDK1_NAMES.get(name)
-    if name in SDK_NAMES:
-        sources = (SDK_NAMES[name],)
+    sources = _SDK1_NAMES.get(name)
+    if name in _SDK_NAMES:
+        sources = (_SDK_NAMES[name],)
     elif sources is None:
         problems.append(_unknown(name))
         return ()
@@ -166,9 +239,9 @@ def _unknown(name: str) -> Problem:
     if name.strip() != name:
         return _warning(f"{shown} is skipped: there is a blank before the bar", known)
     short = name.rpartition(".")[2]
-    if short in ADVICE:
+    if short in _ADVICE:
         return _warning(
-            f"{shown} is skipped: it has no counterpart here", f"{ADVICE[short]}; {known}"
+            f"{shown} is skipped: it has no counterpart here", f"{_ADVICE[short]}; {known}"
         )
     close = difflib.get_close_matches(short, supported_names(), n=1)
     advice = f"did you mean {close[0]}? {known}" if close else known

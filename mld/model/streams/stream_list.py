@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mld.model.children.child_command import split_command
 from mld.model.config.keys import Key, Kind, flag, named, own_millis, read_as, word
@@ -20,7 +20,7 @@ from mld.model.sequence import InitialPosition, Sentinel
 from mld.model.streams.former_policy import FormerPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from mld.model.streams.listed_stream import ListedStream
     from mld.model.streams.stream_selection import StreamSelection
@@ -80,16 +80,9 @@ class StreamOption:
         return fnmatch.fnmatchcase(name, self.pattern)
 
 
-#: Options that a stream may have for itself.
-OPTIONS = (
-    "executableName",
-    "initialPositionInStream",
-    "initialPositionInStreamExtended",
-    "retrievalMode",
-    "consumerArn",
-)
 #: Values of the option ``retrievalMode``; a stream that has none is read as all are.
 _MODES = {"FANOUT": True, "POLLING": False}
+_POSITIONS = (Sentinel.LATEST, Sentinel.TRIM_HORIZON)
 _CONSUMER = re.compile(r"(?P<stream>arn:.+:stream/(?P<name>[^/]+))/consumer/[^/]+\Z")
 
 
@@ -104,26 +97,31 @@ def parse_option(key: str, text: str, line: int = 0) -> tuple[StreamOption | Non
         known = ", ".join(f"{OPTION_PREFIX}<name>.{name}" for name in OPTIONS)
         return None, Problem(Severity.WARNING, "not a property of kcl-mld", f"known: {known}")
     found = StreamOption(pattern, option, text.strip(), line)
-    why = _why_wrong(found)
+    why = OPTIONS[option].why_wrong(found)
     return found, None if why is None else Problem(Severity.ERROR, *why)
 
 
-def _why_wrong(option: StreamOption) -> tuple[str, str] | None:
-    positions = (Sentinel.LATEST, Sentinel.TRIM_HORIZON)
-    match option.option:
-        case "initialPositionInStream" if option.text.upper() not in positions:
-            known = ", ".join(positions)
-            extended = f"stream.{option.pattern}.initialPositionInStreamExtended"
-            return f"{mask(option.text)!r} is not one of {known}", f"for a time write {extended}"
-        case "initialPositionInStreamExtended" if not re.fullmatch(r"\+?[0-9]{1,18}", option.text):
-            return f"{mask(option.text)!r} is not a number of seconds since 1970", ""
-        case "retrievalMode" if option.text.upper() not in _MODES:
-            known = ", ".join(_MODES)
-            return f"{mask(option.text)!r} is not one of {known}", "remove the line for that of all"
-        case "consumerArn":
-            return _why_no_consumer(option)
-        case _:
-            return None
+def _why_no_position(option: StreamOption) -> tuple[str, str] | None:
+    if option.text.upper() in _POSITIONS:
+        return None
+    extended = f"stream.{option.pattern}.initialPositionInStreamExtended"
+    return _not_one_of(option, _POSITIONS), f"for a time write {extended}"
+
+
+def _why_no_time(option: StreamOption) -> tuple[str, str] | None:
+    if re.fullmatch(r"\+?[0-9]{1,18}", option.text):
+        return None
+    return f"{mask(option.text)!r} is not a number of seconds since 1970", ""
+
+
+def _why_no_mode(option: StreamOption) -> tuple[str, str] | None:
+    if option.text.upper() in _MODES:
+        return None
+    return _not_one_of(option, _MODES), "remove the line for that of all"
+
+
+def _not_one_of(option: StreamOption, words: Iterable[str]) -> str:
+    return f"{mask(option.text)!r} is not one of {', '.join(words)}"
 
 
 def _why_no_consumer(option: StreamOption) -> tuple[str, str] | None:
@@ -136,6 +134,38 @@ def _why_no_consumer(option: StreamOption) -> tuple[str, str] | None:
     return None
 
 
+class Option(NamedTuple):
+    """An option that a stream may have for itself.
+
+    Attributes:
+        field: of :class:`StreamOptions`.
+        read: its text, without blanks around it, as the value of the field.
+        why_wrong: what is wrong with a line, and what to do; None = nothing.
+    """
+
+    field: str
+    read: Callable[[str], object]
+    why_wrong: Callable[[StreamOption], tuple[str, str] | None]
+
+
+#: Two names of one field: whichever stands first wins.
+OPTIONS = {
+    "executableName": Option("argv", split_command, lambda _: None),
+    "initialPositionInStream": Option(
+        "initial_position",
+        lambda text: InitialPosition(Sentinel(text.upper())),
+        _why_no_position,
+    ),
+    "initialPositionInStreamExtended": Option(
+        "initial_position",
+        lambda text: InitialPosition(Sentinel.AT_TIMESTAMP, float(text)),
+        _why_no_time,
+    ),
+    "retrievalMode": Option("is_pushed", lambda text: _MODES[text.upper()], _why_no_mode),
+    "consumerArn": Option("consumer_arn", str, _why_no_consumer),
+}
+
+
 def options_of(name: str, options: Iterable[StreamOption]) -> StreamOptions:
     """What the file says for one stream: its own name wins over globs, an earlier glob over others.
 
@@ -144,40 +174,20 @@ def options_of(name: str, options: Iterable[StreamOption]) -> StreamOptions:
         options: in file order, each one valid.
     """
     chosen = _chosen(name, options)
-    position, program = chosen.get("position"), chosen.get("program")
-    mode, consumer = chosen.get("mode"), chosen.get("consumer")
-    return StreamOptions(
-        initial_position=None if position is None else _position(position),
-        argv=None if program is None else split_command(program.text),
-        is_pushed=None if mode is None else _MODES[mode.text.upper()],
-        consumer_arn=None if consumer is None else consumer.text,
-    )
+    values: dict[str, Any] = {
+        field: OPTIONS[one.option].read(one.text) for field, one in chosen.items()
+    }
+    return StreamOptions(**values)
 
 
 def _chosen(name: str, options: Iterable[StreamOption]) -> dict[str, StreamOption]:
-    """The line that counts of each kind."""
+    """The line that counts for each field."""
     chosen: dict[str, StreamOption] = {}
     for option in sorted(
         (one for one in options if one.matches(name)), key=lambda one: not one.is_exact
     ):
-        chosen.setdefault(_FIELD[option.option], option)
+        chosen.setdefault(OPTIONS[option.option].field, option)
     return chosen
-
-
-#: Two names of one thing: whichever stands first wins.
-_FIELD = {
-    "executableName": "program",
-    "initialPositionInStream": "position",
-    "initialPositionInStreamExtended": "position",
-    "retrievalMode": "mode",
-    "consumerArn": "consumer",
-}
-
-
-def _position(option: StreamOption) -> InitialPosition:
-    if option.option == "initialPositionInStreamExtended":
-        return InitialPosition(Sentinel.AT_TIMESTAMP, float(option.text))
-    return InitialPosition(Sentinel(option.text.upper()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,4 +230,4 @@ class StreamList:
 
     def program_of(self, name: str) -> StreamOption | None:
         """The line that gives a stream a program of its own, if one does."""
-        return _chosen(name, self.options).get("program")
+        return _chosen(name, self.options).get("argv")
