@@ -38,14 +38,14 @@ class Kind(StrEnum):
     STRICT_INT = "number (int), nothing else"
     STRICT_LONG = "number (long), nothing else"
     GRACE = "milliseconds, 0 counts"
-    # Of ``spark.*`` keys, which mld.model.spark.keys reads.
-    WHOLE = "whole number"
-    SIZE = "bytes, with k, m or g"
-    SPAN = "duration, with ms, s, m or h"
     CREDENTIALS = "credentials chain"
     URL = "URL"
     REGION = "region"
     REFUSED = "refused"
+    # Of ``spark.*`` keys, which mld.model.spark.keys reads.
+    WHOLE = "whole number"
+    SIZE = "bytes, with k, m or g"
+    SPAN = "duration, with ms, s, m or h"
 
 
 class Effect(StrEnum):
