@@ -53,6 +53,30 @@ class Metrics(Protocol):
         ...
 
 
+class OperationMetrics:
+    """What one operation counts, with the dimension ``WorkerIdentifier``."""
+
+    def __init__(self, metrics: Metrics, operation: str) -> None:
+        """Count for the dimension ``Operation`` = ``operation``."""
+        self._metrics = metrics
+        self._operation = operation
+
+    def count(self, name: str, value: float, level: Level = Level.SUMMARY) -> None:
+        """Add one value."""
+        self._metrics.add(self._operation, name, value, level=level, worker=True)
+
+    def time(self, name: str, seconds: float, level: Level = Level.SUMMARY) -> None:
+        """Add one duration; it is reported in milliseconds."""
+        self._metrics.add(
+            self._operation,
+            name,
+            seconds * 1000,
+            unit=Unit.MILLISECONDS,
+            level=level,
+            worker=True,
+        )
+
+
 class NoMetrics:
     """Drops everything: ``metricsLevel=NONE``, and tests that do not look."""
 

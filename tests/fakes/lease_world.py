@@ -26,9 +26,9 @@ from mld.services.leases.fleet_watch import FleetWatch
 from mld.services.leases.leader_elector import LeaderElector
 from mld.services.leases.lease_coordinator import LeaseCoordinator, watch_table
 from mld.services.leases.lease_renewer import LeaseRenewer
+from mld.services.leases.lease_scan import UnreadableRows
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.leases.lease_taker import LeaseTaker
-from mld.services.leases.unreadable_rows import UnreadableRows
 from mld.services.runtime import Runtime
 from tests.fakes.clock import CountingIds, LoopClock
 from tests.fakes.dynamodb import FakeDynamoDb

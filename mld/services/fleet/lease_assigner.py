@@ -20,7 +20,7 @@ from mld.decide.fleet.assignment.view import FleetView
 from mld.decide.fleet.looking import FAILED_LOOKS, asked_pause_s, failed_pause_s, look_pause_s
 from mld.decide.readiness import Reason
 from mld.errors import AwsError, LeaseLost
-from mld.ports.metrics import Level, Unit
+from mld.ports.metrics import Level, OperationMetrics
 from mld.services.bounded import for_each
 from mld.services.conditions import Conditions
 from mld.services.fleet.trouble import remedy
@@ -132,7 +132,7 @@ class LeaseAssigner:
         self._worker_id = worker_id
         self._clock = runtime.clock
         self._rng = runtime.rng
-        self._metrics = runtime.metrics
+        self._metrics = OperationMetrics(runtime.metrics, _OPERATION)
         self._expect = expect
         self._is_read = is_read
         self._memory = FleetMemory()
@@ -222,9 +222,8 @@ class LeaseAssigner:
             log.exception("Assigning leases failed unexpectedly")
             self._why = repr(error)
         self._looked_at = self._clock.monotonic()
-        self._count("Success", int(succeeded))
-        took_ms = (self._clock.monotonic() - started_at) * 1000
-        self._metrics.add(_OPERATION, "Time", took_ms, unit=Unit.MILLISECONDS, worker=True)
+        self._metrics.count("Success", int(succeeded))
+        self._metrics.time("Time", self._clock.monotonic() - started_at)
         if outcome is not None:
             log.log(logging.INFO if outcome.plan.moves else logging.DEBUG, "%s", outcome)
         return succeeded
@@ -267,10 +266,10 @@ class LeaseAssigner:
         if raced or failed:
             self._memory = self._memory.unbalanced()
         await self._delete(plan.stale, leadership)
-        self._count("LeaseSpillover", plan.figures.unassigned)
-        self._count("FailedAssignmentCount", raced + failed)
-        self._count("NumWorkers", plan.figures.workers, Level.DETAILED)
-        self._count("TotalLeases", plan.figures.leases, Level.DETAILED)
+        self._metrics.count("LeaseSpillover", plan.figures.unassigned)
+        self._metrics.count("FailedAssignmentCount", raced + failed)
+        self._metrics.count("NumWorkers", plan.figures.workers, Level.DETAILED)
+        self._metrics.count("TotalLeases", plan.figures.leases, Level.DETAILED)
         return AssignmentOutcome(plan, tuple(moved), raced, failed)
 
     async def name_successors(self) -> frozenset[str]:
@@ -360,6 +359,3 @@ class LeaseAssigner:
         return look_pause_s(
             max((one for one in quiet_s if one <= failover_s), default=None), failover_s
         )
-
-    def _count(self, name: str, value: int, level: Level = Level.SUMMARY) -> None:
-        self._metrics.add(_OPERATION, name, value, level=level, worker=True)

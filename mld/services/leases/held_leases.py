@@ -18,9 +18,9 @@ from mld.decide.leases.renewal import (
     first_renewal_due_at,
     is_prompt,
     renewal_order,
+    throughput_after,
 )
 from mld.model.leases.lease import HeldLease
-from mld.services.leases.throughput_window import ThroughputWindow
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
@@ -29,9 +29,61 @@ if TYPE_CHECKING:
     from mld.model.config.config import LeaseConfig
     from mld.model.leases.lease import Lease
     from mld.ports.clock import Clock, IdSource
-    from mld.services.leases.throughput_window import Measured
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a write may say.
+
+    Attributes:
+        kbps: KiB/s, the moving average.
+        received_bytes: of the window that it is about.
+        at: reading of ``Clock.monotonic`` at its end.
+    """
+
+    kbps: float
+    received_bytes: int
+    at: float
+
+
+class ThroughputWindow:
+    """The window of one holding, from one write that said it to the next."""
+
+    def __init__(self, known_kbps: float | None, now: float) -> None:
+        """Begin with what the row says.
+
+        Args:
+            known_kbps: of the holder before; None = nobody has said it.
+            now: reading of ``Clock.monotonic``.
+        """
+        self._kbps = known_kbps
+        self._received_bytes = 0
+        self._from = now
+
+    def received(self, size_bytes: int) -> None:
+        """So many bytes of payloads went to the child."""
+        self._received_bytes += size_bytes
+
+    def measure(self, now: float, least_s: float) -> Measured | None:
+        """What can be said now; None = nothing was ever received, or the window is too short.
+
+        Args:
+            now: reading of ``Clock.monotonic``.
+            least_s: length of the window from which on it is said, > 0.
+        """
+        elapsed_s = now - self._from
+        if elapsed_s < least_s or (self._kbps is None and not self._received_bytes):
+            return None
+        kbps = throughput_after(self._kbps, self._received_bytes, elapsed_s)
+        return Measured(kbps, self._received_bytes, now)
+
+    def stored(self, measured: Measured) -> None:
+        """It is in the row: the next window begins where that one ended."""
+        self._kbps = measured.kbps
+        self._received_bytes -= measured.received_bytes
+        self._from = measured.at
 
 
 @dataclass(slots=True)
@@ -84,6 +136,7 @@ class HeldLeases:
         self._locks: dict[str, asyncio.Lock] = {}
         self._is_closed = False
         self._lapsed: dict[str, Lease] = {}
+        self._unreleased_at: dict[str, float] = {}
         #: Keys of leases whose time ran out, and that nobody is known to have taken since.
         self.expired: set[str] = set()
         #: Writes say how much a lease carries: the leader of a 3.x fleet reads it.
@@ -114,6 +167,24 @@ class HeldLeases:
             for _, holding in sorted(self._holdings.items())
             if holding.valid_until > now
         )
+
+    def get(self, lease_key: str) -> HeldLease | None:
+        """One lease that is believed to be ours right now, or None."""
+        holding = self._holdings.get(lease_key)
+        if holding is None or holding.valid_until <= self._clock.monotonic():
+            return None
+        return holding.snapshot()
+
+    def note_unreleased(self, lease_key: str) -> None:
+        """A lease was given up, but its row still names us."""
+        self._unreleased_at[lease_key] = self._clock.monotonic()
+
+    @property
+    def unreleased(self) -> int:
+        """Leases that were given up and whose rows still name us; see ``LeaseRenewer.unreleased``."""
+        now = self._clock.monotonic()
+        expires_s = self._config.failover_s + self._config.taker_interval_s
+        return sum(now - at < expires_s for at in self._unreleased_at.values())
 
     def find(self, lease_key: str, token: str | None = None) -> Holding | None:
         """A holding, believed or about to lapse; None for an old token."""
@@ -185,6 +256,7 @@ class HeldLeases:
 
     def hold(self, lease: Lease, requested_at: float) -> HeldLease:
         """Begin a holding; one that there was ends."""
+        self._unreleased_at.pop(lease.lease_key, None)
         previous = self._holdings.get(lease.lease_key)
         if previous is not None:
             previous.ended = True

@@ -16,10 +16,9 @@ from mld.services.leases.fleet_watch import FleetWatch
 from mld.services.leases.leader_elector import LeaderElector
 from mld.services.leases.lease_discoverer import LeaseDiscoverer
 from mld.services.leases.lease_renewer import LeaseRenewer
-from mld.services.leases.lease_scan import every
+from mld.services.leases.lease_scan import UnreadableRows, every
 from mld.services.leases.lease_store import LeaseStore
 from mld.services.leases.lease_taker import LeaseTaker
-from mld.services.leases.unreadable_rows import UnreadableRows
 from mld.services.presence_watch import PresenceWatch
 
 if TYPE_CHECKING:

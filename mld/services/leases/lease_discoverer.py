@@ -18,7 +18,7 @@ from mld.decide.leases.discovery import (
     watch,
 )
 from mld.errors import AwsError, LeaseLost, MalformedData
-from mld.ports.metrics import Level, Unit
+from mld.ports.metrics import Level, OperationMetrics
 from mld.services.bounded import for_each
 from mld.services.leases.lease_gainer import LeaseGainer
 from mld.services.leases.lease_scan import every
@@ -93,7 +93,7 @@ class LeaseDiscoverer(LeaseGainer):
         self._config = config
         self._worker_id = worker_id
         self._clock = clock
-        self._metrics = metrics
+        self._metrics = OperationMetrics(metrics, _OPERATION)
         self._is_read = is_read
         #: Keys of leases in a hand-off to us.
         self._coming: set[str] = set()
@@ -156,7 +156,7 @@ class LeaseDiscoverer(LeaseGainer):
         try:
             listed = await self._listed(may_be_old=not is_asked)
         except AwsError as error:
-            self._count("Success", 0)
+            self._metrics.count("Success", 0)
             return DiscoveryOutcome(error=str(error))
         held = {one.lease.lease_key: one for one in self._renewer.held()}
         tokens = {key: one.token for key, one in held.items()}
@@ -165,9 +165,9 @@ class LeaseDiscoverer(LeaseGainer):
         self._refusal = None
         gained = await self._take_up(sorted((listed | self._coming) - tokens.keys()))
         self._tell_trouble(self._config.table_name)
-        self._count("Success", 1)
-        self._time("Time", self._clock.monotonic() - started_at)
-        self._count("NumLeases", len(listed), Level.DETAILED)
+        self._metrics.count("Success", 1)
+        self._metrics.time("Time", self._clock.monotonic() - started_at)
+        self._metrics.count("NumLeases", len(listed), Level.DETAILED)
         return DiscoveryOutcome(tuple(gained), tuple(sorted(self._coming)))
 
     async def _listed(self, *, may_be_old: bool) -> set[str]:
@@ -266,12 +266,6 @@ class LeaseDiscoverer(LeaseGainer):
         pause_s = look_pause_s(now - self._changed_at, failover_s, by_index=self._by_index)
         soon_s = unsettled_pause_s(self._watched.values(), now, failover_s)
         return pause_s if soon_s is None or self._is_spared else min(pause_s, soon_s)
-
-    def _count(self, name: str, value: int, level: Level = Level.SUMMARY) -> None:
-        self._metrics.add(_OPERATION, name, value, level=level, worker=True)
-
-    def _time(self, name: str, seconds: float) -> None:
-        self._metrics.add(_OPERATION, name, seconds * 1000, unit=Unit.MILLISECONDS, worker=True)
 
 
 def _level(outcome: DiscoveryOutcome) -> int:

@@ -1,4 +1,9 @@
-"""The leases that this worker holds: heartbeats, checkpoints, and when to stop believing.
+"""The leases that this worker holds: heartbeats, checkpoints, and how they are let go.
+
+Each lease is renewed when it is due, and belief ends in between, by
+:class:`~mld.services.leases.held_leases.HeldLeases`. A round renews what is due, then tries to
+regain what lapsed. Whatever goes wrong with one lease harms no other one, and costs one line of the
+log in Java's period, however many leases there are.
 
 Invariant: renewal, checkpoint, release and taking of one lease never overlap (one lock a lease), so
 the counter in memory is the one in the table, or one behind it after a lost answer.
@@ -11,13 +16,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from mld.decide.backoff import backoff_s
-from mld.errors import AwsError, LeaseLost
+from mld.errors import AwsError, Denied, LeaseLost, NotFound
+from mld.ports.metrics import Level, OperationMetrics
 from mld.services.bounded import for_each
 from mld.services.leases.held_leases import HeldLeases
-from mld.services.leases.renewal_rounds import RETRY_CAP_S, RETRY_FIRST_S, RenewalRounds
 
 if TYPE_CHECKING:
     import random
@@ -29,12 +36,54 @@ if TYPE_CHECKING:
     from mld.ports.clock import Clock, IdSource
     from mld.ports.metrics import Metrics
     from mld.services.fleet.trouble import Trouble
+    from mld.services.leases.held_leases import Holding
     from mld.services.leases.lease_store import LeaseStore
-    from mld.services.leases.renewal_rounds import RenewalRound
 
 log = logging.getLogger(__name__)
 
+_OPERATION = "RenewAllLeases"
 RELEASE_TRIES = 3
+#: First and longest pause before a failed renewal is tried again within its round.
+RETRY_FIRST_S = 0.1
+RETRY_CAP_S = 1.0
+#: Renewals that would be due so soon are made together.
+TOGETHER_S = 0.15
+#: After this share of Java's period a renewal that was denied is tried again: credentials may be renewed.
+HOPELESS_SHARE = 0.5
+#: So short that belief is not stretched, long enough for the clock to move.
+MIN_SLEEP_S = 0.001
+
+
+class _Try(Enum):
+    """How one try to renew ended."""
+
+    RENEWED = auto()
+    GONE = auto()
+    REPEAT = auto()
+    HOPELESS = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class RenewalRound:
+    """What one round did; ``str()`` gives the figures for the log.
+
+    Attributes:
+        renewed: leases whose counter moved.
+        lost: leases that turned out not to be ours any more, since the round before.
+        unsure: leases that could not be renewed; held ones are believed until their time is up.
+        took_s: length of the round.
+    """
+
+    renewed: int
+    lost: int
+    unsure: int
+    took_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"renewed: {self.renewed}, lost: {self.lost}, not renewed: {self.unsure}, "
+            f"time: {self.took_s:.2f} s"
+        )
 
 
 class LeaseRenewer:
@@ -57,13 +106,20 @@ class LeaseRenewer:
         self._worker_id = worker_id
         self._clock = clock
         self._rng = rng
+        self._metrics = OperationMetrics(metrics, _OPERATION)
+        self._trouble = trouble
         self._held = HeldLeases(config, clock, ids)
-        self._rounds = RenewalRounds(store, self._held, config, clock, rng, metrics, trouble)
         #: Woken at every gain and every loss, and when a lease is to be handed over.
         self.changed = self._held.changed
         #: Woken when a lease was not renewed in time.
         self.lapses = self._held.lapses
-        self._left_at: dict[str, float] = {}
+        self._reported_lost = 0
+        self._last_failure = ""
+        self._last_error: AwsError | None = None
+        self._regain_at = clock.monotonic() + config.renewal_interval_s
+        self._busy: set[str] = set()
+        self._slots = asyncio.Semaphore(config.renewal_threads)
+        self._warned_at: float | None = None
 
     # -- what is held -----------------------------------------------------------------------------
 
@@ -73,9 +129,7 @@ class LeaseRenewer:
 
         Those that expired since are anybody's, as if they had been released.
         """
-        now = self._clock.monotonic()
-        expires_s = self._config.failover_s + self._config.taker_interval_s
-        return sum(now - at < expires_s for at in self._left_at.values())
+        return self._held.unreleased
 
     @property
     def expired(self) -> int:
@@ -96,10 +150,7 @@ class LeaseRenewer:
 
     def get(self, lease_key: str) -> HeldLease | None:
         """One lease that is believed to be ours right now, or None."""
-        holding = self._held.find(lease_key)
-        if holding is None or holding.valid_until <= self._clock.monotonic():
-            return None
-        return holding.snapshot()
+        return self._held.get(lease_key)
 
     def exclusive(self, lease_key: str) -> asyncio.Lock:
         """The lock that orders all writes of this worker to one lease."""
@@ -112,7 +163,6 @@ class LeaseRenewer:
             lease: the row as we have just written it.
             requested_at: reading of ``Clock.monotonic`` *before* that write was sent.
         """
-        self._left_at.pop(lease.lease_key, None)
         return self._held.hold(lease, requested_at)
 
     async def adopt_own(self, leases: Iterable[Lease] | None = None) -> None:
@@ -184,7 +234,7 @@ class LeaseRenewer:
             try:
                 return await self.give_back(holding.lease)
             except asyncio.CancelledError:
-                self._left_at[lease_key] = self._clock.monotonic()
+                self._held.note_unreleased(lease_key)
                 raise
             finally:
                 self._held.end(holding)
@@ -215,10 +265,8 @@ class LeaseRenewer:
             except AwsError as error:
                 log.warning("Could not release lease %s: %s", lease.lease_key, error)
                 if attempt + 1 < RELEASE_TRIES:
-                    first_s, cap_s = RETRY_FIRST_S, RETRY_CAP_S
-                    pause_s = backoff_s(attempt, self._rng, first_s=first_s, cap_s=cap_s)
-                    await asyncio.sleep(pause_s)
-        self._left_at[lease.lease_key] = self._clock.monotonic()
+                    await asyncio.sleep(self._retry_pause(attempt))
+        self._held.note_unreleased(lease.lease_key)
         return False
 
     def stop_regaining(self) -> None:
@@ -286,24 +334,196 @@ class LeaseRenewer:
             LeaseLost: the lease isn't held under that token any more.
             AwsError: nothing is known; try again.
         """
-        async with self.exclusive(lease_key):
-            holding = self._held.find(lease_key, token)
-            if holding is not None and not self._held.has_lapsed(holding):
-                requested_at = self._clock.monotonic()
-                try:
-                    lease = await self._store.renew(holding.lease)
-                except LeaseLost as lost:
-                    self._held.lose(holding, lost.why)
-                    raise
-                self._held.succeed(holding, lease, requested_at)
-                if not holding.ended:
-                    return holding.snapshot()
-        raise LeaseLost(lease_key, "it is not held any more")
+        await self._write(lease_key, token, self._store.renew)
+        held = self.get(lease_key)
+        if held is None or held.token != token:
+            raise LeaseLost(lease_key, "it is not held any more")
+        return held
+
+    # -- the heartbeat ----------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Renew what is due until cancelled."""
-        await self._rounds.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch_expiry())
+            group.create_task(self._run_rounds(group))
+
+    async def _run_rounds(self, group: asyncio.TaskGroup) -> None:
+        """Begin a round whenever renewals are due; one that takes its time holds up no other."""
+        while True:
+            try:
+                if keys := self._due():
+                    self._busy.update(keys)
+                    group.create_task(self._guarded(keys))
+                pause_s = self._until_due()
+            except Exception:
+                # The heartbeat must outlive any defect: without it every lease is lost.
+                log.exception("Renewing leases failed unexpectedly")
+                pause_s = RETRY_CAP_S
+            await self._held.wanted.wait(pause_s)
+
+    def _due(self) -> list[str]:
+        """What to renew now: what is due, or will be so soon that it may as well go along."""
+        now = self._clock.monotonic()
+        due_at = self._held.next_due_at(besides=self._busy)
+        keys: list[str] = []
+        if due_at is not None and due_at <= now:
+            self._metrics.time("Lateness", now - due_at, Level.DETAILED)
+            keys = self._held.due(now + TOGETHER_S)
+        if now >= self._regain_at:
+            self._regain_at = now + self._config.renewal_interval_s
+            keys += self._held.lapsed()
+            if not len(self._held):
+                self._report(0, 0, 0.0)  # tells how many are held, as a round without leases does
+        return [key for key in keys if key not in self._busy]
+
+    def _until_due(self) -> float:
+        """Seconds until the next renewal, or the next look at lapsed leases."""
+        due_at = self._held.next_due_at(besides=self._busy)
+        wake_at = self._regain_at if due_at is None else min(due_at, self._regain_at)
+        return max(MIN_SLEEP_S, wake_at - self._clock.monotonic())
+
+    async def _guarded(self, keys: list[str]) -> None:
+        try:
+            await self._round(keys)
+        except Exception:
+            log.exception("Renewing leases failed unexpectedly")
+            for key in keys:
+                self._held.postpone(key, self._clock.monotonic() + RETRY_CAP_S)
+            self._busy.difference_update(keys)
+        self._held.wanted.wake()
 
     async def renew_once(self) -> RenewalRound:
-        """One round now; see :meth:`RenewalRounds.renew_once`."""
-        return await self._rounds.renew_once()
+        """Renew every held lease now, due or not, and try to regain every lapsed one."""
+        return await self._round(self._held.keys_by_wait() + self._held.lapsed())
+
+    async def _round(self, pending: list[str]) -> RenewalRound:
+        """Renew leases, trying failed ones again for as long as Java's period.
+
+        Leases that lapsed are tried after the others: while nobody else took them (the table was
+        out of reach, this process was frozen), writing on top of our own last row regains them.
+        """
+        started_at = self._clock.monotonic()
+        ends_at = started_at + self._config.renewal_interval_s
+        attempt, renewed, hopeless = 0, 0, 0
+        while pending:
+            tries = await self._try_all(pending)
+            renewed += sum(outcome is _Try.RENEWED for outcome in tries.values())
+            hopeless += sum(outcome is _Try.HOPELESS for outcome in tries.values())
+            pending = [key for key in pending if tries[key] is _Try.REPEAT]
+            pause_s = self._retry_pause(attempt)
+            if not pending or self._clock.monotonic() + pause_s >= ends_at:
+                break
+            await asyncio.sleep(pause_s)
+            attempt += 1
+        self._busy.difference_update(pending)
+        took_s = self._clock.monotonic() - started_at
+        return self._report(renewed, len(pending) + hopeless, took_s)
+
+    async def _try_all(self, keys: list[str]) -> dict[str, _Try]:
+        outcomes: dict[str, _Try] = {}
+
+        async def renew(key: str) -> None:
+            # A slot first: belief is counted from the request, not from the wait for one.
+            async with self._slots, self._held.lock(key):
+                try:
+                    outcomes[key] = await self._try(key)
+                except Exception:
+                    # A defect in one lease's renewal must not take the others' time.
+                    log.exception("Renewing lease %s failed unexpectedly", key)
+                    outcomes[key] = _Try.HOPELESS
+            if outcomes[key] in {_Try.HOPELESS, _Try.REPEAT}:
+                self._held.note_trouble()
+            if outcomes[key] is _Try.HOPELESS:
+                pause_s = self._config.renewal_interval_s * HOPELESS_SHARE
+                self._held.postpone(key, self._clock.monotonic() + pause_s)
+            if outcomes[key] is not _Try.REPEAT:
+                self._busy.discard(key)  # others of its round may take longer than it may wait
+
+        # All wait for slots in order of age: a large round gets no fewer than several small ones.
+        await for_each(keys, max(1, len(keys)), renew)
+        return outcomes
+
+    async def _try(self, lease_key: str) -> _Try:
+        """One try to renew a held or to regain a lapsed lease, under its lock."""
+        holding = self._held.find(lease_key)
+        if holding is not None and self._held.has_lapsed(holding):
+            holding = None
+        row = self._held.lapsed_row(lease_key) if holding is None else holding.lease
+        if row is None:
+            return _Try.GONE
+        requested_at = self._clock.monotonic()
+        outcome = await self._renew(row, holding, requested_at)
+        success = outcome in (_Try.RENEWED, _Try.GONE)
+        self._metrics.count("RenewLease.Success", int(success), Level.DETAILED)
+        took_s = self._clock.monotonic() - requested_at
+        self._metrics.time("RenewLease.Time", took_s, Level.DETAILED)
+        return outcome
+
+    async def _renew(self, row: Lease, holding: Holding | None, requested_at: float) -> _Try:
+        measured = None if holding is None else self._held.measure(holding)
+        kbps = None if measured is None else measured.kbps
+        try:
+            lease = await self._store.renew(row, kbps)
+        except LeaseLost as lost:
+            self._held.forget(row.lease_key)
+            if holding is not None:
+                self._held.lose(holding, lost.why)
+            return _Try.GONE
+        except AwsError as error:
+            log.debug("Could not renew lease %s: %s", row.lease_key, error)
+            self._last_failure, self._last_error = f"{row.lease_key}: {error}", error
+            return _Try.HOPELESS if isinstance(error, NotFound | Denied) else _Try.REPEAT
+        if holding is not None:
+            self._held.succeed(holding, lease, requested_at, measured)
+        elif self._held.lapsed_row(row.lease_key) is not None:
+            self._held.hold(lease, requested_at)
+        return _Try.RENEWED
+
+    async def _watch_expiry(self) -> None:
+        """Tell of leases whose time is up, even while all requests hang."""
+        longest_s = self._config.renewal_interval_s / 4
+        while True:
+            soonest = self._held.lapse_all()
+            left_s = longest_s if soonest is None else soonest - self._clock.monotonic()
+            await asyncio.sleep(min(longest_s, max(MIN_SLEEP_S, left_s)))
+
+    def _retry_pause(self, attempt: int) -> float:
+        return backoff_s(attempt, self._rng, first_s=RETRY_FIRST_S, cap_s=RETRY_CAP_S)
+
+    def _report(self, renewed: int, unsure: int, took_s: float) -> RenewalRound:
+        lost, self._reported_lost = self._held.lost - self._reported_lost, self._held.lost
+        outcome = RenewalRound(renewed, lost, unsure, took_s)
+        self._tell_trouble(unsure)
+        is_slow = took_s > self._config.failover_s / 2
+        if is_slow:
+            self._metrics.count("SlowRounds", 1)
+        if unsure and self._may_warn():
+            text = "Could not renew %d leases (%s); the last one: %s"
+            log.warning(text, unsure, outcome, self._last_failure)
+        elif is_slow and self._may_warn():
+            text = "Renewing leases took more than half of failoverTimeMillis: %s"
+            log.warning(text, outcome)
+        self._metrics.count("LostLeases", lost)
+        self._metrics.count("CurrentLeases", len(self._held))
+        self._metrics.count("Success", int(unsure == 0))
+        self._metrics.time("Time", took_s)
+        return outcome
+
+    def _tell_trouble(self, unsure: int) -> None:
+        if self._trouble is None:
+            return
+        if not unsure:
+            self._trouble.over()
+            return
+        leases, them = ("1 lease", "it") if unsure == 1 else (f"{unsure} leases", "them")
+        what = f"{leases} of table {self._config.table_name} can't be renewed"
+        self._trouble.met(f"{what}, so another worker gets {them}", self._last_error)
+
+    def _may_warn(self) -> bool:
+        """Once in Java's period, however many rounds there are in it."""
+        now, warned_at = self._clock.monotonic(), self._warned_at
+        if warned_at is not None and now - warned_at < self._config.renewal_interval_s:
+            return False
+        self._warned_at = now
+        return True

@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.fleet.foreign_rows import foreign_rows
-from mld.decide.leases.renewal import RowVerdict, judge_row, judge_taking
+from mld.decide.leases.renewal import MoveVerdict, RowVerdict, judge_move, judge_row, judge_taking
 from mld.errors import (
+    AwsError,
     ConditionFailed,
     LeaseLost,
     MalformedData,
@@ -24,22 +25,24 @@ from mld.errors import (
 from mld.model.leases.lease_item import (
     LEASE_KEY,
     hash_range_attributes,
+    is_lease_item,
+    item_key,
+    lease_from_item,
     lease_to_item,
 )
 from mld.model.leases.lease_writes import (
+    assigning,
     checkpointing,
     children_update,
+    hand_off_start,
     hash_range_update,
     marking,
     releasing,
     renewal,
     taking,
 )
-from mld.services.leases.leader_writes import LeaderWrites
 from mld.services.leases.lease_scan import TableScan, TableScanner
-from mld.services.leases.lease_table import LeaseTable
-from mld.services.leases.owner_index import OwnerIndex
-from mld.services.leases.stored_rows import WRITE_TRIES, StoredRows
+from mld.services.leases.lease_table import LeaseTable, OwnerIndex
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
@@ -52,9 +55,12 @@ if TYPE_CHECKING:
     from mld.model.streams.shard import HashRange
     from mld.ports.aws import DynamoDb
     from mld.ports.clock import Clock
-    from mld.services.leases.unreadable_rows import UnreadableRows
+    from mld.services.leases.lease_scan import UnreadableRows
 
 log = logging.getLogger(__name__)
+
+#: Sends of one logical write: the first, one after a lost answer, one on top of what was found.
+WRITE_TRIES = 3
 
 
 class LeaseStore:
@@ -86,8 +92,6 @@ class LeaseStore:
         #: Name of the lease table.
         self.table_name = config.table_name
         self._table = LeaseTable(dynamodb, config, clock)
-        self._rows = StoredRows(dynamodb, config.table_name)
-        self._leader = LeaderWrites(dynamodb, config.table_name)
         #: ``account:region:name`` of the stream in single-stream mode, once it is known.
         self.find_stream_mark: Callable[[], str | None] = lambda: None
         #: Its name, which is always known.
@@ -147,7 +151,8 @@ class LeaseStore:
         Raises:
             MalformedData: the row can't be read as a lease.
         """
-        return await self._rows.get(lease_key, consistent=consistent)
+        item = await self._item(lease_key, consistent=consistent)
+        return _lease_of(item) if item else None
 
     async def my_lease_keys(self, worker_id: str) -> tuple[str, ...] | None:
         """Keys of the leases that name a worker, by the index of 3.x fleets; see OwnerIndex."""
@@ -274,14 +279,46 @@ class LeaseStore:
     # -- writing as the leader --------------------------------------------------------------------
 
     async def assign(self, lease: Lease, worker_id: str, *, only_unchanged: bool) -> Lease | None:
-        """Give a lease to a worker; see :meth:`LeaderWrites.assign`."""
-        self.check_rows("UpdateItem")
-        return await self._leader.assign(lease, worker_id, only_unchanged=only_unchanged)
+        """Give a lease to a worker; see :func:`~mld.model.leases.lease_writes.assigning`.
+
+        Returns:
+            The row as stored, or None when it was written meanwhile, or is gone.
+
+        Raises:
+            AwsError: nothing is known of the row, or nothing was changed; plan again.
+        """
+        write = assigning(lease, worker_id, only_unchanged=only_unchanged)
+        return await self._move(write, only_unchanged=only_unchanged)
 
     async def start_hand_off(self, lease: Lease, worker_id: str) -> Lease | None:
-        """Ask the owner to hand a lease over; see :meth:`LeaderWrites.start_hand_off`."""
+        """Ask the owner to hand a lease over; otherwise like :meth:`assign`.
+
+        Raises:
+            ValueError: see :func:`~mld.model.leases.lease_writes.hand_off_start`.
+        """
+        return await self._move(hand_off_start(lease, worker_id), only_unchanged=False)
+
+    async def _move(self, write: LeaseWrite, *, only_unchanged: bool) -> Lease | None:
+        """Conditions name the owners, so that nothing written meanwhile is undone."""
         self.check_rows("UpdateItem")
-        return await self._leader.start_hand_off(lease, worker_id)
+        key = write.before.lease_key
+        for _ in range(WRITE_TRIES):
+            try:
+                try:
+                    answer = await self._dynamodb.update_item(
+                        TableName=self.table_name, **write.request
+                    )
+                except (ConditionFailed, UnknownOutcome) as error:
+                    row = await self._lease_after(key, error)
+                else:
+                    return _lease_of(answer["Attributes"])
+            except MalformedData as malformed:
+                log.warning("The row of lease %s can't be read: %s", key, malformed)
+                return None
+            verdict = judge_move(write, row, only_unchanged=only_unchanged)
+            if verdict is not MoveVerdict.AGAIN:
+                return row if verdict is MoveVerdict.DONE else None
+        raise UnknownOutcome("UpdateItem", "Unresolved", f"{key} after several tries")
 
     # -- creating, noting, deleting ---------------------------------------------------------------
 
@@ -303,7 +340,7 @@ class LeaseStore:
             except ConditionFailed:
                 return False
             except UnknownOutcome as error:
-                item = await self._rows.item_after(lease.lease_key, error)
+                item = await self._item_after(lease.lease_key, error)
                 if item:
                     return item.get("leaseCounter") == {"N": str(lease.lease_counter)}
             else:
@@ -358,9 +395,9 @@ class LeaseStore:
                     ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 )
             except ConditionFailed as refused:
-                return await self._rows.item_after(lease_key, refused) is None
+                return await self._item_after(lease_key, refused) is None
             except UnknownOutcome as error:
-                if await self._rows.item_after(lease_key, error) is None:
+                if await self._item_after(lease_key, error) is None:
                     return True
             else:
                 return True
@@ -387,9 +424,47 @@ class LeaseStore:
     ) -> Lease | None:
         """The row after a write went wrong; None when it is gone."""
         try:
-            return await self._rows.lease_after(lease_key, error)
+            return await self._lease_after(lease_key, error)
         except MalformedData as malformed:
             raise LeaseLost(lease_key, f"its row can't be read: {malformed}") from malformed
+
+    async def _item_after(
+        self, lease_key: str, error: ConditionFailed | UnknownOutcome
+    ) -> Mapping[str, Any] | None:
+        """The item after a write went wrong, as the refusal brought it or read consistently.
+
+        Raises:
+            AwsError: it could not be read; after an unknown outcome that error again.
+        """
+        if isinstance(error, ConditionFailed) and error.item:
+            return error.item
+        try:
+            return await self._item(lease_key, consistent=True)
+        except AwsError as unread:
+            if isinstance(error, UnknownOutcome):
+                raise error from unread
+            raise
+
+    async def _lease_after(
+        self, lease_key: str, error: ConditionFailed | UnknownOutcome
+    ) -> Lease | None:
+        """The lease after a write went wrong; None when its row is gone.
+
+        Raises:
+            MalformedData: the row can't be read as a lease.
+            AwsError: as :meth:`_item_after`.
+        """
+        item = await self._item_after(lease_key, error)
+        return _lease_of(item) if item else None
+
+    async def _item(self, lease_key: str, *, consistent: bool) -> Mapping[str, Any] | None:
+        answer = await self._dynamodb.get_item(
+            TableName=self.table_name,
+            Key={LEASE_KEY: {"S": lease_key}},
+            ConsistentRead=consistent,
+        )
+        item: Mapping[str, Any] | None = answer.get("Item")
+        return item
 
 
 def _has_released(write: LeaseWrite, row: Lease) -> bool:
@@ -397,3 +472,14 @@ def _has_released(write: LeaseWrite, row: Lease) -> bool:
     if write.before.actual_owner in (write.after.actual_owner, row.actual_owner):
         return False
     return row.lease_counter >= write.after.lease_counter
+
+
+def _lease_of(item: Mapping[str, Any]) -> Lease:
+    """The lease of an item.
+
+    Raises:
+        MalformedData: it is no lease, or can't be read.
+    """
+    if not is_lease_item(item):
+        raise MalformedData(f"item {item_key(item)} is not a lease")
+    return lease_from_item(item)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mld.decide.backoff import backoff_s
 from mld.decide.leases.taking import Sighting, TakeLimits, TakePlan, TakeReason, look, plan_taking
 from mld.errors import AwsError, MalformedData, Throttled
-from mld.ports.metrics import Level, Unit
+from mld.ports.metrics import Level, OperationMetrics
 from mld.services.bounded import for_each
 from mld.services.leases.lease_gainer import LeaseGainer
 from mld.services.leases.lease_scan import every
@@ -100,7 +100,7 @@ class LeaseTaker(LeaseGainer):
         self._worker_id = worker_id
         self._clock = clock
         self._rng = rng
-        self._metrics = metrics
+        self._metrics = OperationMetrics(metrics, _OPERATION)
         self._is_read = is_read
         self._limits = TakeLimits(
             failover_s=config.failover_s,
@@ -137,8 +137,8 @@ class LeaseTaker(LeaseGainer):
         started_at = self._clock.monotonic()
         limits = self._limits if may_steal else replace(self._limits, max_steal=0)
         outcome = await self._cycle(limits)
-        self._count("Success", int(outcome.error is None))
-        self._time("Time", self._clock.monotonic() - started_at)
+        self._metrics.count("Success", int(outcome.error is None))
+        self._metrics.time("Time", self._clock.monotonic() - started_at)
         log.log(_level(outcome), "%s", outcome)
         return outcome
 
@@ -146,10 +146,10 @@ class LeaseTaker(LeaseGainer):
         try:
             scan = await self._store.scan()
         except AwsError as error:
-            self._count("ListLeases.Success", 0, Level.DETAILED)
+            self._metrics.count("ListLeases.Success", 0, Level.DETAILED)
             return TakeOutcome(None, error=f"the lease table could not be read: {error}")
-        self._count("ListLeases.Success", 1, Level.DETAILED)
-        self._time("ListLeases.Time", scan.finished_at - scan.started_at, Level.DETAILED)
+        self._metrics.count("ListLeases.Success", 1, Level.DETAILED)
+        self._metrics.time("ListLeases.Time", scan.finished_at - scan.started_at, Level.DETAILED)
         if scan.conflict is not None:
             return TakeOutcome(None)
         leases = tuple(lease for lease in scan.leases if self._is_read(lease))
@@ -179,8 +179,8 @@ class LeaseTaker(LeaseGainer):
 
         await for_each(await self._recheck(plan, scan), self._config.renewal_threads, take)
         self._tell_trouble(self._config.table_name)
-        self._count("TakenLeases", len(taken))
-        self._count("UntakenLeases", len(missed))
+        self._metrics.count("TakenLeases", len(taken))
+        self._metrics.count("UntakenLeases", len(missed))
         return TakeOutcome(plan, tuple(taken), tuple(missed))
 
     async def _recheck(self, plan: TakePlan, scan: TableScan) -> list[Lease]:
@@ -218,9 +218,9 @@ class LeaseTaker(LeaseGainer):
         except AwsError as error:
             log.warning("Could not take lease %s: %s", lease.lease_key, error)
             taken, self._refusal = None, error
-        self._count("TakeLease.Success", int(taken is not None), Level.DETAILED)
+        self._metrics.count("TakeLease.Success", int(taken is not None), Level.DETAILED)
         took_s = self._clock.monotonic() - requested_at
-        self._time("TakeLease.Time", took_s, Level.DETAILED)
+        self._metrics.time("TakeLease.Time", took_s, Level.DETAILED)
         if taken is None:
             return False
         if not self._may_hold():
@@ -246,18 +246,10 @@ class LeaseTaker(LeaseGainer):
         return self._config.taker_interval_s
 
     def _report(self, plan: TakePlan) -> None:
-        self._count("NumWorkers", plan.workers)
-        self._count("ExpiredLeases", plan.available)
-        self._count("VeryOldLeases", plan.very_old)
-        self._count("LeaseSpillover", plan.spillover)
-        self._count("TotalLeases", plan.total, Level.DETAILED)
-        self._count("NeededLeases", max(0, plan.needed), Level.DETAILED)
-        self._count("LeasesToTake", len(plan.leases), Level.DETAILED)
-
-    def _count(self, name: str, value: int, level: Level = Level.SUMMARY) -> None:
-        self._metrics.add(_OPERATION, name, value, level=level, worker=True)
-
-    def _time(self, name: str, seconds: float, level: Level = Level.SUMMARY) -> None:
-        self._metrics.add(
-            _OPERATION, name, seconds * 1000, unit=Unit.MILLISECONDS, level=level, worker=True
-        )
+        self._metrics.count("NumWorkers", plan.workers)
+        self._metrics.count("ExpiredLeases", plan.available)
+        self._metrics.count("VeryOldLeases", plan.very_old)
+        self._metrics.count("LeaseSpillover", plan.spillover)
+        self._metrics.count("TotalLeases", plan.total, Level.DETAILED)
+        self._metrics.count("NeededLeases", max(0, plan.needed), Level.DETAILED)
+        self._metrics.count("LeasesToTake", len(plan.leases), Level.DETAILED)

@@ -8,8 +8,8 @@ import logging
 import pytest
 
 from mld.decide.readiness import Reason
+from mld.services.leases.lease_scan import REPEAT_S
 from mld.services.leases.lease_store import LeaseStore
-from mld.services.leases.unreadable_rows import REPEAT_S
 from tests.fakes.lease_world import TABLE, World, lease
 from tests.fakes.shard_world import simulated
 

@@ -1,11 +1,11 @@
-"""What a row says of how much its lease carries."""
+"""What is held, and what a row says of how much its lease carries."""
 
 import asyncio
 
 import pytest
 
 from mld.model.sequence import ExtendedSequenceNumber
-from mld.services.leases.throughput_window import ThroughputWindow
+from mld.services.leases.held_leases import ThroughputWindow
 from tests.fakes.lease_world import World, lease
 from tests.sim.loop import run
 
