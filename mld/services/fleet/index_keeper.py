@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mld.decide.fleet.client_version import Mode
 from mld.errors import AwsError
-from mld.services.fleet.trouble import remedy
+from mld.services.conditions import remedy
 
 if TYPE_CHECKING:
     from mld.services.fleet.fleet_state import FleetState

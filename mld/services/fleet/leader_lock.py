@@ -28,8 +28,7 @@ from mld.decide.readiness import Reason
 from mld.errors import AwsError, MalformedData, UnservableFleet
 from mld.model.fleet.entities import LEADER_KEY
 from mld.model.fleet.leader_lock_item import LockItem, lock_from_item
-from mld.services.conditions import Conditions
-from mld.services.fleet.trouble import Trouble
+from mld.services.conditions import Conditions, FailingCondition
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -125,10 +124,10 @@ class LeaderLock:
         self._rests_until = 0.0
         self._failures = 0
         conditions = conditions or Conditions()
-        self._trouble = Trouble(Reason.LOCK_FAILS, conditions, runtime.clock)
-        self._writing = Trouble(Reason.LOCK_FAILS, conditions, runtime.clock, "writing")
+        self._failing = FailingCondition(Reason.LOCK_FAILS, conditions, runtime.clock)
+        self._writing = FailingCondition(Reason.LOCK_FAILS, conditions, runtime.clock, "writing")
         self._is_writing = False
-        self._silence = Trouble(Reason.LOCK_FAILS, conditions, runtime.clock, "silence")
+        self._silence = FailingCondition(Reason.LOCK_FAILS, conditions, runtime.clock, "silence")
         self._turn = asyncio.Lock()
 
     @property
@@ -170,7 +169,7 @@ class LeaderLock:
                 await asyncio.sleep(pause_s)
         finally:
             self._phase, self._is_first_look = Phase.FOLLOWS, True
-            self._trouble.forget()
+            self._failing.forget()
             self._writing.forget()
             self._silence.forget()
             await self._delete()
@@ -188,13 +187,13 @@ class LeaderLock:
         except (AwsError, MalformedData, UnservableFleet) as error:
             text = "The leader lock in table %s could not be read or written. While that is so for "
             text += "all workers, no lease gets a new owner"
-            trouble = self._writing if self._is_writing else self._trouble
-            trouble.met(text % self._place().table, error)
+            failing = self._writing if self._is_writing else self._failing
+            failing.failed(text % self._place().table, error)
             self._failures += 1
             first_s, cap_s = RETRY_FIRST_S, RETRY_CAP_S
             return backoff_s(self._failures - 1, self._rng, first_s=first_s, cap_s=cap_s)
         self._failures = 0
-        self._trouble.over()
+        self._failing.resolved()
         return pause_s
 
     def _is_seen_held(self) -> bool:
@@ -224,10 +223,10 @@ class LeaderLock:
         move = follow(lock, self._sighting, now, self._own)
         if move is LockMove.WAIT:
             if lock is not None and lock.owner != self._worker_id:
-                self._writing.over()  # a lock of our own that expires proves nothing
+                self._writing.resolved()  # a lock of our own that expires proves nothing
             self._notice_silence(place, lock)
             return self._follow_on()
-        self._silence.over()
+        self._silence.resolved()
         await self._confirm_place()
         if self._place() != place:
             return 0.0
@@ -261,9 +260,9 @@ class LeaderLock:
         assert lock is not None, "nobody waits for a lock that is not there"
         assert sighting is not None, "nor for one that was not seen"
         if self._clock.monotonic() - sighting.since < SILENT_S:
-            self._silence.over()
+            self._silence.resolved()
             return
-        self._silence.met(
+        self._silence.failed(
             f"Worker {lock.owner} has the leader lock for {lock.duration_s:.0f} s at a time and has "
             "not renewed it for minutes: meanwhile no lease gets a new owner. If that worker is "
             f"dead, delete the item {LEADER_KEY} of table {place.table}"
@@ -307,7 +306,7 @@ class LeaderLock:
         if stored.record_version != mine.record_version:
             return 0.0  # an earlier heartbeat without an answer was stored: write on top of it
         self._renewed(mine, now)
-        self._writing.over()  # to have taken it is not enough: it may be lost after each time
+        self._writing.resolved()  # to have taken it is not enough: it may be lost after each time
         if self._phase is Phase.LEADS:
             self._happened(LockEvent.RENEWED)
         return max(0.0, now + self._heartbeat_s - self._clock.monotonic())

@@ -22,8 +22,7 @@ from mld.decide.readiness import Reason
 from mld.errors import AwsError, LeaseLost
 from mld.ports.metrics import Level, OperationMetrics
 from mld.services.bounded import for_each
-from mld.services.conditions import Conditions
-from mld.services.fleet.trouble import remedy
+from mld.services.conditions import Conditions, remedy
 from mld.services.leases.lease_scan import every
 from mld.services.wakeup import Wakeup
 

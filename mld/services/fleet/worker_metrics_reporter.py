@@ -19,8 +19,7 @@ from mld.decide.readiness import Reason
 from mld.errors import AwsError
 from mld.model.attributes import rounded
 from mld.model.fleet.worker_metrics import FAILED_SAMPLE, SINGLE_TABLE_MIGRATION, WorkerMetrics
-from mld.services.conditions import Conditions
-from mld.services.fleet.trouble import Trouble
+from mld.services.conditions import Conditions, FailingCondition
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
@@ -107,7 +106,9 @@ class WorkerMetricsReporter:
         self._last: WorkerMetrics | None = None
         self._second_s = None if failover_s is None else SECOND_SHARE * failover_s
         self._lapses = lapses or Wakeup()
-        self._trouble = Trouble(Reason.METRICS_FAIL, conditions or Conditions(), runtime.clock)
+        self._failing = FailingCondition(
+            Reason.METRICS_FAIL, conditions or Conditions(), runtime.clock
+        )
 
     async def run(self) -> None:
         """Measure and report until cancelled; then take the item away.
@@ -123,7 +124,7 @@ class WorkerMetricsReporter:
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
         finally:
-            self._trouble.forget()
+            self._failing.forget()
             await self._retire()
 
     async def report_once(self) -> None:
@@ -157,14 +158,14 @@ class WorkerMetricsReporter:
             except AwsError as error:
                 table = self._store.layout.metrics.table
                 text = f"Could not write this worker's metrics into table {table}; without them "
-                self._trouble.met(f"{text}it gets no leases", error)
+                self._failing.failed(f"{text}it gets no leases", error)
                 first_s, cap_s = RETRY_FIRST_S, RETRY_CAP_S
                 pause_s = backoff_s(failures, self._rng, first_s=first_s, cap_s=cap_s)
                 failures += 1
                 await asyncio.sleep(pause_s)
                 continue
             failures = 0
-            self._trouble.over()
+            self._failing.resolved()
             if self._on_first is not None:
                 self._on_first()
                 self._on_first = None

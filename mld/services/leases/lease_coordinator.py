@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from mld.decide.fleet.client_version import Mode
 from mld.decide.readiness import Reason
+from mld.services.conditions import FailingCondition
 from mld.services.fleet.acquisition_switch import AcquisitionSwitch
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.fleet_member import FleetMember
 from mld.services.fleet.fleet_state import FleetState
-from mld.services.fleet.trouble import Trouble
 from mld.services.leases.fleet_watch import FleetWatch
 from mld.services.leases.leader_elector import LeaderElector
 from mld.services.leases.lease_discoverer import LeaseDiscoverer
@@ -93,9 +93,9 @@ class LeaseCoordinator:
         unreadable = UnreadableRows(leases.table_name, conditions, clock, metrics)
         store = LeaseStore(dynamodb, leases, clock, unreadable, is_multi_stream=is_multi_stream)
 
-        def trouble(subject: str) -> Trouble:
+        def failing(subject: str) -> FailingCondition:
             # What comes and goes costs leases just as well. Those who meet it log it.
-            return Trouble(
+            return FailingCondition(
                 Reason.LEASE_WRITES_FAIL,
                 conditions,
                 clock,
@@ -106,9 +106,9 @@ class LeaseCoordinator:
             )
 
         renewer = LeaseRenewer(
-            store, leases, worker, clock, rng, runtime.ids, metrics, trouble("renewing")
+            store, leases, worker, clock, rng, runtime.ids, metrics, failing("renewing")
         )
-        taking = trouble("taking")
+        taking = failing("taking")
         elector = LeaderElector(store, worker, clock, is_read)
         layout = config.fleet.layout(config.application_name, leases.table_name)
         items = CoordinatorStateStore(dynamodb, layout, runtime.ids)
@@ -116,12 +116,12 @@ class LeaseCoordinator:
 
         def taker() -> LeaseAcquisition:
             made = LeaseTaker(store, renewer, leases, worker, clock, rng, metrics, is_read)
-            made.trouble = taking
+            made.failing = taking
             return made
 
         def discoverer() -> LeaseAcquisition:
             made = LeaseDiscoverer(store, renewer, leases, worker, clock, metrics, is_read)
-            made.trouble = taking
+            made.failing = taking
             return made
 
         def expect(lease_key: str) -> None:

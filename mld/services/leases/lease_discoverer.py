@@ -164,7 +164,7 @@ class LeaseDiscoverer(LeaseGainer):
         self._seen = {key: tokens[key] for key in listed if key in tokens}
         self._refusal = None
         gained = await self._take_up(sorted((listed | self._coming) - tokens.keys()))
-        self._tell_trouble(self._config.table_name)
+        self._report_failing(self._config.table_name)
         self._metrics.count("Success", 1)
         self._metrics.time("Time", self._clock.monotonic() - started_at)
         self._metrics.count("NumLeases", len(listed), Level.DETAILED)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from mld.errors import AwsError
-    from mld.services.fleet.trouble import Trouble
+    from mld.services.conditions import FailingCondition
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore
 
@@ -29,7 +29,7 @@ class LeaseGainer:
 
     def __init__(self, store: LeaseStore, renewer: LeaseRenewer) -> None:
         #: Told whether leases can be gained.
-        self.trouble: Trouble | None = None
+        self.failing: FailingCondition | None = None
         #: Why a lease could not be gained in the last look.
         self._refusal: AwsError | None = None
         self._store = store
@@ -53,14 +53,14 @@ class LeaseGainer:
             async with self._renewer.exclusive(lease_key):
                 pass
 
-    def _tell_trouble(self, table: str) -> None:
+    def _report_failing(self, table: str) -> None:
         """Whether what should be gained in a look could be written."""
-        if self.trouble is None:
+        if self.failing is None:
             return
         if self._refusal is None:
-            self.trouble.over()
+            self.failing.resolved()
         else:
-            self.trouble.met(
+            self.failing.failed(
                 f"Leases of table {table} can't be taken by this worker", self._refusal
             )
 

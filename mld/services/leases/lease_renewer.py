@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mld.model.sequence import ExtendedSequenceNumber
     from mld.ports.clock import Clock, IdSource
     from mld.ports.metrics import Metrics
-    from mld.services.fleet.trouble import Trouble
+    from mld.services.conditions import FailingCondition
     from mld.services.leases.held_leases import Holding
     from mld.services.leases.lease_store import LeaseStore
 
@@ -98,16 +98,16 @@ class LeaseRenewer:
         rng: random.Random,
         ids: IdSource,
         metrics: Metrics,
-        trouble: Trouble | None = None,
+        failing: FailingCondition | None = None,
     ) -> None:
-        """Hold nothing yet; ``trouble`` is told whether leases can be renewed."""
+        """Hold nothing yet; ``failing`` is told whether leases can be renewed."""
         self._store = store
         self._config = config
         self._worker_id = worker_id
         self._clock = clock
         self._rng = rng
         self._metrics = OperationMetrics(metrics, _OPERATION)
-        self._trouble = trouble
+        self._failing = failing
         self._held = HeldLeases(config, clock, ids)
         #: Woken at every gain and every loss, and when a lease is to be handed over.
         self.changed = self._held.changed
@@ -494,7 +494,7 @@ class LeaseRenewer:
     def _report(self, renewed: int, unsure: int, took_s: float) -> RenewalRound:
         lost, self._reported_lost = self._held.lost - self._reported_lost, self._held.lost
         outcome = RenewalRound(renewed, lost, unsure, took_s)
-        self._tell_trouble(unsure)
+        self._report_failing(unsure)
         is_slow = took_s > self._config.failover_s / 2
         if is_slow:
             self._metrics.count("SlowRounds", 1)
@@ -510,15 +510,15 @@ class LeaseRenewer:
         self._metrics.time("Time", took_s)
         return outcome
 
-    def _tell_trouble(self, unsure: int) -> None:
-        if self._trouble is None:
+    def _report_failing(self, unsure: int) -> None:
+        if self._failing is None:
             return
         if not unsure:
-            self._trouble.over()
+            self._failing.resolved()
             return
         leases, them = ("1 lease", "it") if unsure == 1 else (f"{unsure} leases", "them")
         what = f"{leases} of table {self._config.table_name} can't be renewed"
-        self._trouble.met(f"{what}, so another worker gets {them}", self._last_error)
+        self._failing.failed(f"{what}, so another worker gets {them}", self._last_error)
 
     def _may_warn(self) -> bool:
         """Once in Java's period, however many rounds there are in it."""

@@ -178,7 +178,7 @@ class LeaseTaker(LeaseGainer):
             (taken if success else missed).append(lease.lease_key)
 
         await for_each(await self._recheck(plan, scan), self._config.renewal_threads, take)
-        self._tell_trouble(self._config.table_name)
+        self._report_failing(self._config.table_name)
         self._metrics.count("TakenLeases", len(taken))
         self._metrics.count("UntakenLeases", len(missed))
         return TakeOutcome(plan, tuple(taken), tuple(missed))

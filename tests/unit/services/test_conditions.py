@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mld.decide.readiness import Condition, Reason
-from mld.services.conditions import Conditions
+from mld.errors import CredentialsRefused, Denied, MldError, Throttled
+from mld.services.conditions import Conditions, FailingCondition, remedy
+from tests.fakes.clock import FakeClock
 
 
 def test_a_condition_holds_from_its_report_until_it_is_taken_back():
@@ -27,3 +31,42 @@ def test_several_subjects_have_a_condition_each():
     conditions.report(Reason.STREAM_DELETED, "stream b was deleted", "b")
     conditions.clear(Reason.STREAM_DELETED, "a")
     assert [one.message for one in conditions.current()] == ["stream b was deleted"]
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (Denied("UpdateItem", "AccessDeniedException"), "Allow dynamodb:UpdateItem on this table"),
+        (CredentialsRefused("UpdateItem", "ExpiredTokenException"), "Renew the credentials"),
+        (CredentialsRefused("UpdateItem", "RequestExpired"), "set the clock of this machine right"),
+    ],
+)
+def test_the_remedy_is_that_of_the_error(error: MldError, says: str) -> None:
+    assert says in remedy(error)
+    assert ("Allow" in remedy(error)) is ("Allow" in says)
+
+
+def test_what_passes_by_itself_has_no_remedy() -> None:
+    assert remedy(Throttled("UpdateItem", "ThrottlingException")) == ""
+
+
+def test_what_comes_and_goes_counts_as_lasting_where_it_has_to_be_calm_first(caplog) -> None:
+    caplog.set_level("INFO")
+    conditions, clock = Conditions(), FakeClock()
+    failing = FailingCondition(
+        Reason.LEASE_WRITES_FAIL, conditions, clock, lasting_s=10.0, calm_s=10.0, is_logged=False
+    )
+    for _ in range(4):
+        failing.failed("it fails")
+        clock.advance(3.0)
+        failing.resolved()
+    assert conditions.current() == ()
+    failing.failed("it fails")
+    assert [one.message for one in conditions.current()] == ["it fails"]
+    clock.advance(9.9)
+    failing.resolved()
+    assert conditions.current() != ()
+    clock.advance(0.1)
+    failing.resolved()
+    assert conditions.current() == ()
+    assert caplog.messages == ["Resolved after 22 s: it fails"]

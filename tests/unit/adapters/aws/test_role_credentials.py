@@ -21,7 +21,7 @@ from mld.adapters.aws.credentials import make_session
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.calls import CallPool
 from mld.model.credentials import parse_chain
-from mld.services.fleet.trouble import remedy
+from mld.services.conditions import remedy
 from tests.unit.adapters.aws.renewals import renewals_end
 
 if TYPE_CHECKING:

@@ -377,7 +377,7 @@ def test_a_lock_that_is_never_readable_is_told_each_minute_and_on_readyz(caplog)
             await asyncio.sleep(5)
             assert conditions.current() == ()
 
-    with caplog.at_level("INFO", "mld.services.fleet"):
+    with caplog.at_level("INFO", "mld.services"):
         run(main())
     said = [line for line in caplog.messages if "no lease gets a new owner" in line]
     assert sum(not line.startswith("Resolved after") for line in said) == 4
