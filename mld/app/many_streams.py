@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mld.model.streams.stream_list import StreamList
     from mld.ports.metrics import Metrics
     from mld.services.conditions import Conditions
-    from mld.services.leases.lease_coordinator import LeaseCoordinator
+    from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.streams.stream_context import ContextFactory, StreamRegistry
     from mld.services.streams.stream_names import StreamNames
     from mld.services.streams.worker_streams import Loop

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mld.ports.clock import Clock, IdSource
     from mld.ports.offload import Offload
     from mld.ports.schemas import DecoderFactory, DefinitionFiles
-    from mld.services.fleet.worker_metrics_reporter import FindLoad
+    from mld.services.fleet.worker_metrics import FindLoad
 
 
 def _keep_memory() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from mld.app.leases import LeaseWiring
 from mld.app.worker import Worker
 from mld.decide.retrieval.retrieval_mode import retrieval_of
 from mld.ports.metrics import Metrics, NoMetrics
@@ -12,7 +13,6 @@ from mld.services.cloudwatch_metrics import CloudWatchMetrics
 from mld.services.conditions import Conditions
 from mld.services.consuming.consumer_parts import ConsumerParts
 from mld.services.consuming.shard_consumer import ShardConsumer
-from mld.services.leases.lease_coordinator import LeaseCoordinator
 from mld.services.memory_return import MemoryReturn
 from mld.services.retrieval.byte_budget import ByteBudget
 from mld.services.retrieval.chosen_publishers import chosen_publishers
@@ -75,7 +75,7 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
     def is_read(lease: Lease) -> bool:
         return streams.is_read(lease)
 
-    coordinator = LeaseCoordinator.wire(
+    coordinator = LeaseWiring(
         ports.dynamodb,
         config,
         runtime,
@@ -83,7 +83,7 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
         is_multi_stream=stream is None or stream.identifier is not None,
         is_read=is_read,
         find_load=ports.find_load,
-    )
+    ).coordinator()
     store, renewer = coordinator.store, coordinator.renewer
     budget = ByteBudget(config.retrieval.memory_budget_bytes, clock)
     registry = StreamRegistry()
@@ -181,7 +181,7 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
         conditions=conditions,
         loops=(
             ("fleet-watch", coordinator.fleet.run),
-            *((("fleet-member", coordinator.member.run),) if coordinator.member else ()),
+            ("fleet-member", coordinator.member.run),
             ("table-watch", coordinator.table_watch.run),
             ("loop-watchdog", watchdog.run),
             ("summary", summary_log.run),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mld.ports.clock import Clock
     from mld.services.cloudwatch_metrics import CloudWatchMetrics
     from mld.services.conditions import Conditions
-    from mld.services.leases.lease_coordinator import LeaseCoordinator
+    from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.scheduler import Scheduler
     from mld.services.streams.stream_tracker import StreamTracker
     from mld.services.streams.worker_streams import WorkerStreams
@@ -100,8 +100,7 @@ class Worker:
 
     def _waiting_workers(self) -> list[dict[str, Any]]:
         """Newcomers that get no leases yet; only the leader knows them."""
-        member = self.coordinator.member
-        waiting = {} if member is None else member.waiting()
+        waiting = self.coordinator.member.waiting()
         return [{"worker_id": one, "wait_s": wait_s} for one, wait_s in waiting.items()]
 
     def status(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mld.ports.metrics import Metrics
     from mld.services.conditions import Conditions
     from mld.services.consuming.shard_consumer import ShardConsumer
-    from mld.services.leases.lease_coordinator import LeaseCoordinator
+    from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.shards.lease_cleanup import LeaseCleanup
     from mld.services.streams.worker_streams import WorkerStreams
 
@@ -331,7 +331,7 @@ class Scheduler:
 
     async def _end_consumers(self) -> None:
         """Ask all to finish; what has a next owner is read until that one is likely to know it."""
-        named = await self._parts.coordinator.name_successors()
+        named = await self._parts.coordinator.start_hand_offs()
         if named:
             leases = self._config.leases
             await asyncio.sleep(notice_s(leases.failover_s, self._config.shutdown_grace_s))

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
     from mld.services.conditions import Conditions
-    from mld.services.leases.lease_coordinator import LeaseCoordinator
+    from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.streams.worker_streams import WorkerStreams
 
 log = logging.getLogger(__name__)

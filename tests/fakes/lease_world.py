@@ -6,8 +6,9 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from mld.decide.fleet.client_version import Mode
 from mld.errors import Throttled, UnknownOutcome, Unreachable
 from mld.model.config.config import LeaseConfig
 from mld.model.config.fleet import FleetConfig, Wish
@@ -21,10 +22,10 @@ from mld.model.streams.stream import Stream
 from mld.ports.metrics import Level, Unit
 from mld.services.conditions import Conditions
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
-from mld.services.fleet.fleet_state import FleetState
-from mld.services.leases.fleet_watch import FleetWatch
-from mld.services.leases.leader_elector import LeaderElector
-from mld.services.leases.lease_coordinator import LeaseCoordinator, watch_table
+from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
+from mld.services.fleet.fleet_state import FleetState, FleetWatch
+from mld.services.fleet.leadership import LeaderElector
+from mld.services.fleet.lease_coordinator import LeaseCoordinator, watch_table
 from mld.services.leases.lease_renewer import LeaseRenewer
 from mld.services.leases.lease_scan import UnreadableRows
 from mld.services.leases.lease_store import LeaseStore
@@ -87,11 +88,9 @@ class Fault:
 class TakingWorker(LeaseCoordinator):
     """A worker whose taker can be made to take now."""
 
-    acquisition: LeaseTaker
-
     @property
     def taker(self) -> LeaseTaker:
-        return self.acquisition
+        return cast("LeaseTaker", self.acquisition.current)
 
 
 @dataclass
@@ -211,18 +210,21 @@ class World:
         renewer = LeaseRenewer(
             store, self.config, worker, self.clock, rng, CountingIds(worker), self.metrics
         )
+        state = self.fleet_state(worker, seed, config=FleetConfig(wish=Wish.STAY_2X))
+        elector = LeaderElector(store, worker, self.clock)
+
+        def taker() -> LeaseTaker:
+            return LeaseTaker(store, renewer, self.config, worker, self.clock, rng, self.metrics)
+
+        switch = AcquisitionSwitch({Mode.TAKES: taker}, Mode.TAKES)
         return TakingWorker(
             store,
             renewer,
-            LeaseTaker(store, renewer, self.config, worker, self.clock, rng, self.metrics),
-            LeaderElector(store, worker, self.clock),
-            FleetWatch(
-                store,
-                self.fleet_state(worker, seed, config=FleetConfig(wish=Wish.STAY_2X)),
-                self.clock,
-                self.conditions,
-            ),
+            switch,
+            elector,
+            FleetWatch(store, state, self.clock, self.conditions),
             watch_table(store, renewer, self.conditions, self.clock, rng),
+            FleetMember(state, switch, elector, _no_services),
         )
 
     def fault(self, kind: str, operation: str = "UpdateItem", **details: Any) -> None:
@@ -247,6 +249,10 @@ class World:
             if error is not None:
                 raise error
             return
+
+
+def _no_services() -> NoReturn:
+    raise AssertionError("a fleet of 2.x assigns nothing")
 
 
 _ERRORS: dict[str, Exception] = {

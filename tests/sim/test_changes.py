@@ -10,7 +10,7 @@ from mld.decide.fleet import client_version, table_migration
 from mld.decide.fleet.client_version import Behaviour, Mode
 from mld.model.fleet.client_version import ClientVersion
 from mld.services.fleet import coordinator_state, fleet_state, leader_lock, lease_assigner
-from mld.services.fleet.deputy import Deputy
+from mld.services.fleet.lease_assigner import StandbyLeader
 from mld.services.fleet.state_items import StateItems
 from tests.sim import fleet_judge
 from tests.sim.changes import Changes
@@ -107,7 +107,7 @@ def test_a_table_that_is_read_after_it_was_left_is_noticed(monkeypatch):
         await self._items.legacy_metrics()
         return True
 
-    monkeypatch.setattr(Deputy, "_is_one", asks)
+    monkeypatch.setattr(StandbyLeader, "_is_standby", asks)
     assert "S13" in convicted(changed(CALM, MOVE, bake_s=5.0))
 
 

@@ -9,7 +9,7 @@ import dataclasses
 import pytest
 
 from mld.model.sequence import Sentinel
-from mld.services.leases.lease_coordinator import LeaseCoordinator
+from mld.services.fleet.lease_coordinator import LeaseCoordinator
 from mld.services.presence_watch import PresenceWatch
 from mld.services.shards.shard_syncer import ShardSyncer
 from mld.services.shards.stream_presence import StreamPresence

@@ -31,7 +31,7 @@ LOOK_SHARE = 0.125
 #: But at least as often as Java's workers look: who deletes a lock of hours by hand is not left waiting.
 MOST_PAUSE_S = 30.0
 #: Workers that watch the leases while they follow; one of them may be the leader itself.
-DEPUTIES = 3
+STANDBYS = 3
 #: Metrics are alive that are no older.
 ALIVE_S = 60.0
 #: A worker that gave the lock up for having failed leaves it to others for so long.
@@ -190,7 +190,7 @@ def look_pause_s(sighting: LockSighting | None, now: float, heartbeat_s: float) 
     return min(pause_s, left_s + 0.001) if left_s > 0 else pause_s
 
 
-def is_deputy(worker_id: str, metrics: Iterable[WorkerMetrics], now_s: float) -> bool:
+def is_standby(worker_id: str, metrics: Iterable[WorkerMetrics], now_s: float) -> bool:
     """Whether a follower is one of those that watch the leases, ready to lead.
 
     Args:
@@ -202,7 +202,7 @@ def is_deputy(worker_id: str, metrics: Iterable[WorkerMetrics], now_s: float) ->
         True for the first few of those that live, and for one that is not known to the others yet.
     """
     alive = {one.worker_id for one in metrics if now_s - one.updated_at_s <= ALIVE_S}
-    return worker_id not in alive or sorted(alive).index(worker_id) < DEPUTIES
+    return worker_id not in alive or sorted(alive).index(worker_id) < STANDBYS
 
 
 def mermaid() -> str:

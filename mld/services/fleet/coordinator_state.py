@@ -1,6 +1,6 @@
 """The state of a 3.x fleet beside its leases: what it is, and how it is changed, in any layout.
 
-The leader lock is not here: see :mod:`mld.services.fleet.lock_store`.
+The leader lock is not here: see :mod:`mld.services.fleet.leader_lock`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 In a fleet whose leases are assigned, the lock is sought only beside the assigning itself, and both
 end together: nobody leads who does not assign.
+
+How it gets its leases changes with the generation, too; what it holds stays held.
 """
 
 from __future__ import annotations
@@ -13,41 +15,40 @@ from typing import TYPE_CHECKING
 
 from mld.decide.fleet.client_version import Mode
 from mld.model.fleet.client_version import ClientVersion
+from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
     from typing import Any
 
-    from mld.services.fleet.acquisition_switch import AcquisitionSwitch
     from mld.services.fleet.fleet_state import FleetState
-    from mld.services.fleet.flip_watch import FlipWatch
-    from mld.services.fleet.index_keeper import IndexKeeper
-    from mld.services.fleet.leadership import LeaderDuty, Leadership
-    from mld.services.fleet.worker_metrics_reporter import WorkerMetricsReporter
-    from mld.services.wakeup import Wakeup
+    from mld.services.fleet.leadership import Leadership
+    from mld.services.fleet.lease_assigner import LeaseAssigner
+    from mld.services.leases.lease_acquisition import LeaseAcquisition
+
+    #: Runs until cancelled.
+    FleetLoop = Callable[[], Coroutine[Any, Any, None]]
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetParts:
-    """What it takes to be one of a 3.x fleet.
+class FleetServices:
+    """What a worker of a 3.x fleet runs; a fleet whose leases are taken loads none of it.
 
     Attributes:
         lock: who leads.
-        duty: assigns; the leader's alone.
-        reporter: this worker's metrics.
-        flip: watches over an upgrade from 2.x.
-        index: by which leases are found.
-        loops: what else runs while the leases are assigned.
+        assigner: does its work where this worker leads.
+        reporting: run where workers report, whether leases are taken or assigned.
+        upgrading: run besides while a fleet is upgraded from 2.x.
+        assigning: run besides lock and assigner while leases are assigned.
     """
 
     lock: Leadership
-    duty: LeaderDuty
-    reporter: WorkerMetricsReporter
-    flip: FlipWatch
-    index: IndexKeeper
-    loops: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
+    assigner: LeaseAssigner
+    reporting: tuple[FleetLoop, ...]
+    upgrading: tuple[FleetLoop, ...] = ()
+    assigning: tuple[FleetLoop, ...] = ()
 
 
 class FleetMember:
@@ -58,7 +59,7 @@ class FleetMember:
         state: FleetState,
         switch: AcquisitionSwitch,
         elected: Leadership,
-        make_parts: Callable[[], FleetParts],
+        make_services: Callable[[], FleetServices],
         on_mode: Callable[[Mode], None] | None = None,
     ) -> None:
         """Run nothing before :meth:`run`.
@@ -67,14 +68,14 @@ class FleetMember:
             state: of the fleet.
             switch: how leases come.
             elected: who leads where leases are taken.
-            make_parts: called once, when the generation asks for what is made.
+            make_services: called once, when the generation asks for what is made.
             on_mode: told how leases come from now on.
         """
         self._state = state
         self._switch = switch
         self._elected = elected
-        self._make_parts = make_parts
-        self._made: FleetParts | None = None
+        self._make_services = make_services
+        self._made: FleetServices | None = None
         self._on_mode = on_mode
         state.on_beginning = self._prepare
         self._is_leaving = False
@@ -83,22 +84,22 @@ class FleetMember:
     def leadership(self) -> Leadership:
         """Who leads the fleet as it is now."""
         if self._state.behaviour.mode is Mode.ASSIGNED:
-            return self._parts().lock
+            return self._services().lock
         return self._elected
 
-    def _parts(self) -> FleetParts:
+    def _services(self) -> FleetServices:
         if self._made is None:
-            self._made = self._make_parts()
+            self._made = self._make_services()
         return self._made
 
     def _prepare(self) -> None:
-        """Make the parts before they are needed: their modules take a tenth of a second to load."""
-        self._parts()
+        """Make the services before they are needed: their modules take a tenth of a second to load."""
+        self._services()
 
     def wake(self) -> None:
         """Leases were created or released: the leader looks now."""
         if self._made is not None:
-            self._made.duty.wake()
+            self._made.assigner.wake()
 
     def follow(self) -> None:
         """Get leases as the fleet does now."""
@@ -114,13 +115,13 @@ class FleetMember:
 
     def waiting(self) -> Mapping[str, float]:
         """Worker id -> seconds that it has to run until it gets leases; known to the leader alone."""
-        return {} if self._made is None else self._made.duty.waiting()
+        return {} if self._made is None else self._made.assigner.waiting()
 
-    async def name_successors(self) -> frozenset[str]:
+    async def start_hand_offs(self) -> frozenset[str]:
         """The worker stops: where leases are assigned, say who goes on with its own; their keys."""
         if self._made is None or self._state.behaviour.mode is not Mode.ASSIGNED:
             return frozenset()
-        return await self._made.duty.name_successors()
+        return await self._made.assigner.start_hand_offs()
 
     @property
     def _changed(self) -> Wakeup:
@@ -146,19 +147,98 @@ class FleetMember:
                 raise failed.exceptions[0] from None
         await asyncio.Event().wait()
 
-    def _loops(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
+    def _loops(self) -> list[FleetLoop]:
         behaviour = self._state.behaviour
         if not behaviour.reports:
             return []
-        parts = self._parts()
-        loops = [parts.reporter.run, parts.index.run]
+        services = self._services()
+        loops = list(services.reporting)
         if behaviour.mode is Mode.ASSIGNED:
-            loops += [parts.lock.run, lambda: parts.duty.run(parts.lock), *parts.loops]
+            loops += [services.lock.run, lambda: services.assigner.run(services.lock)]
+            loops += services.assigning
         elif self._state.version is ClientVersion.CLIENT_VERSION_UPGRADE_FROM_2X:
-            loops.append(parts.flip.run)
+            loops += services.upgrading
         return loops
 
 
-async def _for_ever(loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def _for_ever(loop: FleetLoop) -> None:
     await loop()
     raise RuntimeError(f"{loop} ended, which it must not")
+
+
+class AcquisitionSwitch:
+    """Gets leases by one of several strategies.
+
+    Each change begins with a new strategy: what an earlier one remembered of the table is as old as
+    the last time that it looked. The one before is stopped and settled first, so no two strategies
+    write to one lease.
+    """
+
+    def __init__(
+        self, strategies: Mapping[Mode, Callable[[], LeaseAcquisition]], mode: Mode
+    ) -> None:
+        """Begin with one of them; it does nothing before :meth:`run`.
+
+        Args:
+            strategies: what makes the strategy of each mode.
+            mode: the first one.
+        """
+        self._strategies = strategies
+        self._mode = mode
+        self._changed = Wakeup()
+        self._is_stopped = False
+        self._is_outdated = False
+        #: The strategy in use.
+        self.current = strategies[mode]()
+
+    @property
+    def mode(self) -> Mode:
+        """How leases come now."""
+        return self._mode
+
+    def use(self, mode: Mode) -> None:
+        """From now on get leases that way; nothing if it is so, or after :meth:`stop`."""
+        if mode is not self._mode and not self._is_stopped:
+            self._mode = mode
+            self._is_outdated = True
+            self.current.stop()
+            self._changed.wake()
+
+    async def run(self) -> None:
+        """Get leases until cancelled, or until :meth:`stop`."""
+        while not self._is_stopped:
+            if self._is_outdated:
+                self._is_outdated = False
+                self.current = self._strategies[self._mode]()
+                await self._changed.wait(0)
+            await self._run_until_changed()
+
+    async def _run_until_changed(self) -> None:
+        """The current strategy, until it ends or is to be replaced; its failure is passed on."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                running = group.create_task(self.current.run())
+                ending = group.create_task(self._end_when_changed(running))
+                running.add_done_callback(lambda _: ending.cancel())
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+
+    async def _end_when_changed(self, running: asyncio.Task[None]) -> None:
+        await self._changed.wait()
+        # Only then cancelled: what is under way is held or undone, and never forgotten.
+        await self.current.settled()
+        running.cancel()
+
+    def wake(self) -> None:
+        """Look now: leases were created."""
+        self.current.wake()
+
+    def stop(self) -> None:
+        """Get nothing more, in any way; what is under way is undone."""
+        self._is_stopped = True
+        self.current.stop()
+        self._changed.wake()
+
+    async def settled(self) -> None:
+        """After :meth:`stop`: return when nothing is under way any more."""
+        await self.current.settled()

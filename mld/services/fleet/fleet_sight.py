@@ -9,7 +9,7 @@ from mld.decide.fleet.fleet_report import fleet_report
 from mld.decide.fleet.table_migration import COMPLETE, INIT
 from mld.errors import Denied, NotFound
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
-from mld.services.fleet.lock_store import LockStore
+from mld.services.fleet.leader_lock import LockStore
 
 if TYPE_CHECKING:
     from mld.decide.fleet.fleet_report import FleetReport

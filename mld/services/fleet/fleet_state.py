@@ -4,6 +4,16 @@ The item ``Migration3.0`` is looked for in the lease table, and in the coordinat
 workers of 3.0 to 3.4 keep it. It is written only at a start, and never in a hurry: a Java worker of
 3.5.1 that loses the race for it while it starts does not recover, so a new application's item is
 created a moment later, after another look. Whoever is faster is joined.
+
+:class:`FleetWatch` says when to look: at every scan of the lease table, and at least once a minute,
+because another worker may change the fleet while we run. It also refuses rows of another stream
+mode, of another stream, or on their way to other keys, at a start. While the worker runs they end
+nothing: what is held is read on, and the rest waits until they are gone
+(:class:`~mld.errors.MixedTable`).
+
+When :meth:`FleetWatch.run` raises, the worker stops taking, drains and releases its leases and
+exits. Until then renewals go on, also of leases that a new leader hands over: the holder's
+conditions then name both owners, and a release finishes the hand-off.
 """
 
 from __future__ import annotations
@@ -23,7 +33,8 @@ from mld.decide.fleet.client_version import (
 )
 from mld.decide.fleet.foreign_rows import refuse_two_fleets, refuse_unreadable
 from mld.decide.fleet.table_migration import COMPLETE, INIT, PENDING, status_at_start
-from mld.errors import Denied, MalformedData, UnservableFleet
+from mld.decide.readiness import Reason
+from mld.errors import AwsError, Denied, MalformedData, UnservableFleet
 from mld.model.fleet.client_version import ClientVersion, migration_from_item
 from mld.model.fleet.entities import MIGRATION_KEY, TABLE_MIGRATION_KEY
 from mld.model.fleet.state_history import StateChange, StateItem
@@ -39,8 +50,10 @@ if TYPE_CHECKING:
     from mld.model.fleet.table_migration import TableStatus
     from mld.model.leases.table_layout import Layout
     from mld.ports.clock import Clock
+    from mld.services.conditions import Conditions
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.leases.lease_scan import TableScan
+    from mld.services.leases.lease_store import LeaseStore
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +62,8 @@ log = logging.getLogger(__name__)
 CREATION_PAUSE_S = (0.1, 0.3)
 #: Looks at a start before somebody else's changes are left to the next start.
 START_LOOKS = 5
+#: Java's own version monitor looks as often (ClientVersionChangeMonitor, 3.5.1).
+LOOK_S = 60.0
 
 _INIT = ClientVersion.CLIENT_VERSION_INIT
 _NOT_BEGUN = (
@@ -66,7 +81,7 @@ def _nothing() -> None:
 
 
 class FleetState:
-    """Knows the fleet; told by :class:`~mld.services.leases.fleet_watch.FleetWatch` when to look."""
+    """Knows the fleet; told by :class:`FleetWatch` when to look."""
 
     def __init__(
         self,
@@ -297,3 +312,89 @@ class FleetState:
             legacy.coordinator_table,
             migrates=self._config.migrates_tables and known.is_single_table,
         )
+
+
+class FleetWatch:
+    """Looks for the marks of the other stream mode and of other generations."""
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        state: FleetState,
+        clock: Clock,
+        conditions: Conditions,
+    ) -> None:
+        """Watch the table of ``store`` and what ``state`` reads.
+
+        Args:
+            store: whose scans are looked at.
+            state: of the fleet.
+            clock: measures the minute.
+            conditions: for ``/readyz``.
+        """
+        self._store = store
+        self._state = state
+        self._clock = clock
+        self._conditions = conditions
+        self._conflict: str | None = None
+        self._reported_at = 0.0
+        self._items_due_at = 0.0
+        self._has_joined = False
+
+    async def check(self) -> None:
+        """Look once, at a start; with a fresh scan unless there is one. The first time, join.
+
+        Raises:
+            UnservableFleet: don't take leases; the message names versions and ways out.
+            AwsError: a table could not be read, so nothing is known; try again.
+        """
+        scan = self._store.last_scan or await self._store.scan()
+        if scan.conflict is not None:
+            raise UnservableFleet(scan.conflict)
+        self._items_due_at = self._clock.monotonic() + LOOK_S
+        if self._has_joined:
+            await self._state.look()
+        else:
+            await self._state.join(is_new=not (scan.leases or scan.broken))
+            self._has_joined = True
+
+    async def run(self) -> None:
+        """Look at every scan and at least once a minute, until cancelled.
+
+        Raises:
+            UnservableFleet: as :meth:`check`.
+        """
+        while True:
+            await self._store.scanned.wait(self._items_due_at - self._clock.monotonic())
+            if self._store.last_scan is not None:
+                self._look_at(self._store.last_scan)
+                if self._state.is_outdated(self._store.last_scan):
+                    self._items_due_at = 0.0
+            if self._clock.monotonic() >= self._items_due_at:
+                self._items_due_at = self._clock.monotonic() + LOOK_S
+                try:
+                    await self._state.look()
+                except AwsError as error:
+                    log.warning(
+                        "Could not check whether the fleet uses KCL 3.x; next try in %.0f s: %s",
+                        LOOK_S,
+                        error,
+                    )
+
+    def _look_at(self, scan: TableScan) -> None:
+        """Report rows of other applications, beside which this worker holds on to what it has."""
+        before, self._conflict = self._conflict, scan.conflict
+        if scan.conflict is None:
+            if before is not None:
+                self._conditions.clear(Reason.FOREIGN_ROWS)
+                log.warning("Resolved, so leases are created and taken again: %s", before)
+            return
+        self._conditions.report(Reason.FOREIGN_ROWS, scan.conflict)
+        now = self._clock.monotonic()
+        if scan.conflict != before or now - self._reported_at >= LOOK_S:
+            self._reported_at = now
+            log.error(
+                "No lease is created, taken, assigned or deleted until these rows are gone; leases "
+                "that are held are read on: %s",
+                scan.conflict,
+            )

@@ -1,19 +1,36 @@
-"""What services ask of the one who leads, and what is asked of a service that only the leader runs.
+"""Who leads a fleet, and does what only one worker has to do: shard sync, hole audit.
 
 Two ways to lead: a 2.x fleet computes its leader from the owners of its leases
-(:class:`~mld.services.leases.leader_elector.LeaderElector`), a 3.x fleet has a lock in its table
-(:class:`~mld.services.fleet.leader_lock.LeaderLock`). Whoever leads syncs shards, audits and cleans
-up; in a 3.x fleet it assigns the leases, too.
+(:class:`LeaderElector`), a 3.x fleet has a lock in its table
+(:class:`~mld.services.fleet.leader_lock.LeaderLock`); in a 3.x fleet the leader assigns the leases,
+too.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from mld.decide.leases.leader import leader_of
+from mld.errors import AwsError
+from mld.services.leases.lease_scan import every
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mld.model.leases.lease import Lease
+    from mld.ports.clock import Clock
     from mld.services.leases.lease_scan import TableScan
+    from mld.services.leases.lease_store import LeaseStore
+
+log = logging.getLogger(__name__)
+
+#: Source: DeterministicShuffleShardSyncLeaderDecider.java:59-60 (3.5.1).
+FIRST_ELECTION_S = 60.0
+ELECTION_INTERVAL_S = 300.0
+#: Age up to which somebody else's scan serves.
+FRESH_S = 1.0
 
 
 class Leadership(Protocol):
@@ -41,44 +58,80 @@ class Leadership(Protocol):
         ...
 
 
-class LeaderDuty(Protocol):
-    """What only the leader of a 3.x fleet does: assigning leases.
+class LeaderElector:
+    """Holds an election when asked and one is due; up to five minutes with two or no leaders.
 
-    Runs beside :meth:`Leadership.run` for as long as the fleet's leases are assigned. If it ends or
-    fails, the lock is given up and the worker stops: nobody leads who does not assign.
+    Everything that a leader does must therefore be safe when done twice or late.
     """
 
-    async def run(self, leadership: Leadership) -> None:
-        """Assign whenever this worker leads, until cancelled.
+    def __init__(
+        self,
+        store: LeaseStore,
+        worker_id: str,
+        clock: Clock,
+        is_read: Callable[[Lease], bool] = every,
+    ) -> None:
+        """Hold no election yet.
 
-        It asks ``leadership.is_leader()`` before each run and before it writes, calls
-        ``leadership.release()`` after three failed runs in a row, and does not raise for a failing
-        AWS call.
+        Args:
+            store: whose scans are looked at.
+            worker_id: the candidate.
+            clock: says when the next election is due.
+            is_read: leases for which it is False give no vote: nobody takes leases of a stream that
+                is gone from an owner who is, too.
         """
-        ...
+        self._store = store
+        self._worker_id = worker_id
+        self._clock = clock
+        self._is_read = is_read
+        self._elections = 0
+        self._due_at = 0.0
+        #: Worker id of the leader by the last election; None = no lease has an owner.
+        self.leader: str | None = None
 
-    def wake(self) -> None:
-        """Look now: leases were created, released or orphaned."""
-        ...
+    async def is_leader(self) -> bool:
+        """True when this worker leads; everybody leads while no lease has an owner.
 
-    def observe(self, scan: TableScan) -> None:
-        """A look at the table by a worker that does not lead yet: remember its counters.
+        A failed listing keeps the old answer; before the first election the answer is then no.
 
-        A leader that begins without memory needs a failover time until it can tell which leases
-        have expired.
+        Source: DeterministicShuffleShardSyncLeaderDecider.isLeader (3.5.1).
         """
-        ...
+        if self._elections == 0 or self._clock.monotonic() >= self._due_at:
+            await self._elect()
+        return self._elections > 0 and self.leader in (None, self._worker_id)
 
-    def waiting(self) -> Mapping[str, float]:
-        """Worker id -> seconds that it has to run until it gets leases; of newcomers that wait.
+    async def release(self) -> None:
+        """Nothing can be given up: the owners of the leases settle who leads."""
 
-        Empty where this worker does not lead.
-        """
-        ...
+    async def run(self) -> None:
+        """Nothing has to be done for it."""
+        await asyncio.Event().wait()
 
-    async def name_successors(self) -> frozenset[str]:
-        """This worker stops, leader or not: hand what it holds to other workers; those keys.
+    async def _elect(self) -> None:
+        try:
+            scan = self._fresh_scan() or await self._store.scan()
+        except AwsError as error:
+            log.warning(
+                "Could not determine the leader of the fleet; next try in %.0f s: %s",
+                FIRST_ELECTION_S,
+                error,
+            )
+            self._due_at = self._clock.monotonic() + FIRST_ELECTION_S
+            return
+        owners = [lease.lease_owner for lease in scan.leases if self._is_read(lease)]
+        before, self.leader = self.leader, leader_of(owners)
+        if before != self.leader or self._elections == 0:
+            log.info(
+                "Leader of the fleet (does the shard sync): %s",
+                self.leader or "every worker, because no lease has an owner",
+            )
+        pause_s = ELECTION_INTERVAL_S if self._elections else FIRST_ELECTION_S
+        self._elections += 1
+        self._due_at = self._clock.monotonic() + pause_s
 
-        Does not raise for a failing AWS call.
-        """
-        ...
+    def _fresh_scan(self) -> TableScan | None:
+        """The last scan of another reader, when it is hardly older than one of our own."""
+        scan = self._store.last_scan
+        if scan is None or self._clock.monotonic() - scan.started_at > FRESH_S:
+            return None
+        return scan

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mld.decide.fleet.assignment.leaving import plan_leaving
 from mld.decide.fleet.assignment.memory import FleetMemory, observe
 from mld.decide.fleet.assignment.planning import MoveKind, MoveReason, plan_assignment
 from mld.decide.fleet.assignment.view import FleetView
+from mld.decide.fleet.leader_lock import is_standby
 from mld.decide.fleet.looking import FAILED_LOOKS, asked_pause_s, failed_pause_s, look_pause_s
 from mld.decide.readiness import Reason
 from mld.errors import AwsError, LeaseLost
+from mld.model.fleet.worker_metrics import metrics_in
 from mld.ports.metrics import Level, OperationMetrics
 from mld.services.bounded import for_each
 from mld.services.conditions import Conditions, remedy
@@ -27,13 +29,16 @@ from mld.services.leases.lease_scan import every
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Callable, Iterable
 
     from mld.decide.fleet.assignment.limits import AssignmentLimits
     from mld.decide.fleet.assignment.planning import AssignmentPlan, LeaseMove
+    from mld.model.config.fleet import FleetConfig
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.leases.lease import Lease
+    from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.fleet.leadership import Leadership
+    from mld.services.fleet.worker_metrics import WorkerMetricsReader
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_scan import TableScan
     from mld.services.leases.lease_store import LeaseStore
@@ -47,27 +52,10 @@ WRITES = 20
 #: A worker that gave the lead up for having failed is not ready for so long, unless it leads again
 #: and succeeds.
 COMPLAINT_S = 60.0
+#: A scan of another purpose serves a follower that is no older than so many pauses.
+RECENT = 1.5
 #: Whoever leads needs no counter for a lease that nobody renews.
 _UNREAD = {MoveReason.UNOWNED, MoveReason.EXPIRED}
-
-
-@dataclass(frozen=True, slots=True)
-class FleetItems:
-    """Metrics of workers, wherever they are kept.
-
-    Attributes:
-        read: the newest item of each worker, given what a scan of the lease table has just shown.
-        in_scan: the same from a scan alone; None where other tables have some.
-        delete: one that is out of date, unless it was written meanwhile.
-        now_s: epoch seconds of the clock by which they are dated.
-        conditions: for ``/readyz``.
-    """
-
-    read: Callable[[TableScan], Awaitable[tuple[WorkerMetrics, ...]]]
-    in_scan: Callable[[TableScan], tuple[WorkerMetrics, ...] | None]
-    delete: Callable[[WorkerMetrics], Awaitable[None]]
-    now_s: Callable[[], float]
-    conditions: Conditions = field(default_factory=Conditions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,34 +87,37 @@ class AssignmentOutcome:
 
 
 class LeaseAssigner:
-    """A :class:`~mld.services.fleet.leadership.LeaderDuty`."""
+    """What only the leader of a 3.x fleet does; nobody leads who does not assign."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what surrounds it
         self,
         store: LeaseStore,
         renewer: LeaseRenewer,
-        items: FleetItems,
+        metrics: WorkerMetricsReader,
         limits: AssignmentLimits,
         worker_id: str,
         runtime: Runtime,
         expect: Callable[[str], None],
         is_read: Callable[[Lease], bool] = every,
+        *,
+        conditions: Conditions | None = None,
     ) -> None:
         """Know nothing of the fleet yet.
 
         Args:
             store: the table.
             renewer: of this worker; told at once when a lease of its own is to be handed over.
-            items: of the workers.
+            metrics: of the workers.
             limits: of the assignment.
             worker_id: who leads.
             runtime: clock, chance, and metrics, which get Java's ``LeaseAssignmentManager`` data.
             expect: called with the key of each lease that was given to this worker.
             is_read: leases for which it is False are no leases here: of streams that are gone.
+            conditions: for ``/readyz``.
         """
         self._store = store
         self._renewer = renewer
-        self._items = items
+        self._workers = metrics
         self._limits = limits
         self._worker_id = worker_id
         self._clock = runtime.clock
@@ -140,7 +131,7 @@ class LeaseAssigner:
         self._wait_s = 0.0
         self._woken = Wakeup()
         self._looked_at: float | None = None
-        self._conditions = items.conditions
+        self._conditions = conditions or Conditions()
         self._why = ""
         self._gave_up_at = 0.0
 
@@ -161,11 +152,16 @@ class LeaseAssigner:
         """A look at the table while following: remember its counters, and who reported."""
         if self._watched is None or scan.started_at > self._watched.started_at:
             self._watched = scan
-            view = self._view(scan, self._items.in_scan(scan))
+            view = self._view(scan, self._workers.in_scan(scan))
             self._memory = observe(self._memory, view, self._limits)
 
     async def run(self, leadership: Leadership) -> None:
-        """Assign whenever this worker leads, until cancelled."""
+        """Assign whenever this worker leads, until cancelled.
+
+        Args:
+            leadership: asked before each look and before each write; given up after three looks in
+                a row that failed.
+        """
         try:
             await self._run(leadership)
         finally:
@@ -236,7 +232,7 @@ class LeaseAssigner:
         scan = await self._store.scan()
         if scan.conflict is not None:
             return None
-        view = self._view(scan, await self._items.read(scan))
+        view = self._view(scan, await self._workers.read(scan))
         plan = plan_assignment(view, self._memory, self._limits, self._rng)
         self._memory = plan.memory
         self._log_waiting(plan)
@@ -271,8 +267,8 @@ class LeaseAssigner:
         self._metrics.count("TotalLeases", plan.figures.leases, Level.DETAILED)
         return AssignmentOutcome(plan, tuple(moved), raced, failed)
 
-    async def name_successors(self) -> frozenset[str]:
-        """This worker stops: say in the rows of its leases who goes on, while they are still read.
+    async def start_hand_offs(self) -> frozenset[str]:
+        """This worker stops, leader or not: hand its leases over, while they are still read.
 
         Returns:
             Keys of the leases that have a next owner; of no lease where there is no other worker,
@@ -292,7 +288,7 @@ class LeaseAssigner:
 
         try:
             scan = await self._store.scan()
-            view = self._view(scan, await self._items.read(scan))
+            view = self._view(scan, await self._workers.read(scan))
             pairs = plan_leaving(view, self._memory, self._worker_id, self._limits)
             await for_each(pairs, WRITES, name)
         except AwsError as error:
@@ -305,7 +301,7 @@ class LeaseAssigner:
             metrics=metrics,
             leader=self._worker_id,
             now=scan.finished_at,
-            epoch_s=self._items.now_s(),
+            epoch_s=self._workers.now_s(),
         )
 
     async def _write(self, move: LeaseMove) -> Lease | None:
@@ -329,7 +325,7 @@ class LeaseAssigner:
         for item in items:
             if await leadership.is_leader():
                 try:
-                    await self._items.delete(item)
+                    await self._workers.delete(item)
                 except AwsError as error:
                     log.debug("Could not delete old metrics of %s: %s", item.worker_id, error)
 
@@ -358,3 +354,76 @@ class LeaseAssigner:
         return look_pause_s(
             max((one for one in quiet_s if one <= failover_s), default=None), failover_s
         )
+
+
+class StandbyLeader:
+    """Looks at the leases while another worker leads, so as to lead with a memory.
+
+    Only who has seen a counter stand still for the failover time knows that its lease is free. A
+    leader that begins without having looked needs that time once more, so a few followers look as
+    often as the leader shows that it lives. There are few, whatever the size of the fleet: each
+    knows from the table whether it is one.
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        items: CoordinatorStateStore,
+        lock: Leadership,
+        assigner: LeaseAssigner,
+        worker_id: str,
+        config: FleetConfig,
+        runtime: Runtime,
+    ) -> None:
+        """Look at nothing yet.
+
+        Args:
+            store: the lease table.
+            items: says where metrics are.
+            lock: whether this worker leads.
+            assigner: is shown each scan.
+            worker_id: ours.
+            config: section ``fleet``.
+            runtime: clocks and chance.
+        """
+        self._store = store
+        self._items = items
+        self._lock = lock
+        self._assigner = assigner
+        self._worker_id = worker_id
+        self._every_s = config.lock_heartbeat_s
+        self._idle_s = config.report_s
+        self._clock = runtime.clock
+        self._rng = runtime.rng
+
+    async def run(self) -> None:
+        """Look while following and among the first; see now and then whether that is so."""
+        while True:
+            pause_s = self._every_s
+            if not await self._lock.is_leader():
+                try:
+                    scan = self._recent() or await self._store.scan()
+                except AwsError as error:
+                    log.debug("Could not look at the leases: %s", error)
+                else:
+                    self._assigner.observe(scan)
+                    if not await self._is_standby(scan):
+                        pause_s = self._idle_s
+            await asyncio.sleep(pause_s * (1 - self._rng.random() / 10))
+
+    def _recent(self) -> TableScan | None:
+        """A scan that was made for another purpose, if it serves."""
+        scan = self._store.last_scan
+        if scan is None or self._clock.monotonic() - scan.started_at > self._every_s * RECENT:
+            return None
+        return scan
+
+    async def _is_standby(self, scan: TableScan) -> bool:
+        metrics, _ = metrics_in(scan.foreign.values(), self._items.layout.leases.key_name)
+        if self._items.layout.metrics != self._items.layout.leases:
+            try:
+                metrics += (await self._items.legacy_metrics()).metrics
+            except AwsError as error:
+                log.debug("Could not read the metrics of the fleet: %s", error)
+                return True
+        return is_standby(self._worker_id, metrics, self._clock.wall())

@@ -20,7 +20,7 @@ from mld.decide.leases.discovery import (
 from mld.errors import AwsError, LeaseLost, MalformedData
 from mld.ports.metrics import Level, OperationMetrics
 from mld.services.bounded import for_each
-from mld.services.leases.lease_gainer import LeaseGainer
+from mld.services.leases.lease_acquisition import LeaseAcquisition
 from mld.services.leases.lease_scan import every
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class DiscoveryOutcome:
         return f"Took over {len(self.gained)} assigned leases, waiting for {len(self.coming)}"
 
 
-class LeaseDiscoverer(LeaseGainer):
+class LeaseDiscoverer(LeaseAcquisition):
     """The :class:`~mld.services.leases.lease_acquisition.LeaseAcquisition` of a 3.x fleet.
 
     What it finds is renewed at once, so that no leader sees a counter that stands still. It also

@@ -12,7 +12,7 @@ from mld.decide.leases.taking import Sighting, TakeLimits, TakePlan, TakeReason,
 from mld.errors import AwsError, MalformedData, Throttled
 from mld.ports.metrics import Level, OperationMetrics
 from mld.services.bounded import for_each
-from mld.services.leases.lease_gainer import LeaseGainer
+from mld.services.leases.lease_acquisition import LeaseAcquisition
 from mld.services.leases.lease_scan import every
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _level(outcome: TakeOutcome) -> int:
     return logging.INFO if outcome.plan.leases else logging.DEBUG
 
 
-class LeaseTaker(LeaseGainer):
+class LeaseTaker(LeaseAcquisition):
     """Takes free, expired and surplus leases by the rules of ``mld.decide.leases.taking``."""
 
     def __init__(

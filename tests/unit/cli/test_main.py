@@ -566,7 +566,7 @@ def test_a_worker_that_polls_one_stream_imports_nothing_of_other_ways_to_work():
         "mld.adapters.schemas.decoders",
         "mld.app.many_streams",
         "mld.decide.fleet.assignment.planning",
-        "mld.services.fleet.fleet_wiring",
+        "mld.services.fleet.lease_assigner",
         "mld.services.retrieval.fan_out_publisher",
         "mld.services.schemas.schema_registry",
         "mld.services.streams.stream_tracker",

@@ -211,7 +211,7 @@ class World:
     def stop_taking(self) -> None:
         self.taking = False
 
-    async def name_successors(self) -> frozenset[str]:
+    async def start_hand_offs(self) -> frozenset[str]:
         await asyncio.sleep(self.naming_takes_s)
         return self.successors
 

@@ -66,7 +66,7 @@ def test_phases_follow_the_table_and_the_table_is_drawn():
 
 def test_a_few_followers_watch_the_leases_and_who_is_new_does_so_too():
     fleet = [WorkerMetrics(name, 1000) for name in "edcba"]
-    deputies = [one for one in "abcdef" if leader_lock.is_deputy(one, fleet, 1000.0)]
-    assert deputies == ["a", "b", "c", "f"]
+    standbys = [one for one in "abcdef" if leader_lock.is_standby(one, fleet, 1000.0)]
+    assert standbys == ["a", "b", "c", "f"]
     old = [WorkerMetrics("a", 900), *fleet[:2]]
-    assert leader_lock.is_deputy("d", old, 1000.0)
+    assert leader_lock.is_standby("d", old, 1000.0)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mld.decide.fleet.client_version import Mode
-from mld.services.fleet.acquisition_switch import AcquisitionSwitch
+from mld.services.fleet.fleet_member import AcquisitionSwitch
 from tests.fakes.lease_world import World, lease
 from tests.sim.loop import run
 

@@ -9,12 +9,15 @@ from mld.errors import ConfigError
 from mld.model.config.fleet import FleetConfig, Wish
 from mld.model.fleet.client_version import ClientVersion
 from mld.model.sequence import SHARD_END
-from mld.services.fleet.acquisition_switch import AcquisitionSwitch
-from mld.services.fleet.fleet_member import FleetMember, FleetParts
+from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember, FleetServices
 from mld.services.fleet.fleet_state import CREATION_PAUSE_S
-from mld.services.fleet.flip_watch import FlipWatch
-from mld.services.fleet.index_keeper import LOOK_S, PATIENCE, IndexKeeper
-from mld.services.fleet.worker_metrics_reporter import WorkerMetricsReporter
+from mld.services.fleet.fleet_upgrade import (
+    INDEX_LOOK_S,
+    INDEX_PATIENCE,
+    IndexKeeper,
+    MigrationReadyMonitor,
+)
+from mld.services.fleet.worker_metrics import WorkerMetricsReporter
 from tests.fakes.fleet_items import migration
 from tests.fakes.lease_world import World, lease
 from tests.sim.loop import run
@@ -42,7 +45,7 @@ class Leading:
 
 
 class Assigning:
-    """The leader's duty."""
+    """What the leader does."""
 
     def __init__(self, heard):
         self._heard = heard
@@ -93,14 +96,18 @@ class Member:
         self.state = world.fleet_state("me", config=config, items=self.items)
         self.store = world.store()
         self.elected = Leading(self.heard)
-        self.duty = Assigning(self.heard)
+        self.assigner = Assigning(self.heard)
         runtime = world.runtime("me")
-        self.parts = FleetParts(
+        reporter = WorkerMetricsReporter(self.items, config, "me", runtime)
+        ready = MigrationReadyMonitor(
+            self.state, self.items, self.store, self.elected.is_leader, world.clock
+        )
+        index = IndexKeeper(self.store, self.elected, self.elected, self.state)
+        self.services = FleetServices(
             lock=Leading(self.heard),
-            duty=self.duty,
-            reporter=WorkerMetricsReporter(self.items, config, "me", runtime),
-            flip=FlipWatch(self.state, self.items, self.store, self.elected.is_leader, world.clock),
-            index=IndexKeeper(self.store, self.elected, self.elected, self.state),
+            assigner=self.assigner,
+            reporting=(reporter.run, index.run),
+            upgrading=(ready.run,),
         )
         switch = AcquisitionSwitch(
             {
@@ -111,11 +118,11 @@ class Member:
         )
         self.switch = switch
         self.times_made = 0
-        self.member = FleetMember(self.state, switch, self.elected, self.make_parts)
+        self.member = FleetMember(self.state, switch, self.elected, self.make_services)
 
-    def make_parts(self):
+    def make_services(self):
         self.times_made += 1
-        return self.parts
+        return self.services
 
     def has_index(self):
         table = self.world.model.call("DescribeTable", {"TableName": "app"})["Table"]
@@ -137,7 +144,7 @@ async def stop(task):
     await asyncio.gather(task, return_exceptions=True)
 
 
-def test_the_parts_of_a_new_fleet_are_made_while_its_item_waits():
+def test_the_services_of_a_new_fleet_are_made_while_its_item_waits():
     async def test(world):
         me = Member(world)
         joining = asyncio.create_task(me.state.join(is_new=True))
@@ -147,7 +154,7 @@ def test_the_parts_of_a_new_fleet_are_made_while_its_item_waits():
         await joining
         assert world.row("Migration3.0") != {}
         me.member.follow()
-        assert me.member.leadership is me.parts.lock
+        assert me.member.leadership is me.services.lock
         assert me.times_made == 1
 
     on_table(test)
@@ -160,7 +167,7 @@ def test_one_of_a_new_fleet_reports_leads_assigns_and_has_the_index_created():
         task = asyncio.create_task(me.member.run())
         await asyncio.sleep(1)
         assert me.switch.mode is Mode.ASSIGNED
-        assert me.member.leadership is me.parts.lock
+        assert me.member.leadership is me.services.lock
         assert world.row("me") != {}
         assert me.has_index()
         me.member.wake()
@@ -229,10 +236,10 @@ def test_nobody_leads_who_does_not_assign(fails):
         me = Member(world)
         await me.state.join(is_new=True)
         if not fails:
-            me.duty.ends.set()
+            me.assigner.ends.set()
         task = asyncio.create_task(me.member.run())
         await asyncio.sleep(1)
-        me.duty.fails.set()
+        me.assigner.fails.set()
         with pytest.raises(ConfigError if fails else RuntimeError):
             await task
         assert me.heard[-1] == "lock is given up"
@@ -293,16 +300,16 @@ def test_who_did_not_begin_the_generation_creates_the_index_only_as_a_patient_le
         keeper = IndexKeeper(world.store(), leading, leading, world.fleet_state("me"))
         world.fault("throttle", "DescribeTable", times=1)
         task = asyncio.create_task(keeper.run())
-        await asyncio.sleep(LOOK_S * (PATIENCE + 1))
+        await asyncio.sleep(INDEX_LOOK_S * (INDEX_PATIENCE + 1))
         table = world.model.call("DescribeTable", {"TableName": "app"})["Table"]
         assert not table.get("GlobalSecondaryIndexes")
         leading.leads = True
-        await asyncio.sleep(LOOK_S * 2)
+        await asyncio.sleep(INDEX_LOOK_S * 2)
         table = world.model.call("DescribeTable", {"TableName": "app"})["Table"]
         assert table["GlobalSecondaryIndexes"]
-        await asyncio.sleep(LOOK_S * 4)
+        await asyncio.sleep(INDEX_LOOK_S * 4)
         asked = len(world.requests)
-        await asyncio.sleep(LOOK_S * 4)
+        await asyncio.sleep(INDEX_LOOK_S * 4)
         assert len(world.requests) == asked
         await stop(task)
 

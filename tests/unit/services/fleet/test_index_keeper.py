@@ -5,7 +5,12 @@ import asyncio
 import pytest
 
 from mld.errors import Denied
-from mld.services.fleet.index_keeper import LATER_S, LOOK_S, PATIENCE, IndexKeeper
+from mld.services.fleet.fleet_upgrade import (
+    INDEX_LATER_S,
+    INDEX_LOOK_S,
+    INDEX_PATIENCE,
+    IndexKeeper,
+)
 from tests.fakes.fleet_items import Lead
 from tests.fakes.lease_world import TABLE, World
 from tests.sim.loop import run
@@ -35,7 +40,7 @@ def indexes(world):
 def test_who_began_the_generation_makes_it_at_once_and_a_leader_after_a_minute(leads, begins):
     async def test(world):
         assert len(indexes(world)) == begins
-        await asyncio.sleep(PATIENCE * LOOK_S + 1)
+        await asyncio.sleep(INDEX_PATIENCE * INDEX_LOOK_S + 1)
         assert len(indexes(world)) == (begins or leads)
 
     keeping(test, leads=leads, begins=begins)
@@ -45,10 +50,10 @@ def test_one_that_is_deleted_by_hand_comes_back():
     """Java workers of the fleet found no leases from then on."""
 
     async def test(world):
-        await asyncio.sleep(PATIENCE * LOOK_S + 30)
+        await asyncio.sleep(INDEX_PATIENCE * INDEX_LOOK_S + 30)
         assert indexes(world)
         world.model.tables[TABLE].indexes.clear()
-        await asyncio.sleep(LATER_S + (PATIENCE + 1) * LOOK_S)
+        await asyncio.sleep(INDEX_LATER_S + (INDEX_PATIENCE + 1) * INDEX_LOOK_S)
         assert indexes(world)
 
     keeping(test)

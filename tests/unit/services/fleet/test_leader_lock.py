@@ -10,8 +10,7 @@ from mld.decide.readiness import Reason
 from mld.errors import Denied, Throttled, UnknownOutcome, Unreachable
 from mld.model.leases.table_layout import Layout
 from mld.services.conditions import Conditions
-from mld.services.fleet.leader_lock import RELEASE_LIMIT_S, LeaderLock
-from mld.services.fleet.lock_store import LockStore
+from mld.services.fleet.leader_lock import RELEASE_LIMIT_S, LeaderLock, LockStore
 from tests.fakes.lease_world import TABLE, World
 from tests.sim.loop import run
 

@@ -13,7 +13,7 @@ from mld.decide.readiness import Reason
 from mld.errors import Denied, Throttled
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.services.conditions import Conditions
-from mld.services.fleet.lease_assigner import FleetItems, LeaseAssigner
+from mld.services.fleet.lease_assigner import LeaseAssigner
 from mld.services.runtime import Runtime
 from tests.fakes.clock import CountingIds
 from tests.fakes.fleet_items import Lead
@@ -41,7 +41,7 @@ class Leader:
         self.assigner = LeaseAssigner(
             self.store,
             self.renewer,
-            FleetItems(self.read, self.in_scan, self.delete, world.clock.wall, self.conditions),
+            self,
             AssignmentLimits(),
             "me",
             Runtime(
@@ -52,8 +52,12 @@ class Leader:
                 offload=None,
             ),
             self.expected.append,
+            conditions=self.conditions,
             **({} if is_read is None else {"is_read": is_read}),
         )
+
+    def now_s(self):
+        return self.world.clock.wall()
 
     async def read(self, scan):
         return self.in_scan(scan)
@@ -505,7 +509,7 @@ def test_a_worker_that_stops_names_who_goes_on_and_keeps_its_leases_meanwhile():
         leader.lead.is_mine = False
         world.put(lease(0, lease_owner="me"), lease(1, lease_owner="me"), lease(2))
         await leader.renewer.adopt_own()
-        assert await leader.assigner.name_successors() == {A, B}
+        assert await leader.assigner.start_hand_offs() == {A, B}
         assert [leader.owner(key) for key in (A, B)] == [("you", "me")] * 2
         assert len(leader.renewer.held()) == 2
         await leader.renewer.release(A, leader.renewer.get(A).token)
@@ -520,7 +524,7 @@ def test_a_worker_that_stops_names_nobody_where_the_table_does_not_answer(operat
         world.put(lease(0, lease_owner="me"))
         await leader.renewer.adopt_own()
         world.fault("refuse", operation, error=Throttled(operation, "x"))
-        assert await leader.assigner.name_successors() == set()
+        assert await leader.assigner.start_hand_offs() == set()
         assert leader.owner(A) == ("me", None)
 
     with_leader(test, "me", "you")
@@ -530,7 +534,7 @@ def test_a_lease_that_was_given_away_meanwhile_is_not_handed_over():
     async def test(world, leader):
         world.put(lease(0, lease_owner="me"))
         world.fault("slow", "UpdateItem", seconds=1)
-        naming = asyncio.create_task(leader.assigner.name_successors())
+        naming = asyncio.create_task(leader.assigner.start_hand_offs())
         await asyncio.sleep(0.5)
         world.change(A, leaseOwner="other", leaseCounter=4)
         assert await naming == set()

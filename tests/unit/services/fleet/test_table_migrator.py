@@ -10,10 +10,9 @@ from mld.decide.fleet.table_migration import TableStep
 from mld.errors import TransactionCanceled
 from mld.model.config.fleet import FleetConfig
 from mld.model.fleet.client_version import ClientVersion
-from mld.services.fleet.leader_lock import LeaderLock
-from mld.services.fleet.lock_store import LockStore
-from mld.services.fleet.table_migrator import LOOK_S, TableMigrator
-from mld.services.fleet.worker_metrics_reporter import WorkerMetricsReporter
+from mld.services.fleet.fleet_upgrade import TABLE_LOOK_S, TableMigrator
+from mld.services.fleet.leader_lock import LeaderLock, LockStore
+from mld.services.fleet.worker_metrics import WorkerMetricsReporter
 from tests.fakes.fleet_items import (
     COORDINATOR,
     METRICS,
@@ -100,18 +99,18 @@ def of_three_tables(test, *items):
 def test_a_fleet_goes_from_three_tables_to_one_in_two_deployments(caplog):
     async def test(world):
         async with fleet(world, "a", "b"):
-            await asyncio.sleep(LOOK_S + 1)
+            await asyncio.sleep(TABLE_LOOK_S + 1)
             assert stored(world) == ["INIT"]
             assert keys(world, METRICS, "wid") == ["a", "b"]
-            await asyncio.sleep(3600 + LOOK_S)
+            await asyncio.sleep(3600 + TABLE_LOOK_S)
             assert stored(world) == ["DEPLOYED"]
         async with fleet(world, "a", "b", migrates=True) as workers:
-            await asyncio.sleep(2 * LOOK_S)
+            await asyncio.sleep(2 * TABLE_LOOK_S)
             assert stored(world) == ["PENDING"]
             assert keys(world, COORDINATOR) == ["Leader", "TableMigration3.5"]
             assert {"a", "b", "Migration3.0"} <= set(keys(world, TABLE, "leaseKey"))
             assert keys(world, METRICS, "wid") == []
-            await asyncio.sleep(BAKE_S + LOOK_S + 10)
+            await asyncio.sleep(BAKE_S + TABLE_LOOK_S + 10)
             assert stored(world) == ["COMPLETE"]
             assert stored(world, TABLE) == ["COMPLETE"]
             for worker in workers:
@@ -170,10 +169,10 @@ def test_whoever_moves_the_lock_leads_no_more_while_it_waits_for_the_answer(faul
 def test_a_worker_that_cannot_move_takes_the_beginning_back():
     async def test(world):
         async with fleet(world, "a", "b") as (_, second):
-            await asyncio.sleep(LOOK_S + 1)
+            await asyncio.sleep(TABLE_LOOK_S + 1)
             assert stored(world) == ["INIT"]
             await second.stop()
-            await asyncio.sleep(LOOK_S + 1)
+            await asyncio.sleep(TABLE_LOOK_S + 1)
             assert stored(world) == []
 
     of_three_tables(test)
@@ -182,13 +181,13 @@ def test_a_worker_that_cannot_move_takes_the_beginning_back():
 def test_what_is_written_into_the_old_table_takes_the_move_back():
     async def test(world):
         async with fleet(world, "a", "b", migrates=True) as workers:
-            await asyncio.sleep(2 * LOOK_S)
+            await asyncio.sleep(2 * TABLE_LOOK_S)
             assert stored(world) == ["PENDING"]
             stream = {"key": {"S": "s"}, "entityType": {"S": "STREAM"}, "streamId": {"S": "s"}}
             world.model.call("PutItem", {"TableName": COORDINATOR, "Item": stream})
             assert TableStep.TAKE_BACK in [await worker.migrator.look() for worker in workers]
             assert stored(world) == ["DEPLOYED"]
-            await asyncio.sleep(2 * LOOK_S)
+            await asyncio.sleep(2 * TABLE_LOOK_S)
             assert stored(world) == ["PENDING"]
             assert keys(world, COORDINATOR) == ["Leader", "TableMigration3.5"]
 
@@ -238,7 +237,7 @@ def test_without_the_lock_nothing_is_moved(caplog):
             with pytest.raises(TransactionCanceled):
                 await leader.migrator.look()
             assert stored(world) == ["DEPLOYED"]
-            await asyncio.sleep(LOOK_S + 1)
+            await asyncio.sleep(TABLE_LOOK_S + 1)
             assert stored(world) == ["DEPLOYED"]
 
     of_three_tables(test, status("DEPLOYED"))
@@ -247,11 +246,11 @@ def test_without_the_lock_nothing_is_moved(caplog):
 def test_a_step_that_is_not_answered_is_tried_again(caplog):
     async def test(world):
         async with fleet(world, "a", "b"):
-            await asyncio.sleep(LOOK_S - 2)
+            await asyncio.sleep(TABLE_LOOK_S - 2)
             world.fault("throttle", "Scan", times=1)
             await asyncio.sleep(3)
             assert stored(world) == []
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(TABLE_LOOK_S)
             assert stored(world) == ["INIT"]
 
     of_three_tables(test)

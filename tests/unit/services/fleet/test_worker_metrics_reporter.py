@@ -9,8 +9,7 @@ from mld.errors import ConfigError, Denied
 from mld.model.config.fleet import FleetConfig
 from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_to_item
 from mld.services.conditions import Conditions
-from mld.services.fleet.fleet_wiring import metrics_reader
-from mld.services.fleet.worker_metrics_reporter import WorkerMetricsReporter
+from mld.services.fleet.worker_metrics import WorkerMetricsReader, WorkerMetricsReporter
 from tests.fakes.lease_world import TABLE, World
 from tests.sim.loop import run
 
@@ -35,8 +34,8 @@ def reporter(world, source=None, conditions=None, **config):
     items = world.fleet_items("me")
     runtime = world.runtime("me")
     config = FleetConfig(**config)
-    read = metrics_reader(world.store("me"), items, world.clock, config.report_s)
-    return WorkerMetricsReporter(items, config, "me", runtime, find_load, read, conditions)
+    others = WorkerMetricsReader(items, world.store("me"), world.clock)
+    return WorkerMetricsReporter(items, config, "me", runtime, find_load, others, conditions)
 
 
 def on_table(test):

@@ -4,7 +4,7 @@ import asyncio
 
 from mld.model.config.fleet import FleetConfig
 from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_to_item
-from mld.services.fleet.deputy import Deputy
+from mld.services.fleet.lease_assigner import StandbyLeader
 from tests.fakes.fleet_items import METRICS, create_metrics_table, legacy, migration
 from tests.fakes.lease_world import World, lease
 from tests.sim.loop import run
@@ -51,8 +51,8 @@ def watching(test, *workers, leads=False, in_old_table=False, scans_every_s=None
         runtime = world.runtime("me")
         store = world.store()
         others = asyncio.create_task(_scan_for_ever(store, scans_every_s))
-        deputy = Deputy(store, items, lock, seen, "me", FleetConfig(), runtime)
-        task = asyncio.create_task(deputy.run())
+        standby = StandbyLeader(store, items, lock, seen, "me", FleetConfig(), runtime)
+        task = asyncio.create_task(standby.run())
         await test(world, seen)
         await stop(task)
         await stop(others)

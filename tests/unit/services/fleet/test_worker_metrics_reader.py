@@ -1,8 +1,7 @@
 """The metrics of a fleet, as its leader reads them."""
 
 from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_to_item
-from mld.services.conditions import Conditions
-from mld.services.fleet.fleet_wiring import fleet_items
+from mld.services.fleet.worker_metrics import WorkerMetricsReader
 from tests.fakes.clock import FakeClock
 from tests.fakes.fleet_items import METRICS, create_metrics_table, legacy, migration
 from tests.fakes.lease_world import World
@@ -13,8 +12,8 @@ def test_a_worker_with_a_wrong_clock_is_read_as_it_is_and_can_be_deleted():
     async def main():
         world = World()
         world.create_table()
-        read = fleet_items(world.fleet_items("me"), world.clock, Conditions())
         store = world.store()
+        read = WorkerMetricsReader(world.fleet_items("me"), store, world.clock)
         world.put_item(metrics_to_item(WorkerMetrics("slow", 100), "leaseKey"))
         scan = await store.scan()
         (found,) = await read.read(scan)
@@ -28,7 +27,8 @@ def test_a_worker_with_a_wrong_clock_is_read_as_it_is_and_can_be_deleted():
 
 def test_a_clock_that_is_set_anew_makes_no_metrics_young_or_old():
     clock = FakeClock()
-    items = fleet_items(World().fleet_items("me"), clock, Conditions())
+    world = World()
+    items = WorkerMetricsReader(world.fleet_items("me"), world.store(), clock)
     began_s = items.now_s()
     for jump_s in (-86_400, 172_800):
         clock.advance(10)
@@ -48,7 +48,7 @@ def test_of_a_worker_in_two_tables_the_newer_item_counts():
             world.put_item(metrics_to_item(WorkerMetrics(name, new), "leaseKey"))
             item = metrics_to_item(WorkerMetrics(name, old), "wid")
             world.model.call("PutItem", {"TableName": METRICS, "Item": item})
-        read = fleet_items(items, world.clock, Conditions())
+        read = WorkerMetricsReader(items, world.store(), world.clock)
         scan = await world.store().scan()
         assert read.in_scan(scan) is None
         found = await read.read(scan)
@@ -75,7 +75,7 @@ def test_metrics_that_cannot_be_read_are_told_once(caplog):
                 "lut": {"S": "now"},
             }
         )
-        read = fleet_items(world.fleet_items("me"), world.clock, Conditions())
+        read = WorkerMetricsReader(world.fleet_items("me"), world.store(), world.clock)
         for _ in range(3):
             assert await read.read(await world.store().scan()) == ()
 

@@ -1,6 +1,6 @@
-"""Tells the leader of a 3.x fleet that this worker lives, and how loaded it is.
+"""The metrics of workers: what each tells the leader of a 3.x fleet, and how all of them are read.
 
-A worker without a fresh item is given no lease. So the first item is written before anything is
+They say that a worker lives, and how loaded it is. A worker without a fresh item is given no lease. So the first item is written before anything is
 measured, and a worker that stops takes its item away: then nothing is given to it any more. What is
 measured is told only where all others tell theirs, see :mod:`mld.decide.fleet.load_figures`.
 """
@@ -18,16 +18,24 @@ from mld.decide.fleet.looking import LONGEST_PAUSE_S
 from mld.decide.readiness import Reason
 from mld.errors import AwsError
 from mld.model.attributes import rounded
-from mld.model.fleet.worker_metrics import FAILED_SAMPLE, SINGLE_TABLE_MIGRATION, WorkerMetrics
+from mld.model.fleet.worker_metrics import (
+    FAILED_SAMPLE,
+    SINGLE_TABLE_MIGRATION,
+    WorkerMetrics,
+    metrics_in,
+)
 from mld.services.conditions import Conditions, FailingCondition
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
     from mld.model.config.fleet import FleetConfig
+    from mld.ports.clock import Clock
     from mld.ports.worker_load import LoadSource
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
+    from mld.services.leases.lease_scan import TableScan
+    from mld.services.leases.lease_store import LeaseStore
     from mld.services.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -53,7 +61,76 @@ AGAIN_S = 2 * LONGEST_PAUSE_S
 CPU = "C"
 
 FindLoad: TypeAlias = "Callable[[], Awaitable[LoadSource | None]]"
-ReadMetrics: TypeAlias = "Callable[[], Awaitable[Sequence[WorkerMetrics]]]"
+
+
+class WorkerMetricsReader:
+    """The metrics of all workers, wherever they are kept."""
+
+    def __init__(self, items: CoordinatorStateStore, store: LeaseStore, clock: Clock) -> None:
+        """Read nothing yet.
+
+        Args:
+            items: of the fleet.
+            store: the lease table.
+            clock: of the scans.
+        """
+        self._items = items
+        self._store = store
+        self._clock = clock
+        # A wall clock that is set anew must not make what was noted before young or old.
+        self._ahead_s = clock.wall() - clock.monotonic()
+        self._unreadable: set[tuple[str, str]] = set()
+
+    def now_s(self) -> float:
+        """Epoch seconds, by a clock that nobody sets."""
+        return self._clock.monotonic() + self._ahead_s
+
+    async def read(self, scan: TableScan) -> tuple[WorkerMetrics, ...]:
+        """The newest item of each worker, given what a scan of the lease table has just shown."""
+        stored, broken = await self._stored(scan)
+        for worker, why in sorted(set(broken) - self._unreadable):
+            text = "The metrics of worker %s can't be read, so it is given no leases: %s"
+            log.warning(text, worker, why)
+        self._unreadable = set(broken)
+        return tuple(stored.values())
+
+    async def read_recent(self, oldest_s: float) -> tuple[WorkerMetrics, ...]:
+        """The same for who needs it now and then.
+
+        Args:
+            oldest_s: a scan that was made for another purpose serves while it is not older.
+        """
+        scan = self._store.last_scan
+        if scan is None or self._clock.monotonic() - scan.started_at > oldest_s:
+            scan = await self._store.scan()
+        stored, _broken = await self._stored(scan)
+        return tuple(stored.values())
+
+    def in_scan(self, scan: TableScan) -> tuple[WorkerMetrics, ...] | None:
+        """The items of a scan alone; None where other tables have some."""
+        if not self._items.layout.is_single_table:
+            return None
+        return metrics_in(scan.foreign.values(), self._items.layout.leases.key_name)[0]
+
+    async def delete(self, metrics: WorkerMetrics) -> None:
+        """Remove an item that is out of date, unless it was written meanwhile."""
+        for place in self._items.layout.metrics_reads:
+            await self._items.delete_metrics(place, metrics)
+
+    async def _stored(
+        self, scan: TableScan
+    ) -> tuple[dict[str, WorkerMetrics], tuple[tuple[str, str], ...]]:
+        """Worker id -> its metrics, the newer of two items; and (worker id, why) of the unreadable."""
+        found, broken = metrics_in(scan.foreign.values(), self._items.layout.leases.key_name)
+        stored = {one.worker_id: one for one in found}
+        if not self._items.layout.is_single_table:
+            legacy = await self._items.legacy_metrics()
+            broken += legacy.broken
+            for one in legacy.metrics:
+                other = stored.get(one.worker_id)
+                if other is None or other.updated_at_s < one.updated_at_s:
+                    stored[one.worker_id] = one
+        return stored, broken
 
 
 class WorkerMetricsReporter:
@@ -66,7 +143,7 @@ class WorkerMetricsReporter:
         worker_id: str,
         runtime: Runtime,
         find_load: FindLoad | None = None,
-        read_all: ReadMetrics | None = None,
+        others: WorkerMetricsReader | None = None,
         conditions: Conditions | None = None,
         on_first: Callable[[], None] | None = None,
         *,
@@ -82,7 +159,7 @@ class WorkerMetricsReporter:
             runtime: clocks and chance.
             find_load: finds what measures this worker's load. Where there is nothing, the worker
                 is judged by what it reads.
-            read_all: the metrics of all workers, as stored; needed for figures to be told.
+            others: the metrics of all workers; needed for figures to be told.
             conditions: for ``/readyz``.
             on_first: told when the first report is in the table: the worker can be given leases.
             failover_s: of the fleet. A second report follows the first so soon that a leader that
@@ -100,7 +177,7 @@ class WorkerMetricsReporter:
         self._samples: dict[str, list[float]] = {}
         self._means: dict[str, tuple[float, ...]] = {}
         self._place: str | None = None
-        self._read_all = read_all
+        self._reader = others
         self._others = OtherFigures()
         self._on_first = on_first
         self._last: WorkerMetrics | None = None
@@ -182,10 +259,10 @@ class WorkerMetricsReporter:
 
     async def _look_at_others(self) -> None:
         """See whether one of them has no figures; a look that fails changes nothing."""
-        if self._read_all is None or self._place is None:
+        if self._reader is None or self._place is None:
             return
         try:
-            found = await self._read_all()
+            found = await self._reader.read_recent(self._config.report_s)
         except AwsError as error:
             log.debug("Could not read the metrics of the other workers: %s", error)
             return

@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from mld.app.leases import LeaseWiring
 from mld.decide.fleet.client_version import Mode
 from mld.errors import ResourceMissing
 from mld.model.config.config import AwsConfig, ChildConfig, Config, LeaseConfig, StreamConfig
@@ -12,7 +13,8 @@ from mld.model.config.fleet import FleetConfig, Wish
 from mld.model.credentials import CredentialChain
 from mld.ports.metrics import NoMetrics
 from mld.services.conditions import Conditions
-from mld.services.leases.lease_coordinator import LeaseCoordinator
+from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
+from mld.services.fleet.lease_coordinator import LeaseCoordinator
 from mld.services.leases.lease_taker import LeaseTaker
 from mld.services.presence_watch import DOUBT_S, GIVE_UP_S
 from mld.services.runtime import Runtime
@@ -37,7 +39,7 @@ def test_a_worker_is_wired_from_its_configuration(wish, mode):
             child=ChildConfig(argv=("x",)),
             fleet=FleetConfig(wish=wish),
         )
-        me = LeaseCoordinator.wire(
+        me = LeaseWiring(
             world.dynamodb("me"),
             config,
             Runtime(
@@ -48,7 +50,7 @@ def test_a_worker_is_wired_from_its_configuration(wish, mode):
                 offload=Inline(),
             ),
             Conditions(),
-        )
+        ).coordinator()
         assert await me.start()
         assert not await me.start()
         world.put(lease())
@@ -76,6 +78,7 @@ class Assigned:
         self.heard.append("run")
         for row in (await self._store.scan()).leases:
             self._renewer.hold(await self._store.take(row, "me"), 0.0)
+        await asyncio.Event().wait()
 
     def wake(self):
         self.heard.append("wake")
@@ -92,13 +95,15 @@ def test_how_a_worker_gets_its_leases_is_given_to_it():
         world = World()
         taking = world.worker("me")
         assigned = Assigned(taking.renewer, taking.store)
+        switch = AcquisitionSwitch({Mode.TAKES: lambda: assigned}, Mode.TAKES)
         me = LeaseCoordinator(
             taking.store,
             taking.renewer,
-            assigned,
+            switch,
             taking.elector,
             taking.fleet,
             taking.table_watch,
+            FleetMember(world.fleet_state("me"), switch, taking.elector, None),
         )
         await me.start()
         world.put(lease())
@@ -110,7 +115,7 @@ def test_how_a_worker_gets_its_leases_is_given_to_it():
             me.stop_taking()
             await me.settled()
             task.cancel()
-        assert assigned.heard == ["run", "wake", "stop", "settled"]
+        assert list(dict.fromkeys(assigned.heard)) == ["run", "wake", "stop", "settled"]
 
     run(main())
 

@@ -172,7 +172,7 @@ def test_beside_rows_of_others_held_leases_go_on_and_all_else_waits(row, caplog)
             other = OTHERS[row]()
             world.put_item(other)
             world.put(lease(2))
-            first = await me.acquisition.take_once()
+            first = await me.taker.take_once()
             assert str(first) == "Took no leases: the lease table has rows of others"
             counter = int(world.row(lease(1).lease_key)["leaseCounter"]["N"])
             await asyncio.sleep(120)

@@ -1,0 +1,240 @@
+"""Wires everything about leases, for fleets whose workers take them and for such that assign them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mld.decide.fleet.client_version import Mode
+from mld.decide.readiness import Reason
+from mld.services.conditions import FailingCondition
+from mld.services.fleet.coordinator_state import CoordinatorStateStore
+from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember, FleetServices
+from mld.services.fleet.fleet_state import FleetState, FleetWatch
+from mld.services.fleet.leadership import LeaderElector
+from mld.services.fleet.lease_coordinator import LeaseCoordinator, watch_table
+from mld.services.leases.lease_discoverer import LeaseDiscoverer
+from mld.services.leases.lease_renewer import LeaseRenewer
+from mld.services.leases.lease_scan import UnreadableRows, every
+from mld.services.leases.lease_store import LeaseStore
+from mld.services.leases.lease_taker import LeaseTaker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mld.model.config.config import Config
+    from mld.model.leases.lease import Lease
+    from mld.ports.aws import DynamoDb
+    from mld.services.conditions import Conditions
+    from mld.services.fleet.leader_lock import LeaderLock
+    from mld.services.fleet.lease_assigner import LeaseAssigner
+    from mld.services.fleet.worker_metrics import (
+        FindLoad,
+        WorkerMetricsReader,
+        WorkerMetricsReporter,
+    )
+    from mld.services.leases.lease_scan import TableScan
+    from mld.services.runtime import Runtime
+
+
+class LeaseWiring:
+    """The services of one worker's leases; :meth:`coordinator` joins them."""
+
+    def __init__(
+        self,
+        dynamodb: DynamoDb,
+        config: Config,
+        runtime: Runtime,
+        conditions: Conditions,
+        *,
+        is_multi_stream: bool = False,
+        is_read: Callable[[Lease], bool] = every,
+        find_load: FindLoad | None = None,
+    ) -> None:
+        """Make what every fleet needs.
+
+        Args:
+            dynamodb: where the table is.
+            config: the effective configuration.
+            runtime: clock, chance, ids, metrics.
+            conditions: for ``/readyz``.
+            is_multi_stream: lease keys name their stream.
+            is_read: which leases are taken, and count in elections.
+            find_load: finds what measures this worker's load, for the leader of a 3.x fleet.
+        """
+        self._dynamodb = dynamodb
+        self._config = config
+        self._runtime = runtime
+        self._conditions = conditions
+        self._is_read = is_read
+        self._find_load = find_load
+        worker, leases = config.worker_id, config.leases
+        clock, rng, metrics = runtime.clock, runtime.rng, runtime.metrics
+        unreadable = UnreadableRows(leases.table_name, conditions, clock, metrics)
+        self._store = LeaseStore(
+            dynamodb, leases, clock, unreadable, is_multi_stream=is_multi_stream
+        )
+        self._renewer = LeaseRenewer(
+            self._store, leases, worker, clock, rng, runtime.ids, metrics, self._failing("renewing")
+        )
+        self._taking = self._failing("taking")
+        self._elector = LeaderElector(self._store, worker, clock, is_read)
+        layout = config.fleet.layout(config.application_name, leases.table_name)
+        self._items = CoordinatorStateStore(dynamodb, layout, runtime.ids)
+        self._state = FleetState(self._items, config.fleet, worker, clock, rng)
+        strategies = {Mode.TAKES: self._taker, Mode.ASSIGNED: self._discoverer}
+        self._switch = AcquisitionSwitch(strategies, Mode.TAKES)
+
+    def coordinator(self) -> LeaseCoordinator:
+        """All of them; what only a 3.x fleet runs is made when its generation asks for it."""
+        clock, rng = self._runtime.clock, self._runtime.rng
+        return LeaseCoordinator(
+            self._store,
+            self._renewer,
+            self._switch,
+            self._elector,
+            FleetWatch(self._store, self._state, clock, self._conditions),
+            watch_table(self._store, self._renewer, self._conditions, clock, rng),
+            FleetMember(
+                self._state, self._switch, self._elector, self._services, self._tell_throughput
+            ),
+        )
+
+    def _failing(self, subject: str) -> FailingCondition:
+        # What comes and goes costs leases just as well. Those who meet it log it.
+        failover_s = self._config.leases.failover_s
+        return FailingCondition(
+            Reason.LEASE_WRITES_FAIL,
+            self._conditions,
+            self._runtime.clock,
+            subject,
+            lasting_s=failover_s,
+            calm_s=failover_s,
+            is_logged=False,
+        )
+
+    # -- how leases come --------------------------------------------------------------------------
+
+    def _taker(self) -> LeaseTaker:
+        config, runtime = self._config, self._runtime
+        taker = LeaseTaker(
+            self._store,
+            self._renewer,
+            config.leases,
+            config.worker_id,
+            runtime.clock,
+            runtime.rng,
+            runtime.metrics,
+            self._is_read,
+        )
+        taker.failing = self._taking
+        return taker
+
+    def _discoverer(self) -> LeaseDiscoverer:
+        config, runtime = self._config, self._runtime
+        discoverer = LeaseDiscoverer(
+            self._store,
+            self._renewer,
+            config.leases,
+            config.worker_id,
+            runtime.clock,
+            runtime.metrics,
+            self._is_read,
+        )
+        discoverer.failing = self._taking
+        return discoverer
+
+    def _expect(self, lease_key: str) -> None:
+        if isinstance(self._switch.current, LeaseDiscoverer):
+            self._switch.current.expect(lease_key)
+
+    def _tell_throughput(self, mode: Mode) -> None:
+        self._renewer.tell_throughput(is_told=mode is Mode.ASSIGNED)
+
+    # -- a 3.x fleet: a fleet whose leases are taken needs none of these modules -------------------
+
+    def _services(self) -> FleetServices:
+        from mld.services.fleet.fleet_upgrade import (  # noqa: PLC0415
+            IndexKeeper,
+            MigrationReadyMonitor,
+            TableMigrator,
+        )
+        from mld.services.fleet.lease_assigner import StandbyLeader  # noqa: PLC0415
+        from mld.services.fleet.worker_metrics import WorkerMetricsReader  # noqa: PLC0415
+
+        fleet, worker, runtime = self._config.fleet, self._config.worker_id, self._runtime
+        store, items, state = self._store, self._items, self._state
+        metrics = WorkerMetricsReader(items, store, runtime.clock)
+        assigner = self._assigner(metrics)
+        reporter = self._reporter(metrics, assigner)
+        lock = self._lock(assigner)
+        index = IndexKeeper(store, lock, self._elector, state)
+        ready = MigrationReadyMonitor(state, items, store, self._elector.is_leader, runtime.clock)
+        standby = StandbyLeader(store, items, lock, assigner, worker, fleet, runtime)
+        migrator = TableMigrator(state, items, store, lock, fleet, worker, runtime)
+        return FleetServices(
+            lock=lock,
+            assigner=assigner,
+            reporting=(reporter.run, index.run),
+            upgrading=(ready.run,),
+            assigning=(standby.run, migrator.run),
+        )
+
+    def _assigner(self, metrics: WorkerMetricsReader) -> LeaseAssigner:
+        from mld.decide.fleet.assignment.limits import AssignmentLimits  # noqa: PLC0415
+        from mld.services.fleet.lease_assigner import LeaseAssigner  # noqa: PLC0415
+
+        return LeaseAssigner(
+            self._store,
+            self._renewer,
+            metrics,
+            AssignmentLimits.of(self._config),
+            self._config.worker_id,
+            self._runtime,
+            self._expect,
+            self._is_read,
+            conditions=self._conditions,
+        )
+
+    def _reporter(
+        self, metrics: WorkerMetricsReader, assigner: LeaseAssigner
+    ) -> WorkerMetricsReporter:
+        from mld.services.fleet.worker_metrics import WorkerMetricsReporter  # noqa: PLC0415
+
+        return WorkerMetricsReporter(
+            self._items,
+            self._config.fleet,
+            self._config.worker_id,
+            self._runtime,
+            self._find_load,
+            metrics,
+            self._conditions,
+            assigner.wake,
+            failover_s=self._config.leases.failover_s,
+            lapses=self._renewer.lapses,
+        )
+
+    def _lock(self, assigner: LeaseAssigner) -> LeaderLock:
+        from mld.decide.fleet.leader_lock import LockTiming  # noqa: PLC0415
+        from mld.services.fleet.leader_lock import LeaderLock, LockStore  # noqa: PLC0415
+
+        fleet, store, items = self._config.fleet, self._store, self._items
+
+        async def confirm_place() -> None:
+            if not items.layout.is_single_table:
+                await self._state.look()
+
+        def scanned() -> TableScan | None:
+            return store.last_scan if items.layout.lock == items.layout.leases else None
+
+        return LeaderLock(
+            LockStore(self._dynamodb),
+            lambda: items.layout.lock,
+            self._config.worker_id,
+            LockTiming(fleet.lock_duration_s, fleet.lock_heartbeat_s),
+            self._runtime,
+            on_gain=assigner.lead,
+            on_loss=self._renewer.lapses.wake,
+            confirm_place=confirm_place,
+            scanned=scanned,
+            conditions=self._conditions,
+        )

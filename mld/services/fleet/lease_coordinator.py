@@ -1,0 +1,140 @@
+"""Everything about leases in one place: start, the two loops, the end of taking."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from mld.decide.readiness import Reason
+from mld.services.presence_watch import PresenceWatch
+
+if TYPE_CHECKING:
+    import random
+
+    from mld.ports.clock import Clock
+    from mld.services.conditions import Conditions
+    from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
+    from mld.services.fleet.fleet_state import FleetWatch
+    from mld.services.fleet.leadership import LeaderElector, Leadership
+    from mld.services.leases.lease_renewer import LeaseRenewer
+    from mld.services.leases.lease_store import LeaseStore
+
+
+class LeaseCoordinator:
+    """Store, renewer, elector and the two watches of one worker, and how it gets its leases.
+
+    The Scheduler runs :meth:`run` to the very end, because draining shards need heartbeats, and
+    ``fleet.run()`` and ``table_watch.run()`` beside it: what they raise
+    (:class:`~mld.errors.UnservableFleet`, :class:`~mld.errors.ResourceMissing`) begins a graceful
+    stop.
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        renewer: LeaseRenewer,
+        acquisition: AcquisitionSwitch,
+        elector: LeaderElector,
+        fleet: FleetWatch,
+        table_watch: PresenceWatch,
+        member: FleetMember,
+    ) -> None:
+        """Join the parts, which are wired by :mod:`mld.app.leases`."""
+        self.store = store
+        self.renewer = renewer
+        self.acquisition = acquisition
+        self.elector = elector
+        self.fleet = fleet
+        self.table_watch = table_watch
+        self.member = member
+
+    async def start(self) -> bool:
+        """Make the table usable, see that we may serve it, go on with rows that name us.
+
+        Returns:
+            True when the table was created here, so there are no leases yet.
+
+        Raises:
+            UnservableFleet: a 3.x fleet's table, or one of the other stream mode.
+            ResourceMissing: the table doesn't become usable.
+            AwsError: try again.
+        """
+        created = await self.store.ensure_table()
+        scan = await self.store.scan()
+        await self.fleet.check()
+        self.member.follow()
+        await self.renewer.adopt_own(scan.leases)
+        return created
+
+    @property
+    def leadership(self) -> Leadership:
+        """Who leads the fleet, and how that is settled now."""
+        return self.member.leadership
+
+    async def is_leader(self) -> bool:
+        """Whether this worker does the fleet's common chores.
+
+        Raises:
+            ResourceMissing: the table is not the one of the start: nothing may be created in it.
+            AwsError: it is not known whether it is.
+        """
+        if not await self.leadership.is_leader():
+            return False
+        await self.check_table()
+        return True
+
+    async def check_table(self) -> None:
+        """Return if the table is the one of the start.
+
+        Raises:
+            ResourceMissing: it is not: nothing may be created in it.
+            AwsError: it is not known whether it is.
+        """
+        await self.table_watch.check()
+
+    async def run(self) -> None:
+        """Renew and get leases until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.renewer.run())
+            group.create_task(self.acquisition.run())
+
+    def leases_created(self) -> None:
+        """There are new leases: look for them now."""
+        self.acquisition.wake()
+        self.member.wake()
+
+    def stop_taking(self) -> None:
+        """From now on the number of held leases only falls, and others lead; renewals go on."""
+        self.member.leave()
+        self.acquisition.stop()
+        self.renewer.stop_regaining()
+
+    async def start_hand_offs(self) -> frozenset[str]:
+        """After :meth:`stop_taking`: keys of held leases whose next owners know, or soon will.
+
+        They are read on for a while, then handed over; others are released.
+        """
+        return await self.member.start_hand_offs()
+
+    async def settled(self) -> None:
+        """After :meth:`stop_taking`: wait until it is known what is held."""
+        await self.acquisition.settled()
+
+
+def watch_table(
+    store: LeaseStore,
+    renewer: LeaseRenewer,
+    conditions: Conditions,
+    clock: Clock,
+    rng: random.Random,
+) -> PresenceWatch:
+    """The watch over the lease table: without it nothing is held, and every child is told so."""
+    return PresenceWatch(
+        store.look_at_table,
+        store.table_doubted,
+        Reason.TABLE_DELETED,
+        conditions,
+        clock,
+        rng,
+        on_gone=renewer.lose_all,
+    )
