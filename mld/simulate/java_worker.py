@@ -18,7 +18,7 @@ from zlib import crc32
 from mld.decide.fleet.assignment.planning import MoveKind
 from mld.decide.leases.taking import Sighting, look
 from mld.simulate.profile import METRICS_EXPIRY_S
-from mld.simulate.worker import AssignedWorker
+from mld.simulate.worker import AssignedWorker, JavaMove
 
 if TYPE_CHECKING:
     import random
@@ -35,15 +35,6 @@ OPERATING_LIMIT = 100.0
 HAND_OFF_S = 30.0
 #: Every so many runs of a leader it balances, the first included (varianceBalancingFrequency).
 BALANCE_EVERY = 3
-
-
-@dataclass(frozen=True, slots=True)
-class JavaMove:
-    """One write that the leader is to make."""
-
-    lease: Lease
-    to: str
-    kind: MoveKind
 
 
 @dataclass(slots=True)

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
     from mld.decide.fleet.assignment.planning import LeaseMove
     from mld.model.leases.lease import Lease
-    from mld.simulate.fleet import Events, Reading, Readings
-    from mld.simulate.java_worker import JavaMove
     from mld.simulate.profile import Profile
+    from mld.simulate.readings import Events, Reading, Readings
     from mld.simulate.scenario import Scenario
     from mld.simulate.table import Lock, Table
 
@@ -40,6 +39,15 @@ class Hold:
     since: float
     reading: Reading | None = None
     is_handed_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JavaMove:
+    """One write that a Java leader is to make."""
+
+    lease: Lease
+    to: str
+    kind: MoveKind
 
 
 class WorkerFleet(Protocol):

@@ -1,5 +1,7 @@
 """The layers hold, and the check that says so refuses what it must refuse."""
 
+import ast
+import graphlib
 import os
 import pathlib
 import re
@@ -58,6 +60,12 @@ VIOLATIONS = [
     ("mld.decide.leases.taking", "asyncio", "mld.decide", "asyncio"),
     ("mld.decide.leases.taking", "mld.services.wakeup", "mld.decide", "mld.services"),
     ("mld.services.leases.lease_taker", "mld.adapters.aws.clients", "mld.services", "mld.adapters"),
+    (
+        "mld.services.leases.lease_scan",
+        "mld.services.fleet.fleet_state",
+        "mld.services.leases",
+        "mld.services.fleet",
+    ),
     ("mld.adapters.aws.clients", "mld.app", "mld.adapters", "mld.app"),
     ("mld.model.spark.settings", "mld.spark.config", "mld.model", "mld.spark"),
     ("mld.model.leases.lease", "protocol.codec", "mld.model", "protocol"),
@@ -87,3 +95,55 @@ def test_planted_violations_are_refused(copy):
             rf"^- +{re.escape(module)} -> {re.escape(imported)} \(l\.\d+\)", re.MULTILINE
         )
         assert any(planted.search(each) for each in told), f"{complaint} is not in {report}"
+
+
+# --- what import-linter does not see: imports for type checkers
+
+#: Imports that close a circle, still.
+KNOWN_CIRCLES = {
+    ("mld.spark.kept_marks", "mld.spark.model"),
+    ("mld.spark.shard.work", "mld.spark.jobs.engine"),
+}
+
+
+def imports_of_all():
+    """Module -> the modules that it imports, those for type checkers and in functions, too."""
+    files = {}
+    for package in ("mld", "protocol"):
+        for path in (ROOT / package).rglob("*.py"):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            if "shim" not in parts:
+                files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return {name: imports_in(path, files.keys()) - {name} for name, path in files.items()}
+
+
+def imports_in(path, modules):
+    """Names of ``modules`` that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= inner if inner <= modules else {*inner, node.module}
+    return found & modules
+
+
+@pytest.fixture(scope="module")
+def imported():
+    return imports_of_all()
+
+
+def test_no_imports_run_in_a_circle(imported):
+    graph = {
+        name: {one for one in others if (name, one) not in KNOWN_CIRCLES}
+        for name, others in imported.items()
+    }
+    order = list(graphlib.TopologicalSorter(graph).static_order())
+    assert order.index("mld.services.leases.lease_store") < order.index("mld.app.leases")
+
+
+def test_leases_name_nothing_of_the_fleet_for_type_checkers_either(imported):
+    for name, others in imported.items():
+        if name.startswith("mld.services.leases"):
+            assert not [one for one in others if one.startswith("mld.services.fleet")], name
