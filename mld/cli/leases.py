@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,12 +20,15 @@ from mld.cli.loading import build
 from mld.cli.migrate_leases import migrate
 from mld.cli.options import takes_properties_file
 from mld.cli.suggesting import SuggestingGroup
+from mld.decide.fleet.fleet_report import fleet_report
+from mld.decide.fleet.table_migration import COMPLETE, INIT
 from mld.decide.leases.lease_life import state_of
 from mld.decide.leases.lease_report import Grouping, group_leases, left_free, told_free
-from mld.errors import MldError, NotFound, ResourceMissing
+from mld.errors import Denied, MldError, NotFound, ResourceMissing
 from mld.model.leases.lease_item import is_moving
 from mld.model.masking import printable
-from mld.services.fleet.fleet_sight import fleet_sight
+from mld.services.fleet.coordinator_state import CoordinatorStateStore
+from mld.services.fleet.leader_lock import LockStore
 from mld.services.leases.lease_store import LeaseStore
 
 if TYPE_CHECKING:
@@ -33,7 +37,9 @@ if TYPE_CHECKING:
     from mld.decide.fleet.fleet_report import FleetReport
     from mld.model.config.config import Config
     from mld.model.leases.lease import Lease
-    from mld.ports.clock import Clock
+    from mld.model.leases.table_layout import Layout
+    from mld.ports.aws import DynamoDb
+    from mld.ports.clock import Clock, IdSource
     from mld.services.leases.lease_scan import TableScan
 
 _HEADINGS = ("owner", "counter", "checkpoint", "switches", "parents", "children", "state")
@@ -116,9 +122,47 @@ async def _scan(
             ) from None
         layout = config.fleet.layout(config.application_name, config.leases.table_name)
         try:
-            return scan, expired, await fleet_sight(dynamodb, layout, clock, RandomIds())
+            return scan, expired, await read_fleet(dynamodb, layout, clock, RandomIds())
         except MldError as error:
             return scan, expired, f"What the fleet does can't be told: {error}"
+
+
+async def read_fleet(
+    dynamodb: DynamoDb, layout: Layout, clock: Clock, ids: IdSource
+) -> FleetReport | None:
+    """What a 3.x fleet has beside its leases, in either layout; changes nothing.
+
+    Args:
+        dynamodb: where the tables are.
+        layout: their names.
+        clock: tells the age of metrics.
+        ids: not used for reading.
+
+    Returns:
+        None where no item says that this is a 3.x fleet.
+
+    Raises:
+        AwsError: a table could not be read. One of 3.0 to 3.4 that is denied counts as absent.
+        MalformedData: an item can't be read.
+    """
+    items = CoordinatorStateStore(dynamodb, layout, ids)
+    try:
+        if await items.has_legacy_table():
+            items.layout = replace(layout, status=INIT, writes_to_lease_table=False)
+            stored = await items.table_migration()
+            if stored is not None and stored.state is COMPLETE:
+                items.layout = layout
+    except Denied:
+        items.layout = layout
+    version = await items.client_version()
+    if version is None:
+        return None
+    try:
+        lock = await LockStore(dynamodb).read(items.layout.lock)
+    except NotFound:
+        lock = None
+    metrics = [one for found in await items.worker_metrics() for one in found.metrics]
+    return fleet_report(version.state, lock, metrics, clock.wall())
 
 
 async def _expired(

@@ -6,12 +6,11 @@ import math
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from mld.decide.fleet import looking
+from mld.decide.fleet.assignment import looks
 from mld.decide.fleet.assignment.leaving import notice_s, plan_leaving
 from mld.decide.fleet.assignment.limits import AssignmentLimits
-from mld.decide.fleet.assignment.memory import FleetMemory
+from mld.decide.fleet.assignment.looks import FleetMemory, FleetView
 from mld.decide.fleet.assignment.planning import plan_assignment
-from mld.decide.fleet.assignment.view import FleetView
 from mld.decide.leases import discovery
 from mld.decide.leases.discovery import Ownership, Watched, judge_found, may_ask_index, vanished
 from mld.decide.leases.taking import NEVER, Sighting
@@ -104,7 +103,7 @@ class OurWorker(AssignedWorker):
         """Until something may have happened, or the next lease expires."""
         now, failover_s = self.fleet.events.now, self._limits.failover_s
         quiet_s = (now - one.seen_at for one in self._memory.sightings.values())
-        return looking.look_pause_s(
+        return looks.look_pause_s(
             max((one for one in quiet_s if one <= failover_s), default=None), failover_s
         )
 
@@ -131,7 +130,7 @@ class OurWorker(AssignedWorker):
         if by_index:
             table.bill.query(len(listed))
         else:
-            if now - self._led_at > looking.LONGEST_PAUSE_S:  # else what the leader saw serves
+            if now - self._led_at > looks.LONGEST_PAUSE_S:  # else what the leader saw serves
                 table.bill.scan(table.items)
             self._scans = [*self._scans[1 - _SCANS :], now]
         tokens = {key: str(hold.since) for key, hold in self.held.items()}
@@ -193,7 +192,7 @@ class OurWorker(AssignedWorker):
 def remembered(rows: Sequence[SimulatedRow], scans: Sequence[float]) -> FleetMemory:
     """What somebody knows of the counters who has looked at the table at some times.
 
-    The same as ``decide.assignment.memory.observe`` at each of them, without the work; hand-offs
+    The same as ``decide.fleet.assignment.looks.observe`` at each of them, without the work; hand-offs
     that were under way get their time anew.
 
     Args:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, assert_never
 
-from mld.decide.fleet import looking
+from mld.decide.fleet.assignment import looks
 from mld.decide.fleet.leader_lock import LockTiming
 from mld.decide.leases import discovery
 from mld.decide.leases.renewal import calm_periods_s, calm_renewal_due_at, first_renewal_due_at
@@ -158,7 +158,7 @@ def make_profile(name: ProfileName, scenario: Scenario) -> Profile:
             return replace(
                 java3,
                 name=name,
-                look_s=looking.look_pause_s(None, scenario.failover_s),
+                look_s=looks.look_pause_s(None, scenario.failover_s),
                 discovery_s=discovery.look_pause_s(math.inf, scenario.failover_s),
                 is_calm=True,
                 lock=LockTiming(

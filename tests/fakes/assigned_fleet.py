@@ -12,14 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mld.decide.fleet.assignment.limits import AssignmentLimits
-from mld.decide.fleet.assignment.memory import FleetMemory
+from mld.decide.fleet.assignment.looks import FleetMemory, FleetView
 from mld.decide.fleet.assignment.planning import (
     AssignmentPlan,
     LeaseMove,
     MoveKind,
     plan_assignment,
 )
-from mld.decide.fleet.assignment.view import FleetView
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.leases.lease import Lease
 from mld.model.sequence import SHARD_END, TRIM_HORIZON

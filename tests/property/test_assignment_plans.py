@@ -7,9 +7,8 @@ from dataclasses import replace
 from hypothesis import given, settings, strategies as st
 
 from mld.decide.fleet.assignment.limits import AssignmentLimits
-from mld.decide.fleet.assignment.memory import FleetMemory
+from mld.decide.fleet.assignment.looks import FleetMemory, FleetView
 from mld.decide.fleet.assignment.planning import MoveKind, MoveReason, plan_assignment
-from mld.decide.fleet.assignment.view import FleetView
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from mld.model.sequence import SHARD_END, TRIM_HORIZON
 from tests.fakes.assigned_fleet import row

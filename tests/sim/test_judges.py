@@ -8,7 +8,7 @@ import pytest
 
 from mld import app
 from mld.decide.fleet.assignment.limits import AssignmentLimits
-from mld.decide.fleet.assignment.memory import FleetMemory
+from mld.decide.fleet.assignment.looks import FleetMemory
 from mld.decide.fleet.leader_lock import LockMove
 from mld.decide.fleet.worker_sightings import WorkerSightings
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber

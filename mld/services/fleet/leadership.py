@@ -12,7 +12,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Protocol
 
-from mld.decide.leases.leader import leader_of
+from mld.decide.fleet.leader_election import leader_of
 from mld.errors import AwsError
 from mld.services.leases.lease_scan import every
 

@@ -14,11 +14,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mld.decide.fleet.assignment.leaving import plan_leaving
-from mld.decide.fleet.assignment.memory import FleetMemory, observe
+from mld.decide.fleet.assignment.looks import (
+    FAILED_LOOKS,
+    FleetMemory,
+    FleetView,
+    asked_pause_s,
+    failed_pause_s,
+    look_pause_s,
+    observe,
+)
 from mld.decide.fleet.assignment.planning import MoveKind, MoveReason, plan_assignment
-from mld.decide.fleet.assignment.view import FleetView
 from mld.decide.fleet.leader_lock import is_standby
-from mld.decide.fleet.looking import FAILED_LOOKS, asked_pause_s, failed_pause_s, look_pause_s
 from mld.decide.readiness import Reason
 from mld.errors import AwsError, LeaseLost
 from mld.model.fleet.worker_metrics import metrics_in

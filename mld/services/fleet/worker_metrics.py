@@ -2,7 +2,7 @@
 
 They say that a worker lives, and how loaded it is. A worker without a fresh item is given no lease. So the first item is written before anything is
 measured, and a worker that stops takes its item away: then nothing is given to it any more. What is
-measured is told only where all others tell theirs, see :mod:`mld.decide.fleet.load_figures`.
+measured is told only where all others tell theirs, see :mod:`mld.decide.fleet.worker_sightings`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from mld.decide.backoff import backoff_s
 from mld.decide.fleet.assignment.limits import REPORTS_MISSED
-from mld.decide.fleet.load_figures import OtherFigures
-from mld.decide.fleet.looking import LONGEST_PAUSE_S
+from mld.decide.fleet.assignment.looks import LONGEST_PAUSE_S
+from mld.decide.fleet.worker_sightings import OtherFigures
 from mld.decide.readiness import Reason
 from mld.errors import AwsError
 from mld.model.attributes import rounded

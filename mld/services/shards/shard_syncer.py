@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mld.decide.shards.shardsync import is_unused
 from mld.errors import AwsError, MalformedData, MldError, NotFound
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mld.model.leases.lease import Lease
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
+    from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.shards.stream_source import StreamSource
     from mld.services.shards.stream_sync import MayWrite
@@ -43,28 +44,6 @@ _SYNC = "ShardSyncTask"
 _AUDIT = "PeriodicShardSyncManager"
 
 
-class LeaderCheck(Protocol):
-    """Says whether this worker does the fleet's common chores."""
-
-    async def is_leader(self) -> bool:
-        """True on at most one live worker, as far as the table shows.
-
-        Raises:
-            ResourceMissing: the lease table is not the one of the start any more.
-            AwsError: nothing is known.
-        """
-        ...
-
-    async def check_table(self) -> None:
-        """Return if the lease table is the one of the start.
-
-        Raises:
-            ResourceMissing: it is not.
-            AwsError: nothing is known.
-        """
-        ...
-
-
 class ShardSyncer:
     """First sync of a stream, and its audit afterwards: by the leader, or in its stead."""
 
@@ -72,7 +51,7 @@ class ShardSyncer:
         self,
         store: LeaseStore,
         source: StreamSource,
-        elector: LeaderCheck,
+        coordinator: LeaseCoordinator,
         config: Config,
         clock: Clock,
         metrics: Metrics,
@@ -84,7 +63,7 @@ class ShardSyncer:
         Args:
             store: the lease table.
             source: the stream; a new one under its name gets no leases among the old ones.
-            elector: only the leader mends what is missing, as long as it does.
+            coordinator: knows who leads; only the leader mends what is missing, as long as it does.
             config: sections ``shards`` and ``leases``.
             clock: for ages and durations.
             metrics: gets Java's data of ``ShardSyncTask`` and ``PeriodicShardSyncManager``.
@@ -93,7 +72,7 @@ class ShardSyncer:
         self._store = store
         self._detector = source.detector
         self._presence = source.presence
-        self._elector = elector
+        self._coordinator = coordinator
         self._stream = source.stream
         self._config = config.shards
         self._sync = StreamSync(store, source, config, clock, metrics)
@@ -171,7 +150,7 @@ class ShardSyncer:
         """
         began_at = self._clock.monotonic()
         if self._confirmed_at is None or began_at - self._confirmed_at > CONFIRMED_S:
-            if not await self._elector.is_leader():
+            if not await self._coordinator.is_leader():
                 return False
             await self._presence.check()
             self._confirmed_at = began_at
@@ -227,7 +206,7 @@ class ShardSyncer:
             ResourceMissing: the stream or the table is gone; its watch ends the worker.
         """
         started = self._clock.monotonic()
-        if not await self._elector.is_leader():
+        if not await self._coordinator.is_leader():
             return await self._stand_in()
         success = 0
         try:
@@ -284,7 +263,7 @@ class ShardSyncer:
             if now > until:
                 return False
             if confirmed_at is None or now - confirmed_at > CONFIRMED_S:
-                await self._elector.check_table()
+                await self._coordinator.check_table()
                 await self._presence.check()
                 confirmed_at = now
             return True

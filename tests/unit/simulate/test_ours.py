@@ -7,8 +7,7 @@ from collections import Counter
 import pytest
 
 from mld.decide.fleet.assignment.limits import AssignmentLimits
-from mld.decide.fleet.assignment.memory import FleetMemory, observe
-from mld.decide.fleet.assignment.view import FleetView
+from mld.decide.fleet.assignment.looks import FleetMemory, FleetView, observe
 from mld.simulate.our_worker import remembered
 from mld.simulate.scenario import Load
 from mld.simulate.table import Bill, SimulatedRow, Table

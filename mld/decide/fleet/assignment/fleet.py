@@ -1,11 +1,15 @@
 """The fleet as a plan changes it: who has which lease, and how much that is.
 
 Loads are ratios: 1 is the fair share. A lease weighs what it carries, and a little for being there.
+
+Workers belong to groups: a group is what fails, scales or is deployed together, like a zone, a
+cluster, or a colour of a deployment. So leases can be spread over groups as well.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,6 +26,8 @@ BASE_KBPS = 1.0
 NOISE = 5.0
 #: Loads that differ by less are the same.
 SAME = 1e-9
+#: The first block of a UUID, a hash, an instance number: chance, not a name.
+_BY_CHANCE = re.compile(r"[0-9a-fA-F]{8,}")
 
 
 @dataclass(slots=True)
@@ -266,3 +272,36 @@ def form_groups(groups: Mapping[str, str]) -> dict[str, Group]:
     for name in groups.values():
         formed.setdefault(name, Group(name)).workers += 1
     return formed
+
+
+def groups_of(workers: Iterable[str], named: Mapping[str, str]) -> dict[str, str]:
+    """The group of each worker.
+
+    Args:
+        workers: ids of the workers that take part.
+        named: worker id -> group, for workers that say which is theirs (``workerGroup``).
+
+    Returns:
+        Worker id -> group. One that names none belongs to the part of its id before the first
+        ``-``, if that is so for all that name none: each id has such a part, and none looks like
+        chance (8 or more hexadecimal digits, as in a UUID). Otherwise they are one group, without
+        a name. Where there are fewer than two groups, or each worker is one of its own, everybody
+        is in the group ``""``: there is nothing to spread over.
+
+    Wrong guesses are harmless: a group's fair share is that of its workers, so groups only decide
+    who has the one lease more where the workers' numbers can't be equal.
+    """
+    ids = sorted(workers)
+    unnamed = [worker for worker in ids if worker not in named]
+    guesses = {worker: _guess(worker) for worker in unnamed}
+    if not all(guesses.values()):
+        guesses = dict.fromkeys(unnamed, "")
+    groups = {worker: named.get(worker) or guesses[worker] for worker in ids}
+    if not 2 <= len(set(groups.values())) < len(ids):
+        return dict.fromkeys(ids, "")
+    return groups
+
+
+def _guess(worker: str) -> str:
+    head, dash, _rest = worker.partition("-")
+    return "" if not dash or _BY_CHANCE.fullmatch(head) else head

@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from mld.decide.fleet.assignment.memory import observe
+from mld.decide.fleet.assignment.looks import observe
 from mld.decide.fleet.assignment.workers import take_part
 from mld.decide.leases.discovery import look_pause_s
 
 if TYPE_CHECKING:
     from mld.decide.fleet.assignment.limits import AssignmentLimits
-    from mld.decide.fleet.assignment.memory import FleetMemory
-    from mld.decide.fleet.assignment.view import FleetView
+    from mld.decide.fleet.assignment.looks import FleetMemory, FleetView
     from mld.model.leases.lease import Lease
 
 #: A worker that looks as rarely as it may has seen what was announced so long ago.

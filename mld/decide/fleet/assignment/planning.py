@@ -12,10 +12,9 @@ from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING
 
 from mld.decide.fleet.assignment.filling import Seats
-from mld.decide.fleet.assignment.fleet import Fleet, Participant, form_groups
-from mld.decide.fleet.assignment.groups import groups_of
+from mld.decide.fleet.assignment.fleet import Fleet, Participant, form_groups, groups_of
 from mld.decide.fleet.assignment.levelling import Levelling
-from mld.decide.fleet.assignment.memory import observe
+from mld.decide.fleet.assignment.looks import observe
 from mld.decide.fleet.assignment.relief import Relief
 from mld.decide.fleet.assignment.workers import readings, take_part
 
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mld.decide.fleet.assignment.limits import AssignmentLimits
-    from mld.decide.fleet.assignment.memory import FleetMemory
-    from mld.decide.fleet.assignment.view import FleetView
+    from mld.decide.fleet.assignment.looks import FleetMemory, FleetView
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.leases.lease import Lease
 

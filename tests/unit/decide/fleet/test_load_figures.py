@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.decide.fleet.load_figures import QUIET_S, OtherFigures
+from mld.decide.fleet.worker_sightings import FIGURES_QUIET_S, OtherFigures
 from mld.model.fleet.worker_metrics import WorkerMetrics
 
 WALL_S = 1_000_000.0
@@ -72,12 +72,12 @@ def test_the_first_item_of_a_worker_changes_nothing():
 def test_a_worker_that_died_without_figures_does_not_count_for_long():
     seen = looks((java,), (java,))
     since = 30.0
-    for at in (60.0, since + QUIET_S - 30, since + QUIET_S):
+    for at in (60.0, since + FIGURES_QUIET_S - 30, since + FIGURES_QUIET_S):
         seen = seen.seen([java(since)], at, WALL_S + at, EXPIRY_S)
         counts = at <= since + EXPIRY_S
         assert seen.without == (("java",) if counts else ())
         assert not seen.are_reported
-    at = 60.0 + QUIET_S
+    at = 60.0 + FIGURES_QUIET_S
     assert seen.seen([java(since)], at, WALL_S + at, EXPIRY_S).are_reported
 
 

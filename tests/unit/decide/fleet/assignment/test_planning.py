@@ -7,9 +7,8 @@ import pytest
 from mld.decide.fleet.assignment.filling import Seats
 from mld.decide.fleet.assignment.fleet import Fleet, Group, Participant
 from mld.decide.fleet.assignment.limits import AssignmentLimits
-from mld.decide.fleet.assignment.memory import FleetMemory, observe
+from mld.decide.fleet.assignment.looks import FleetMemory, FleetView, observe
 from mld.decide.fleet.assignment.planning import MoveKind, MoveReason, _Look
-from mld.decide.fleet.assignment.view import FleetView
 from mld.model.fleet.worker_metrics import WorkerMetrics
 from tests.fakes.assigned_fleet import AssignedFleet, finished, row, rows
 

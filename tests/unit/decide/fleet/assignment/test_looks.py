@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.decide.fleet.looking import asked_pause_s, failed_pause_s, look_pause_s
+from mld.decide.fleet.assignment.looks import asked_pause_s, failed_pause_s, look_pause_s
 
 
 @pytest.mark.parametrize(

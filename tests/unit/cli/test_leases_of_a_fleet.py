@@ -2,12 +2,12 @@
 
 import pytest
 
+from mld.cli.leases import read_fleet
 from mld.errors import Denied
 from mld.model.fleet.client_version import ClientVersion
 from mld.model.fleet.leader_lock_item import LockItem, lock_to_item
 from mld.model.fleet.worker_metrics import WorkerMetrics, metrics_to_item
 from mld.model.leases.table_layout import Layout
-from mld.services.fleet.fleet_sight import fleet_sight
 from tests.fakes.clock import CountingIds
 from tests.fakes.fleet_items import (
     COORDINATOR,
@@ -28,7 +28,7 @@ def seen(prepare):
         world = World()
         world.create_table()
         prepare(world)
-        return await fleet_sight(
+        return await read_fleet(
             world.dynamodb("me"), Layout.named(TABLE), world.clock, CountingIds("me")
         )
 

@@ -1,4 +1,4 @@
-"""What the leader remembers from look to look: who has moved, and since when it has not.
+"""What a leader sees of its fleet at a look, what it remembers, and when it looks next.
 
 There is no time in the table, so a lease is expired when *this* process has not seen its counter
 move for longer than the failover time, and a hand-off is overdue by the same clock.
@@ -16,12 +16,46 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mld.decide.fleet.assignment.limits import AssignmentLimits
-    from mld.decide.fleet.assignment.view import FleetView
+    from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.leases.lease import Lease
 
 #: Half of what the leader believes of a lease's throughput is not older than this. What the rows
 #: say is of the last seconds; leases shall not move for what has passed when they arrive.
 THROUGHPUT_HALF_LIFE_S = 60.0
+#: Longest pause between two looks. A counter is known to have moved between two looks only, so the
+#: leases of a dead worker are given away within the failover time and this; so long may a new worker
+#: or a released lease wait, too. (Java: twice the failover time.)
+LONGEST_PAUSE_S = 2.5
+#: Shortest pause after one that was asked for.
+LEAST_PAUSE_S = 0.2
+#: Workers that are started together have told of themselves within so many seconds.
+STARTING_S = 3.0
+#: Looks that fail in a row until the leader lets another worker lead
+#: (LeaseAssignmentManager.DEFAULT_FAILURE_COUNT_TO_SWITCH_LEADER, 3.5.1).
+FAILED_LOOKS = 3
+#: Looked so much later than a lease expires: expired means more than the failover time.
+_AFTER_S = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetView:
+    """One look at the tables.
+
+    Attributes:
+        leases: every row of one scan, finished ones included, sorted by key.
+        metrics: the newest item of worker metrics of each worker, as stored; None = they were not
+            read.
+        leader: worker id of who looks; it knows that it lives.
+        now: reading of ``Clock.monotonic`` after the scan.
+        epoch_s: wall clock at the same moment, seconds since 1970; workers stamp their metrics
+            with theirs.
+    """
+
+    leases: tuple[Lease, ...]
+    metrics: tuple[WorkerMetrics, ...] | None
+    leader: str
+    now: float
+    epoch_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +189,38 @@ def _hand_off(
     if known is not None and (known.old, known.new) == (old, new):
         return known
     return LeaseHandOff(old, new, view.now + limits.hand_off_timeout_s + limits.failover_s)
+
+
+def look_pause_s(quiet_s: float | None, failover_s: float) -> float:
+    """Seconds until the next look.
+
+    Args:
+        quiet_s: how long the counter has stood still that has done so for longest, of leases that
+            have not expired; None = there are none.
+        failover_s: the fleet's ``failoverTimeMillis``, in seconds.
+    """
+    longest_s = min(LONGEST_PAUSE_S, failover_s / 4)
+    if quiet_s is None:
+        return longest_s
+    return min(longest_s, failover_s - quiet_s + _AFTER_S)
+
+
+def failed_pause_s(failover_s: float) -> float:
+    """Seconds until the next look after one that failed: three of them outlast a short trouble."""
+    return failover_s / 2
+
+
+def asked_pause_s(since_start_s: float, since_look_s: float | None) -> float:
+    """Seconds until a look that was asked for, so that many calls in a row make one.
+
+    A leader that has followed before looks at once. One that has just started leaves the others
+    that start with it a moment to tell of themselves: without it, it gives all leases to itself,
+    and hands most of them over two seconds later.
+
+    Args:
+        since_start_s: since this worker began to follow or to lead.
+        since_look_s: since its last look; None = there was none.
+    """
+    if since_look_s is None:
+        return LEAST_PAUSE_S if since_start_s < STARTING_S else 0.0
+    return max(0.0, LEAST_PAUSE_S - since_look_s)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from mld.decide.leases.leader import JavaRandom, leader_of
+from mld.decide.fleet.leader_election import JavaRandom, leader_of
 
 #: Index of the leader in the sorted list, by number of owners; run on a JVM.
 LEADERS = {
