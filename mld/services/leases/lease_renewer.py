@@ -318,14 +318,22 @@ class LeaseRenewer:
             requested_at = self._clock.monotonic()
             if self._held.has_lapsed(holding):
                 raise LeaseLost(lease_key, "it was not renewed in time")
-            # A checkpoint spares a renewal, so it has to say what that would have said.
-            measured = self._held.measure(holding)
-            try:
-                lease = await write(holding.lease, None if measured is None else measured.kbps)
-            except LeaseLost as lost:
-                self._held.lose(holding, lost.why)
-                raise
-            self._held.succeed(holding, lease, requested_at, measured)
+            await self._write_alone(holding, requested_at, write)
+
+    async def _write_alone(
+        self,
+        holding: Holding,
+        requested_at: float,
+        write: Callable[[Lease, float | None], Awaitable[Lease]],
+    ) -> None:
+        # A checkpoint spares a renewal, so it has to say what that would have said.
+        measured = self._held.measure(holding)
+        try:
+            lease = await write(holding.lease, None if measured is None else measured.kbps)
+        except LeaseLost as lost:
+            self._held.lose(holding, lost.why)
+            raise
+        self._held.succeed(holding, lease, requested_at, measured)
 
     async def refresh(self, lease_key: str, token: str) -> HeldLease:
         """Renew one lease now, and so learn what a write without an answer has left in its row.
@@ -355,7 +363,9 @@ class LeaseRenewer:
                 if keys := self._due():
                     self._busy.update(keys)
                     group.create_task(self._guarded(keys))
-                pause_s = self._until_due()
+                due_at = self._held.next_due_at(besides=self._busy)
+                wake_at = self._regain_at if due_at is None else min(due_at, self._regain_at)
+                pause_s = max(MIN_SLEEP_S, wake_at - self._clock.monotonic())
             except Exception:
                 # The heartbeat must outlive any defect: without it every lease is lost.
                 log.exception("Renewing leases failed unexpectedly")
@@ -376,12 +386,6 @@ class LeaseRenewer:
             if not len(self._held):
                 self._report(0, 0, 0.0)  # tells how many are held, as a round without leases does
         return [key for key in keys if key not in self._busy]
-
-    def _until_due(self) -> float:
-        """Seconds until the next renewal, or the next look at lapsed leases."""
-        due_at = self._held.next_due_at(besides=self._busy)
-        wake_at = self._regain_at if due_at is None else min(due_at, self._regain_at)
-        return max(MIN_SLEEP_S, wake_at - self._clock.monotonic())
 
     async def _guarded(self, keys: list[str]) -> None:
         try:
@@ -461,23 +465,20 @@ class LeaseRenewer:
         return outcome
 
     async def _renew(self, row: Lease, holding: Holding | None, requested_at: float) -> _Try:
-        measured = None if holding is None else self._held.measure(holding)
-        kbps = None if measured is None else measured.kbps
         try:
-            lease = await self._store.renew(row, kbps)
-        except LeaseLost as lost:
-            self._held.forget(row.lease_key)
             if holding is not None:
-                self._held.lose(holding, lost.why)
+                await self._write_alone(holding, requested_at, self._store.renew)
+            else:
+                lease = await self._store.renew(row)
+                if self._held.lapsed_row(row.lease_key) is not None:
+                    self._held.hold(lease, requested_at)
+        except LeaseLost:
+            self._held.forget(row.lease_key)
             return _Try.GONE
         except AwsError as error:
             log.debug("Could not renew lease %s: %s", row.lease_key, error)
             self._last_failure, self._last_error = f"{row.lease_key}: {error}", error
             return _Try.HOPELESS if isinstance(error, NotFound | Denied) else _Try.REPEAT
-        if holding is not None:
-            self._held.succeed(holding, lease, requested_at, measured)
-        elif self._held.lapsed_row(row.lease_key) is not None:
-            self._held.hold(lease, requested_at)
         return _Try.RENEWED
 
     async def _watch_expiry(self) -> None:
