@@ -161,7 +161,7 @@ async def read_fleet(
         lock = await LockStore(dynamodb).read(items.layout.lock)
     except NotFound:
         lock = None
-    metrics = [one for found in await items.worker_metrics() for one in found.metrics]
+    metrics = await items.worker_metrics()
     return fleet_report(version.state, lock, metrics, clock.wall())
 
 

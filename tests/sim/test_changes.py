@@ -10,8 +10,8 @@ from mld.decide.fleet import client_version, table_migration
 from mld.decide.fleet.client_version import Behaviour, Mode
 from mld.model.fleet.client_version import ClientVersion
 from mld.services.fleet import coordinator_state, fleet_state, leader_lock, lease_assigner
+from mld.services.fleet.coordinator_state import StateItems
 from mld.services.fleet.lease_assigner import StandbyLeader
-from mld.services.fleet.state_items import StateItems
 from tests.sim import fleet_judge
 from tests.sim.changes import Changes
 from tests.sim.fleet import judge

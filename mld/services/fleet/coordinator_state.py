@@ -1,14 +1,25 @@
 """The state of a 3.x fleet beside its leases: what it is, and how it is changed, in any layout.
 
-The leader lock is not here: see :mod:`mld.services.fleet.leader_lock`.
+A conditional write that got no answer is resolved by a consistent read, and sent again where it did
+not happen: callers only hear ``UnknownOutcome`` when reading failed as well, or nothing ever
+answered.
+
+The leader lock is not here: see :class:`~mld.services.fleet.leader_lock.LockStore`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
 from typing import TYPE_CHECKING, Any
 
-from mld.errors import ConfigError, MalformedData, NotFound
+from mld.errors import (
+    AwsError,
+    ConditionFailed,
+    ConfigError,
+    MalformedData,
+    NotFound,
+    UnknownOutcome,
+)
 from mld.model.fleet.client_version import (
     CLIENT_VERSION,
     migration_attributes,
@@ -32,10 +43,12 @@ from mld.model.fleet.table_migration import (
     table_migration_to_item,
 )
 from mld.model.fleet.worker_metrics import metrics_attributes, metrics_in
-from mld.model.item_writes import change, condition, creation, deletion, key_of
-from mld.services.fleet.state_items import StateItems
+from mld.model.item_writes import change, condition, creation, deletion, key_of, upsert
+from mld.services.pages import page_numbers
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
     from mld.model.attributes import Item
     from mld.model.fleet.client_version import MigrationState
     from mld.model.fleet.table_migration import TableMigrationState
@@ -44,24 +57,13 @@ if TYPE_CHECKING:
     from mld.ports.aws import DynamoDb
     from mld.ports.clock import IdSource
 
+log = logging.getLogger(__name__)
+
 #: Items moved in one transaction (TableMigrationStateMachineImpl, 3.5.1).
 BATCH = 25
+#: Sends of one logical write.
+WRITE_TRIES = 3
 _STAY = frozenset({LEADER_KEY, TABLE_MIGRATION_KEY})
-
-
-@dataclass(frozen=True, slots=True)
-class FoundMetrics:
-    """The metrics of all workers of one table.
-
-    Attributes:
-        place: which table.
-        metrics: of each worker, in order of their ids.
-        broken: (worker id, why) of those that can't be read.
-    """
-
-    place: Place
-    metrics: tuple[WorkerMetrics, ...]
-    broken: tuple[tuple[str, str], ...] = ()
 
 
 class CoordinatorStateStore:
@@ -254,32 +256,30 @@ class CoordinatorStateStore:
                 key="workerId",
             )
 
-    async def worker_metrics(self) -> tuple[FoundMetrics, ...]:
-        """The metrics of all workers, table by table as the layout reads them.
+    async def worker_metrics(self) -> tuple[WorkerMetrics, ...]:
+        """The metrics of all workers in all tables that the layout reads; a worker may occur twice.
 
         A leader that scans the lease table anyhow finds them there: see
         :func:`~mld.model.fleet.worker_metrics.metrics_in`.
         """
-        return tuple(
-            [
-                _found(place, await self._list(place, self._metrics_filter(place)))
-                for place in self.layout.metrics_reads
-            ]
-        )
+        found: tuple[WorkerMetrics, ...] = ()
+        for place in self.layout.metrics_reads:
+            # In their own table items of old versions have no type.
+            entity = Entity.WORKER_METRIC_STATS if place == self.layout.leases else None
+            found += metrics_in(await self._list(place, entity), place.key_name)[0]
+        return found
 
-    async def legacy_metrics(self) -> FoundMetrics:
-        """Those of the metrics table of 3.0 to 3.4 only."""
+    async def legacy_metrics(
+        self,
+    ) -> tuple[tuple[WorkerMetrics, ...], tuple[tuple[str, str], ...]]:
+        """Those of the metrics table of 3.0 to 3.4 only; returns as ``metrics_in``."""
         place = self.layout.legacy_metrics
-        return _found(place, await self._list(place))
+        return metrics_in(await self._list(place), place.key_name)
 
     async def delete_metrics(self, place: Place, metrics: WorkerMetrics) -> bool:
         """Remove a worker's metrics unless it wrote newer ones; False when it did."""
         expected = {"lut": metrics_attributes(metrics)["lut"]}
         return await self._items.delete(place, metrics.worker_id, expected)
-
-    def _metrics_filter(self, place: Place) -> Entity | None:
-        """In their own table items of old versions have no type."""
-        return Entity.WORKER_METRIC_STATS if place == self.layout.leases else None
 
     # -- where things are -------------------------------------------------------------------------
 
@@ -307,9 +307,190 @@ class CoordinatorStateStore:
             return []
 
 
-def _found(place: Place, items: list[Item]) -> FoundMetrics:
-    metrics, broken = metrics_in(items, place.key_name)
-    return FoundMetrics(place, metrics, broken)
+class StateItems:
+    """Items of any table; every method raises the errors of the port beside its own.
+
+    Args:
+        dynamodb: where the tables are.
+    """
+
+    def __init__(self, dynamodb: DynamoDb) -> None:
+        self._dynamodb = dynamodb
+
+    async def get(self, place: Place, key: str) -> Item | None:
+        """An item, read consistently; None = there is none.
+
+        Raises:
+            NotFound: there is no such table.
+        """
+        answer = await self._dynamodb.get_item(
+            TableName=place.table, Key=key_of(place, key), ConsistentRead=True
+        )
+        item: Item | None = answer.get("Item")
+        return item or None
+
+    async def all(self, place: Place, entity: Entity | None = None) -> list[Item]:
+        """All items of a table.
+
+        Args:
+            place: which table.
+            entity: only those whose ``entityType`` says so, eventually consistent; None = every
+                item, consistently.
+        """
+        request: dict[str, Any] = {"TableName": place.table}
+        if entity is None:
+            request["ConsistentRead"] = True
+        else:
+            request |= {
+                "FilterExpression": "#e = :e",
+                "ExpressionAttributeNames": {"#e": ENTITY_TYPE},
+                "ExpressionAttributeValues": {":e": {"S": entity.value}},
+            }
+        items: list[Item] = []
+        numbers = page_numbers("Scan")
+        while True:
+            next(numbers)
+            page = await self._dynamodb.scan(**request)
+            items += page.get("Items", ())
+            if not page.get("LastEvaluatedKey"):
+                return items
+            request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+
+    async def create(self, place: Place, item: Item) -> bool:
+        """Add an item unless there is one with that key.
+
+        Returns:
+            True when the one that is there is this one.
+        """
+        key = str(item[place.key_name]["S"])
+
+        def is_done(stored: Item | None) -> bool | None:
+            return None if stored is None else stored == item
+
+        return await self._write(
+            self._dynamodb.put_item, creation(place, item), place, key, is_done
+        )
+
+    async def change(self, place: Place, key: str, attributes: Item, expected: Item) -> bool:
+        """Set attributes of an item that is as expected; its others stay.
+
+        Returns:
+            False when it is not, or is gone.
+        """
+
+        def is_done(stored: Item | None) -> bool | None:
+            if stored is not None and _has(stored, attributes):
+                return True
+            return None if stored is not None and _has(stored, expected) else False
+
+        request = change(place, key, attributes, expected)
+        return await self._write(self._dynamodb.update_item, request, place, key, is_done)
+
+    async def put_over(
+        self,
+        place: Place,
+        key: str,
+        attributes: Item,
+        unless_other: tuple[str, str] | None = None,
+    ) -> bool:
+        """Set attributes of an item, whatever they were; it is made where there is none.
+
+        Args:
+            place: where.
+            key: which.
+            attributes: to be set.
+            unless_other: name and text of an attribute that an existing item must have.
+
+        Returns:
+            False when there is another kind of item.
+        """
+
+        def is_done(stored: Item | None) -> bool | None:
+            return True if stored is not None and _has(stored, attributes) else None
+
+        request = upsert(place, key, attributes, unless_other)
+        return await self._write(self._dynamodb.update_item, request, place, key, is_done)
+
+    async def delete(self, place: Place, key: str, expected: Item) -> bool:
+        """Remove an item that is as expected.
+
+        Returns:
+            False when it is there and isn't; True when it is gone, by us or before us.
+        """
+
+        def is_done(stored: Item | None) -> bool | None:
+            if stored is None:
+                return True
+            return None if _has(stored, expected) else False
+
+        request = deletion(place, key, expected)
+        done = await self._write(self._dynamodb.delete_item, request, place, key, is_done)
+        return done or await self.get(place, key) is None
+
+    async def transact(self, actions: list[dict[str, Any]], token: str) -> None:
+        """Several writes, all or none.
+
+        Args:
+            actions: as TransactWriteItems wants them.
+            token: new for each transaction; one that was done is not done again under it.
+
+        Raises:
+            TransactionCanceled: nothing was changed.
+        """
+        request = {"TransactItems": actions, "ClientRequestToken": token}
+        for _ in range(WRITE_TRIES - 1):
+            try:
+                await self._dynamodb.transact_write_items(**request)
+            except UnknownOutcome as error:
+                log.info("Sending a transaction again: %s", error)
+            else:
+                return
+        await self._dynamodb.transact_write_items(**request)
+
+    async def _write(
+        self,
+        send: Callable[..., Awaitable[Mapping[str, Any]]],
+        request: Mapping[str, Any],
+        place: Place,
+        key: str,
+        is_done: Callable[[Item | None], bool | None],
+    ) -> bool:
+        """Send until it is known what came of it.
+
+        Args:
+            send: operation of the port.
+            request: with a condition or without.
+            place: where the item is.
+            key: which item.
+            is_done: from the stored item: done, not done for good, or None = send again.
+        """
+        unanswered: UnknownOutcome | None = None
+        for _ in range(WRITE_TRIES):
+            try:
+                await send(**request)
+            except ConditionFailed:
+                if unanswered is None:
+                    return False
+                # An earlier send may have been the one that changed the item.
+                return is_done(await self._read_after(place, key, unanswered)) is True
+            except UnknownOutcome as error:
+                unanswered = error
+                verdict = is_done(await self._read_after(place, key, error))
+                if verdict is not None:
+                    return verdict
+            else:
+                return True
+        raise UnknownOutcome("Write", "Unresolved", f"{place.table} {key} after several tries")
+
+    async def _read_after(self, place: Place, key: str, error: UnknownOutcome) -> Item | None:
+        try:
+            return await self.get(place, key)
+        except AwsError as unread:
+            raise error from unread
+
+
+def _has(item: Item, attributes: Item) -> bool:
+    return all(item.get(name) == value for name, value in attributes.items())
 
 
 def _identity(attributes: Item, name: str) -> Item:

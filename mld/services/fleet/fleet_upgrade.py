@@ -95,7 +95,7 @@ class MigrationReadyMonitor:
         if not await self._is_leader():
             return FlipReadiness()
         scan = await self._store.scan()
-        metrics = [one for found in await self._items.worker_metrics() for one in found.metrics]
+        metrics = await self._items.worker_metrics()
         has_index = await self._store.index_can_be_asked()
         why_not = unready(scan.leases, metrics, self._clock.wall(), has_index=has_index)
         now = self._clock.monotonic()
@@ -241,7 +241,7 @@ class TableMigrator:
         return MoveFacts(
             now_s=self._clock.wall(),
             owners=frozenset(one.lease_owner for one in scan.leases if one.lease_owner is not None),
-            old=(await self._items.legacy_metrics()).metrics,
+            old=(await self._items.legacy_metrics())[0],
             new=new,
             is_old_empty=not await self._items.items_to_move(),
             migrates=self._config.migrates_tables,

@@ -428,7 +428,7 @@ class StandbyLeader:
         metrics, _ = metrics_in(scan.foreign.values(), self._items.layout.leases.key_name)
         if self._items.layout.metrics != self._items.layout.leases:
             try:
-                metrics += (await self._items.legacy_metrics()).metrics
+                metrics += (await self._items.legacy_metrics())[0]
             except AwsError as error:
                 log.debug("Could not read the metrics of the fleet: %s", error)
                 return True

@@ -124,9 +124,9 @@ class WorkerMetricsReader:
         found, broken = metrics_in(scan.foreign.values(), self._items.layout.leases.key_name)
         stored = {one.worker_id: one for one in found}
         if not self._items.layout.is_single_table:
-            legacy = await self._items.legacy_metrics()
-            broken += legacy.broken
-            for one in legacy.metrics:
+            legacy, broken_too = await self._items.legacy_metrics()
+            broken += broken_too
+            for one in legacy:
                 other = stored.get(one.worker_id)
                 if other is None or other.updated_at_s < one.updated_at_s:
                     stored[one.worker_id] = one
