@@ -116,7 +116,7 @@ class LeaseWiring:
 
     def _taker(self) -> LeaseTaker:
         config, runtime = self._config, self._runtime
-        taker = LeaseTaker(
+        return LeaseTaker(
             self._store,
             self._renewer,
             config.leases,
@@ -125,13 +125,12 @@ class LeaseWiring:
             runtime.rng,
             runtime.metrics,
             self._is_read,
+            failing=self._taking,
         )
-        taker.failing = self._taking
-        return taker
 
     def _discoverer(self) -> LeaseDiscoverer:
         config, runtime = self._config, self._runtime
-        discoverer = LeaseDiscoverer(
+        return LeaseDiscoverer(
             self._store,
             self._renewer,
             config.leases,
@@ -139,9 +138,8 @@ class LeaseWiring:
             runtime.clock,
             runtime.metrics,
             self._is_read,
+            failing=self._taking,
         )
-        discoverer.failing = self._taking
-        return discoverer
 
     def _expect(self, lease_key: str) -> None:
         if isinstance(self._switch.current, LeaseDiscoverer):

@@ -30,11 +30,13 @@ class LeaseAcquisition(ABC):
     Args:
         store: the table.
         renewer: holds what is gained.
+        failing: told whether leases can be gained.
     """
 
-    def __init__(self, store: LeaseStore, renewer: LeaseRenewer) -> None:
-        #: Told whether leases can be gained.
-        self.failing: FailingCondition | None = None
+    def __init__(
+        self, store: LeaseStore, renewer: LeaseRenewer, failing: FailingCondition | None
+    ) -> None:
+        self._failing = failing
         #: Why a lease could not be gained in the last look.
         self._refusal: AwsError | None = None
         self._store = store
@@ -64,12 +66,12 @@ class LeaseAcquisition(ABC):
 
     def _report_failing(self, table: str) -> None:
         """Whether what should be gained in a look could be written."""
-        if self.failing is None:
+        if self._failing is None:
             return
         if self._refusal is None:
-            self.failing.resolved()
+            self._failing.resolved()
         else:
-            self.failing.failed(
+            self._failing.failed(
                 f"Leases of table {table} can't be taken by this worker", self._refusal
             )
 

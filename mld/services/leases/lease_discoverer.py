@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mld.model.leases.lease import HeldLease, Lease
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
+    from mld.services.conditions import FailingCondition
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore
 
@@ -77,6 +78,8 @@ class LeaseDiscoverer(LeaseAcquisition):
         clock: Clock,
         metrics: Metrics,
         is_read: Callable[[Lease], bool] = every,
+        *,
+        failing: FailingCondition | None = None,
     ) -> None:
         """Know nothing of the table yet.
 
@@ -88,8 +91,9 @@ class LeaseDiscoverer(LeaseAcquisition):
             clock: paces the looks.
             metrics: gets Java's ``LeaseDiscovery`` data.
             is_read: leases for which it is False are left alone: of streams that are gone.
+            failing: told whether leases can be gained.
         """
-        super().__init__(store, renewer)
+        super().__init__(store, renewer, failing)
         self._config = config
         self._worker_id = worker_id
         self._clock = clock

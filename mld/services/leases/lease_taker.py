@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mld.model.leases.lease import Lease
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
+    from mld.services.conditions import FailingCondition
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_scan import TableScan
     from mld.services.leases.lease_store import LeaseStore
@@ -72,7 +73,7 @@ def _level(outcome: TakeOutcome) -> int:
 class LeaseTaker(LeaseAcquisition):
     """Takes free, expired and surplus leases by the rules of ``mld.decide.leases.taking``."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what surrounds it
         self,
         store: LeaseStore,
         renewer: LeaseRenewer,
@@ -82,6 +83,8 @@ class LeaseTaker(LeaseAcquisition):
         rng: random.Random,
         metrics: Metrics,
         is_read: Callable[[Lease], bool] = every,
+        *,
+        failing: FailingCondition | None = None,
     ) -> None:
         """Know nothing of the table yet.
 
@@ -94,8 +97,9 @@ class LeaseTaker(LeaseAcquisition):
             rng: chooses.
             metrics: gets Java's ``TakeLeases`` data.
             is_read: leases for which it is False are no leases here: of streams that are gone.
+            failing: told whether leases can be gained.
         """
-        super().__init__(store, renewer)
+        super().__init__(store, renewer, failing)
         self._config = config
         self._worker_id = worker_id
         self._clock = clock
