@@ -24,7 +24,7 @@ from mld.services.conditions import Conditions
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
 from mld.services.fleet.fleet_state import FleetState, FleetWatch
-from mld.services.fleet.leadership import LeaderElector
+from mld.services.fleet.leader_elector import LeaderElector
 from mld.services.fleet.lease_coordinator import LeaseCoordinator, watch_table
 from mld.services.leases.lease_renewer import LeaseRenewer
 from mld.services.leases.lease_scan import UnreadableRows

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mld.services.fleet.leadership import LeaderElector
+from mld.services.fleet.leader_elector import LeaderElector
 from mld.services.leases.lease_renewer import LeaseRenewer
 from tests.sim.fleet import TABLE, Fleet, judge
 from tests.sim.loop import run

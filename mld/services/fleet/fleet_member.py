@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mld.services.fleet.fleet_state import FleetState
-    from mld.services.fleet.leadership import Leadership
+    from mld.services.fleet.leader_elector import LeaderElector
+    from mld.services.fleet.leader_lock import LeaderLock
     from mld.services.fleet.lease_assigner import LeaseAssigner
     from mld.services.leases.lease_acquisition import LeaseAcquisition
 
@@ -44,7 +45,7 @@ class FleetServices:
         assigning: run besides lock and assigner while leases are assigned.
     """
 
-    lock: Leadership
+    lock: LeaderLock
     assigner: LeaseAssigner
     reporting: tuple[FleetLoop, ...]
     upgrading: tuple[FleetLoop, ...] = ()
@@ -58,7 +59,7 @@ class FleetMember:
         self,
         state: FleetState,
         switch: AcquisitionSwitch,
-        elected: Leadership,
+        elected: LeaderElector,
         make_services: Callable[[], FleetServices],
         on_mode: Callable[[Mode], None] | None = None,
     ) -> None:
@@ -81,7 +82,7 @@ class FleetMember:
         self._is_leaving = False
 
     @property
-    def leadership(self) -> Leadership:
+    def leadership(self) -> LeaderElector | LeaderLock:
         """Who leads the fleet as it is now."""
         if self._state.behaviour.mode is Mode.ASSIGNED:
             return self._services().lock

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from mld.ports.clock import Clock
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
     from mld.services.fleet.fleet_state import FleetState
+    from mld.services.fleet.leader_elector import LeaderElector
     from mld.services.fleet.leader_lock import LeaderLock
-    from mld.services.fleet.leadership import Leadership
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.runtime import Runtime
 
@@ -117,7 +117,7 @@ class IndexKeeper:
     """Has the index created by which workers of a 3.x fleet find their leases; nothing waits for it."""
 
     def __init__(
-        self, store: LeaseStore, lock: Leadership, elected: Leadership, state: FleetState
+        self, store: LeaseStore, lock: LeaderLock, elected: LeaderElector, state: FleetState
     ) -> None:
         """Ask nothing yet.
 

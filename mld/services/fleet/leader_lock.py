@@ -191,7 +191,7 @@ def _unscanned() -> None:
 
 
 class LeaderLock:
-    """One worker's way to the lock of its fleet; a ``Leadership``."""
+    """One worker's way to the lock of its fleet."""
 
     def __init__(  # noqa: PLR0913 - what surrounds it, most of it optional
         self,
@@ -262,7 +262,11 @@ class LeaderLock:
         return self._phase
 
     async def is_leader(self) -> bool:
-        """Whether this worker has the lock, by its own clock; asks nobody."""
+        """Whether this worker has the lock, by its own clock; asks nobody.
+
+        Cheap enough to ask before a write. Two workers may nevertheless say yes for a moment, so all
+        that a leader does is conditional, or may be done twice.
+        """
         return (
             self._phase is Phase.LEADS
             and self._held_at == self._place()

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from mld.model.fleet.worker_metrics import WorkerMetrics
     from mld.model.leases.lease import Lease
     from mld.services.fleet.coordinator_state import CoordinatorStateStore
-    from mld.services.fleet.leadership import Leadership
+    from mld.services.fleet.leader_lock import LeaderLock
     from mld.services.fleet.worker_metrics import WorkerMetricsReader
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_scan import TableScan
@@ -161,29 +161,29 @@ class LeaseAssigner:
             view = self._view(scan, self._workers.in_scan(scan))
             self._memory = observe(self._memory, view, self._limits)
 
-    async def run(self, leadership: Leadership) -> None:
+    async def run(self, lock: LeaderLock) -> None:
         """Assign whenever this worker leads, until cancelled.
 
         Args:
-            leadership: asked before each look and before each write; given up after three looks in
+            lock: asked before each look and before each write; given up after three looks in
                 a row that failed.
         """
         try:
-            await self._run(leadership)
+            await self._run(lock)
         finally:
             self._conditions.clear(Reason.ASSIGNING_FAILS)
 
-    async def _run(self, leadership: Leadership) -> None:
+    async def _run(self, lock: LeaderLock) -> None:
         failures, begun_at = 0, self._clock.monotonic()
         while True:
             pause_s = look_pause_s(None, self._limits.failover_s)
-            if not await leadership.is_leader():
+            if not await lock.is_leader():
                 failures, self._waiting = 0, ()
                 if self._clock.monotonic() - self._gave_up_at > COMPLAINT_S:
                     self._conditions.clear(Reason.ASSIGNING_FAILS)  # another worker leads
                 if self._store.last_scan is not None:
                     self.observe(self._store.last_scan)
-            elif await self._look(leadership):
+            elif await self._look(lock):
                 failures = 0
                 self._conditions.clear(Reason.ASSIGNING_FAILS)
                 pause_s = self._until_next_look()
@@ -191,7 +191,7 @@ class LeaseAssigner:
                 failures += 1
                 pause_s = failed_pause_s(self._limits.failover_s)
                 if failures >= FAILED_LOOKS:
-                    await self._give_up(leadership, failures)
+                    await self._give_up(lock, failures)
                     failures = 0
             if await self._woken.wait(pause_s):
                 now, looked_at = self._clock.monotonic(), self._looked_at
@@ -199,7 +199,7 @@ class LeaseAssigner:
                 await asyncio.sleep(asked_pause_s(now - begun_at, since_look_s))
                 await self._woken.wait(0)
 
-    async def _give_up(self, leadership: Leadership, failures: int) -> None:
+    async def _give_up(self, lock: LeaderLock, failures: int) -> None:
         text = (
             f"Assigning leases failed {failures} times in a row: leaving the lead to another worker"
         )
@@ -207,14 +207,14 @@ class LeaseAssigner:
         log.error("%s", text)
         self._gave_up_at = self._clock.monotonic()
         self._conditions.report(Reason.ASSIGNING_FAILS, text)
-        await leadership.release()
+        await lock.release()
 
-    async def _look(self, leadership: Leadership) -> bool:
+    async def _look(self, lock: LeaderLock) -> bool:
         """One look; False = it failed, or a part of it."""
         started_at = self._clock.monotonic()
         outcome, succeeded = None, False
         try:
-            outcome = await self.look_once(leadership)
+            outcome = await self.look_once(lock)
             succeeded = outcome is None or not outcome.failed
         except AwsError as error:
             log.warning("Could not assign leases: %s", error)
@@ -229,7 +229,7 @@ class LeaseAssigner:
             log.log(logging.INFO if outcome.plan.moves else logging.DEBUG, "%s", outcome)
         return succeeded
 
-    async def look_once(self, leadership: Leadership) -> AssignmentOutcome | None:
+    async def look_once(self, lock: LeaderLock) -> AssignmentOutcome | None:
         """Read, decide, write; None while the table has rows of others, beside which nothing is.
 
         Raises:
@@ -242,13 +242,13 @@ class LeaseAssigner:
         plan = plan_assignment(view, self._memory, self._limits, self._rng)
         self._memory = plan.memory
         self._log_waiting(plan)
-        await self._delete(plan.dead, leadership)
+        await self._delete(plan.dead, lock)
         moved: list[LeaseMove] = []
         raced = failed = 0
 
         async def write(move: LeaseMove) -> None:
             nonlocal raced, failed
-            if not await leadership.is_leader():
+            if not await lock.is_leader():
                 return
             try:
                 row = await self._write(move)
@@ -266,7 +266,7 @@ class LeaseAssigner:
         await for_each(plan.moves, WRITES, write)
         if raced or failed:
             self._memory = self._memory.unbalanced()
-        await self._delete(plan.stale, leadership)
+        await self._delete(plan.stale, lock)
         self._metrics.count("LeaseSpillover", plan.figures.unassigned)
         self._metrics.count("FailedAssignmentCount", raced + failed)
         self._metrics.count("NumWorkers", plan.figures.workers, Level.DETAILED)
@@ -327,9 +327,9 @@ class LeaseAssigner:
             except (AwsError, LeaseLost) as error:
                 log.debug("The next renewal will show the hand-off: %s", error)
 
-    async def _delete(self, items: Iterable[WorkerMetrics], leadership: Leadership) -> None:
+    async def _delete(self, items: Iterable[WorkerMetrics], lock: LeaderLock) -> None:
         for item in items:
-            if await leadership.is_leader():
+            if await lock.is_leader():
                 try:
                     await self._workers.delete(item)
                 except AwsError as error:
@@ -375,7 +375,7 @@ class StandbyLeader:
         self,
         store: LeaseStore,
         items: CoordinatorStateStore,
-        lock: Leadership,
+        lock: LeaderLock,
         assigner: LeaseAssigner,
         worker_id: str,
         config: FleetConfig,

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from mld.services.conditions import Conditions
     from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
     from mld.services.fleet.fleet_state import FleetWatch
-    from mld.services.fleet.leadership import LeaderElector, Leadership
+    from mld.services.fleet.leader_elector import LeaderElector
+    from mld.services.fleet.leader_lock import LeaderLock
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore
 
@@ -67,7 +68,7 @@ class LeaseCoordinator:
         return created
 
     @property
-    def leadership(self) -> Leadership:
+    def leadership(self) -> LeaderElector | LeaderLock:
         """Who leads the fleet, and how that is settled now."""
         return self.member.leadership
 

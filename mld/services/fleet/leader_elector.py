@@ -1,16 +1,13 @@
-"""Who leads a fleet, and does what only one worker has to do: shard sync, hole audit.
+"""Who leads a 2.x fleet, and does what only one worker has to do: shard sync, hole audit.
 
-Two ways to lead: a 2.x fleet computes its leader from the owners of its leases
-(:class:`LeaderElector`), a 3.x fleet has a lock in its table
-(:class:`~mld.services.fleet.leader_lock.LeaderLock`); in a 3.x fleet the leader assigns the leases,
-too.
+The leader is computed from the owners of the leases. A 3.x fleet has a lock in its table instead
+(:class:`~mld.services.fleet.leader_lock.LeaderLock`), and its leader assigns the leases, too.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mld.decide.fleet.leader_election import leader_of
 from mld.errors import AwsError
@@ -31,31 +28,6 @@ FIRST_ELECTION_S = 60.0
 ELECTION_INTERVAL_S = 300.0
 #: Age up to which somebody else's scan serves.
 FRESH_S = 1.0
-
-
-class Leadership(Protocol):
-    """One way of finding out, or settling, who leads."""
-
-    async def is_leader(self) -> bool:
-        """Whether this worker leads, as far as it can know now; cheap enough to ask before a write.
-
-        It asks nobody where a lock decides: a lock is believed until the leader's own clock says
-        that others may have taken it. Two workers may nevertheless say yes for a moment, so all
-        that a leader does is conditional, or may be done twice.
-        """
-        ...
-
-    async def release(self) -> None:
-        """Stop leading now and let another worker lead; nothing where this worker does not lead.
-
-        Where a lock decides, this worker does not try for it again for a while. Does not raise for
-        a failing AWS call: the lock then expires.
-        """
-        ...
-
-    async def run(self) -> None:
-        """Do what leadership takes until cancelled; gives it up when it ends, however it ends."""
-        ...
 
 
 class LeaderElector:
@@ -99,13 +71,6 @@ class LeaderElector:
         if self._elections == 0 or self._clock.monotonic() >= self._due_at:
             await self._elect()
         return self._elections > 0 and self.leader in (None, self._worker_id)
-
-    async def release(self) -> None:
-        """Nothing can be given up: the owners of the leases settle who leads."""
-
-    async def run(self) -> None:
-        """Nothing has to be done for it."""
-        await asyncio.Event().wait()
 
     async def _elect(self) -> None:
         try:
