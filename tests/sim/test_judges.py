@@ -13,8 +13,7 @@ from mld.decide.fleet.leader_lock import LockMove
 from mld.decide.fleet.worker_sightings import WorkerSightings
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.services.child.record_processor import RecordProcessor
-from mld.services.consuming.consumer_context import ConsumerContext
-from mld.services.consuming.consumer_shutdown import ConsumerShutdown
+from mld.services.consuming.consumer_context import ConsumerContext, ConsumerShutdown
 from mld.services.consuming.shard_consumer import ShardConsumer
 from mld.services.fleet import leader_lock
 from mld.services.shards.shard_end import ShardEnd

@@ -1,5 +1,8 @@
 """What the child of a shard is fed: one fetched batch after the other, and ticks while none comes.
 
+The child and its fetching are started together, so that the first answer is there when the child
+is.
+
 Source: ProcessTask (KCL 3.5.1).
 """
 
@@ -7,22 +10,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from mld.decide.children.child_environment import ChildFacts
 from mld.decide.children.lifecycle import TaskOutcome
-from mld.errors import MalformedData
+from mld.errors import ChildFailed, MalformedData
+from mld.model.config.config import ChildExceptionPolicy
 from mld.model.retrieval.wire import first_arrival_s
-from mld.services.child.record_processor import OutgoingLine
+from mld.model.sequence import Sentinel
+from mld.services.child.record_processor import OutgoingLine, RecordProcessor
+from protocol import CAPABILITIES, Action
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mld.decide.retrieval.delivery import Delivery, Missing
-    from mld.services.consuming.child_pipeline import ChildPipeline
+    from mld.model.sequence import ExtendedSequenceNumber
+    from mld.model.streams.shard import ChildShard
     from mld.services.consuming.consumer_context import ConsumerContext
-    from mld.services.consuming.shard_closing import ShardClosing
-    from mld.services.retrieval.records_publisher import FetchedBatch
+    from mld.services.retrieval.records_publisher import FetchedBatch, RecordsPublisher
 
 log = logging.getLogger(__name__)
 
@@ -30,26 +38,44 @@ log = logging.getLogger(__name__)
 OUTSIDE_EVERY_S = 60.0
 
 
+@dataclass(slots=True)
+class _Pipeline:
+    """A child and the fetching that feeds it: one pair per start of a shard's child."""
+
+    publisher: RecordsPublisher
+    processor: RecordProcessor
+    fetching: asyncio.Task[None] | None = None
+
+    async def stop_fetching(self) -> None:
+        """End the task and give undelivered batches back; may be called again."""
+        fetching, self.fetching = self.fetching, None
+        if fetching is not None:
+            fetching.cancel()
+            await asyncio.gather(fetching, return_exceptions=True)
+        await self.publisher.close()
+
+
 class BatchFeed:
     """Takes batches of one hold from its publisher to its child.
 
     Attributes:
+        child_shards: of a shard that has ended, as its last answer named them.
+        exceptions: of the processor with which the child went on.
         behind_ms: of the last batch; None before the first.
         last_batch_at: reading of ``Clock.monotonic`` when it was fetched; None before the first.
         last_processed_at: the same when a batch was done with: answered by the child, or empty.
     """
 
-    def __init__(self, context: ConsumerContext, closing: ShardClosing) -> None:
-        """Nothing happens before :meth:`process`.
-
-        Args:
-            context: whose child and publisher.
-            closing: told of the shard's children when its last batch is delivered.
-        """
+    def __init__(self, context: ConsumerContext) -> None:
+        """There is no child before :meth:`start`."""
         self._context = context
-        self._closing = closing
         self._parts = context.parts
         self._clock = context.parts.runtime.clock
+        self._pipeline: _Pipeline | None = None
+        self.child_shards: tuple[ChildShard, ...] = ()
+        self.exceptions = 0
+        #: First and last position of what the child has been given; None without records.
+        self._delivering: tuple[ExtendedSequenceNumber, ExtendedSequenceNumber] | None = None
         self.behind_ms: int | None = None
         self.last_batch_at: float | None = None
         self.last_processed_at: float | None = None
@@ -67,7 +93,7 @@ class BatchFeed:
 
         A reading of ``Clock.monotonic``.
         """
-        pipeline = self._context.pipeline
+        pipeline = self._pipeline
         fetching = None if pipeline is None else pipeline.publisher.failing_since
         return fetching if self._undecodable_since is None else self._undecodable_since
 
@@ -99,7 +125,7 @@ class BatchFeed:
             self._last_answer = self._first_waiting()
 
     def _waiting(self) -> tuple[FetchedBatch, ...]:
-        pipeline = self._context.pipeline
+        pipeline = self._pipeline
         return () if pipeline is None else pipeline.publisher.waiting
 
     def _oldest_waiting(self) -> float | None:
@@ -110,23 +136,146 @@ class BatchFeed:
         waiting = self._waiting()
         return (waiting[0].batch.millis_behind_latest, waiting[0].fetched_at) if waiting else None
 
+    # -- the child and its fetching ------------------------------------------------------------
+
+    @property
+    def processor(self) -> RecordProcessor | None:
+        """The child; None while there is none."""
+        return None if self._pipeline is None else self._pipeline.processor
+
+    @property
+    def listener(self) -> RecordProcessor | None:
+        """The child, if it waits for a message."""
+        processor = self.processor
+        return processor if processor is not None and processor.may_talk else None
+
+    async def start(
+        self, group: asyncio.TaskGroup, position: ExtendedSequenceNumber
+    ) -> RecordProcessor:
+        """Fetch from a position on, in a task of the group; the child is to be initialized."""
+        context = self._context
+        publisher = context.stream_context.publishers(context.shard_id)
+        self._delivering = None
+        self._pipeline = pipeline = _Pipeline(publisher, self._new_child())
+        await publisher.start(position, self._latest_since_s())
+        name = f"fetch {context.lease_key}"
+        pipeline.fetching = group.create_task(publisher.run(), name=name)
+        return pipeline.processor
+
+    def _new_child(self) -> RecordProcessor:
+        context, parts, config = self._context, self._parts, self._parts.config
+        stream = context.stream_context.stream
+        facts = ChildFacts(
+            shard_id=context.shard_id,
+            lease_key=context.lease_key,
+            stream_name=stream.name,
+            application_name=config.application_name,
+            worker_id=config.worker_id,
+            pid=parts.pid,
+            announced=CAPABILITIES,
+            answer_timeout_s=config.child.answer_timeout_s,
+            schemas=None if parts.schemas is None else parts.schemas.files.folder,
+            spark=config.spark,
+            stream_arn=stream.arn,
+            stream_identifier=stream.identifier,
+        )
+        argv = context.stream_context.argv or config.child.argv
+        tells_stream = config.streams is not None and config.streams.tells_stream
+        return RecordProcessor(
+            context.shard_id,
+            replace(config.child, argv=facts.command(argv)),
+            parts.launcher,
+            context.checkpointer,
+            self._clock,
+            facts.variables(),
+            facts.extras() if tells_stream else {},
+            self._exception_caught,
+        )
+
+    def _exception_caught(self, action: Action, said: str) -> None:
+        """The child's processor raised, and the child goes on: to Java the action has succeeded.
+
+        Raises:
+            ChildFailed: the file says that this is a failure. A lease that is lost is no matter of
+                that: nothing can be lost any more.
+        """
+        context = self._context
+        self.exceptions += 1
+        context.metrics.exception_caught()
+        why = f"its processor raised an exception: {said}"
+        if self._delivering is not None:
+            first, last = self._delivering
+            why += f"; records {first} to {last} may not be processed"
+        context.last_error = f"{context.shard_id}: {action}: {why}"
+        policy = self._parts.config.child.exception_policy
+        if policy is ChildExceptionPolicy.FAIL and action is not Action.LEASE_LOST:
+            raise ChildFailed(context.shard_id, str(action), why, None)
+        log.error("%s", context.last_error, extra={"shard_id": context.shard_id})
+
+    def interrupt(self) -> None:
+        """Whoever waits for a batch looks whether there is a reason to end."""
+        if self._pipeline is not None:
+            self._pipeline.publisher.interrupt()
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep before something is tried again; a stop or a lost lease ends it.
+
+        Raises:
+            ChildFailed: there was an idle child, and it ended meanwhile.
+        """
+        shutdown, processor = self._context.shutdown, self.processor
+        if processor is None:
+            await shutdown.pause(seconds)
+            return
+        async with processor.unless_it_ends():
+            await shutdown.pause(seconds)
+
+    async def stop_fetching(self) -> None:
+        """End the fetching; the child, if any, lives on. May be called again."""
+        if self._pipeline is not None:
+            await self._pipeline.stop_fetching()
+            self._remember_latest(self._pipeline.publisher.latest_since_s)
+
+    async def end_child(self) -> None:
+        """See the child off; nothing without one."""
+        if self._pipeline is not None:
+            await self._pipeline.processor.stop()
+            self._pipeline = None
+
+    def _latest_since_s(self) -> float | None:
+        """Where an earlier child or holding began at LATEST, unless others had the lease since."""
+        switches, since_s = self._parts.latest_starts.get(self._context.lease_key, (None, None))
+        is_same_reader = switches == self._context.held.lease.owner_switches_since_checkpoint
+        return since_s if is_same_reader else None
+
+    def _remember_latest(self, since_s: float | None) -> None:
+        key = self._context.lease_key
+        if self._context.checkpointer.last.sentinel is not Sentinel.LATEST:
+            self._parts.latest_starts.pop(key, None)
+        elif since_s is not None:
+            switches = self._context.held.lease.owner_switches_since_checkpoint
+            self._parts.latest_starts[key] = (switches, since_s)
+
+    # -- batches -------------------------------------------------------------------------------
+
     async def process(self) -> TaskOutcome:
         """Wait for one batch and deliver it, or for the moment at which the child wants a tick."""
-        context = self._context
-        if context.pipeline is None or not context.may_go_on():
+        context, pipeline = self._context, self._pipeline
+        if pipeline is None or not context.may_go_on():
             return TaskOutcome.AGAIN
-        publisher = context.pipeline.publisher
-        before = publisher.delivered
+        before = pipeline.publisher.delivered
         try:
-            fetched = await self._next_batch(context.pipeline)
+            fetched = await self._next_batch(pipeline)
         except TimeoutError:
-            await self._tick()
+            if context.may_go_on():
+                # No metric counts an empty batch, because nothing was read.
+                await pipeline.processor.tick(self.behind_ms)
             return TaskOutcome.AGAIN
         if fetched is None:
             return TaskOutcome.AGAIN
         try:
             if context.may_go_on():
-                await self._deliver(fetched)
+                await self._deliver(fetched, pipeline.processor)
         except MalformedData as error:
             # Never drop what cannot be read: fetch it again, for ever if need be.
             if self._undecodable_since is None:
@@ -134,8 +283,8 @@ class BatchFeed:
             context.last_error = str(error)
             text = "%s: a batch cannot be delivered, reading it again: %s"
             log.error(text, context.shard_id, error)  # noqa: TRY400
-            publisher.rewind(before)
-            await context.pause(self._parts.config.retrieval.task_backoff_s)
+            pipeline.publisher.rewind(before)
+            await self.pause(self._parts.config.retrieval.task_backoff_s)
             return TaskOutcome.AGAIN
         finally:
             fetched.reservation.release()
@@ -143,29 +292,19 @@ class BatchFeed:
         self.last_processed_at = self._clock.monotonic()
         return TaskOutcome.DONE
 
-    async def _next_batch(self, pipeline: ChildPipeline) -> FetchedBatch | None:
+    async def _next_batch(self, pipeline: _Pipeline) -> FetchedBatch | None:
         """The next batch; one that is there is taken even when a tick is overdue.
 
         Raises:
             TimeoutError: the child has waited long enough; no batch is lost.
             ChildFailed: the child ended meanwhile.
         """
-        async with asyncio.timeout(self._until_tick_s()), pipeline.processor.unless_it_ends():
+        due_at = pipeline.processor.tick_due_at
+        wait_s = None if due_at is None else max(0.0, due_at - self._clock.monotonic())
+        async with asyncio.timeout(wait_s), pipeline.processor.unless_it_ends():
             return await pipeline.publisher.next_batch()
 
-    def _until_tick_s(self) -> float | None:
-        """Seconds until the child wants to be told something; None = it never does."""
-        pipeline = self._context.pipeline
-        due_at = None if pipeline is None else pipeline.processor.tick_due_at
-        return None if due_at is None else max(0.0, due_at - self._clock.monotonic())
-
-    async def _tick(self) -> None:
-        """An empty batch; no metric counts it, because nothing was read."""
-        pipeline = self._context.pipeline
-        if pipeline is not None and self._context.may_go_on():
-            await pipeline.processor.tick(self.behind_ms)
-
-    async def _deliver(self, fetched: FetchedBatch) -> None:
+    async def _deliver(self, fetched: FetchedBatch, processor: RecordProcessor) -> None:
         """One batch to the child; the last one of the shard is the reason to stop."""
         batch = fetched.batch
         self.last_batch_at = fetched.fetched_at
@@ -176,12 +315,12 @@ class BatchFeed:
             if not batch.is_empty or (
                 self._parts.config.retrieval.call_even_if_empty and not batch.is_shard_end
             ):
-                await self._hand_over(fetched)
+                await self._hand_over(fetched, processor)
         if batch.is_shard_end:
-            self._closing.children = batch.child_shards
+            self.child_shards = batch.child_shards
             self._context.shutdown.shard_ended()
 
-    async def _hand_over(self, fetched: FetchedBatch) -> None:
+    async def _hand_over(self, fetched: FetchedBatch, processor: RecordProcessor) -> None:
         context = self._context
         current = context.current()
         lease = context.held.lease if current is None else current.lease
@@ -192,12 +331,14 @@ class BatchFeed:
         delivery = await self._parts.lines.write(
             fetched, context.checkpointer.last, lease.hash_range if has_filter else None
         )
-        await self._say(fetched, delivery)
+        await self._say(fetched, delivery, processor)
         while delivery.rest is not None and context.current() is not None:
             delivery = await self._parts.lines.write_rest(fetched, delivery.rest)
-            await self._say(fetched, delivery)
+            await self._say(fetched, delivery, processor)
 
-    async def _say(self, fetched: FetchedBatch, delivery: Delivery) -> None:
+    async def _say(
+        self, fetched: FetchedBatch, delivery: Delivery, processor: RecordProcessor
+    ) -> None:
         """One line to the child."""
         context = self._context
         if delivery.missing:
@@ -212,18 +353,18 @@ class BatchFeed:
         self._parts.renewer.received(context.lease_key, context.held.token, delivery.data_bytes)
         context.checkpointer.delivered(delivery.largest)
         line = delivery.pop_line()
-        if line is None or context.pipeline is None:
+        if line is None:
             return
         if delivery.smallest is not None and delivery.largest is not None:
-            context.delivering = delivery.smallest, delivery.largest
+            self._delivering = delivery.smallest, delivery.largest
         left = 0 if delivery.rest is None else delivery.rest.size_bytes
         outgoing = OutgoingLine(line, partial(fetched.reservation.resize, left))
         del line
         with context.metrics.timed(
             "ProcessTask", "RecordProcessor.processRecords.Time", of_shard=True
         ):
-            await context.pipeline.processor.process(outgoing)
-        context.delivering = None
+            await processor.process(outgoing)
+        self._delivering = None
 
     def _report_missing(self, missing: Sequence[Missing]) -> None:
         """Count and log user records that the child doesn't get."""

@@ -1,34 +1,174 @@
-"""What is known about one hold of a lease while its shard is consumed.
+"""One hold of a lease while its shard is consumed: its lease, why it ends, its checkpoints.
 
-The consumer walks, :mod:`mld.services.consuming.shard_closing` ends; both read and write here: the
-child with the fetching that feeds it, and what went wrong last. Whether and why it ends is told to
-:class:`~mld.services.consuming.consumer_shutdown.ConsumerShutdown`.
+Everybody reads the reason to end; only :class:`ConsumerShutdown` sets it.
 """
 
 from __future__ import annotations
 
-import logging
+import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from mld.decide.children.restart import RestartCount
-from mld.errors import ChildFailed
-from mld.model.config.config import ChildExceptionPolicy
-from mld.model.sequence import Sentinel
+from mld.decide.children.lifecycle import ShutdownReason, stronger
+from mld.ports.metrics import Unit
 from mld.services.consuming.checkpointer import ShardCheckpointer
-from mld.services.consuming.consumer_metrics import ConsumerMetrics
-from mld.services.consuming.consumer_shutdown import ConsumerShutdown
-from mld.services.wakeup import Wakeup
-from protocol import Action
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from mld.model.leases.lease import HeldLease
-    from mld.model.sequence import ExtendedSequenceNumber
-    from mld.services.child.record_processor import RecordProcessor
-    from mld.services.consuming.child_pipeline import ChildPipeline
+    from mld.ports.clock import Clock
+    from mld.ports.metrics import Metrics
     from mld.services.consuming.consumer_parts import ConsumerParts
 
+_PROCESS = "ProcessTask"
 
-log = logging.getLogger(__name__)
+
+class ConsumerShutdown:
+    """The requests that end one hold of a lease.
+
+    The worker asks for a stop, or a leader for a hand-over to another worker; whoever finds the
+    lease lost says so; the shard itself ends. The strongest of them is the :attr:`reason`, by the
+    ranks of :class:`~mld.decide.children.lifecycle.ShutdownReason`.
+    """
+
+    def __init__(self, on_request: Callable[[], None]) -> None:
+        """No reason yet.
+
+        Args:
+            on_request: called after every request, so that whoever waits for data or parents looks.
+        """
+        self._on_request = on_request
+        self._reason: ShutdownReason | None = None
+        self._is_stop_requested = False
+        #: True when the next owner of the lease is named already and waits for it.
+        self.is_handing_over = False
+        self._is_leaving = asyncio.Event()
+
+    @property
+    def reason(self) -> ShutdownReason | None:
+        """Why the consumer ends; None while it does not."""
+        return self._reason
+
+    def stop(self) -> None:
+        """The worker stops: finish the batch in hand, tell the child, release the lease."""
+        self._is_stop_requested = True
+        self._is_leaving.set()
+        self._request(ShutdownReason.REQUESTED)
+
+    def hand_over(self) -> None:
+        """Another worker is to go on: as :meth:`stop`, but the lease goes before the child does."""
+        self.is_handing_over = True
+        self.stop()
+
+    def lease_lost(self) -> None:
+        """The lease is not ours any more: finish the batch in hand, tell the child."""
+        self._is_leaving.set()
+        self._request(ShutdownReason.LEASE_LOST)
+
+    def shard_ended(self) -> None:
+        """The last batch is delivered: the child checkpoints the end, the cleanup comes."""
+        self._request(ShutdownReason.SHARD_END)
+
+    def withdraw_shard_end(self) -> None:
+        """The shard's end could not be settled and will be read again, here or by the next owner.
+
+        A stop that was requested stays; a lost lease stays lost.
+        """
+        if self._reason is ShutdownReason.SHARD_END:
+            self._reason = ShutdownReason.REQUESTED if self._is_stop_requested else None
+
+    @property
+    def may_leave_shard_end(self) -> bool:
+        """True when the lease is being given up, so that the next owner may settle the shard's end."""
+        return self._is_stop_requested and self._reason is ShutdownReason.SHARD_END
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep before something is tried again; a stop or a lost lease ends it, nothing else."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._is_leaving.wait()
+        except TimeoutError:
+            pass
+
+    async def leaving(self) -> None:
+        """Return once the lease is being given up or is lost."""
+        await self._is_leaving.wait()
+
+    def _request(self, reason: ShutdownReason) -> None:
+        self._reason = stronger(self._reason, reason)
+        self._on_request()
+
+
+class ConsumerMetrics:
+    """One per consumer."""
+
+    def __init__(self, shard_id: str, clock: Clock, metrics: Metrics) -> None:
+        """Report about a shard to a sink."""
+        self._shard_id = shard_id
+        self._clock = clock
+        self._metrics = metrics
+
+    @contextmanager
+    def timed(self, operation: str, name: str, *, of_shard: bool = False) -> Iterator[None]:
+        """Report how long the block took, also when it fails."""
+        began = self._clock.monotonic()
+        try:
+            yield
+        finally:
+            self._metrics.add(
+                operation,
+                name,
+                (self._clock.monotonic() - began) * 1000,
+                unit=Unit.MILLISECONDS,
+                shard_id=self._shard_id if of_shard else None,
+            )
+
+    @contextmanager
+    def process_task(self, behind_ms: int | None) -> Iterator[None]:
+        """Report success and length of a ProcessTask, and how far behind the shard is."""
+        shard, metrics = self._shard_id, self._metrics
+        if behind_ms is not None:
+            metrics.add(
+                _PROCESS, "MillisBehindLatest", behind_ms, unit=Unit.MILLISECONDS, shard_id=shard
+            )
+            metrics.add(
+                "ApplicationTracker", "MillisBehindLatest", behind_ms, unit=Unit.MILLISECONDS
+            )
+        self.delivered(0, 0)
+        succeeded = False
+        try:
+            with self.timed(_PROCESS, "Time", of_shard=True):
+                yield
+            succeeded = True
+        finally:
+            metrics.add(_PROCESS, "Success", succeeded, shard_id=shard)
+
+    def delivered(self, records: int, data_bytes: int) -> None:
+        """Report a batch; every task reports zeros first, as in Java."""
+        shard = self._shard_id
+        self._metrics.add(_PROCESS, "RecordsProcessed", records, shard_id=shard)
+        self._metrics.add(
+            _PROCESS, "DataBytesProcessed", data_bytes, unit=Unit.BYTES, shard_id=shard
+        )
+
+    def exception_caught(self) -> None:
+        """Report an exception of the processor with which the child went on."""
+        self._metrics.add(_PROCESS, "ProcessorExceptions", 1, shard_id=self._shard_id)
+
+    def stayed_framed(self, records: int) -> None:
+        """Report records whose frame could not be taken off; nothing while there is none."""
+        if records:
+            self._metrics.add(_PROCESS, "SchemaFailures", records, shard_id=self._shard_id)
+
+    def missing(self, unreadable: int, outside: int) -> None:
+        """Report user records of aggregates that are not delivered; nothing of what is zero."""
+        for name, count in (
+            ("UnreadableUserRecords", unreadable),
+            ("UserRecordsOutsideShard", outside),
+        ):
+            if count:
+                self._metrics.add(_PROCESS, name, count, shard_id=self._shard_id)
 
 
 class ConsumerContext:
@@ -38,18 +178,23 @@ class ConsumerContext:
         held: the lease as it was when the hold began; :meth:`current` has the newest.
         stream_context: what belongs to the lease's stream.
         shutdown: whether and why the consumer ends.
-        parents_wakeup: ends the wait for parents: one may have finished, or there is a reason to end.
-        pipeline: child and fetching; None while there is no child.
-        restarts: of the child.
-        began_at: reading of the monotonic clock when the hold began.
-        child_failed_at: the same of the child's last failure; None without one.
         last_error: the last failure, one sentence.
-        delivering: first and last position of what the child has been given; None without records.
-        exceptions: of the processor with which the child went on.
     """
 
-    def __init__(self, held: HeldLease, parts: ConsumerParts) -> None:
+    def __init__(
+        self,
+        held: HeldLease,
+        parts: ConsumerParts,
+        on_shutdown: Callable[[], None],
+        on_stored: Callable[[], None],
+    ) -> None:
         """Begin at the lease's checkpoint.
+
+        Args:
+            held: the lease.
+            parts: what it shares with other consumers.
+            on_shutdown: called after every request to end.
+            on_stored: called after each successful checkpoint.
 
         Raises:
             LeaseLost: the row of the lease has no checkpoint, or its stream is none of this worker's.
@@ -59,7 +204,7 @@ class ConsumerContext:
         self.stream_context = parts.streams.of(held.lease)
         self.lease_key = held.lease.lease_key
         self.shard_id = held.lease.shard_id
-        self.shutdown = ConsumerShutdown(self._end_waits)
+        self.shutdown = ConsumerShutdown(on_shutdown)
         clock = parts.runtime.clock
         metrics = self.stream_context.metrics
         self.metrics = ConsumerMetrics(self.shard_id, clock, metrics)
@@ -69,17 +214,10 @@ class ConsumerContext:
             clock,
             parts.runtime.rng,
             metrics,
-            self._note_progress,
+            on_stored,
             self.shutdown.lease_lost,
         )
-        self.parents_wakeup = Wakeup()
-        self.pipeline: ChildPipeline | None = None
-        self.restarts = RestartCount()
-        self.began_at = clock.monotonic()
-        self.child_failed_at: float | None = None
         self.last_error: str | None = None
-        self.delivering: tuple[ExtendedSequenceNumber, ExtendedSequenceNumber] | None = None
-        self.exceptions = 0
 
     @property
     def log_facts(self) -> dict[str, str]:
@@ -87,36 +225,6 @@ class ConsumerContext:
         stream = self.stream_context.stream
         facts = {"stream": stream.name, "shard": self.shard_id}
         return facts | ({"stream_identifier": stream.identifier} if stream.identifier else {})
-
-    def _end_waits(self) -> None:
-        """There is a reason to end: whoever waits for parents or data must look at it."""
-        self.parents_wakeup.wake()
-        if self.pipeline is not None:
-            self.pipeline.publisher.interrupt()
-
-    def exception_caught(self, action: Action, said: str) -> None:
-        """The child's processor raised, and the child goes on: to Java the action has succeeded.
-
-        Raises:
-            ChildFailed: the file says that this is a failure. A lease that is lost is no matter of
-                that: nothing can be lost any more.
-        """
-        self.exceptions += 1
-        self.metrics.exception_caught()
-        why = f"its processor raised an exception: {said}"
-        if self.delivering is not None:
-            first, last = self.delivering
-            why += f"; records {first} to {last} may not be processed"
-        self.last_error = f"{self.shard_id}: {action}: {why}"
-        policy = self.parts.config.child.exception_policy
-        if policy is ChildExceptionPolicy.FAIL and action is not Action.LEASE_LOST:
-            raise ChildFailed(self.shard_id, str(action), why, None)
-        log.error("%s", self.last_error, extra={"shard_id": self.shard_id})
-
-    def _note_progress(self) -> None:
-        self.restarts = self.restarts.after_progress()
-
-    # -- the lease -----------------------------------------------------------------------------
 
     def current(self) -> HeldLease | None:
         """The lease as held now; None when it is lost, and then that is the reason to end."""
@@ -129,48 +237,3 @@ class ConsumerContext:
     def may_go_on(self) -> bool:
         """True while there is no reason to end."""
         return self.shutdown.reason is None and self.current() is not None
-
-    # -- child and fetching --------------------------------------------------------------------
-
-    async def pause(self, seconds: float) -> None:
-        """Sleep before something is tried again; a stop or a lost lease ends it.
-
-        Raises:
-            ChildFailed: there was an idle child, and it ended meanwhile.
-        """
-        if self.pipeline is None:
-            await self.shutdown.pause(seconds)
-            return
-        async with self.pipeline.processor.unless_it_ends():
-            await self.shutdown.pause(seconds)
-
-    def listener(self) -> RecordProcessor | None:
-        """The child, if it waits for a message."""
-        if self.pipeline is None or not self.pipeline.processor.may_talk:
-            return None
-        return self.pipeline.processor
-
-    async def end_child(self) -> None:
-        """See the child off; nothing without one."""
-        if self.pipeline is not None:
-            await self.pipeline.processor.stop()
-            self.pipeline = None
-
-    async def stop_fetching(self) -> None:
-        """End the fetching; the child, if any, lives on. May be called again."""
-        if self.pipeline is not None:
-            await self.pipeline.stop_fetching()
-            self._remember_latest(self.pipeline.publisher.latest_since_s)
-
-    def latest_since_s(self) -> float | None:
-        """Where an earlier child or holding began at LATEST, unless others had the lease since."""
-        switches, since_s = self.parts.latest_starts.get(self.lease_key, (None, None))
-        is_same_reader = switches == self.held.lease.owner_switches_since_checkpoint
-        return since_s if is_same_reader else None
-
-    def _remember_latest(self, since_s: float | None) -> None:
-        if self.checkpointer.last.sentinel is not Sentinel.LATEST:
-            self.parts.latest_starts.pop(self.lease_key, None)
-        elif since_s is not None:
-            switches = self.held.lease.owner_switches_since_checkpoint
-            self.parts.latest_starts[self.lease_key] = (switches, since_s)

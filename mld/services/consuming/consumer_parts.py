@@ -1,32 +1,159 @@
-"""What shard consumers are made of, and how their children can disappoint them."""
+"""What all shard consumers of a process share.
+
+Few children start at a time. A worker that gets hundreds of shards at once would start a child for
+each at once. They would share the processors with the worker, which stands still while the kernel
+makes a process, and renewals would come too late: on two busy cores 12 of 300 leases were lost.
+
+Large batches become lines away from the event loop and one at a time. While a batch of 10 MB is
+converted its records exist as received, as texts and as a line; a lock keeps that from happening
+for several shards at once, and the budget knows of it.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
-from mld.errors import ChildFailed
-from mld.services.child.child_starts import ChildStarts
-from mld.services.consuming.line_writer import LineWriter
+from mld.decide.retrieval.delivery import Delivery, RemainingRecords, deliver, deliver_rest
+from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from mld.model.config.config import Config
+    from mld.model.retrieval.schema import Catalogue
+    from mld.model.sequence import ExtendedSequenceNumber
+    from mld.model.streams.shard import HashRange
     from mld.ports.children import ChildLauncher
+    from mld.ports.clock import Clock
+    from mld.ports.offload import Offload
     from mld.services.leases.lease_renewer import LeaseRenewer
+    from mld.services.retrieval.byte_budget import Reservation
+    from mld.services.retrieval.records_publisher import FetchedBatch
     from mld.services.runtime import Runtime
     from mld.services.schemas.schema_registry import SchemaRegistry
     from mld.services.shards.lease_cleanup import LeaseCleanup
     from mld.services.shards.shard_end import ShardEnd
     from mld.services.streams.stream_context import StreamRegistry
 
+#: Children that start at a time.
+PLACES = 8
+#: A child that takes longer waits for something, and makes room for the next one.
+START_S = 0.5
 
-class EndNotCheckpointed(ChildFailed):
-    """A child answered shardEnded without a checkpoint: the shard cannot be finished like that.
 
-    Java keeps such a shard for ever; here its child is started again from the last checkpoint.
-    """
+#: Up to this size a conversion takes less than the hop to another thread is worth (about 1 ms).
+#: Nothing is small where payloads may have to be decompressed or decoded.
+INLINE_BYTES = 256 * 1024
+#: Body, texts and line exist at the same time for a moment.
+_CONVERSION_FACTOR = 3
+
+
+class ChildStarts:
+    """Shared by all consumers of a worker. Use: ``async with starts.place(): ...``."""
+
+    def __init__(self, clock: Clock) -> None:
+        """All places are free."""
+        self._clock = clock
+        self._turn = asyncio.Lock()
+        self._freed = Wakeup()
+        self._began: dict[object, float] = {}
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Wait for a place, in the order of calls, and give it back at the end.
+
+        It is given to another one after :data:`START_S`, whether or not the end has come.
+        """
+        child = object()
+        async with self._turn:
+            while len(self._began) >= PLACES:
+                first, began = next(iter(self._began.items()))
+                if not await self._freed.wait(began + START_S - self._clock.monotonic()):
+                    self._began.pop(first, None)
+            self._began[child] = self._clock.monotonic()
+        try:
+            yield
+        finally:
+            if self._began.pop(child, None) is not None:
+                self._freed.wake()
+
+
+class LineWriter:
+    """One per process."""
+
+    def __init__(
+        self, offload: Offload, *, even_if_empty: bool, schemas: SchemaRegistry | None = None
+    ) -> None:
+        """Use this place for large work.
+
+        Args:
+            offload: where large batches are converted.
+            even_if_empty: ``callProcessRecordsEvenForEmptyRecordList``.
+            schemas: knows the schemas of framed records; None = frames are left alone.
+        """
+        self._offload = offload
+        self._lock = asyncio.Lock()
+        self._deliver = partial(deliver, even_if_empty=even_if_empty)
+        self._schemas = schemas
+
+    async def write(
+        self,
+        fetched: FetchedBatch,
+        checkpoint: ExtendedSequenceNumber,
+        hash_range: HashRange | None,
+    ) -> Delivery:
+        """The line of a batch; see :func:`mld.decide.retrieval.delivery.deliver`.
+
+        Its reservation becomes the size of the line, and of what is left for further lines.
+
+        Raises:
+            MalformedData: the batch cannot be read; fetch it again.
+        """
+        schemas = self._schemas
+        known = None if schemas is None else schemas.known
+        delivery = await self._convert(fetched, checkpoint, hash_range, known)
+        if schemas is not None and delivery.unknown:
+            fetched.reservation.resize(fetched.batch.size_bytes)
+            found = await schemas.look_up(delivery.unknown)
+            # What was known then still is: it may have been forgotten meanwhile.
+            catalogue = {**(known or {}), **found}
+            delivery = await self._convert(fetched, checkpoint, hash_range, catalogue)
+        if schemas is not None:
+            schemas.used(delivery.versions)
+        _account(fetched.reservation, delivery)
+        return delivery
+
+    async def write_rest(self, fetched: FetchedBatch, rest: RemainingRecords) -> Delivery:
+        """The next line of a batch, as :meth:`write` gives the first one."""
+        async with self._lock:
+            delivery = await self._offload.run(deliver_rest, rest)
+        _account(fetched.reservation, delivery)
+        return delivery
+
+    async def _convert(
+        self,
+        fetched: FetchedBatch,
+        checkpoint: ExtendedSequenceNumber,
+        hash_range: HashRange | None,
+        schemas: Catalogue | None,
+    ) -> Delivery:
+        batch = fetched.batch
+        deliver = partial(self._deliver, schemas=schemas)
+        is_small = batch.size_bytes <= INLINE_BYTES and self._schemas is None
+        if is_small or batch.is_empty:
+            return deliver(batch, checkpoint, hash_range)
+        async with self._lock:
+            fetched.reservation.resize(_CONVERSION_FACTOR * batch.size_bytes)
+            return await self._offload.run(deliver, batch, checkpoint, hash_range)
+
+
+def _account(reservation: Reservation, delivery: Delivery) -> None:
+    left = 0 if delivery.rest is None else delivery.rest.size_bytes
+    reservation.resize(len(delivery.line or b"") + left)
 
 
 @dataclass(slots=True)

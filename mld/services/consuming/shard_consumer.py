@@ -4,35 +4,170 @@
 consumer serves one hold of a lease (one token): a lease that is lost and gained again gets a new
 one.
 
-Source: ShardConsumer, ConsumerStates, InitializeTask, ProcessTask, ShutdownTask (KCL 3.5.1).
+Source: ShardConsumer, ConsumerStates, InitializeTask, ShutdownTask, ShutdownNotificationTask (KCL
+3.5.1).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mld.decide.children.lifecycle import ConsumerState, ShutdownReason, TaskOutcome, next_state
-from mld.decide.children.restart import restart_pause_s
+from mld.decide.children.restart import RestartCount, restart_pause_s
 from mld.errors import (
     AwsError,
+    BlockedOnParent,
     ChildFailed,
     ChildTimedOut,
+    InvalidShardEnd,
     LeaseLost,
 )
 from mld.model.children.consumer_status import ConsumerStatus
+from mld.model.sequence import SHARD_END
 from mld.ports.log_facts import logging_with
 from mld.services.consuming.batch_feed import BatchFeed
-from mld.services.consuming.child_pipeline import ChildPipeline
 from mld.services.consuming.consumer_context import ConsumerContext
-from mld.services.consuming.consumer_parts import ConsumerParts, EndNotCheckpointed
-from mld.services.consuming.shard_closing import ShardClosing
+from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from mld.model.leases.lease import HeldLease
+    from mld.services.consuming.consumer_parts import ConsumerParts
 
 log = logging.getLogger(__name__)
+
+#: A shard that cannot be finished says why when that changes, and as often as this.
+REPEAT_S = 60.0
+
+
+class EndNotCheckpointed(ChildFailed):
+    """A child answered shardEnded without a checkpoint: the shard cannot be finished like that.
+
+    Java keeps such a shard for ever; here its child is started again from the last checkpoint.
+    """
+
+
+class ShardClosing:
+    """The three ends of a hold: the shard has ended, the lease is lost, or the worker stops.
+
+    Each stops the fetching, tells the child, sees it off, and settles what becomes of the lease.
+    """
+
+    def __init__(self, context: ConsumerContext, feed: BatchFeed) -> None:
+        """Nothing happens yet."""
+        self._context = context
+        self._feed = feed
+        self._told = ("", 0.0)
+
+    async def notify_shutdown(self) -> TaskOutcome:
+        """The lease is given up: the child may checkpoint a last time.
+
+        A next owner that waits gets the lease with the child's answer, before the child has ended:
+        whoever has answered does nothing more for this shard.
+        """
+        await self._feed.stop_fetching()
+        if (processor := self._feed.listener) is not None:
+            await processor.shutdown_requested()
+        if self._context.shutdown.is_handing_over:
+            await self.pass_lease_on()
+        return TaskOutcome.DONE
+
+    async def hand_back_lease(self) -> TaskOutcome:
+        """Lease lost or stop: say leaseLost, end the child, then let go of the lease."""
+        context = self._context
+        await self._feed.stop_fetching()
+        failure: ChildFailed | None = None
+        if (processor := self._feed.listener) is not None:
+            try:
+                with context.metrics.timed("ShutdownTask", "RecordProcessor.shutdown.Time"):
+                    await processor.lease_lost()
+            except ChildFailed as error:
+                failure = error
+        await self._feed.end_child()
+        await self._give_up_lease()
+        if failure is not None:
+            raise failure
+        return TaskOutcome.DONE
+
+    async def _give_up_lease(self) -> None:
+        context = self._context
+        if context.shutdown.reason is ShutdownReason.REQUESTED:
+            await self.pass_lease_on()
+        else:
+            await context.parts.renewer.drop(context.lease_key, context.held.token)
+
+    async def pass_lease_on(self) -> None:
+        """Let the lease go in the table, to its next owner if there is one; may be called again."""
+        context = self._context
+        try:
+            await context.parts.renewer.release(context.lease_key, context.held.token)
+        except AwsError as error:
+            log.warning(
+                "%s: cannot release the lease, it will expire: %s", context.lease_key, error
+            )
+
+    async def end_shard(self) -> TaskOutcome:
+        """Children's leases, shardEnded, its checkpoint, and the cleanup queue."""
+        context = self._context
+        await self._feed.stop_fetching()
+        held = context.current()
+        if held is None:
+            return TaskOutcome.AGAIN
+        try:
+            await context.parts.shard_end.create_child_leases(held.lease, self._feed.child_shards)
+        except InvalidShardEnd as error:
+            text = "%s: giving up the lease at the end of the shard: %s"
+            log.error(text, context.shard_id, error)  # noqa: TRY400
+            context.shutdown.lease_lost()
+            return TaskOutcome.AGAIN
+        except (BlockedOnParent, AwsError) as error:
+            return await self._repeat_end(error)
+        if not context.checkpointer.has_ended:
+            if context.current() is None:
+                return TaskOutcome.AGAIN  # it lapsed meanwhile: the next owner's child is told
+            await self._tell_end()
+        await self._feed.end_child()
+        if not context.checkpointer.has_ended:
+            return TaskOutcome.AGAIN  # the lease was lost in between
+        context.parts.cleanup.enqueue(replace(held.lease, checkpoint=SHARD_END))
+        return TaskOutcome.DONE
+
+    async def _repeat_end(self, error: Exception) -> TaskOutcome:
+        """Wait, unless the worker stops: then the next owner reads the end again."""
+        context = self._context
+        context.last_error = why = str(error)
+        if isinstance(error, BlockedOnParent):
+            context.stream_context.syncer.expect(error.parent_key)
+        now, (told, told_at) = context.parts.runtime.clock.monotonic(), self._told
+        if why != told or now - told_at >= REPEAT_S:
+            self._told = (why, now)
+            log.warning("%s: cannot finish the shard yet, trying again: %s", context.shard_id, why)
+        if context.shutdown.may_leave_shard_end:
+            context.shutdown.withdraw_shard_end()
+            await self.notify_shutdown()
+            return TaskOutcome.AGAIN
+        await self._feed.pause(context.parts.config.retrieval.task_backoff_s)
+        return TaskOutcome.AGAIN
+
+    async def _tell_end(self) -> None:
+        context = self._context
+        processor = self._feed.processor
+        if processor is None:
+            raise RuntimeError("a shard cannot end without a child")
+        context.checkpointer.end_shard(tuple(child.shard_id for child in self._feed.child_shards))
+        with context.metrics.timed("ShutdownTask", "RecordProcessor.shutdown.Time"):
+            await processor.shard_ended()
+        if (
+            not context.checkpointer.has_ended
+            and context.shutdown.reason is ShutdownReason.SHARD_END
+        ):
+            raise EndNotCheckpointed(
+                context.shard_id,
+                "shardEnded",
+                "it answered without a successful checkpoint; call checkpoint() in shard_ended",
+            )
 
 
 class ShardConsumer:
@@ -46,12 +181,16 @@ class ShardConsumer:
         """
         self.lease_key = held.lease.lease_key
         self.shard_id = held.lease.shard_id
-        self._context = ConsumerContext(held, parts)
+        self._context = ConsumerContext(held, parts, self._end_waits, self._note_progress)
         self.stream_name = self._context.stream_context.stream.name
-        self._closing = ShardClosing(self._context)
-        self._feed = BatchFeed(self._context, self._closing)
+        self._feed = BatchFeed(self._context)
+        self._closing = ShardClosing(self._context, self._feed)
         self._parts = parts
         self._clock = parts.runtime.clock
+        self._began_at = self._clock.monotonic()
+        self._parents_wakeup = Wakeup()
+        self._restarts = RestartCount()
+        self._child_failed_at: float | None = None
         self._state = ConsumerState.WAITING_ON_PARENT_SHARDS
         self._group: asyncio.TaskGroup | None = None
         self._hand_over_requested = asyncio.Event()
@@ -76,13 +215,21 @@ class ShardConsumer:
 
     def parents_changed(self) -> None:
         """A parent may have finished: look again now."""
-        self._context.parents_wakeup.wake()
+        self._parents_wakeup.wake()
+
+    def _end_waits(self) -> None:
+        """There is a reason to end: whoever waits for parents or data must look at it."""
+        self._parents_wakeup.wake()
+        self._feed.interrupt()
+
+    def _note_progress(self) -> None:
+        self._restarts = self._restarts.after_progress()
 
     def status(self) -> ConsumerStatus:
         """A snapshot for people."""
         context = self._context
         now = self._clock.monotonic()
-        processor = None if context.pipeline is None else context.pipeline.processor
+        processor = self._feed.processor
 
         def age_s(at: float | None) -> float | None:
             return None if at is None else now - at
@@ -93,7 +240,7 @@ class ShardConsumer:
             shard_id=self.shard_id,
             state=self._state.value,
             reason=None if context.shutdown.reason is None else context.shutdown.reason.name,
-            held_s=now - context.began_at,
+            held_s=now - self._began_at,
             millis_behind_latest=self._feed.behind_ms,
             processing_lag_s=self._feed.processing_lag_s(),
             reading_lag_s=self._feed.reading_lag_s(),
@@ -103,12 +250,12 @@ class ShardConsumer:
             child_pid=None if processor is None else processor.pid,
             child_silent_s=None if processor is None else processor.silent_s,
             silence_cause=None if processor is None else processor.silence_cause,
-            child_exceptions=context.exceptions,
+            child_exceptions=self._feed.exceptions,
             checkpoint=str(context.checkpointer.last),
             blocked_by=self._blocked_by,
-            restarts=context.restarts.total,
-            child_failures=context.restarts.failures,
-            child_failure_age_s=age_s(context.child_failed_at),
+            restarts=self._restarts.total,
+            child_failures=self._restarts.failures,
+            child_failure_age_s=age_s(self._child_failed_at),
             last_error=context.last_error,
         )
 
@@ -140,7 +287,6 @@ class ShardConsumer:
 
     async def _live(self) -> ChildFailed | None:
         """Walk to the end; the failure that ended it, if one did."""
-        context = self._context
         failure: ChildFailed | None = None
         async with asyncio.TaskGroup() as group:
             self._group = group
@@ -151,9 +297,9 @@ class ShardConsumer:
                 failure = error
             finally:
                 handing_over.cancel()
-                if context.pipeline is not None:
-                    context.pipeline.processor.kill()
-                await context.stop_fetching()
+                if self._feed.processor is not None:
+                    self._feed.processor.kill()
+                await self._feed.stop_fetching()
         return failure
 
     async def _hand_over(self) -> None:
@@ -221,7 +367,7 @@ class ShardConsumer:
             if self._blocked_by is None:
                 return TaskOutcome.DONE
         if context.shutdown.reason is None:
-            await context.parents_wakeup.wait(self._parts.config.shards.parent_poll_s)
+            await self._parents_wakeup.wait(self._parts.config.shards.parent_poll_s)
         return TaskOutcome.AGAIN
 
     async def _initialize(self) -> TaskOutcome:
@@ -243,20 +389,13 @@ class ShardConsumer:
         held = context.current()
         if held is None:
             return TaskOutcome.AGAIN
-        pipeline = context.pipeline = ChildPipeline(
-            context.held.lease,
-            self._parts,
-            context.stream_context,
-            context.checkpointer,
-            context.exception_caught,
-        )
-        await pipeline.start_fetching(self._group, position, context.latest_since_s())
+        processor = await self._feed.start(self._group, position)
         with context.metrics.timed("InitializeTask", "RecordProcessor.initialize.Time"):
             try:
                 leaving = context.shutdown.leaving
-                await pipeline.processor.initialize(self._group, position, leaving)
+                await processor.initialize(self._group, position, leaving)
             except ChildFailed:
-                if not pipeline.processor.was_hung_up:
+                if not processor.was_hung_up:
                     raise
                 return await self._leave_early()
         return TaskOutcome.DONE
@@ -264,8 +403,8 @@ class ShardConsumer:
     async def _leave_early(self) -> TaskOutcome:
         """The shard is given up while its child still waits for something else."""
         log.info("%s: the shard is being given up, so its waiting child is ended", self.shard_id)
-        await self._context.stop_fetching()
-        await self._context.end_child()
+        await self._feed.stop_fetching()
+        await self._feed.end_child()
         return TaskOutcome.AGAIN
 
     async def _find_out(self) -> bool:
@@ -293,24 +432,23 @@ class ShardConsumer:
         """Give the shard another child, or let the failure end the daemon."""
         context = self._context
         context.last_error = str(error)
-        context.child_failed_at = self._clock.monotonic()
+        self._child_failed_at = self._clock.monotonic()
         self._feed.child_failed()
-        await context.stop_fetching()
+        await self._feed.stop_fetching()
         # Said here alone, and now, because seeing it off may take a while.
         log.error("%s", error, extra={"shard_id": self.shard_id})
-        if context.pipeline is not None and (
-            isinstance(error, ChildTimedOut) or context.pipeline.processor.is_unreachable
-        ):
-            context.pipeline.processor.terminate()  # it will not notice the end of its input either
-        await context.end_child()
+        processor = self._feed.processor
+        if processor is not None and (isinstance(error, ChildTimedOut) or processor.is_unreachable):
+            processor.terminate()  # it will not notice the end of its input either
+        await self._feed.end_child()
         forgot_end = isinstance(error, EndNotCheckpointed)
         # A child that tried is not to blame: it gets as many more chances as the table needs.
         to_blame = forgot_end and not context.checkpointer.end_checkpoint_failed
-        context.restarts = context.restarts.after_failure(forgot_end=to_blame)
+        self._restarts = self._restarts.after_failure(forgot_end=to_blame)
         child = self._parts.config.child
         pause_s = restart_pause_s(
             child,
-            context.restarts,
+            self._restarts,
             self._parts.runtime.rng,
             forgot_end=forgot_end,
             exit_code=error.child_exit_code,
@@ -329,6 +467,5 @@ class ShardConsumer:
         log.warning("%s: a new child starts in %.1f s", self.shard_id, pause_s)
         await context.shutdown.pause(pause_s)
         context.checkpointer.start_over()
-        context.delivering = None
         self._parts.tally.restarts += 1
         return TaskOutcome.RESTART

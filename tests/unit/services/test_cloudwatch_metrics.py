@@ -14,7 +14,7 @@ from mld.errors import Denied, Unreachable
 from mld.model.config.config import MetricsConfig
 from mld.ports.metrics import Level, Unit
 from mld.services.cloudwatch_metrics import CALL_S, FLUSH_AT_KEYS, CloudWatchMetrics
-from mld.services.consuming.shard_consumer import ConsumerParts
+from mld.services.consuming.consumer_parts import ConsumerParts
 from tests.fakes.clock import LoopClock
 from tests.fakes.cloudwatch import FakeCloudWatch
 from tests.sim.loop import run

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from mld.decide.children.lifecycle import ShutdownReason
-from mld.services.child.child_starts import PLACES, START_S as CHILD_START_S
+from mld.services.consuming.consumer_parts import PLACES, START_S as CHILD_START_S
 from tests.fakes.children import ScriptedChildren, polite
 from tests.sim.loop import run
 from tests.unit.services.consumer_world import World

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 from mld.adapters.system_clock import SystemClock
-from mld.services.child.child_starts import PLACES, START_S, ChildStarts
+from mld.services.consuming.consumer_parts import PLACES, START_S, ChildStarts
 from tests.sim.loop import run
 
 

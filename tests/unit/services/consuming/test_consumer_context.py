@@ -3,7 +3,7 @@
 import pytest
 
 from mld.decide.children.lifecycle import ShutdownReason
-from mld.services.consuming.consumer_shutdown import ConsumerShutdown
+from mld.services.consuming.consumer_context import ConsumerShutdown
 
 
 @pytest.fixture
