@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mld.model.config.streams import named_in
-from mld.services.streams.discovered_names import DiscoveredNames
 from mld.services.streams.former_streams import FormerStreams
-from mld.services.streams.stream_names import StaticNames
-from mld.services.streams.stream_resolver import StreamResolver
+from mld.services.streams.stream_context import TrackerParts
+from mld.services.streams.stream_names import DiscoveredNames, StaticNames, StreamResolver
 from mld.services.streams.stream_tracker import StreamTracker
-from mld.services.streams.tracker_parts import TrackerParts
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -23,43 +21,20 @@ if TYPE_CHECKING:
     from mld.ports.metrics import Metrics
     from mld.services.conditions import Conditions
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
-    from mld.services.streams.stream_context import ContextFactory, StreamRegistry
+    from mld.services.streams.stream_context import ContextFactory, Loop, StreamRegistry
     from mld.services.streams.stream_names import StreamNames
-    from mld.services.streams.worker_streams import Loop
 
 
 def follow_streams(
-    tracked: TrackerParts, coordinator: LeaseCoordinator, ports: Ports, metrics: Metrics
-) -> tuple[StreamTracker, tuple[Loop, ...]]:
-    """Wire the tracker of the streams that the configuration lists, and its loops.
-
-    Args:
-        tracked: of :func:`tracker_parts`.
-        coordinator: of the leases of all streams.
-        ports: the world.
-        metrics: of the worker.
-    """
-    streams = StreamTracker(tracked)
-    former = FormerStreams(
-        streams,
-        tracked,
-        coordinator.is_leader,
-        ports.clock,
-        metrics,
-        _former_list(tracked.options.former, ports),
-    )
-    return streams, (("former-streams", former.run),)
-
-
-def tracker_parts(
     config: Config,
     ports: Ports,
     coordinator: LeaseCoordinator,
     registry: StreamRegistry,
     new_context: ContextFactory,
     conditions: Conditions,
-) -> TrackerParts:
-    """What follows the streams of a multi-stream worker.
+    metrics: Metrics,
+) -> tuple[StreamTracker, tuple[Loop, ...]]:
+    """Wire the tracker of the streams that the configuration lists, and its loops.
 
     Args:
         config: with a list of streams.
@@ -68,6 +43,7 @@ def tracker_parts(
         registry: where the tracker puts what each stream has of its own.
         new_context: makes that.
         conditions: for ``/readyz``.
+        metrics: of the worker.
     """
     listed = config.streams
     region = config.aws.kinesis_region or config.stream.region
@@ -79,7 +55,7 @@ def tracker_parts(
         scan = store.last_scan
         return () if scan is None else [one.stream_identifier or "" for one in scan.leases]
 
-    return TrackerParts(
+    parts = TrackerParts(
         names=_names(listed, ports),
         resolver=StreamResolver(ports.kinesis, region, listed.epoch_unit, identifiers, ports.rng),
         registry=registry,
@@ -94,6 +70,16 @@ def tracker_parts(
         conditions=conditions,
         rng=ports.rng,
     )
+    streams = StreamTracker(parts)
+    former = FormerStreams(
+        streams,
+        parts,
+        coordinator.is_leader,
+        ports.clock,
+        metrics,
+        _former_list(listed.former, ports),
+    )
+    return streams, (("former-streams", former.run),)
 
 
 def _former_list(

@@ -23,24 +23,30 @@ from mld.services.shards.lease_cleanup import LeaseCleanup
 from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd
 from mld.services.shards.shard_syncer import ShardSyncer
-from mld.services.shards.stream_presence import StreamPresence
-from mld.services.shards.stream_source import StreamSource
+from mld.services.shards.stream_presence import StreamPresence, StreamSource
 from mld.services.shards.stream_sync import rows_of
-from mld.services.streams.stream_context import StreamContext, StreamPlan, StreamRegistry
-from mld.services.streams.stream_metrics import metrics_of
-from mld.services.streams.worker_streams import SingleStream, WorkerStreams
+from mld.services.streams.stream_context import (
+    SingleStream,
+    StreamContext,
+    StreamRegistry,
+    WorkerStreams,
+    metrics_of,
+)
 from mld.services.summary_log import SummaryLog
 from mld.services.watchdog import LoopWatchdog
 from mld.services.worker_start import StartCalls
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mld.app.ports import Ports, SchemaPorts
     from mld.decide.readiness import WorkerSnapshot
     from mld.model.config.config import Config
     from mld.model.leases.lease import HeldLease, Lease
+    from mld.model.sequence import InitialPosition
     from mld.model.streams.stream import Stream
     from mld.services.schemas.schema_registry import SchemaRegistry
-    from mld.services.streams.worker_streams import Loop
+    from mld.services.streams.stream_context import Loop
 
 
 def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
@@ -89,9 +95,13 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
     registry = StreamRegistry()
     cleanup = LeaseCleanup(store, registry, config.shards, clock, renewer)
 
-    def new_context(plan: StreamPlan) -> StreamContext:
+    def new_context(
+        stream: Stream,
+        positions: Sequence[InitialPosition],
+        argv: tuple[str, ...] | None,
+        created: object,
+    ) -> StreamContext:
         """Wire what one stream has of its own."""
-        stream = plan.stream
         own = replace(runtime, metrics=metrics_of(stream, metrics))
         detector = ShardDetector(ports.kinesis, stream, config.shards, rng)
         presence = StreamPresence(
@@ -102,13 +112,13 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
             conditions,
             clock,
             rng,
-            plan.created,
+            created,
         )
         presence.find_leases = lambda: (
             () if (scan := store.last_scan) is None else rows_of(stream, scan).leases
         )
         source = StreamSource(
-            stream=stream, position=plan.position, detector=detector, presence=presence
+            stream=stream, position=positions[0], detector=detector, presence=presence
         )
         polling = PollingParts(
             kinesis=ports.kinesis,
@@ -117,7 +127,9 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
             config=retrieval_of(config, stream.name),
             budget=budget,
             runtime=own,
-            initial_timestamp_s=plan.initial_timestamp_s,
+            initial_timestamp_s=next(
+                (one.timestamp_s for one in positions if one.timestamp_s is not None), None
+            ),
         )
         return StreamContext(
             source=source,
@@ -132,22 +144,20 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
             ),
             publishers=chosen_publishers(polling, config.application_name, conditions),
             metrics=own.metrics,
-            argv=plan.argv,
+            argv=argv,
         )
 
     streams: WorkerStreams
     stream_loops: tuple[Loop, ...] = ()
     if stream is None:
         # Its modules are a tenth of the start of those who read one stream.
-        from mld.app.many_streams import follow_streams, tracker_parts  # noqa: PLC0415
+        from mld.app.many_streams import follow_streams  # noqa: PLC0415
 
-        tracked = tracker_parts(config, ports, coordinator, registry, new_context, conditions)
-        streams, stream_loops = follow_streams(tracked, coordinator, ports, metrics)
-    else:
-        position = config.stream.initial_position
-        context = new_context(
-            StreamPlan(stream=stream, position=position, initial_timestamp_s=position.timestamp_s)
+        streams, stream_loops = follow_streams(
+            config, ports, coordinator, registry, new_context, conditions, metrics
         )
+    else:
+        context = new_context(stream, (config.stream.initial_position,), None, None)
         registry.add(context)
         store.find_stream_mark = lambda: context.presence.mark
         store.stream_name = stream.name

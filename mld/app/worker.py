@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from mld.decide.leases.lease_report import left_free, told_free
 from mld.decide.readiness import (
@@ -12,7 +12,6 @@ from mld.decide.readiness import (
     WorkerSnapshot,
     readiness,
 )
-from mld.services.streams.worker_streams import SingleStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from mld.services.conditions import Conditions
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.scheduler import Scheduler
-    from mld.services.streams.stream_tracker import StreamTracker
-    from mld.services.streams.worker_streams import WorkerStreams
+    from mld.services.streams.stream_context import WorkerStreams
     from mld.services.watchdog import LoopWatchdog
 
 
@@ -88,16 +86,6 @@ class Worker:
     def _why_free(self, keys: tuple[str, ...]) -> str:
         return told_free(len(keys), self.config.leases.max_leases_for_worker) if keys else ""
 
-    def _shown_streams(self) -> dict[str, Any]:
-        if isinstance(self.streams, SingleStream):
-            return {"stream": self.config.stream.name}
-        tracker = cast("StreamTracker", self.streams)
-        return {
-            "streams": [one.identifier for one in tracker.followed()],
-            "orphans": [one.identifier for one in tracker.orphans()],
-            "unread": tracker.unread(),
-        }
-
     def _waiting_workers(self) -> list[dict[str, Any]]:
         """Newcomers that get no leases yet; only the leader knows them."""
         waiting = self.coordinator.member.waiting()
@@ -109,7 +97,7 @@ class Worker:
         return {
             "worker_id": self.config.worker_id,
             "application": self.config.application_name,
-            **self._shown_streams(),
+            **self.streams.shown(),
             "state": self.scheduler.state,
             "log_messages_dropped": self.dropped_messages(),
             "unreadable": [{"lease_key": key, "why": why} for key, why in self.unreadable()],

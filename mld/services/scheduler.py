@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mld.services.consuming.shard_consumer import ShardConsumer
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.shards.lease_cleanup import LeaseCleanup
-    from mld.services.streams.worker_streams import WorkerStreams
+    from mld.services.streams.stream_context import WorkerStreams
 
 log = logging.getLogger(__name__)
 

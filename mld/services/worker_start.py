@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mld.ports.metrics import Metrics
     from mld.services.conditions import Conditions
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
-    from mld.services.streams.worker_streams import WorkerStreams
+    from mld.services.streams.stream_context import WorkerStreams
 
 log = logging.getLogger(__name__)
 

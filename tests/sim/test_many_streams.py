@@ -7,8 +7,8 @@ import pytest
 from mld import app
 from mld.decide.streams import stream_identity
 from mld.services.shards import stream_sync
-from mld.services.streams.context_loops import ContextLoops
-from mld.services.streams.discovered_names import DiscoveredNames
+from mld.services.streams.stream_context import ContextLoops
+from mld.services.streams.stream_names import DiscoveredNames
 from mld.services.streams.stream_tracker import StreamTracker
 from tests.sim.fleet import judge
 from tests.sim.plan import STREAM_EVENTS, Plan, draw

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mld.ports.clock import Clock
     from mld.services.leases.lease_renewer import LeaseRenewer
     from mld.services.leases.lease_store import LeaseStore
-    from mld.services.shards.stream_source import StreamSource
+    from mld.services.shards.stream_presence import StreamSource
     from mld.services.streams.stream_context import StreamRegistry
 
 log = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mld.ports.metrics import Metrics
     from mld.services.fleet.lease_coordinator import LeaseCoordinator
     from mld.services.leases.lease_store import LeaseStore
-    from mld.services.shards.stream_source import StreamSource
+    from mld.services.shards.stream_presence import StreamSource
     from mld.services.shards.stream_sync import MayWrite
 
 log = logging.getLogger(__name__)

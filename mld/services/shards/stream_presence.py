@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mld.decide.readiness import Reason
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from mld.model.leases.lease import Lease
+    from mld.model.sequence import InitialPosition
     from mld.model.streams.shard import Shard
     from mld.model.streams.stream import Stream
     from mld.ports.aws import Kinesis
@@ -337,3 +339,20 @@ class StreamPresence:
                     raise StreamNotReady("ListShards", "NoShards", "the answer held no shard")
                 self._shards, self._listed_at = shards, now
             return self._shards
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSource:
+    """One stream as its shards are looked for: what sync, audit and cleanup know of it.
+
+    Attributes:
+        stream: how requests and lease keys name it.
+        position: where shards without a lease begin.
+        detector: lists its shards.
+        presence: whether it is still the same stream.
+    """
+
+    stream: Stream
+    position: InitialPosition
+    detector: ShardDetector
+    presence: StreamPresence

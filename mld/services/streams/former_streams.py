@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from mld.model.streams.listed_stream import ListedStream
     from mld.ports.clock import Clock
     from mld.ports.metrics import Metrics
+    from mld.services.streams.stream_context import TrackerParts
     from mld.services.streams.stream_tracker import StreamTracker
-    from mld.services.streams.tracker_parts import TrackerParts
 
 log = logging.getLogger(__name__)
 

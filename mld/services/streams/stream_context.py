@@ -1,4 +1,4 @@
-"""What belongs to one stream of a worker, and how a lease finds its own.
+"""What belongs to one stream of a worker, how a lease finds its own, and what runs for each.
 
 What belongs to the lease table (store, renewer, taker, cleanup queue) knows no stream, and asks
 here with a lease in hand. Contexts may be added and removed while the worker runs.
@@ -7,65 +7,38 @@ here with a lease in hand. Contexts may be added and removed while the worker ru
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-from mld.errors import LeaseLost
+from mld.errors import LeaseLost, ResourceMissing
+from mld.ports.metrics import Level, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    import asyncio
+    import random
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
     from mld.model.leases.lease import Lease
     from mld.model.sequence import InitialPosition
     from mld.model.streams.stream import Stream
-    from mld.model.streams.stream_list import StreamOptions
+    from mld.model.streams.stream_list import StreamList
     from mld.ports.metrics import Metrics
+    from mld.services.conditions import Conditions
+    from mld.services.leases.lease_store import LeaseStore
+    from mld.services.presence_watch import PresenceWatch
     from mld.services.retrieval.records_publisher import PublisherFactory
     from mld.services.shards.shard_syncer import ShardSyncer
-    from mld.services.shards.stream_presence import StreamPresence
-    from mld.services.shards.stream_source import StreamSource
+    from mld.services.shards.stream_presence import StreamPresence, StreamSource
+    from mld.services.streams.stream_names import StreamNames, StreamResolver
+    from mld.services.wakeup import Wakeup
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamPlan:
-    """What a context is made of.
-
-    Attributes:
-        stream: how requests and lease keys name it.
-        position: where its shards without a lease begin.
-        initial_timestamp_s: where leases at AT_TIMESTAMP begin, epoch seconds; None = nowhere.
-        argv: its own child program; None = that of all streams.
-        created: ``StreamCreationTimestamp`` as it was just answered; None = not known.
-    """
-
-    stream: Stream
-    position: InitialPosition
-    initial_timestamp_s: float | None = None
-    argv: tuple[str, ...] | None = None
-    created: object = None
-
-
-def plan_of(
-    stream: Stream, created: object, options: StreamOptions, *positions: InitialPosition
-) -> StreamPlan:
-    """The plan of one of many streams.
-
-    Args:
-        stream: how requests and lease keys name it.
-        created: ``StreamCreationTimestamp``; None = not known.
-        options: what holds for it alone.
-        positions: where its shards begin unless the options say so, then where those of other
-            streams do, whose time counts for its leases at AT_TIMESTAMP, too.
-    """
-    chosen = (options.initial_position, *positions)
-    known = [position for position in chosen if position is not None]
-    times = [one.timestamp_s for one in known if one.timestamp_s is not None]
-    return StreamPlan(
-        stream=stream,
-        position=known[0],
-        initial_timestamp_s=times[0] if times else None,
-        argv=options.argv,
-        created=created,
-    )
+    #: Name and coroutine function of a service loop.
+    Loop = tuple[str, Callable[[], Coroutine[Any, Any, None]]]
+    #: Wires a stream: how requests and lease keys name it; where its shards without a lease begin,
+    #: and then positions whose time counts for its leases at AT_TIMESTAMP too; its own child
+    #: program, None = that of all streams; ``StreamCreationTimestamp``, None = not known.
+    ContextFactory = Callable[
+        [Stream, Sequence[InitialPosition], tuple[str, ...] | None, object], "StreamContext"
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +75,6 @@ class StreamContext:
         return self.source.presence
 
 
-if TYPE_CHECKING:
-    #: Wires a context; ``mld.app`` has the only one.
-    ContextFactory = Callable[[StreamPlan], StreamContext]
-
-
 class StreamRegistry:
     """The contexts of a worker's streams by ``stream_identifier``; None names a single stream."""
 
@@ -139,3 +107,211 @@ class StreamRegistry:
             stream = lease.stream_identifier or "single-stream mode"
             raise LeaseLost(lease.lease_key, f"{stream} is not a stream of this worker")
         return context
+
+
+class ContextLoops:
+    """Puts contexts into the registry and runs what belongs to them, one set a stream."""
+
+    def __init__(
+        self, registry: StreamRegistry, on_gone: Callable[[StreamContext, str], None]
+    ) -> None:
+        """No stream yet.
+
+        Args:
+            registry: finds the contexts for leases.
+            on_gone: told of a stream that has been gone for ``presence_watch.GIVE_UP_S``, and why.
+        """
+        self._registry = registry
+        self._on_gone = on_gone
+        self._group: asyncio.TaskGroup | None = None
+        self._tasks: dict[str, list[asyncio.Task[None]]] = {}
+        self._audited: set[str] = set()
+
+    def __contains__(self, identifier: str) -> bool:
+        return identifier in self._registry
+
+    def begin(self, group: asyncio.TaskGroup) -> None:
+        """Run the loops of all contexts, those that come later too, in a group."""
+        self._group = group
+        for context in self._registry:
+            self._start(context)
+
+    def add(self, context: StreamContext, *, audits: bool) -> None:
+        """Read a stream, or change what is done for it.
+
+        Args:
+            context: replaces one of the same identifier.
+            audits: while this worker leads, it creates leases that are missing.
+        """
+        self.remove(context)
+        self._registry.add(context)
+        if audits:
+            self._audited.add(context.identifier)
+        self._start(context)
+
+    def remove(self, context: StreamContext) -> None:
+        """Read a stream no longer."""
+        self._registry.remove(context.identifier)
+        self._audited.discard(context.identifier)
+        for task in self._tasks.pop(context.identifier, ()):
+            task.cancel()
+
+    def _start(self, context: StreamContext) -> None:
+        if self._group is None:
+            return
+        name = context.identifier
+        tasks = [self._group.create_task(self._watch(context), name=f"stream-watch {name}")]
+        if name in self._audited:
+            audits = context.syncer.run()
+            tasks.append(self._group.create_task(audits, name=f"shard-syncer {name}"))
+        self._tasks[name] = tasks
+
+    async def _watch(self, context: StreamContext) -> None:
+        try:
+            await context.presence.run()
+        except ResourceMissing as error:
+            self._on_gone(context, str(error))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackerParts:
+    """Made once, by ``mld.app``.
+
+    Attributes:
+        names: which streams are to be read.
+        resolver: finds them.
+        registry: gets their contexts.
+        new_context: wires one.
+        store: the lease table; its scans tell of orphans.
+        table_watch: nothing is created in a table that is another one than at the start.
+        leases_created: called when there may be leases to take.
+        changed: woken when leases that are held are not to be read any more.
+        options: of single streams, and of orphans.
+        position: where the shards of streams without a position of their own begin.
+        region: of the Kinesis client.
+        conditions: for ``/readyz``: streams of the list that are gone, by name.
+        rng: spreads the refreshes of a fleet.
+    """
+
+    names: StreamNames
+    resolver: StreamResolver
+    registry: StreamRegistry
+    new_context: ContextFactory
+    store: LeaseStore
+    table_watch: PresenceWatch
+    leases_created: Callable[[], None]
+    changed: Wakeup
+    options: StreamList
+    position: InitialPosition
+    region: str
+    conditions: Conditions
+    rng: random.Random
+
+    def new_stream(
+        self, stream: Stream, created: object, position: InitialPosition | None = None
+    ) -> StreamContext:
+        """Wire one of many streams, with what holds for it alone.
+
+        Args:
+            stream: how requests and lease keys name it.
+            created: ``StreamCreationTimestamp``; None = not known.
+            position: where its shards begin unless its own options say so; None = where those of
+                other streams do.
+        """
+        options = self.options.options_of(stream.name)
+        positions = (options.initial_position, position, self.position)
+        known = [one for one in positions if one is not None]
+        return self.new_context(stream, known, options.argv, created)
+
+
+class WorkerStreams(Protocol):
+    """One stream (:class:`SingleStream`), or those that a ``StreamTracker`` follows."""
+
+    async def start(self) -> None:
+        """Find the streams and fill the table for those that have no leases in use.
+
+        May be called again after it failed.
+
+        Raises:
+            MissingStreams: some do not exist.
+            NotFound: the only one does not exist.
+            AwsError: a stream or the table could not be read; try again.
+        """
+        ...
+
+    def loops(self) -> tuple[Loop, ...]:
+        """Service loops that belong to streams; what they raise ends the worker."""
+        ...
+
+    def is_read(self, lease: Lease) -> bool:
+        """Whether this worker reads that lease's stream; leases of others are left alone."""
+        ...
+
+    def shown(self) -> dict[str, Any]:
+        """What ``/leases`` shows of them."""
+        ...
+
+
+class SingleStream:
+    """The stream of a worker in single-stream mode: known from the start, for good."""
+
+    def __init__(self, context: StreamContext) -> None:
+        """Read one stream."""
+        self._context = context
+
+    async def start(self) -> None:
+        """See :class:`WorkerStreams`."""
+        await self._context.syncer.sync_if_empty()
+
+    def loops(self) -> tuple[Loop, ...]:
+        """See :class:`WorkerStreams`; a stream that is gone ends the worker."""
+        return (
+            ("shard-syncer", self._context.syncer.run),
+            ("stream-watch", self._context.presence.run),
+        )
+
+    def is_read(self, lease: Lease) -> bool:  # noqa: ARG002 - the table has leases of one stream
+        """See :class:`WorkerStreams`."""
+        return True
+
+    def shown(self) -> dict[str, Any]:
+        """See :class:`WorkerStreams`."""
+        return {"stream": self._context.stream.name}
+
+
+class StreamMetrics:
+    """Adds the dimension ``StreamId``; everything else goes through as it is."""
+
+    def __init__(self, metrics: Metrics, stream_id: str) -> None:
+        """Report to a sink about a stream."""
+        self._metrics = metrics
+        self._stream_id = stream_id
+
+    def add(
+        self,
+        operation: str,
+        name: str,
+        value: float,
+        *,
+        unit: Unit = Unit.COUNT,
+        level: Level = Level.SUMMARY,
+        shard_id: str | None = None,
+        stream_id: str | None = None,
+        worker: bool = False,
+    ) -> None:
+        """See :class:`mld.ports.metrics.Metrics`; another ``stream_id`` is kept."""
+        self._metrics.add(
+            operation,
+            name,
+            value,
+            unit=unit,
+            level=level,
+            shard_id=shard_id,
+            stream_id=stream_id or self._stream_id,
+            worker=worker,
+        )
+
+
+def metrics_of(stream: Stream, metrics: Metrics) -> Metrics:
+    """The sink for a stream's services; the same one in single-stream mode, as in Java."""
+    return metrics if stream.identifier is None else StreamMetrics(metrics, stream.identifier)

@@ -1,11 +1,46 @@
-"""Where a worker's list of streams comes from."""
+"""Which streams a worker reads, and what Kinesis says of each.
+
+The list is that of the file, or all streams of the account that meet a rule by names and tags. It
+does not say a stream's account and age, nor whether it is there: that is asked for each one.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mld.decide.backoff import backoff_s
+from mld.decide.streams.presence import DELETING
+from mld.decide.streams.stream_discovery import FoundStreams, KnownTags, found, tags_to_ask
+from mld.decide.streams.stream_identity import described_stream, resolved_stream
+from mld.errors import CredentialsRefused, Denied, LimitExceeded, NotFound, Throttled
+from mld.model.streams.listed_stream import ListedStream
+from mld.services.pages import page_numbers
 
 if TYPE_CHECKING:
-    from mld.model.streams.listed_stream import ListedStream
+    import random
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from mld.model.streams.stream import Stream
+    from mld.model.streams.stream_selection import StreamSelection
+    from mld.ports.aws import Kinesis
+    from mld.ports.clock import Clock
+
+log = logging.getLogger(__name__)
+
+#: Names of one answer.
+PAGE = 1000
+#: ListStreams and ListTagsForStream are limited to five calls a second and account,
+#: DescribeStreamSummary to 20; other workers ask, too, and a fleet that starts meets both limits.
+ATTEMPTS = 6
+_FIRST_S, _CAP_S = 0.5, 4.0
+#: Between two questions about tags.
+PAUSE_S = 0.25
+#: In these a stream has no shards to read.
+_NOT_READY = frozenset({"CREATING", DELETING})
+_OPERATION = "DescribeStreamSummary"
 
 
 class StreamNames(Protocol):
@@ -32,3 +67,242 @@ class StaticNames:
     async def names(self) -> tuple[ListedStream, ...]:
         """See :class:`StreamNames`."""
         return self._streams
+
+
+class DiscoveredNames:
+    """A source of streams, see ``StreamNames``: those of the file, and those that meet its rule.
+
+    A worker asks for the whole list at each look. Tags are remembered, and asked for again as
+    :func:`mld.decide.streams.stream_discovery.tags_to_ask` says.
+    """
+
+    def __init__(
+        self,
+        kinesis: Kinesis,
+        fixed: tuple[ListedStream, ...],
+        selection: StreamSelection,
+        interval_s: float,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        """Nothing is known yet.
+
+        Args:
+            kinesis: asked.
+            fixed: always there; a stream that has the name of one of them is not added again.
+            selection: the rule.
+            interval_s: mean time between two looks.
+            clock: for the age of what is known.
+            rng: spreads repeated requests.
+        """
+        self._kinesis = kinesis
+        self._fixed = fixed
+        self._selection = selection
+        self._interval_s = interval_s
+        self._clock = clock
+        self._rng = rng
+        self._found = FoundStreams({})
+        self._tags: dict[str, KnownTags] = {}
+        self._told: object = None
+
+    async def names(self) -> tuple[ListedStream, ...]:
+        """The streams of the file first, then those that were found, by name.
+
+        Raises:
+            AwsError: the list, or tags that it needs, could not be read; nothing changes.
+        """
+        listed = await self._listed()
+        fixed = {one.name for one in self._fixed}
+        chosen = [name for name in listed if self._selection.has_name(name) and name not in fixed]
+        if self._selection.tags:
+            await self._learn_tags(chosen)
+            chosen = [name for name in chosen if self._has_tags(name)]
+        now = self._clock.monotonic()
+        self._found = found(self._found.seen, listed, chosen, now, self._selection)
+        self._tell()
+        return (*self._fixed, *map(ListedStream, self._found.names))
+
+    async def _listed(self) -> list[str]:
+        names: list[str] = []
+        request: dict[str, Any] = {"Limit": PAGE}
+        numbers = page_numbers("ListStreams")
+        while True:
+            next(numbers)
+            page = await _patiently(self._rng, self._kinesis.list_streams, request)
+            last = page["StreamNames"][-1:]
+            states = {one["StreamName"]: one["StreamStatus"] for one in _summaries(page)}
+            names += [one for one in page["StreamNames"] if states.get(one) not in _NOT_READY]
+            if not page.get("HasMoreStreams"):
+                return names
+            if not last or last[0] == request.get("ExclusiveStartStreamName"):
+                raise Throttled("ListStreams", "IncompleteList", "a page has no names, but no end")
+            request = {**request, "ExclusiveStartStreamName": last[0]}
+
+    # -- tags ----------------------------------------------------------------------------------
+
+    async def _learn_tags(self, names: Iterable[str]) -> None:
+        names = set(names)
+        self._tags = {name: known for name, known in self._tags.items() if name in names}
+        now = self._clock.monotonic()
+        for name in tags_to_ask(names, self._tags, now, self._interval_s):
+            try:
+                tags = await self._tags_of(name)
+            except NotFound:
+                self._tags.pop(name, None)  # deleted since it was listed
+                continue
+            except (LimitExceeded, Throttled) as error:
+                missing = len(names - self._tags.keys())
+                log.warning("Tags of %d streams are not known yet: %s", missing, error)
+                return
+            self._tags[name] = KnownTags(tags, self._clock.monotonic())
+            await asyncio.sleep(PAUSE_S)
+
+    async def _tags_of(self, name: str) -> dict[str, str]:
+        tags: dict[str, str] = {}
+        request: dict[str, Any] = {"StreamName": name}
+        numbers = page_numbers("ListTagsForStream")
+        while True:
+            next(numbers)
+            page = await _patiently(self._rng, self._kinesis.list_tags_for_stream, request)
+            tags |= {tag["Key"]: tag.get("Value", "") for tag in page["Tags"]}
+            if not page.get("HasMoreTags"):
+                return tags
+            last = [tag["Key"] for tag in page["Tags"][-1:]]
+            if not last or last[0] == request.get("ExclusiveStartTagKey"):
+                raise Throttled(
+                    "ListTagsForStream", "IncompleteList", "a page has no tags, but no end"
+                )
+            request = {**request, "ExclusiveStartTagKey": last[0]}
+
+    def _has_tags(self, name: str) -> bool:
+        known = self._tags.get(name)
+        return known is not None and self._selection.has_tags(known.tags)
+
+    def _tell(self) -> None:
+        """Say what is unusual, once."""
+        what = (self._found.too_many, self._found.doubted, not self._found.seen)
+        if what == self._told:
+            return
+        self._told = what
+        if self._found.doubted:
+            log.warning("Kinesis lists no streams at all; keeping those found before")
+        elif not self._found.seen:
+            log.warning(
+                "No stream matches the rule of the file yet; looking again from time to time"
+            )
+        if self._found.too_many:
+            log.warning(
+                "More streams match the rule than maxStreams = %d allows; not read: %s",
+                self._selection.max_streams,
+                ", ".join(self._found.too_many),
+            )
+
+
+def _summaries(page: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    summaries: Iterable[dict[str, Any]] = page.get("StreamSummaries", ())
+    return summaries
+
+
+@dataclass(frozen=True, slots=True)
+class FoundStream:
+    """A stream that exists.
+
+    Attributes:
+        stream: with everything that lease keys and requests need.
+        created: ``StreamCreationTimestamp`` as answered; None where it may not be asked.
+    """
+
+    stream: Stream
+    created: object
+
+
+class StreamResolver:
+    """From a name, ARN or identifier to a stream."""
+
+    def __init__(
+        self,
+        kinesis: Kinesis,
+        region: str,
+        epoch_unit: str,
+        identifiers: Callable[[], Iterable[str]],
+        rng: random.Random,
+    ) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            kinesis: asked.
+            region: of its client.
+            epoch_unit: ``streamCreationEpochUnit``.
+            identifiers: that of each row of the lease table as last read.
+            rng: spreads what was refused together.
+        """
+        self._kinesis = kinesis
+        self._region = region
+        self._unit = epoch_unit
+        self._identifiers = identifiers
+        self._rng = rng
+
+    async def resolve(self, listed: ListedStream) -> FoundStream:
+        """A stream of the list.
+
+        Raises:
+            NotFound: it does not exist, or is being deleted.
+            Denied: it may not be asked for, and the list does not say account and epoch.
+            AwsError: it is not known.
+            MalformedData: the answer makes no sense.
+        """
+        try:
+            summary = await self._summary(described_stream(listed, self._region))
+        except CredentialsRefused:
+            raise
+        except Denied as error:
+            if listed.epoch is None:
+                raise Denied(
+                    error.operation,
+                    error.code,
+                    f"{error.message}; allow it for stream {listed.name}, whose creation time is a "
+                    "part of its lease keys, or write account:name:epoch in streams",
+                ) from error
+            summary = None
+        known = self._identifiers()
+        stream = resolved_stream(listed, self._region, summary, known, self._unit)
+        return FoundStream(stream, (summary or {}).get("StreamCreationTimestamp"))
+
+    async def created(self, stream: Stream) -> object:
+        """Creation time of the stream that has this name now; None where it may not be asked.
+
+        Raises:
+            NotFound: there is none, or it is being deleted.
+            AwsError: it is not known.
+        """
+        try:
+            return (await self._summary(stream)).get("StreamCreationTimestamp")
+        except CredentialsRefused:
+            raise
+        except Denied:
+            return None
+
+    async def _summary(self, stream: Stream) -> dict[str, Any]:
+        answer = await _patiently(
+            self._rng, self._kinesis.describe_stream_summary, stream.request()
+        )
+        summary: dict[str, Any] = answer["StreamDescriptionSummary"]
+        if summary.get("StreamStatus") == DELETING:
+            what = f"stream {stream.name} is being deleted"
+            raise NotFound(_OPERATION, "ResourceNotFoundException", what)
+        return summary
+
+
+async def _patiently(
+    rng: random.Random, call: Callable[..., Awaitable[dict[str, Any]]], request: dict[str, Any]
+) -> dict[str, Any]:
+    attempt = 0
+    while True:
+        try:
+            return await call(**request)
+        except (LimitExceeded, Throttled):
+            attempt += 1
+            if attempt == ATTEMPTS:
+                raise
+            pause_s = backoff_s(attempt - 1, rng, first_s=_FIRST_S, cap_s=_CAP_S)
+            await asyncio.sleep(pause_s)

@@ -33,8 +33,7 @@ from mld.services.runtime import Runtime
 from mld.services.shards.lease_cleanup import LeaseCleanup
 from mld.services.shards.shard_detector import ShardDetector
 from mld.services.shards.shard_end import ShardEnd
-from mld.services.shards.stream_presence import StreamPresence
-from mld.services.shards.stream_source import StreamSource
+from mld.services.shards.stream_presence import StreamPresence, StreamSource
 from mld.services.streams.stream_context import StreamContext, StreamRegistry
 from tests.fakes.children import ScriptedChildren
 from tests.fakes.clock import CountingIds, LoopClock

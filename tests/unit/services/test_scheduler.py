@@ -35,7 +35,7 @@ from mld.model.leases.lease import HeldLease
 from mld.model.sequence import SHARD_END
 from mld.services.conditions import Conditions
 from mld.services.scheduler import Scheduler, SchedulerParts, StopOutcome
-from mld.services.streams.worker_streams import SingleStream
+from mld.services.streams.stream_context import SingleStream
 from mld.services.wakeup import Wakeup
 from tests.fakes.clock import LoopClock
 from tests.fakes.lease_world import CountingMetrics, lease

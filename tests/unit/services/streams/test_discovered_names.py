@@ -12,8 +12,8 @@ from mld.errors import Denied, LimitExceeded, NotFound, ServiceError, Throttled
 from mld.local.kinesis import KinesisModel, KinesisSettings
 from mld.model.streams.listed_stream import ListedStream
 from mld.model.streams.stream_selection import NamePattern, StreamSelection
-from mld.services.streams import discovered_names
-from mld.services.streams.discovered_names import ATTEMPTS, DiscoveredNames
+from mld.services.streams import stream_names
+from mld.services.streams.stream_names import ATTEMPTS, DiscoveredNames
 from tests.fakes.clock import LoopClock
 from tests.fakes.fake_kinesis import FakeKinesis
 from tests.fakes.shard_world import simulated
@@ -79,7 +79,7 @@ async def test_names_are_found_behind_those_of_the_file_and_none_twice():
 
 @simulated
 async def test_the_list_is_read_page_by_page(monkeypatch):
-    monkeypatch.setattr(discovered_names, "PAGE", 2)
+    monkeypatch.setattr(stream_names, "PAGE", 2)
     account = Account("a", "b", "c", "d", "e")
     assert texts(await account.source(StreamSelection()).names()) == list("abcde")
     assert len(account.asked("ListStreams")) == 3

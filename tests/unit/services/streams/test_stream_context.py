@@ -7,8 +7,7 @@ import pytest
 from mld.errors import LeaseLost
 from mld.model.streams.stream import Stream
 from mld.ports.metrics import NoMetrics
-from mld.services.streams.stream_context import StreamContext, StreamRegistry
-from mld.services.streams.stream_metrics import metrics_of
+from mld.services.streams.stream_context import StreamContext, StreamRegistry, metrics_of
 from tests.fakes.lease_world import lease
 from tests.fakes.shard_world import ShardWorld, simulated
 from tests.unit.services.consumer_world import RecordedMetrics

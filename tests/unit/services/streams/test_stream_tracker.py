@@ -19,7 +19,7 @@ from mld.errors import (
     UnservableFleet,
 )
 from mld.local.kinesis.faults import KinesisFault
-from mld.services.streams import stream_resolver
+from mld.services.streams import stream_names
 from tests.fakes.shard_world import simulated
 from tests.unit.services.streams.streams_world import (
     ACCOUNT,
@@ -186,7 +186,7 @@ async def test_a_limit_of_calls_is_waited_out(monkeypatch):
         return await real(**request)
 
     monkeypatch.setattr(world.port, "describe_stream_summary", limited)
-    monkeypatch.setattr(stream_resolver, "ATTEMPTS", 3)
+    monkeypatch.setattr(stream_names, "ATTEMPTS", 3)
     async with world.running():
         assert len(world.rows()) == 1
 
