@@ -55,7 +55,7 @@ def build(config: Config, ports: Ports, stream: Stream | None = None) -> Worker:
     Args:
         config: the effective configuration.
         ports: the world.
-        stream: as ``mld.decide.streams.addressing`` resolved it; None = those of ``config.streams``.
+        stream: as ``stream_to_read`` resolved it; None = those of ``config.streams``.
     """
     clock, rng = ports.clock, ports.rng
     conditions = Conditions()

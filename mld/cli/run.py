@@ -163,8 +163,7 @@ async def _stream(config: Config, world: RealWorld) -> Stream | None:
     Raises:
         ConfigError: a stream is not one that the Kinesis client could read.
     """
-    from mld.decide.streams.addressing import stream_to_read
-    from mld.decide.streams.stream_identity import check_regions
+    from mld.decide.streams.stream_identity import check_regions, stream_to_read
 
     if config.streams is not None:
         check_regions(config.streams.streams, world.region)

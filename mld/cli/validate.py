@@ -12,8 +12,7 @@ import click
 from mld.cli.loading import build
 from mld.cli.machine import on_any_machine, on_this_machine
 from mld.cli.options import takes_properties_file
-from mld.decide.streams.addressing import stream_to_read
-from mld.decide.streams.stream_identity import check_regions
+from mld.decide.streams.stream_identity import check_regions, stream_to_read
 from mld.errors import ConfigError
 from mld.model.config.config import CREDENTIAL_KEYS
 from mld.model.config.keys import Effect

@@ -1,8 +1,14 @@
-"""Which lease keys a stream has: its account and its creation epoch.
+"""Which stream a file means: how requests name it, and which lease keys it has.
 
-Nothing in Kinesis or the KCL fixes the unit of the epoch: applications write the creation time in
-seconds or in milliseconds. A worker that chose another unit than the rest of its fleet would create
-a second set of leases, so what the table already has is adopted.
+With a ``streamArn`` Java's daemon takes only the *name* out of the ARN and reads the stream of that
+name in its own region and account. Sending the ARN is right where that is the same stream; where it
+is another one, a mixed fleet would read two streams into one lease table, so the daemon refuses
+unless the user says which one is meant.
+
+Lease keys of one of many streams have its account and its creation epoch. Nothing in Kinesis or the
+KCL fixes the unit of the epoch: applications write the creation time in seconds or in milliseconds.
+A worker that chose another unit than the rest of its fleet would create a second set of leases, so
+what the table already has is adopted.
 
 Source: StreamIdentifier (KCL 3.5.1), which takes whatever number the application supplies.
 """
@@ -19,7 +25,51 @@ from mld.model.streams.stream import Stream, StreamArn, partition_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from mld.model.config.config import StreamConfig
     from mld.model.streams.listed_stream import ListedStream
+
+
+def stream_to_read(config: StreamConfig, region: str, account: str | None) -> Stream:
+    """The stream as requests must name it.
+
+    Args:
+        config: what the file says.
+        region: region of the Kinesis client, e.g. ``eu-west-1``.
+        account: 12 digits of the caller, or None where STS could not be asked.
+
+    Returns:
+        By name alone without an ARN, or when the account is unknown and the region agrees
+        (then it is exactly what Java reads); by name and ARN otherwise.
+
+    Raises:
+        ConfigError: the ARN names another region or account than Java would read, and
+            ``streamArnAddressing=arn`` is not set.
+    """
+    if config.arn is None:
+        return Stream(config.name)
+    try:
+        arn = StreamArn.parse(config.arn)
+    except MalformedData as error:
+        raise ConfigError(str(error), key="streamArn") from error
+    if config.arn_addressing:
+        if arn.region != region:
+            raise ConfigError(
+                f"the ARN is in {arn.region}, the Kinesis client in {region}; "
+                f"set regionName={arn.region}",
+                key="streamArn",
+            )
+        return Stream(arn.name, arn=config.arn)
+    if arn.region != region or account not in (None, arn.account):
+        read = f"{arn.name} in {region}, account {account or 'unknown'}"
+        raise ConfigError(
+            f"the ARN names {arn.name} in {arn.region}, account {arn.account}, but the Java daemon "
+            f"would read {read}. Write streamName={arn.name} to read that one, or "
+            "streamArnAddressing=arn to read the ARN's stream (then no Java worker may share "
+            "the lease table)",
+            key="streamArn",
+        )
+    return Stream(arn.name, arn=config.arn if account is not None else None)
+
 
 #: Epochs from here on are milliseconds: in seconds this is the year 5138, in milliseconds 1973.
 _LEAST_MILLIS = 10**11

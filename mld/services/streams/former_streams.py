@@ -12,8 +12,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.streams.former_streams import LOOK_S, Pending, Sight, look
 from mld.decide.streams.stream_identity import arn_of
+from mld.decide.streams.stream_list import LOOK_S, Pending, Sight, look
 from mld.errors import MalformedData, MldError, NotFound
 from mld.model.streams.former_policy import FormerStrategy
 from mld.model.streams.listed_stream import may_be

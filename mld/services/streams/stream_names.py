@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mld.decide.backoff import backoff_s
 from mld.decide.streams.presence import DELETING
-from mld.decide.streams.stream_discovery import FoundStreams, KnownTags, found, tags_to_ask
 from mld.decide.streams.stream_identity import described_stream, resolved_stream
+from mld.decide.streams.stream_list import FoundStreams, KnownTags, found, tags_to_ask
 from mld.errors import CredentialsRefused, Denied, LimitExceeded, NotFound, Throttled
 from mld.model.streams.listed_stream import ListedStream
 from mld.services.pages import page_numbers
@@ -73,7 +73,7 @@ class DiscoveredNames:
     """A source of streams, see ``StreamNames``: those of the file, and those that meet its rule.
 
     A worker asks for the whole list at each look. Tags are remembered, and asked for again as
-    :func:`mld.decide.streams.stream_discovery.tags_to_ask` says.
+    :func:`mld.decide.streams.stream_list.tags_to_ask` says.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mld.decide.streams.addressing import stream_to_read
+from mld.decide.streams.stream_identity import stream_to_read
 from mld.errors import ConfigError
 from mld.model.config.config import StreamConfig
 from mld.model.streams.stream import Stream

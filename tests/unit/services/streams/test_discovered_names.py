@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from mld.decide.streams.stream_discovery import FoundStreams
+from mld.decide.streams.stream_list import FoundStreams
 from mld.errors import Denied, LimitExceeded, NotFound, ServiceError, Throttled
 from mld.local.kinesis import KinesisModel, KinesisSettings
 from mld.model.streams.listed_stream import ListedStream
