@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mld.adapters.allocator import return_free_memory
 from mld.adapters.aws import clients
-from mld.adapters.aws.cloudwatch import BotocoreCloudWatch
+from mld.adapters.aws.clients import BotocoreCloudWatch
 from mld.adapters.aws.credentials import AwsSessions, require_credentials
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.kinesis import BotocoreKinesis
@@ -111,7 +111,7 @@ def real_ports(
         schemas = None
         if config.schemas.enabled:
             # Only where the file asks for them, so that others start faster.
-            from mld.adapters.aws.glue import BotocoreGlue  # noqa: PLC0415
+            from mld.adapters.aws.clients import BotocoreGlue  # noqa: PLC0415
             from mld.adapters.schemas.decoders import Decoders  # noqa: PLC0415
             from mld.adapters.schemas.definition_files import SchemaFolder  # noqa: PLC0415
 

@@ -13,7 +13,7 @@ import pytest
 
 from mld import app
 from mld.adapters.aws import clients
-from mld.adapters.aws.cloudwatch import BotocoreCloudWatch
+from mld.adapters.aws.clients import BotocoreCloudWatch
 from mld.decide.readiness import Reason
 from mld.errors import (
     AwsError,

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from botocore import exceptions as boto
 from urllib3.exceptions import HTTPError, ProtocolError, ReadTimeoutError
 
+from mld.adapters.aws.http_exchange import http_session_of
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator
@@ -122,8 +124,7 @@ def limited(connection: Connection) -> Iterator[None]:
 
 def limit_answers(client: BaseClient) -> None:
     """Have a client read the bodies of its answers within the limits of their calls."""
-    # Not promised by botocore; without it only what is prepared is limited.
-    session = getattr(getattr(client, "_endpoint", None), "http_session", None)
+    session = http_session_of(client)
     if session is None:
         return
 

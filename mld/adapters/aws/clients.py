@@ -16,16 +16,16 @@ from botocore.parsers import ResponseParserError
 
 from mld import __version__, errors
 from mld.adapters.aws.answer_limit import SILENCES, AnswerLimit, limit_answers
-from mld.adapters.aws.answer_shapes import check_members
 from mld.adapters.aws.errors import (
     ca_file_of,
     client_error,
     not_sent,
+    note_ca_file,
     service_error,
     was_not_sent,
 )
 from mld.adapters.aws.prepared import PreparedOperation
-from mld.adapters.aws.whole_answers import BrokenAnswer, check_page, check_whole
+from mld.adapters.aws.whole_answers import BrokenAnswer, check_members, check_page, check_whole
 from mld.decide.retrieval.fan_out import SILENCE_S
 from mld.model.masking import printable
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from mld.adapters.calls import CallPool
     from mld.model.config.config import Config
-
 
 #: What botocore's parsers raise for a member of another form than they know.
 _UNREADABLE = (
@@ -113,6 +112,7 @@ def make_client(session: Session, settings: ClientSettings) -> BaseClient:
     except (ValueError, boto.BotoCoreError) as error:
         raise errors.ConfigError(f"{settings.service} client: {error}") from error
     client.meta.events.register("before-parse", check_whole)
+    note_ca_file(client, session)
     limit_answers(client)
     return client
 
@@ -281,3 +281,35 @@ def _control_settings(
 def _agent(config: Config) -> str:
     language = config.processing_language or ""
     return "".join(c for c in language if c.isascii() and (c.isalnum() or c in "-._/"))[:64]
+
+
+class BotocoreCloudWatch:
+    """Publishing metrics; raises the errors of ``mld.errors`` only.
+
+    Args:
+        client: a CloudWatch client, see :func:`mld.adapters.aws.clients.make_client`.
+        pool: any but the one of the leases: CloudWatch may hang.
+    """
+
+    def __init__(self, client: BaseClient, pool: CallPool) -> None:
+        self._calls = Caller(client, pool)
+
+    async def put_metric_data(self, **request: Any) -> dict[str, Any]:
+        """PutMetricData. After an unknown outcome a repetition may count twice."""
+        return await self._calls.write("put_metric_data", request)
+
+
+class BotocoreGlue:
+    """Reading schemas; raises the errors of ``mld.errors`` only.
+
+    Args:
+        client: a Glue client, see :func:`mld.adapters.aws.clients.make_client`.
+        pool: of its own: Glue may hang.
+    """
+
+    def __init__(self, client: BaseClient, pool: CallPool) -> None:
+        self._calls = Caller(client, pool)
+
+    async def get_schema_version(self, **request: Any) -> dict[str, Any]:
+        """GetSchemaVersion: definition, format and ARN of one version."""
+        return await self._calls.read("get_schema_version", request)

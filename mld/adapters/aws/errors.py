@@ -6,17 +6,23 @@ What matters to a lease is what is known about the effect: refused (nothing chan
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from botocore import exceptions as boto
 
 from mld import errors
-from mld.adapters.aws.answer_shapes import is_item
+from mld.adapters.aws.whole_answers import is_item
 from mld.adapters.system_text import limit_advice
 from mld.model.masking import printable
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
+    from botocore.session import Session
+
+#: What :func:`note_ca_file` was told.
+_ca_files: WeakKeyDictionary[BaseClient, str] = WeakKeyDictionary()
 
 #: Codes that say "too many requests", over all services in use.
 #: Source: botocore's retries.standard.ThrottledRetryableChecker, and Kinesis' KMS codes.
@@ -156,10 +162,14 @@ def was_not_sent(error: Exception) -> bool:
 
 def ca_file_of(client: BaseClient) -> str | None:
     """The file of certificates that a client was told to trust; None = the usual ones."""
-    # Not promised by botocore; it has no other place that tells.
-    session = getattr(getattr(client, "_endpoint", None), "http_session", None)
-    verify = getattr(session, "_verify", None)
-    return verify if isinstance(verify, str) else None
+    return _ca_files.get(client)
+
+
+def note_ca_file(client: BaseClient, session: Session) -> None:
+    """Remember which file of certificates a session has its clients trust."""
+    ca_file = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE")
+    if isinstance(ca_file, str):
+        _ca_files[client] = ca_file
 
 
 def not_sent(error: Exception, operation: str) -> errors.Unreachable:

@@ -9,20 +9,31 @@ botocore's.
 
 A template is dropped after every answer that is not a success, and is never older than a minute:
 whatever botocore would decide anew (an endpoint by account id, a feature in the user agent) it
-decides soon. How requests are signed is told in ``repeated_signature``.
+decides soon.
+
+botocore also builds each signature anew: maps of headers, the URL taken apart seven times, four keys
+derived from each other that change once a day. All of that is the same for requests of one template,
+one set of credentials and one day, and is kept here; two hashes and one HMAC are left. Nothing is
+believed on its own: what is kept must first give, to the letter, a header that botocore has made.
+
+Source: AWS Signature Version 4, ``botocore.auth.SigV4Auth``.
 """
 
 from __future__ import annotations
 
+import hmac
 import itertools
 import json
 import threading
 import time
 import uuid
+from hashlib import sha256
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
 
-from botocore.awsrequest import AWSPreparedRequest, HeadersDict
+from botocore.auth import SIGV4_TIMESTAMP, SigV4Auth
+from botocore.awsrequest import AWSPreparedRequest, AWSRequest, HeadersDict
 from botocore.exceptions import (
     ClientError,
     ConnectionClosedError,
@@ -32,16 +43,221 @@ from botocore.exceptions import (
 from botocore.parsers import create_parser
 
 from mld.adapters.aws.answer_limit import limited, send_limited
-from mld.adapters.aws.http_exchange import Answer, BrokenExchange, exchange
-from mld.adapters.aws.kept_connections import KeptConnections
-from mld.adapters.aws.request_template import RequestTemplate
+from mld.adapters.aws.http_exchange import (
+    Answer,
+    BrokenExchange,
+    KeptConnections,
+    exchange,
+    http_session_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Mapping
 
     from botocore.awsrequest import AWSResponse
     from botocore.client import BaseClient
+    from botocore.credentials import ReadOnlyCredentials
     from urllib3.connection import HTTPConnection
+
+_ALGORITHM = "AWS4-HMAC-SHA256"
+_DATE, _TOKEN = "x-amz-date", "x-amz-security-token"
+#: Stands for the time while the rest is being put together; in no header of a request.
+_WHEN = "\0"
+
+
+class RepeatedSignature:
+    """Of ``POST /`` by one set of credentials on one day (UTC)."""
+
+    def __init__(
+        self,
+        headers: Mapping[str, str],
+        credentials: ReadOnlyCredentials,
+        scope: str,
+    ) -> None:
+        """See :meth:`like`."""
+        self._credentials, self._scope = credentials, scope
+        day, region, service, _ = scope.split("/")
+        key = f"AWS4{credentials.secret_key}".encode()
+        for part in (day, region, service, "aws4_request"):
+            key = hmac.digest(key, part.encode(), "sha256")
+        self._day, self._key = day, key
+        names = sorted(headers)
+        lines = "".join([f"{name}:{' '.join(headers[name].split())}\n" for name in names])
+        signed = ";".join(names)
+        self._before, self._after = f"POST\n/\n\n{lines}\n{signed}\n".split(_WHEN)
+        self._claim = (
+            f"{_ALGORITHM} Credential={credentials.access_key}/{scope}, "
+            f"SignedHeaders={signed}, Signature="
+        )
+
+    @classmethod
+    def like(
+        cls,
+        signed: Mapping[str, str],
+        body: bytes,
+        host: str,
+        credentials: ReadOnlyCredentials,
+    ) -> Self | None:
+        """What gives the signature of a request of botocore's, and those of the next ones.
+
+        Args:
+            signed: headers of that request, ``Authorization`` among them.
+            body: of that request.
+            host: value of the header ``Host``.
+            credentials: by which it was signed.
+
+        Returns:
+            None when it gives another signature than botocore did.
+        """
+        lower = {name.lower(): value for name, value in signed.items()} | {"host": host}
+        claim = lower.get("authorization", "")
+        _, _, scope = claim.partition(", ")[0].partition("/")
+        names = claim.partition("SignedHeaders=")[2].partition(",")[0].split(";")
+        stamp = lower.get(_DATE, "")
+        if scope.count("/") != 3 or _DATE not in names or not lower.keys() >= set(names):
+            return None
+        made = cls({name: lower[name] for name in names} | {_DATE: _WHEN}, credentials, scope)
+        return made if made.authorization(stamp, body) == claim else None
+
+    def is_good_for(self, credentials: ReadOnlyCredentials | None, stamp: str) -> bool:
+        """Whether a request by these credentials at this time can be signed."""
+        return credentials == self._credentials and stamp.startswith(self._day)
+
+    def authorization(self, stamp: str, body: bytes) -> str:
+        """Value of the header ``Authorization``.
+
+        Args:
+            stamp: value of ``X-Amz-Date``, e.g. ``20260101T120000Z``.
+            body: of the request.
+        """
+        request = f"{self._before}{stamp}{self._after}{sha256(body).hexdigest()}"
+        digest = sha256(request.encode()).hexdigest()
+        text = f"{_ALGORITHM}\n{stamp}\n{self._scope}\n{digest}"
+        return self._claim + hmac.digest(self._key, text.encode(), "sha256").hex()
+
+    def headers(self, stamp: str, body: bytes) -> dict[str, str]:
+        """The headers that botocore adds when it signs, in its order."""
+        token = self._credentials.token
+        return {
+            "X-Amz-Date": stamp,
+            **({"X-Amz-Security-Token": token} if token else {}),
+            "Authorization": self.authorization(stamp, body),
+        }
+
+
+_JSON = "application/x-amz-json-"
+#: Headers that a template may have. With any other one there is none: it could be about one body.
+_FIXED = {"amz-sdk-request", "content-type", "user-agent", "x-amz-target", "x-amz-user-agent"}
+_CHANGING = {
+    "amz-sdk-invocation-id",
+    "authorization",
+    "content-length",
+    "x-amz-date",
+    "x-amz-security-token",
+}
+
+
+class RequestTemplate:
+    """``POST /`` to one URL.
+
+    Attributes:
+        url: as botocore resolved it.
+        fixed: headers that every request has.
+    """
+
+    def __init__(
+        self, url: str, fixed: Mapping[str, str], signer: Any, signing_name: str, region: str
+    ) -> None:
+        """See :meth:`of`."""
+        self.url = url
+        self.fixed = dict(fixed)
+        self._signer = (signer, signing_name, region)
+        self._repeated: RepeatedSignature | None = None
+        self._host = _host(url)
+        lines = {"Host": self._host, "Accept-Encoding": "identity"} | self.fixed
+        self._head = "POST / HTTP/1.1\r\n" + _lines(lines)
+
+    @classmethod
+    def of(
+        cls, request: AWSPreparedRequest, signer: Any, signing_name: str, region: str
+    ) -> Self | None:
+        """What a request that is about to be sent has in common with later ones.
+
+        Args:
+            request: signed; its body is bytes.
+            signer: botocore's, the source of credentials.
+            signing_name: of the service, e.g. ``kinesis``.
+            region: of the signature.
+
+        Returns:
+            None when the request is unusual, or was signed for another region or service.
+        """
+        headers = {name: _text(value) for name, value in request.headers.items()}
+        lower = {name.lower(): value for name, value in headers.items()}
+        target = urlsplit(request.url)
+        is_usual = (
+            request.method == "POST"
+            and (target.path or "/", target.query) == ("/", "")
+            and lower.get("content-type", "").startswith(_JSON)
+            and lower.keys() <= _FIXED | _CHANGING
+            and f"/{region}/{signing_name}/aws4_request," in lower.get("authorization", "")
+        )
+        if not is_usual:
+            return None
+        fixed = {name: value for name, value in headers.items() if name.lower() in _FIXED}
+        return cls(request.url, fixed, signer, signing_name, region)
+
+    def changing_headers(self, body: bytes, request_id: str) -> dict[str, str]:
+        """The headers of one request beside the fixed ones.
+
+        They are those that botocore makes when it signs; after the first of some credentials and
+        day they come from what was kept of that one.
+
+        Raises:
+            NoCredentialsError: there are none any more.
+        """
+        signer, signing_name, region = self._signer
+        # Asked for each time: they are renewed when they are about to expire.
+        auth = signer.get_auth_instance(signing_name, region, "v4")
+        stamp = time.strftime(SIGV4_TIMESTAMP, time.gmtime(time.time()))
+        repeated = self._repeated
+        if repeated is not None and repeated.is_good_for(auth.credentials, stamp):
+            signed = repeated.headers(stamp, body)
+        else:
+            signed = self._signed_by_botocore(auth, body)
+        return signed | {"amz-sdk-invocation-id": request_id, "Content-Length": str(len(body))}
+
+    def _signed_by_botocore(self, auth: Any, body: bytes) -> dict[str, str]:
+        credentials: ReadOnlyCredentials | None = auth.credentials
+        request = AWSRequest("POST", self.url, self.fixed, body)
+        auth.add_auth(request)
+        signed = {name: _text(value) for name, value in request.headers.items()}
+        if credentials is not None and type(auth) is SigV4Auth:
+            self._repeated = RepeatedSignature.like(signed, body, self._host, credentials)
+        return {name: value for name, value in signed.items() if name not in self.fixed}
+
+    def text(self, changing: Mapping[str, str], body: bytes) -> bytes:
+        """The request as it goes over the wire."""
+        return f"{self._head}{_lines(changing)}\r\n".encode("latin-1") + body
+
+
+def _lines(headers: Mapping[str, str]) -> str:
+    return "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+
+
+def _host(url: str) -> str:
+    """As it is signed and sent: without a port that goes without saying."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if ":" in host:
+        host = f"[{host}]"
+    usual = {"http": 80, "https": 443}.get(parts.scheme)
+    return host if parts.port in {None, usual} else f"{host}:{parts.port}"
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+
 
 #: After so long the next call is botocore's own again.
 TEMPLATE_AGE_S = 60.0
@@ -77,10 +293,8 @@ class PreparedOperation:
         self._connections: dict[str, KeptConnections] = {}
         self._next_id = request_ids()
         self._seen = threading.local()
-        # Not promised by botocore; without it all calls are its own.
-        endpoint = getattr(client, "_endpoint", None)
-        session = getattr(endpoint, "http_session", None)
-        self._send: Any = getattr(session, "send", None)
+        session = http_session_of(client)
+        self._send: Any = None if session is None else session.send
         # Members that may choose the endpoint: requests that differ in them share nothing.
         self._routing = [one.member_name for one in operation.context_parameters]
         if self._send is not None and not operation.operation_context_parameters:

@@ -18,11 +18,15 @@ from botocore import exceptions as boto
 
 from mld import errors
 from mld.adapters.aws import clients
-from mld.adapters.aws.clients import ClientSettings, caller_account, make_client
-from mld.adapters.aws.cloudwatch import BotocoreCloudWatch
+from mld.adapters.aws.clients import (
+    BotocoreCloudWatch,
+    BotocoreGlue,
+    ClientSettings,
+    caller_account,
+    make_client,
+)
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.errors import client_error, not_sent
-from mld.adapters.aws.glue import BotocoreGlue
 from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.calls import CallPool
 from mld.model.config.config import (

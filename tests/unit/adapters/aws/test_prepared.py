@@ -32,9 +32,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from mld.adapters.aws import http_exchange
+from mld.adapters.aws.answer_limit import limit_answers
 from mld.adapters.aws.clients import ClientSettings, make_client
-from mld.adapters.aws.prepared import TEMPLATE_AGE_S, PreparedOperation, request_ids
-from mld.adapters.aws.request_template import RequestTemplate
+from mld.adapters.aws.http_exchange import KeptConnections
+from mld.adapters.aws.prepared import (
+    TEMPLATE_AGE_S,
+    PreparedOperation,
+    RequestTemplate,
+    request_ids,
+)
 from mld.adapters.aws.whole_answers import BrokenAnswer
 
 if TYPE_CHECKING:
@@ -529,19 +536,71 @@ def test_anonymous_requests_are_left_to_botocore(server: Server) -> None:
     calls.client.close()
 
 
-def test_a_botocore_with_other_insides_makes_all_calls_itself(server: Server) -> None:
+class Without:
+    """An object of botocore or urllib3 in which a private name is another one."""
+
+    def __init__(self, inner: Any, renamed: str) -> None:
+        self._inner, self._renamed = inner, renamed
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._renamed:
+            raise AttributeError(name)
+        found = getattr(self._inner, name)
+        return Without(found, self._renamed) if name in {"_pool", "http_session"} else found
+
+
+def missing_told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if "calls take more CPU" in one.getMessage()]
+
+
+@pytest.mark.parametrize("name", ["_endpoint", "http_session", "send"])
+def test_a_botocore_with_other_insides_makes_all_calls_itself(
+    name: str, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(http_exchange, "_missing", set())
     calls = Calls(server)
-
-    class OtherEndpoint:
-        make_request = calls.client._endpoint.make_request
-        close = calls.client._endpoint.close
-
-    calls.client._endpoint = OtherEndpoint()
-    call = PreparedOperation(calls.client, "update_item")
+    endpoint = calls.client._endpoint
+    with monkeypatch.context() as renamed:
+        renamed.setattr(calls.client, "_endpoint", Without(endpoint, name))
+        if name == "_endpoint":
+            renamed.delattr(calls.client, "_endpoint")
+        call = PreparedOperation(calls.client, "update_item")
+        limit_answers(calls.client)
     calls.by_botocore = 0
     call(**UPDATE)
     call(**UPDATE)
     assert calls.by_botocore == 2
+    assert missing_told(caplog) == [
+        (
+            "The installed botocore or urllib3 has no endpoint with an HTTP session: calls take more "
+            "CPU, and an answer that never ends is waited for"
+        )
+    ]
+    calls.client.close()
+
+
+@pytest.mark.parametrize("name", ["_pool", "_get_conn", "_put_conn"])
+def test_a_urllib3_with_other_insides_hands_out_each_connection(
+    name: str, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(http_exchange, "_missing", set())
+    learn = KeptConnections.learn
+    monkeypatch.setattr(KeptConnections, "learn", lambda kept, raw: learn(kept, Without(raw, name)))
+    calls = Calls(server)
+    taken = []
+    take = KeptConnections.take
+    monkeypatch.setattr(KeptConnections, "take", lambda kept: taken.append(take(kept)) or taken[-1])
+    for _ in range(3):
+        calls.call(**UPDATE)
+    assert taken == [None, None]
+    assert len(server.requests) == 3
+    assert server.connections == 1
+    assert missing_told(caplog) == [
+        (
+            "The installed botocore or urllib3 has no pool that lends a connection: calls take more "
+            "CPU, and urllib3 hands out each one"
+        )
+    ]
     calls.client.close()
 
 

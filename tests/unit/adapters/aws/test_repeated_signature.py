@@ -11,9 +11,8 @@ import pytest
 from botocore.auth import SigV4Auth
 from botocore.exceptions import NoCredentialsError
 
-from mld.adapters.aws import request_template
-from mld.adapters.aws.repeated_signature import RepeatedSignature
-from mld.adapters.aws.request_template import RequestTemplate
+from mld.adapters.aws import prepared
+from mld.adapters.aws.prepared import RepeatedSignature, RequestTemplate
 
 if TYPE_CHECKING:
     from botocore.awsrequest import AWSRequest
@@ -50,7 +49,7 @@ class Requests:
         monkeypatch.setattr(
             botocore.auth, "get_current_datetime", lambda: datetime.fromtimestamp(self.now_s, UTC)
         )
-        monkeypatch.setattr(request_template.time, "time", lambda: self.now_s)
+        monkeypatch.setattr(prepared.time, "time", lambda: self.now_s)
 
     def next(self, body: bytes) -> bytes:
         """The next one, as it goes over the wire."""
