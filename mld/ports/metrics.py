@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Protocol
 
 
 class Level(IntEnum):
@@ -23,8 +24,36 @@ class Unit(StrEnum):
     NONE = "None"
 
 
-class Metrics(Protocol):
+@dataclass(frozen=True, slots=True)
+class Datum:
+    """One value of a statistic set, which (operation, dimensions, name) tell from others.
+
+    Attributes:
+        operation: dimension ``Operation``, e.g. ``ProcessTask``; "" = no such dimension.
+        name: metric name, e.g. ``RecordsProcessed``.
+        value: in ``unit``.
+        level: SUMMARY or DETAILED.
+        shard_id: adds the dimension ``ShardId``.
+        stream_id: adds the dimension ``StreamId`` (multi-stream mode only).
+        worker: adds the dimension ``WorkerIdentifier``.
+    """
+
+    operation: str
+    name: str
+    value: float
+    unit: Unit = Unit.COUNT
+    level: Level = Level.SUMMARY
+    shard_id: str | None = None
+    stream_id: str | None = None
+    worker: bool = False
+
+
+class Metrics(ABC):
     """A sink for single data; never blocks, never raises."""
+
+    @abstractmethod
+    def put(self, datum: Datum) -> None:
+        """Add one value to its statistic set."""
 
     def add(
         self,
@@ -38,19 +67,8 @@ class Metrics(Protocol):
         stream_id: str | None = None,
         worker: bool = False,
     ) -> None:
-        """Add one value to the statistic set of (operation, dimensions, name).
-
-        Args:
-            operation: dimension ``Operation``, e.g. ``ProcessTask``; "" = no such dimension.
-            name: metric name, e.g. ``RecordsProcessed``.
-            value: in ``unit``.
-            unit: CloudWatch unit.
-            level: SUMMARY or DETAILED.
-            shard_id: adds the dimension ``ShardId``.
-            stream_id: adds the dimension ``StreamId`` (multi-stream mode only).
-            worker: adds the dimension ``WorkerIdentifier``.
-        """
-        ...
+        """As :meth:`put`, with the parts of a :class:`Datum`."""
+        self.put(Datum(operation, name, value, unit, level, shard_id, stream_id, worker))
 
 
 class OperationMetrics:
@@ -77,19 +95,8 @@ class OperationMetrics:
         )
 
 
-class NoMetrics:
+class NoMetrics(Metrics):
     """Drops everything: ``metricsLevel=NONE``, and tests that do not look."""
 
-    def add(
-        self,
-        operation: str,
-        name: str,
-        value: float,
-        *,
-        unit: Unit = Unit.COUNT,
-        level: Level = Level.SUMMARY,
-        shard_id: str | None = None,
-        stream_id: str | None = None,
-        worker: bool = False,
-    ) -> None:
+    def put(self, datum: Datum) -> None:
         """Do nothing."""

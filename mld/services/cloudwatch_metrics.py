@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING
 
 from mld.decide.metric_set import OPERATION, MetricKey, MetricQueue, dimensions_of
 from mld.errors import MldError
-from mld.ports.metrics import Level, Unit
+from mld.ports.metrics import Level, Metrics
 from mld.services.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from mld.model.config.config import MetricsConfig
     from mld.ports.aws import CloudWatch
     from mld.ports.clock import Clock
+    from mld.ports.metrics import Datum
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ CALL_S = 5.0
 _WARN_EVERY_S = 60.0
 
 
-class CloudWatchMetrics:
+class CloudWatchMetrics(Metrics):
     """A :class:`mld.ports.metrics.Metrics` over CloudWatch."""
 
     def __init__(
@@ -72,32 +73,22 @@ class CloudWatchMetrics:
         self._lost = 0
         self._warned_at: float | None = None
 
-    def add(
-        self,
-        operation: str,
-        name: str,
-        value: float,
-        *,
-        unit: Unit = Unit.COUNT,
-        level: Level = Level.SUMMARY,
-        shard_id: str | None = None,
-        stream_id: str | None = None,
-        worker: bool = False,
-    ) -> None:
+    def put(self, datum: Datum) -> None:
         """See :class:`mld.ports.metrics.Metrics`."""
-        if level < self._level or self._is_closed:
+        if datum.level < self._level or self._is_closed:
             return
         dimensions = dimensions_of(
             (
-                (OPERATION, operation),
-                ("ShardId", shard_id),
-                ("StreamId", stream_id),
-                ("WorkerIdentifier", self._worker_id if worker else None),
+                (OPERATION, datum.operation),
+                ("ShardId", datum.shard_id),
+                ("StreamId", datum.stream_id),
+                ("WorkerIdentifier", self._worker_id if datum.worker else None),
             ),
             self._enabled,
         )
-        if not self._queue.add(MetricKey(name, dimensions), float(value), str(unit)):
-            self._note_loss(1, f"{name} finds the queue full or has another unit than before")
+        key = MetricKey(datum.name, dimensions)
+        if not self._queue.add(key, float(datum.value), str(datum.unit)):
+            self._note_loss(1, f"{datum.name} finds the queue full or has another unit than before")
         if len(self._queue) >= FLUSH_AT_KEYS:
             self._is_full.wake()
 

@@ -19,7 +19,7 @@ from mld.model.leases.table_layout import Layout
 from mld.model.sequence import TRIM_HORIZON
 from mld.model.streams.shard import HashRange
 from mld.model.streams.stream import Stream
-from mld.ports.metrics import Level, Unit
+from mld.ports.metrics import Datum, Metrics
 from mld.services.conditions import Conditions
 from mld.services.fleet.coordinator_state import CoordinatorStateStore
 from mld.services.fleet.fleet_member import AcquisitionSwitch, FleetMember
@@ -42,25 +42,14 @@ TABLE = "app"
 Match = Callable[[str, Mapping[str, Any]], bool]
 
 
-class CountingMetrics:
+class CountingMetrics(Metrics):
     """Keeps every value by (operation, name)."""
 
     def __init__(self) -> None:
         self.values: dict[tuple[str, str], list[float]] = {}
 
-    def add(
-        self,
-        operation: str,
-        name: str,
-        value: float,
-        *,
-        unit: Unit = Unit.COUNT,
-        level: Level = Level.SUMMARY,
-        shard_id: str | None = None,
-        stream_id: str | None = None,
-        worker: bool = False,
-    ) -> None:
-        self.values.setdefault((operation, name), []).append(value)
+    def put(self, datum: Datum) -> None:
+        self.values.setdefault((datum.operation, datum.name), []).append(datum.value)
 
     def total(self, operation: str, name: str) -> float:
         return sum(self.values.get((operation, name), ()))

@@ -6,11 +6,11 @@ here with a lease in hand. Contexts may be added and removed while the worker ru
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mld.errors import LeaseLost, ResourceMissing
-from mld.ports.metrics import Level, Unit
+from mld.ports.metrics import Metrics
 
 if TYPE_CHECKING:
     import asyncio
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mld.model.sequence import InitialPosition
     from mld.model.streams.stream import Stream
     from mld.model.streams.stream_list import StreamList
-    from mld.ports.metrics import Metrics
+    from mld.ports.metrics import Datum
     from mld.services.conditions import Conditions
     from mld.services.leases.lease_store import LeaseStore
     from mld.services.presence_watch import PresenceWatch
@@ -279,7 +279,7 @@ class SingleStream:
         return {"stream": self._context.stream.name}
 
 
-class StreamMetrics:
+class StreamMetrics(Metrics):
     """Adds the dimension ``StreamId``; everything else goes through as it is."""
 
     def __init__(self, metrics: Metrics, stream_id: str) -> None:
@@ -287,29 +287,9 @@ class StreamMetrics:
         self._metrics = metrics
         self._stream_id = stream_id
 
-    def add(
-        self,
-        operation: str,
-        name: str,
-        value: float,
-        *,
-        unit: Unit = Unit.COUNT,
-        level: Level = Level.SUMMARY,
-        shard_id: str | None = None,
-        stream_id: str | None = None,
-        worker: bool = False,
-    ) -> None:
+    def put(self, datum: Datum) -> None:
         """See :class:`mld.ports.metrics.Metrics`; another ``stream_id`` is kept."""
-        self._metrics.add(
-            operation,
-            name,
-            value,
-            unit=unit,
-            level=level,
-            shard_id=shard_id,
-            stream_id=stream_id or self._stream_id,
-            worker=worker,
-        )
+        self._metrics.put(replace(datum, stream_id=datum.stream_id or self._stream_id))
 
 
 def metrics_of(stream: Stream, metrics: Metrics) -> Metrics:

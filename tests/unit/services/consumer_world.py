@@ -22,6 +22,7 @@ from mld.model.credentials import CredentialChain
 from mld.model.leases.lease import HeldLease, Lease
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from mld.model.streams.stream import Stream
+from mld.ports.metrics import Datum, Metrics
 from mld.services.conditions import Conditions
 from mld.services.consuming.consumer_parts import ConsumerParts
 from mld.services.consuming.shard_consumer import ShardConsumer
@@ -62,16 +63,16 @@ class Inline:
         return work(*args, **kwargs)
 
 
-class RecordedMetrics:
+class RecordedMetrics(Metrics):
     """Remembers every value by (operation, name)."""
 
     def __init__(self) -> None:
         self.values: dict[tuple[str, str], list[float]] = {}
-        self.calls: list[tuple[str, str, float, dict[str, Any]]] = []
+        self.data: list[Datum] = []
 
-    def add(self, operation: str, name: str, value: float, **rest: Any) -> None:
-        self.values.setdefault((operation, name), []).append(float(value))
-        self.calls.append((operation, name, float(value), rest))
+    def put(self, datum: Datum) -> None:
+        self.values.setdefault((datum.operation, datum.name), []).append(float(datum.value))
+        self.data.append(datum)
 
 
 class ExpectedLeases:

@@ -53,8 +53,8 @@ def test_metrics_of_one_of_several_streams_name_it():
     metrics = metrics_of(MULTI, sink)
     metrics.add("ProcessTask", "RecordsProcessed", 3, shard_id="shardId-0")
     metrics.add("ProcessTask", "RecordsProcessed", 3, stream_id="other")
-    assert [rest["stream_id"] for *_, rest in sink.calls] == [MULTI.identifier, "other"]
-    assert sink.calls[0][3]["shard_id"] == "shardId-0"
+    assert [one.stream_id for one in sink.data] == [MULTI.identifier, "other"]
+    assert sink.data[0].shard_id == "shardId-0"
 
 
 def test_metrics_of_a_single_stream_are_javas():
