@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from mld.app.leases import LeaseWiring
 from mld.app.worker import Worker
-from mld.decide.retrieval.retrieval_mode import retrieval_of
 from mld.ports.metrics import Metrics, NoMetrics
 from mld.services.cloudwatch_metrics import CloudWatchMetrics
 from mld.services.conditions import Conditions
@@ -15,7 +14,7 @@ from mld.services.consuming.consumer_parts import ConsumerParts
 from mld.services.consuming.shard_consumer import ShardConsumer
 from mld.services.memory_return import MemoryReturn
 from mld.services.retrieval.byte_budget import ByteBudget
-from mld.services.retrieval.chosen_publishers import chosen_publishers
+from mld.services.retrieval.chosen_publishers import chosen_publishers, retrieval_of
 from mld.services.retrieval.polling_publisher import PollingParts
 from mld.services.runtime import Runtime
 from mld.services.scheduler import Scheduler, SchedulerParts

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import random
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,22 +21,118 @@ from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
 from mld.cli.finite import Whole
 from mld.cli.loading import build
-from mld.cli.move_report import move_as_json, print_move, print_progress
 from mld.cli.options import takes_properties_file
-from mld.decide.leases.lease_migration import identifiers_of, moving_to, plan_move
+from mld.decide.leases.lease_migration import MigrationPhase, identifiers_of, moving_to, plan_move
 from mld.decide.streams.stream_identity import created_at_s, epoch_of
 from mld.errors import MalformedData, MoveRefused, NotFound, ResourceMissing
 from mld.model.leases.lease_move import RowKind
-from mld.model.masking import mask
+from mld.model.masking import mask, printable
 from mld.model.streams.stream import Stream, StreamArn
 from mld.services.leases.lease_migration import LeaseMigration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from mld.decide.leases.lease_migration import MigrationPlan
+    from mld.decide.leases.lease_migration import MigrationPlan, RowWrite
     from mld.model.attributes import Item
     from mld.model.config.config import Config
+
+#: Progress is told after so many writes.
+_TOLD_EVERY = 500
+_DONE = {
+    MigrationPhase.COPY: "copied",
+    MigrationPhase.DELETE: "deleted",
+    MigrationPhase.VALIDATE: "made valid",
+}
+
+
+def print_move(
+    table: str, to: RowKind, identifier: str | None, move: MigrationPlan, *, done: bool
+) -> None:
+    """Print a plan for people.
+
+    Args:
+        table: name of the lease table.
+        to: the kind of keys.
+        identifier: ``account:stream:epoch`` of the moved rows, or None.
+        move: the plan, without problems.
+        done: whether it was carried out.
+    """
+    if not move.steps:
+        click.echo(f"{table}: nothing to do, all rows have {to} keys")
+        return
+    moved = f"{move.moved} row{'s' * (move.moved != 1)}"
+    of = f" of {identifier}" if identifier else ""
+    click.echo(f"{table}: {moved}{of} {'moved' if done else 'to move'} to {to} keys\n")
+    width = max(map(len, MigrationPhase))
+    for step in move.steps:
+        click.echo(f"  {step.phase:<{width}}  {_described_write(step)}")
+    if move.kept:
+        click.echo(f"\nLeft as they are: {', '.join(map(printable, move.kept))}")
+    if not done:
+        click.echo("\nNothing was written. Stop every worker, then run this with --apply.")
+
+
+def _described_write(step: RowWrite) -> str:
+    text = printable(step.key)
+    if step.source is not None:
+        text += f"  from {printable(step.source)}"
+    if step.phase is MigrationPhase.COPY and step.after is not None:
+        position = step.after.get("checkpoint", {}).get("S", "-")
+        sub = step.after.get("checkpointSubSequenceNumber", {}).get("N", "0")
+        text += f"  at {printable(position)}" + (f"/{sub}" if sub != "0" else "")
+    return text
+
+
+def move_as_json(
+    table: str, to: RowKind, identifier: str | None, move: MigrationPlan, *, done: bool
+) -> dict[str, Any]:
+    """A plan for scripts; the arguments are those of :func:`print_move`.
+
+    Items are DynamoDB JSON, binary values as base64.
+    """
+    return {
+        "table": table,
+        "to": str(to),
+        "stream": identifier,
+        "rows": move.moved,
+        "written": done,
+        "steps": [
+            {
+                "do": str(step.phase),
+                "row": step.key,
+                "from": step.source,
+                "item": _plain(step.after),
+            }
+            for step in move.steps
+        ],
+        "left": list(move.kept),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """DynamoDB JSON with base64 for bytes, as in the service's own JSON."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if hasattr(value, "items"):
+        return {name: _plain(one) for name, one in value.items()}
+    return value
+
+
+def print_progress(move: MigrationPlan) -> Callable[[RowWrite], None]:
+    """Tells, on stderr, how far the writing is: at the end of each phase and now and then."""
+    totals = Counter(step.phase for step in move.steps)
+    done: Counter[MigrationPhase] = Counter()
+
+    def tell(step: RowWrite) -> None:
+        done[step.phase] += 1
+        count, total = done[step.phase], totals[step.phase]
+        if count == total or count % _TOLD_EVERY == 0:
+            click.echo(f"{_DONE[step.phase]}: {count} of {total} rows", err=True)
+
+    return tell
 
 
 @click.command("migrate")

@@ -1,4 +1,4 @@
-"""What one GetRecords answer holds, and the records in it."""
+"""What one GetRecords answer holds, the records in it, and how they stand in a ``processRecords`` line."""
 
 from __future__ import annotations
 
@@ -89,3 +89,25 @@ class Batch:
 def vanished() -> Batch:
     """The batch that stands for a shard that no longer exists: an end without children."""
     return Batch(records=memoryview(b"[]"), size_bytes=2)
+
+
+class LineRecord(msgspec.Struct, gc=False, rename="camel"):
+    """What every child gets of a record, in the order of the wire; names in camel case."""
+
+    data: str | None
+    partition_key: str | None
+    sequence_number: str
+    approximate_arrival_timestamp: int | None
+    sub_sequence_number: int = 0
+    action: str = "record"
+
+
+class SchemaLineRecord(LineRecord, gc=False, rename="camel"):
+    """With the schema of an unframed payload.
+
+    The keys are flat texts: kclpy dies of an object within a record that has no ``action``.
+    """
+
+    schema_version_id: str = ""
+    schema_name: str = ""
+    data_format: str = ""

@@ -453,6 +453,6 @@ class ChildExchange:
 
     def _with_stderr(self, why: str) -> str:
         """The reason, and what a child that ended with an error wrote to stderr last."""
-        if (self.exit_status or 0) > 0 and (said := self._log.last_words):
+        if (self.exit_status or 0) > 0 and (said := self._log.why_it_failed):
             return f"{why}; it said on stderr: {said}"
         return why

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mld.decide.children.last_words import LastWords
+from mld.decide.children.stderr_tail import StderrTail
 from mld.model.masking import mask, printable
 from protocol import Action
 
@@ -44,15 +44,15 @@ class ChildLog:
         self._refilled_at = clock.monotonic()
         self._suppressed = 0
         self._suppressed_since = 0.0
-        self._words = LastWords()
+        self._tail = StderrTail()
         self._has_caught = False
         self._has_warned_of_glued = False
         self.pid = 0
 
     @property
-    def last_words(self) -> str:
+    def why_it_failed(self) -> str:
         """What stderr says about the end, fit for an error; empty if it says nothing."""
-        said = self._words.quote(_QUOTED_CHARS // 2).decode("utf-8", "replace")
+        said = self._tail.quote(_QUOTED_CHARS // 2).decode("utf-8", "replace")
         text = mask(printable(said.strip()))
         return text if len(text) <= _QUOTED_CHARS else text[: _QUOTED_CHARS - 1] + "…"
 
@@ -61,12 +61,12 @@ class ChildLog:
         if not self._has_caught:
             return None
         self._has_caught = False
-        return self.last_words
+        return self.why_it_failed
 
     def stderr(self, line: bytes) -> None:
         """A line of stderr."""
         self._has_caught |= _CAUGHT in line
-        self._words.note(line[:MAX_LINE_BYTES])
+        self._tail.note(line[:MAX_LINE_BYTES])
         self._write(logging.INFO, "stderr", line, "")
 
     def stdout(self, event: JunkLine) -> str | None:

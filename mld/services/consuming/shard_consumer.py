@@ -15,8 +15,14 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mld.decide.children.lifecycle import ConsumerState, ShutdownReason, TaskOutcome, next_state
-from mld.decide.children.restart import RestartCount, restart_pause_s
+from mld.decide.children.lifecycle import (
+    ConsumerState,
+    RestartCount,
+    ShutdownReason,
+    TaskOutcome,
+    next_state,
+    restart_pause_s,
+)
 from mld.errors import (
     AwsError,
     BlockedOnParent,

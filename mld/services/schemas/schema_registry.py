@@ -23,7 +23,7 @@ from mld.services.bounded import for_each
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mld.decide.schemas.unframing import FailureCount, FailureKey
+    from mld.decide.schemas.schema_frame import FailureCount, FailureKey
     from mld.model.retrieval.schema import Catalogue
     from mld.ports.aws import Glue
     from mld.ports.schemas import DecoderFactory, DefinitionFiles

@@ -15,7 +15,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from mld.decide.shards.cleanup import (
+from mld.decide.shards.shard_end import (
     CleanupOutcome,
     CleanupTimes,
     is_due,

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from mld.decide.retrieval.delivery import deliver, deliver_rest
-from mld.decide.schemas import unframing
+from mld.decide.schemas import schema_frame
 from mld.model.retrieval.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
 from mld.model.sequence import TRIM_HORIZON, ExtendedSequenceNumber as At
 from tests.fakes.aggregate import aggregate
@@ -172,7 +172,7 @@ def test_a_payload_that_does_not_fit_its_schema_stays_framed():
 
 
 def test_one_record_is_unframed_up_to_a_bound(monkeypatch):
-    monkeypatch.setattr(unframing, "MOST_PAYLOAD_BYTES", 100)
+    monkeypatch.setattr(schema_frame, "MOST_PAYLOAD_BYTES", 100)
     fits = frame(ORDER_ID, bytes(100), compressed=True)
     bomb = frame(ORDER_ID, bytes(101), compressed=True)
     delivery = delivered(record(1, fits), record(2, bomb))
@@ -195,7 +195,7 @@ def compressed(number, size=100):
 
 
 def test_a_batch_that_grows_too_large_becomes_several_lines(monkeypatch):
-    monkeypatch.setattr(unframing, "ENOUGH_BYTES", 150)
+    monkeypatch.setattr(schema_frame, "ENOUGH_BYTES", 150)
     batch = [record(1, b"plain"), *map(compressed, range(2, 7)), record(7, b"plain")]
     delivery = delivered(*batch)
     assert (delivery.records, delivery.kept, delivery.largest) == (3, 3, At("3"))
@@ -206,20 +206,20 @@ def test_a_batch_that_grows_too_large_becomes_several_lines(monkeypatch):
 
 
 def test_what_is_not_compressed_only_gets_shorter_and_needs_no_room(monkeypatch):
-    monkeypatch.setattr(unframing, "ENOUGH_BYTES", 150)
+    monkeypatch.setattr(schema_frame, "ENOUGH_BYTES", 150)
     batch = [record(n, frame(ORDER_ID, bytes(1000))) for n in range(1, 5)]
     assert in_lines(delivered(*batch)) == [["1", "2", "3", "4"]]
 
 
 def test_decoded_payloads_need_room(monkeypatch):
-    monkeypatch.setattr(unframing, "ENOUGH_BYTES", 150)
+    monkeypatch.setattr(schema_frame, "ENOUGH_BYTES", 150)
     schemas = with_decoder(lambda _payload: bytes(100))
     batch = [record(n, FRAMED) for n in range(1, 6)]
     assert in_lines(delivered(*batch, schemas=schemas)) == [["1", "2"], ["3", "4"], ["5"]]
 
 
 def test_a_line_of_which_the_checkpoint_covers_all_is_left_out(monkeypatch):
-    monkeypatch.setattr(unframing, "ENOUGH_BYTES", 150)
+    monkeypatch.setattr(schema_frame, "ENOUGH_BYTES", 150)
     delivery = delivered(*map(compressed, range(1, 6)), checkpoint=At("3"))
     assert delivery.line is None
     assert delivery.records == 2
@@ -227,14 +227,14 @@ def test_a_line_of_which_the_checkpoint_covers_all_is_left_out(monkeypatch):
 
 
 def test_bombs_are_looked_at_a_few_at_a_time(monkeypatch):
-    monkeypatch.setattr(unframing, "MOST_PAYLOAD_BYTES", 100)
-    monkeypatch.setattr(unframing, "ENOUGH_BYTES", 150)
+    monkeypatch.setattr(schema_frame, "MOST_PAYLOAD_BYTES", 100)
+    monkeypatch.setattr(schema_frame, "ENOUGH_BYTES", 150)
     batch = [compressed(n, 101) for n in range(1, 6)]
     assert in_lines(delivered(*batch)) == [["1", "2"], ["3", "4"], ["5"]]
 
 
 def test_what_decoding_makes_is_bounded_too(monkeypatch):
-    monkeypatch.setattr(unframing, "MOST_PAYLOAD_BYTES", 100)
+    monkeypatch.setattr(schema_frame, "MOST_PAYLOAD_BYTES", 100)
     delivery = delivered(record(1, FRAMED), schemas=with_decoder(lambda _payload: bytes(101)))
     assert base64.b64decode(lines(delivery)[0]["data"]) == FRAMED
     assert counted(delivery) == {(ORDER_ID, SchemaFailure.TOO_LARGE): 1}

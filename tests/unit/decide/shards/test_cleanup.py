@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mld.decide.shards.cleanup import (
+from mld.decide.shards.shard_end import (
     CleanupOutcome,
     CleanupTimes,
     has_started,

@@ -8,7 +8,7 @@ import logging
 
 from mld.adapters.schemas.decoders import Decoders
 from mld.decide.children.lifecycle import ShutdownReason
-from mld.decide.schemas import unframing
+from mld.decide.schemas import schema_frame
 from mld.services.schemas.schema_registry import CALL_S, SchemaRegistry
 from tests.fakes.children import ScriptedChildren, polite
 from tests.fakes.schema_frames import ORDER, ORDER_AVRO, ORDER_ID, FakeFiles, FakeGlue, avro, frame
@@ -156,7 +156,7 @@ def test_batches_are_converted_elsewhere_because_small_ones_may_grow():
 
 
 def test_a_batch_that_grows_reaches_the_child_in_several_lines(monkeypatch):
-    monkeypatch.setattr(unframing, "ENOUGH_BYTES", 1500)
+    monkeypatch.setattr(schema_frame, "ENOUGH_BYTES", 1500)
     sent = [bytes([n]) * 1000 for n in range(7)]
     world = consumed(Registry(), *(frame(ORDER_ID, one, compressed=True) for one in sent))
     assert [base64.b64decode(one["data"]) for one in records(world)] == sent
@@ -168,7 +168,7 @@ def test_a_batch_that_grows_reaches_the_child_in_several_lines(monkeypatch):
 
 
 def test_a_lease_that_is_lost_between_two_lines_ends_the_batch(monkeypatch):
-    monkeypatch.setattr(unframing, "ENOUGH_BYTES", 1500)
+    monkeypatch.setattr(schema_frame, "ENOUGH_BYTES", 1500)
     registry = Registry()
     worlds, tokens = [], []
 

@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from mld.decide.schemas.unframing import FailureCount, FailureKey
+from mld.decide.schemas.schema_frame import FailureCount, FailureKey
 from mld.errors import (
     AwsError,
     CredentialsRefused,

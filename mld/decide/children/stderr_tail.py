@@ -21,7 +21,7 @@ _MESSAGE_LINES = 20
 _SEPARATOR = b" \xe2\x80\xa6 "
 
 
-class LastWords:
+class StderrTail:
     """Reads along, line by line, and knows what to quote if the program ends now."""
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mld.decide.children.last_words import LastWords
+from mld.decide.children.stderr_tail import StderrTail
 
 PYTHON = b"""\
 INFO all is fine
@@ -82,7 +82,7 @@ note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace"""
 
 
 def quoted(text: bytes, most_bytes: int = 400) -> bytes:
-    words = LastWords()
+    words = StderrTail()
     for line in text.split(b"\n"):
         words.note(line)
     return words.quote(most_bytes)
