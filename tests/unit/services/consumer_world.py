@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import random
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from mld.decide.children.lifecycle import ShutdownReason
 from mld.local.kinesis import KinesisModel
 from mld.model.config.config import (
     AwsConfig,
@@ -43,7 +45,7 @@ from tests.fakes.dynamodb_model import DynamoDbModel
 from tests.fakes.fake_kinesis import FakeKinesis
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from mld.services.schemas.schema_registry import SchemaRegistry
 
@@ -218,6 +220,18 @@ class World:
 
     def consumer(self, held: HeldLease) -> ShardConsumer:
         return ShardConsumer(held, self.parts)
+
+    @asynccontextmanager
+    async def consuming(
+        self, held: HeldLease, ends: ShutdownReason = ShutdownReason.REQUESTED
+    ) -> AsyncIterator[ShardConsumer]:
+        """Run a consumer that is asked to stop behind the block, and ends for that reason."""
+        consumer = self.consumer(held)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(consumer.run())
+            yield consumer
+            consumer.request_shutdown()
+        assert running.result() is ends
 
     def put(self, *payloads: bytes, key: str = "k") -> list[str]:
         """Put records; their sequence numbers."""

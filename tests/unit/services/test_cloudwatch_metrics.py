@@ -230,12 +230,8 @@ def test_a_shard_publishes_what_the_java_daemon_publishes():
         )
         await world.open()
         world.put(b"one")
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold()):
             await asyncio.sleep(5)
-            consumer.request_shutdown()
-            await running
         await metrics.close()
         return {
             (

@@ -44,11 +44,8 @@ def consumed(registry, *payloads, seconds=30.0):
         await world.open()
         held = await world.hold()
         world.put(*payloads)
-        consumer = world.consumer(held)
-        running = asyncio.create_task(consumer.run())
-        await asyncio.sleep(seconds)
-        consumer.request_shutdown()
-        assert await running is ShutdownReason.REQUESTED
+        async with world.consuming(held):
+            await asyncio.sleep(seconds)
         assert world.budget.used_bytes == 0
         kept.append(world)
 
@@ -88,11 +85,8 @@ def test_without_a_registry_a_child_gets_the_frame_and_no_folder():
         await world.open()
         held = await world.hold()
         world.put(frame(ORDER_ID, PAYLOAD))
-        consumer = world.consumer(held)
-        running = asyncio.create_task(consumer.run())
-        await asyncio.sleep(10)
-        consumer.request_shutdown()
-        await running
+        async with world.consuming(held):
+            await asyncio.sleep(10)
         (record,) = records(world)
         assert base64.b64decode(record["data"]) == frame(ORDER_ID, PAYLOAD)
         assert "schemaVersionId" not in record
@@ -140,11 +134,8 @@ def test_a_dead_registry_holds_records_up_for_one_time_out():
         held = await world.hold()
         began = asyncio.get_running_loop().time()
         world.put(frame(ORDER_ID, PAYLOAD))
-        consumer = world.consumer(held)
-        running = asyncio.create_task(consumer.run())
-        await asyncio.sleep(10)
-        consumer.request_shutdown()
-        await running
+        async with world.consuming(held):
+            await asyncio.sleep(10)
         assert CALL_S <= arrived[0] - began < CALL_S + 2
 
     run(main())

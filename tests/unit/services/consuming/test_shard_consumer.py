@@ -89,15 +89,11 @@ def split(world, shard_id=FIRST):
 def test_a_shard_is_read_in_order_and_checkpointed_batch_by_batch():
     async def test(world):
         numbers = world.put(b"one", b"two", b"three")
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold()):
             await asyncio.sleep(5)
             world.put(b"four")
             await asyncio.sleep(5)
             assert world.payloads() == [b"one", b"two", b"three", b"four"]
-            consumer.request_shutdown()
-            assert await running is ShutdownReason.REQUESTED
         assert world.children.heard() == [
             "initialize",
             "processRecords",
@@ -116,12 +112,8 @@ def test_a_shard_is_read_in_order_and_checkpointed_batch_by_batch():
 
 def test_the_child_learns_shard_and_position_and_gets_variables():
     async def test(world):
-        consumer = world.consumer(await world.hold(checkpoint=At("49", 3)))
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold(checkpoint=At("49", 3))):
             await asyncio.sleep(1)
-            consumer.request_shutdown()
-            await running
         assert world.children.children[0].heard[0] == {
             "action": "initialize",
             "shardId": FIRST,
@@ -143,11 +135,8 @@ def test_the_child_learns_shard_and_position_and_gets_variables():
 
 def test_the_child_learns_how_long_its_daemon_waits_for_an_answer():
     async def test(world):
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            group.create_task(consumer.run())
+        async with world.consuming(await world.hold()):
             await asyncio.sleep(1)
-            consumer.request_shutdown()
         assert world.children.envs[0]["KCL_MLD_TIMEOUT_S"] == "4"
 
     in_world(test, child={"answer_timeout_s": 4.0})
@@ -156,12 +145,8 @@ def test_the_child_learns_how_long_its_daemon_waits_for_an_answer():
 def test_reading_goes_on_behind_the_checkpoint():
     async def test(world):
         numbers = world.put(b"one", b"two", b"three")
-        consumer = world.consumer(await world.hold(checkpoint=At(numbers[1])))
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold(checkpoint=At(numbers[1]))):
             await asyncio.sleep(5)
-            consumer.request_shutdown()
-            await running
         assert world.payloads() == [b"three"]
 
     in_world(test)
@@ -218,18 +203,17 @@ def test_a_shard_whose_stream_was_deleted_never_ends(*, was_read, comes_back):
         await world.presence.learn()
         if was_read:
             world.put(b"one")
-        consumer = world.consumer(await world.hold())
-        task = asyncio.create_task(consumer.run())
-        await asyncio.sleep(30)
-        world.model.call("DeleteStream", {"StreamName": STREAM.name})
-        if comes_back:
-            world.model.call("CreateStream", {"StreamName": STREAM.name, "ShardCount": 1})
-        with pytest.raises(ResourceMissing, match="created again" if comes_back else "was deleted"):
-            await world.presence.run()
-        (condition,) = world.conditions.current()
-        assert condition.reason == "stream_deleted"
-        consumer.request_shutdown()
-        assert await task is ShutdownReason.REQUESTED
+        async with world.consuming(await world.hold()):
+            await asyncio.sleep(30)
+            world.model.call("DeleteStream", {"StreamName": STREAM.name})
+            if comes_back:
+                world.model.call("CreateStream", {"StreamName": STREAM.name, "ShardCount": 1})
+            with pytest.raises(
+                ResourceMissing, match="created again" if comes_back else "was deleted"
+            ):
+                await world.presence.run()
+            (condition,) = world.conditions.current()
+            assert condition.reason == "stream_deleted"
         assert world.children.heard()[-2:] == ["shutdownRequested", "leaseLost"]
         assert "shardEnded" not in world.children.heard()
         assert not (await world.row()).is_finished
@@ -251,22 +235,19 @@ def test_nothing_is_read_while_it_is_not_known_whether_the_stream_was_created_ag
                 raise limited
 
         world.kinesis.before = before
-        consumer = world.consumer(await world.hold())
-        task = asyncio.create_task(consumer.run())
-        await asyncio.sleep(30)
-        world.model.call("DeleteStream", {"StreamName": STREAM.name})
-        world.model.call("CreateStream", {"StreamName": STREAM.name, "ShardCount": 1})
-        await asyncio.sleep(1)
-        world.put(b"of the new stream")
-        split(world)
-        await asyncio.sleep(300)
-        assert world.children.heard() == ["initialize"]
-        assert consumer.status().reading_fails_s is not None
-        is_limited = False
-        with pytest.raises(ResourceMissing, match="created again"):
-            await world.presence.run()
-        consumer.request_shutdown()
-        assert await task is ShutdownReason.REQUESTED
+        async with world.consuming(await world.hold()) as consumer:
+            await asyncio.sleep(30)
+            world.model.call("DeleteStream", {"StreamName": STREAM.name})
+            world.model.call("CreateStream", {"StreamName": STREAM.name, "ShardCount": 1})
+            await asyncio.sleep(1)
+            world.put(b"of the new stream")
+            split(world)
+            await asyncio.sleep(300)
+            assert world.children.heard() == ["initialize"]
+            assert consumer.status().reading_fails_s is not None
+            is_limited = False
+            with pytest.raises(ResourceMissing, match="created again"):
+                await world.presence.run()
         assert (await world.row()).checkpoint == TRIM_HORIZON
 
     in_world(test)
@@ -281,12 +262,9 @@ def test_a_position_that_a_recreated_stream_refuses_ends_the_worker():
         await asyncio.sleep(60)
         world.model.call("CreateStream", {"StreamName": STREAM.name, "ShardCount": 1})
         await world.presence.learn()
-        consumer = world.consumer(await world.hold(checkpoint=At(number)))
-        task = asyncio.create_task(consumer.run())
-        with pytest.raises(ResourceMissing, match=f"never had the record {number}"):
-            await world.presence.run()
-        consumer.request_shutdown()
-        assert await task is ShutdownReason.REQUESTED
+        async with world.consuming(await world.hold(checkpoint=At(number))):
+            with pytest.raises(ResourceMissing, match=f"never had the record {number}"):
+                await world.presence.run()
         assert (await world.row()).checkpoint == At(number)
 
     in_world(test)
@@ -490,9 +468,7 @@ def test_a_child_waits_for_its_parents_and_starts_at_once_when_told():
         await world.store.create_if_absent(
             Lease(lease_key="parent", shard_id="parent", checkpoint=TRIM_HORIZON)
         )
-        consumer = world.consumer(await world.hold(parents=("parent",)))
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold(parents=("parent",))) as consumer:
             await asyncio.sleep(1)
             assert consumer.status().blocked_by == "parent"
             assert consumer.status().state == "WAITING_ON_PARENT_SHARDS"
@@ -504,8 +480,6 @@ def test_a_child_waits_for_its_parents_and_starts_at_once_when_told():
             await asyncio.sleep(1)
             assert consumer.status().blocked_by is None
             assert len(world.children.children) == 1
-            consumer.request_shutdown()
-            await running
 
     in_world(test)
 
@@ -575,14 +549,10 @@ def test_by_default_a_dead_child_ends_the_daemon(caplog):
 def test_with_restart_the_next_child_gets_the_same_records():
     async def test(world):
         world.put(b"one", b"two")
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold()) as consumer:
             await asyncio.sleep(20)
             assert consumer.status().restarts == 1
             assert "processRecords" in consumer.status().last_error
-            consumer.request_shutdown()
-            await running
         assert world.payloads(1) == [b"one", b"two"]
 
     in_world(test, children=ScriptedChildren(crashing, polite), child=RESTART)
@@ -590,16 +560,12 @@ def test_with_restart_the_next_child_gets_the_same_records():
 
 def test_a_restart_at_latest_skips_nothing():
     async def test(world):
-        consumer = world.consumer(await world.hold(checkpoint=LATEST))
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold(checkpoint=LATEST)):
             await asyncio.sleep(5)
             world.put(b"one")
             await asyncio.sleep(1.5)  # the first child is dead of it
             world.put(b"two")
             await asyncio.sleep(20)
-            consumer.request_shutdown()
-            await running
         assert world.payloads(1) == [b"one", b"two"]
         assert world.parts.latest_starts == {}  # a number is stored by now
 
@@ -641,9 +607,7 @@ def test_a_child_that_cuts_itself_off_is_told_of_and_ended_at_once(caplog, pipe)
         await asyncio.Event().wait()
 
     async def test(world):
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold()):
             await asyncio.sleep(5)
             world.put(b"one")
             await asyncio.sleep(3)
@@ -651,8 +615,6 @@ def test_a_child_that_cuts_itself_off_is_told_of_and_ended_at_once(caplog, pipe)
             when = "while idle" if pipe == "stdout" else "at processRecords"
             assert f"child failed {when}" in caplog.text
             await asyncio.sleep(10)
-            consumer.request_shutdown()
-            await running
         assert world.payloads(1) == [b"one"]
 
     in_world(test, children=ScriptedChildren(cuts, polite), child=RESTART)
@@ -682,15 +644,11 @@ def test_progress_between_failures_keeps_restarting():
         return 0
 
     async def test(world):
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold()) as consumer:
             for number in range(12):
                 world.put(b"%d" % number)
                 await asyncio.sleep(10)
             assert consumer.status().restarts > 3
-            consumer.request_shutdown()
-            await running
 
     in_world(test, children=ScriptedChildren(one_batch), child=RESTART | {"restart_attempts": 2})
 
@@ -698,12 +656,8 @@ def test_progress_between_failures_keeps_restarting():
 def test_a_stop_during_the_pause_before_a_restart_releases_the_lease():
     async def test(world):
         world.put(b"one")
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold()):
             await asyncio.sleep(5)
-            consumer.request_shutdown()
-            assert await running is ShutdownReason.REQUESTED
         assert len(world.children.children) == 1
         assert (await world.row()).lease_owner is None
 
@@ -735,14 +689,10 @@ def test_the_batch_in_hand_is_finished_before_the_stop():
 
     async def test(world):
         world.put(b"one")
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold()):
             await asyncio.sleep(5)
             world.put(b"two")
             await asyncio.sleep(5)
-            consumer.request_shutdown()
-            await running
         assert order == ["initialize", "processRecords", "done", "shutdownRequested", "leaseLost"]
         assert (await world.row()).checkpoint.sequence_number.isdigit()
 
@@ -783,14 +733,10 @@ def test_an_unreadable_batch_is_fetched_again_and_never_dropped():
             return body
 
         world.kinesis.get_records = get_records
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold()) as consumer:
             await asyncio.sleep(3)
             assert "cannot be read" in consumer.status().last_error
             await asyncio.sleep(10)
-            consumer.request_shutdown()
-            await running
         assert damaged == [1, 1]
         assert world.payloads() == [b"one"]
 
@@ -799,12 +745,8 @@ def test_an_unreadable_batch_is_fetched_again_and_never_dropped():
 
 def test_empty_batches_are_delivered_when_asked_for():
     async def test(world):
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold()):
             await asyncio.sleep(5)
-            consumer.request_shutdown()
-            await running
         batches = [one for one in world.children.heard() if one == "processRecords"]
         assert len(batches) >= 3
 
@@ -856,12 +798,8 @@ def test_a_hanging_child_times_out():
 def test_metrics_of_a_batch_have_javas_names():
     async def test(world):
         world.put(b"one", b"four")
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold()):
             await asyncio.sleep(1)
-            consumer.request_shutdown()
-            await running
         values = world.metrics.values
         assert values["ProcessTask", "RecordsProcessed"] == [0, 2]
         assert values["ProcessTask", "DataBytesProcessed"] == [0, 7]
@@ -886,13 +824,9 @@ def test_metrics_of_a_batch_have_javas_names():
 def test_the_status_can_be_shown_as_json():
     async def test(world):
         world.put(b"one")
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold()) as consumer:
             await asyncio.sleep(3)
             status = consumer.status()
-            consumer.request_shutdown()
-            await running
         shown = json.loads(json.dumps(status.as_dict()))
         assert shown["state"] == "PROCESSING"
         assert shown["child_pid"] == 1000
@@ -915,13 +849,9 @@ def test_a_merge_whose_other_parent_has_no_row_waits_and_a_stop_releases():
             },
         )
         await asyncio.sleep(60)
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold()) as consumer:
             await asyncio.sleep(3)
             assert consumer.status().state == "SHUTTING_DOWN"
-            consumer.request_shutdown()
-            assert await running is ShutdownReason.REQUESTED
         assert "shardEnded" not in world.children.heard()
         assert world.children.heard()[-2:] == ["shutdownRequested", "leaseLost"]
         assert (await world.row()).lease_owner is None
@@ -932,12 +862,8 @@ def test_a_merge_whose_other_parent_has_no_row_waits_and_a_stop_releases():
 def test_large_batches_are_converted_away_from_the_loop():
     async def test(world):
         world.put(*[b"x" * 50_000] * 20)
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold()):
             await asyncio.sleep(5)
-            consumer.request_shutdown()
-            await running
         assert world.offload.count >= 1
         assert len(world.payloads()) == 20
 
@@ -1098,12 +1024,8 @@ def test_a_child_that_fails_at_lease_lost_under_restart_is_let_go():
         return 0
 
     async def test(world):
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold()):
             await asyncio.sleep(3)
-            consumer.request_shutdown()
-            assert await running is ShutdownReason.REQUESTED
         assert (await world.row()).lease_owner is None
 
     in_world(test, children=ScriptedChildren(leaves), child=RESTART)
@@ -1135,12 +1057,8 @@ def test_a_stop_that_meets_a_forgotten_end_starts_no_other_child():
     async def test(world):
         split(world)
         await asyncio.sleep(60)
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold()):
             await asyncio.sleep(5)
-            consumer.request_shutdown()
-            assert await running is ShutdownReason.REQUESTED
         assert len(world.children.children) == 1
         assert (await world.row()).lease_owner is None
 
@@ -1153,12 +1071,8 @@ def test_readable_records_of_a_damaged_aggregate_are_delivered(caplog):
     async def test(world):
         world.put(kpl_aggregate([("a", b"one"), ("b", b"two")]))
         numbers.extend(world.put(DAMAGED))
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold()):
             await asyncio.sleep(3)
-            consumer.request_shutdown()
-            await running
         assert world.payloads() == [b"one", b"two", b"keep", b"lost"]
         assert (await world.row()).checkpoint.sequence_number.isdigit()
         assert world.metrics.values["ProcessTask", "UnreadableUserRecords"] == [1.0]
@@ -1246,13 +1160,9 @@ def test_a_parent_whose_row_cannot_be_read_keeps_only_its_child_waiting():
             Lease(lease_key="parent", shard_id="parent", checkpoint=SHARD_END)
         )
         await make_unreadable(world, "parent")
-        consumer = world.consumer(await world.hold(parents=("parent",)))
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold(parents=("parent",))) as consumer:
             await asyncio.sleep(15)
             assert consumer.status().blocked_by == "parent"
-            consumer.request_shutdown()
-            assert await running is ShutdownReason.REQUESTED
         assert world.children.children == []
 
     in_world(test)

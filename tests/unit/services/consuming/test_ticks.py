@@ -62,12 +62,8 @@ def consuming(test, children, **settings):
     """Run ``test(world, consumer)`` beside a consumer, then stop it."""
 
     async def main(world):
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold()) as consumer:
             await test(world, consumer)
-            consumer.request_shutdown()
-            await running
 
     in_world(main, children=children, **settings)
 
@@ -179,12 +175,8 @@ def test_a_tick_is_no_delivery():
 
 def test_no_tick_follows_a_reason_to_stop():
     async def main(world):
-        consumer = world.consumer(await world.hold())
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(consumer.run())
+        async with world.consuming(await world.hold()):
             await asyncio.sleep(5.05)
-            consumer.request_shutdown()
-            assert await running is ShutdownReason.REQUESTED
         heard = world.children.heard()
         end = heard.index("shutdownRequested")
         assert heard[end:] == ["shutdownRequested", "leaseLost"]
