@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mld.adapters.allocator import return_free_memory
 from mld.adapters.aws import clients
-from mld.adapters.aws.clients import BotocoreCloudWatch
+from mld.adapters.aws.clients import BotocoreCloudWatch, BotocoreGlue
 from mld.adapters.aws.credentials import AwsSessions, require_credentials
 from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.kinesis import BotocoreKinesis
@@ -52,6 +52,63 @@ class RealWorld:
         return replace(config, aws=found)
 
 
+_KEY = "AwsCredentialsProvider"
+
+
+class _Opened:
+    """Clients and pools of one worker, closed with a stack."""
+
+    def __init__(self, config: Config, region: str, closing: ExitStack) -> None:
+        self._config = config
+        self._sessions = AwsSessions(region)
+        self._closing = closing
+        self.control = self.pool("control", clients.CONTROL_THREADS)
+        self._leases = self.pool("leases", clients.LEASE_THREADS)
+
+    def pool(self, name: str, threads: int) -> CallPool:
+        made = CallPool(name, threads)
+        self._closing.callback(made.close)
+        return made
+
+    def client(
+        self,
+        settings: clients.ClientSettings,
+        chain: CredentialChain | None = None,
+        key: str = _KEY,
+    ) -> Any:
+        session = self._sessions.of(chain or self._config.aws.kinesis_credentials)
+        require_credentials(session, key if chain else _KEY)
+        return clients.make_client(session, settings)
+
+    def dynamodb(self, settings: clients.ClientSettings) -> BotocoreDynamoDb:
+        chain = self._config.aws.dynamodb_credentials
+        return BotocoreDynamoDb(self.client(settings, chain, f"{_KEY}DynamoDB"), self._leases)
+
+    def cloudwatch(self) -> BotocoreCloudWatch | None:
+        config = self._config
+        if config.metrics.level == "NONE":
+            return None
+        settings, chain = clients.cloudwatch_settings(config), config.aws.cloudwatch_credentials
+        client = self.client(settings, chain, f"{_KEY}CloudWatch")
+        return BotocoreCloudWatch(client, self.control)
+
+    def schemas(self) -> SchemaPorts | None:
+        config = self._config
+        if not config.schemas.enabled:
+            return None
+        # Only where the file asks for them, so that others start faster.
+        from mld.adapters.schemas.decoders import Decoders  # noqa: PLC0415
+        from mld.adapters.schemas.definition_files import SchemaFolder  # noqa: PLC0415
+
+        decoders = Decoders() if config.schemas.decode else None
+        pool = self.pool("schemas", clients.GLUE_THREADS)
+        settings, chain = clients.glue_settings(config), config.aws.glue_credentials
+        client = self.client(settings, chain, f"{_KEY}Glue")
+        files = SchemaFolder(pool)
+        self._closing.callback(files.close)
+        return SchemaPorts(glue=BotocoreGlue(client, pool), files=files, decoders=decoders)
+
+
 @contextmanager
 def real_ports(
     config: Config, read_properties: Callable[[], bytes] | None = None
@@ -67,90 +124,37 @@ def real_ports(
         CredentialsMissing: a client's chain has no credentials.
     """
     region = resolve_region(config.aws.kinesis_region or config.stream.region)
-    sessions = AwsSessions(region)
     with ExitStack() as closing:
-
-        def pool(name: str, threads: int) -> CallPool:
-            made = CallPool(name, threads)
-            closing.callback(made.close)
-            return made
-
-        def client(
-            chain: CredentialChain | None, key: str, settings: clients.ClientSettings
-        ) -> Any:
-            session = sessions.of(chain or config.aws.kinesis_credentials)
-            require_credentials(session, key if chain else "AwsCredentialsProvider")
-            return clients.make_client(session, settings)
-
-        control = pool("control", clients.CONTROL_THREADS)
-        retrieval = pool("retrieval", clients.RETRIEVAL_THREADS)
-        kinesis = client(None, "AwsCredentialsProvider", clients.kinesis_settings(config))
+        opened = _Opened(config, region, closing)
+        retrieval = opened.pool("retrieval", clients.RETRIEVAL_THREADS)
+        kinesis = opened.client(clients.kinesis_settings(config))
         subscribing = None
         if config.may_fan_out:
-            subscribing = client(
-                None, "AwsCredentialsProvider", clients.subscription_settings(config)
-            )
-        leases = pool("leases", clients.LEASE_THREADS)
-
-        def dynamodb(settings: clients.ClientSettings) -> BotocoreDynamoDb:
-            chain, key = config.aws.dynamodb_credentials, "AwsCredentialsProviderDynamoDB"
-            return BotocoreDynamoDb(client(chain, key, settings), leases)
-
-        renewing = dynamodb(clients.dynamodb_settings(config))
-        cloudwatch = None
-        if config.metrics.level != "NONE":
-            cloudwatch = BotocoreCloudWatch(
-                client(
-                    config.aws.cloudwatch_credentials,
-                    "AwsCredentialsProviderCloudWatch",
-                    clients.cloudwatch_settings(config),
-                ),
-                control,
-            )
-
-        schemas = None
-        if config.schemas.enabled:
-            # Only where the file asks for them, so that others start faster.
-            from mld.adapters.aws.clients import BotocoreGlue  # noqa: PLC0415
-            from mld.adapters.schemas.decoders import Decoders  # noqa: PLC0415
-            from mld.adapters.schemas.definition_files import SchemaFolder  # noqa: PLC0415
-
-            decoders = Decoders() if config.schemas.decode else None
-            glue_pool = pool("schemas", clients.GLUE_THREADS)
-            glue = client(
-                config.aws.glue_credentials,
-                "AwsCredentialsProviderGlue",
-                clients.glue_settings(config),
-            )
-            files = SchemaFolder(glue_pool)
-            closing.callback(files.close)
-            schemas = SchemaPorts(
-                glue=BotocoreGlue(glue, glue_pool), files=files, decoders=decoders
-            )
+            subscribing = opened.client(clients.subscription_settings(config))
+        kinesis_port = BotocoreKinesis(kinesis, opened.control, retrieval, subscribing)
+        dynamodb = opened.dynamodb(clients.dynamodb_settings(config))
+        cloudwatch, schemas = opened.cloudwatch(), opened.schemas()
+        clock, guardian = SystemClock(), Guardian()
+        closing.callback(guardian.close)
 
         async def account() -> str:
-            sts = client(None, "AwsCredentialsProvider", clients.sts_settings(config))
-            return await clients.caller_account(sts, control)
-
-        clock = SystemClock()
+            sts = opened.client(clients.sts_settings(config))
+            return await clients.caller_account(sts, opened.control)
 
         async def find_load() -> LoadSource | None:
             from mld.adapters.worker_load import find_load_source  # noqa: PLC0415 - 3.x only
 
-            return await find_load_source(os.environ, clock, control)
+            return await find_load_source(os.environ, clock, opened.control)
 
-        kinesis_port = BotocoreKinesis(kinesis, control, retrieval, subscribing)
-        guardian = Guardian()
-        closing.callback(guardian.close)
         ports = Ports(
-            dynamodb=renewing,
+            dynamodb=dynamodb,
             kinesis=kinesis_port,
             cloudwatch=cloudwatch,
             children=ProcessLauncher(guardian),
             clock=clock,
             ids=RandomIds(),
             rng=random.Random(),
-            offload=pool("convert", 1),
+            offload=opened.pool("convert", 1),
             pid=os.getpid(),
             schemas=schemas,
             release_memory=return_free_memory,
@@ -158,6 +162,6 @@ def real_ports(
             service_time=kinesis_port.dates.now_s,
             dropped_messages=dropped_messages,
             find_load=find_load,
-            patient_dynamodb=lambda: dynamodb(clients.patient_dynamodb_settings(config)),
+            patient_dynamodb=lambda: opened.dynamodb(clients.patient_dynamodb_settings(config)),
         )
         yield RealWorld(ports, region, account, str(kinesis.meta.endpoint_url))
