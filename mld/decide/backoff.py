@@ -1,4 +1,4 @@
-"""How long to wait before the next try."""
+"""When a call is tried again, and when who is asked is left alone: pauses, misses, outages."""
 
 from __future__ import annotations
 
@@ -28,3 +28,68 @@ def backoff_s(attempt: int, rng: random.Random, *, first_s: float, cap_s: float)
     """
     longest = min(cap_s, first_s * 2.0 ** min(attempt, _MAX_EXPONENT))
     return float(longest * (0.5 + rng.random() / 2))
+
+
+class MissLimit:
+    """A bucket of questions that may stay without an answer; questions that find something are free.
+
+    Any record may name a version that does not exist: each is a call, so a stream of random bytes
+    could be a call a record.
+    """
+
+    def __init__(self, burst: int, interval_s: float) -> None:
+        """Full.
+
+        Args:
+            burst: misses at a time, >= 1.
+            interval_s: one more every so many seconds, > 0.
+        """
+        self._burst = burst
+        self._interval_s = interval_s
+        self._left = float(burst)
+        self._at: float | None = None
+
+    def spend(self, now: float) -> bool:
+        """Spend one question; False when there were too many misses; ``now`` never goes back."""
+        passed_s = 0.0 if self._at is None else now - self._at
+        self._at = now
+        self._left = min(self._burst, self._left + passed_s / self._interval_s)
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+    def give_back(self) -> None:
+        """The question was no miss."""
+        self._left = min(self._burst, self._left + 1)
+
+
+class Outage:
+    """Keeps a registry that does not answer from being waited for again and again."""
+
+    def __init__(self, first_s: float, longest_s: float) -> None:
+        """All is well.
+
+        Args:
+            first_s: nobody asks for so long after the first failure; doubles with each further one.
+            longest_s: at most so long.
+        """
+        self._first_s = first_s
+        self._longest_s = longest_s
+        self._next_s = first_s
+        self._until: float | None = None
+
+    def lasts(self, now: float) -> bool:
+        """Whether asking is pointless now."""
+        return self._until is not None and now < self._until
+
+    def failed(self, now: float) -> None:
+        """No answer came; questions that were asked together count once."""
+        if not self.lasts(now):
+            self._until = now + self._next_s
+            self._next_s = min(self._longest_s, 2 * self._next_s)
+
+    def answered(self) -> None:
+        """It answers again."""
+        self._until = None
+        self._next_s = self._first_s

@@ -13,8 +13,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from mld.decide.backoff import backoff_s
-from mld.decide.schemas.lookup_limits import MissLimit, Outage
+from mld.decide.backoff import MissLimit, Outage, backoff_s
 from mld.errors import AwsError, Denied, NotFound, ServiceError, Throttled
 from mld.model.retrieval.schema import KnownSchema, SchemaFailure, SchemaVersion, Undecodable
 from mld.ports.metrics import Unit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mld.decide.schemas.lookup_limits import MissLimit, Outage
+from mld.decide.backoff import MissLimit, Outage
 
 
 def test_misses_are_bounded_and_come_back_with_time():
