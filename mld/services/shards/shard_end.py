@@ -19,7 +19,7 @@ from mld.decide.shards.shard_end import (
 )
 from mld.decide.shards.shardsync import lease_of_child
 from mld.errors import BlockedOnParent, InvalidShardEnd, MalformedData
-from mld.services.shards.lease_creation import create_lease
+from mld.services.shards.stream_sync import create_lease
 
 if TYPE_CHECKING:
     import random

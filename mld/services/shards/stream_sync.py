@@ -1,4 +1,4 @@
-"""The two algorithms of shard sync, with their reads and writes.
+"""The two algorithms of shard sync, with their reads and writes, and how one new lease is written.
 
 Source: HierarchicalShardSyncer.java (KCL 3.5.1): 162-423, 934-1001.
 """
@@ -21,7 +21,7 @@ from mld.decide.shards.shardsync import (
 )
 from mld.errors import InconsistentShards, MalformedData
 from mld.model.sequence import LATEST
-from mld.services.shards.lease_creation import create_lease
+from mld.ports.metrics import Level, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -316,3 +316,40 @@ class StreamSync:
 
 def _inconsistent(message: str) -> InconsistentShards:
     return InconsistentShards("ListShards", "InconsistentShards", message)
+
+
+async def create_lease(
+    store: LeaseStore, lease: Lease, clock: Clock, metrics: Metrics, *, operation: str
+) -> bool:
+    """Create the row unless it exists.
+
+    Args:
+        store: where to.
+        lease: the new row; its checkpoint names the metric.
+        clock: measures the write.
+        metrics: gets Java's ``CreateLease*`` data.
+        operation: dimension ``Operation``, e.g. ``ShardSyncTask``.
+
+    Returns:
+        False when the row existed already, which is as good.
+
+    Raises:
+        AwsError: the write failed.
+    """
+    position = lease.checkpoint
+    sentinel = position.sentinel if position is not None else None
+    kind = "SEQUENCE_NUMBER" if sentinel is None else str(sentinel)
+    started = clock.monotonic()
+    success = 0
+    try:
+        created = await store.create_if_absent(lease)
+        success = 1
+    finally:
+        elapsed_ms = (clock.monotonic() - started) * 1000
+        detailed = Level.DETAILED
+        metrics.add(operation, f"CreateLease_{kind}.Success", success, level=detailed)
+        metrics.add(operation, "CreateLease.Success", success, level=detailed)
+        metrics.add(
+            operation, "CreateLease.Time", elapsed_ms, unit=Unit.MILLISECONDS, level=detailed
+        )
+    return created
