@@ -32,10 +32,10 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from mld import __version__
+from mld.cli.arguments import nearest
 from mld.cli.options import RepeatedOptionError, run_command
 from mld.cli.process_end import end_process
 from mld.cli.protocol_package import check_protocol_package
-from mld.cli.suggesting import nearest
 from mld.errors import MldError
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ import click
 
 from mld.adapters.children.child_process import SHIM
 from mld.adapters.children.program import Surroundings, examine, examine_child
-from mld.cli.finite import Finite, Whole
+from mld.cli.arguments import Finite, SuggestingGroup, Whole
 from mld.cli.places import require_writable, working_directory
-from mld.cli.suggesting import SuggestingGroup
 from mld.decide.children.child_environment import ChildFacts, environment_of_child
 from mld.errors import ConfigError
 from mld.model.findings import Severity

@@ -16,10 +16,10 @@ from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
 from mld.adapters.system_clock import RandomIds, SystemClock
+from mld.cli.arguments import SuggestingGroup
 from mld.cli.loading import build
 from mld.cli.migrate_leases import migrate
 from mld.cli.options import takes_properties_file
-from mld.cli.suggesting import SuggestingGroup
 from mld.decide.fleet.fleet_report import fleet_report
 from mld.decide.fleet.table_migration import COMPLETE, INIT
 from mld.decide.leases.lease_life import state_of

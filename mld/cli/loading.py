@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mld.adapters.output.logs import LogFormat, LogSettings, set_up
+from mld.cli.arguments import nearest
 from mld.cli.machine import on_this_machine
 from mld.cli.places import working_directory
-from mld.cli.suggesting import nearest
 from mld.errors import ConfigError
 from mld.model.config.build import Built, build_config
 from mld.model.findings import Severity

@@ -16,7 +16,7 @@ import click
 from botocore.exceptions import ClientError, ParamValidationError
 
 import mld
-from mld.cli.finite import Whole
+from mld.cli.arguments import Whole
 from mld.cli.loading import read_properties
 from mld.cli.options import takes_properties_file
 from mld.decide.summary import counted

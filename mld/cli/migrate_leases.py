@@ -19,7 +19,7 @@ from mld.adapters.aws.dynamodb import BotocoreDynamoDb
 from mld.adapters.aws.kinesis import BotocoreKinesis
 from mld.adapters.aws.regions import resolve_region
 from mld.adapters.calls import CallPool
-from mld.cli.finite import Whole
+from mld.cli.arguments import Whole
 from mld.cli.loading import build
 from mld.cli.options import takes_properties_file
 from mld.decide.leases.lease_migration import MigrationPhase, identifiers_of, moving_to, plan_move

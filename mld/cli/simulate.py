@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mld.cli.finite import Finite, Whole
+from mld.cli.arguments import Finite, Whole
 from mld.cli.places import require_writable
 from mld.errors import ConfigError
 from mld.model.masking import brief

@@ -1,4 +1,4 @@
-"""Numbers on the command line that are numbers, between bounds.
+"""What is typed: numbers that are numbers, between bounds, and what a mistyped command was meant to be.
 
 What click lets through would fail later and elsewhere: ``nan`` and ``inf``, a whole number that no
 float can hold, a time-out beyond what the system can wait for. So both bounds are required.
@@ -6,6 +6,7 @@ float can hold, a time-out beyond what the system can wait for. So both bounds a
 
 from __future__ import annotations
 
+import difflib
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ import click
 from mld.model.masking import brief
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from click import Context, Parameter
 
 
@@ -68,3 +71,28 @@ class Whole(click.IntRange):
         if not self.min <= number <= self.max:  # click's own words would show all digits
             self.fail(f"{brief(str(value))} is not from {self.min} to {self.max}", param, ctx)
         return number
+
+
+_CUTOFF = 0.7
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that a typed one resembles, upper and lower case alike; None = none does."""
+    close = difflib.get_close_matches(word.lower().replace("_", "-"), known, n=1, cutoff=_CUTOFF)
+    return close[0] if close else None
+
+
+class SuggestingGroup(click.Group):
+    """A group that names its commands, the nearest first, when there is none of a name."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, but for the words of the error."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            known = self.list_commands(ctx)
+            close = nearest(name, known)
+            advice = f"Did you mean {close}?" if close else f"Commands: {', '.join(known)}."
+            raise click.UsageError(f"No such command {name!r}. {advice}", ctx)
+        return super().resolve_command(ctx, args)
