@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from click import Context, Parameter
 
+_CUTOFF = 0.7
+
 
 class Finite(click.FloatRange):
     """A number between two bounds; ``nan``, ``inf`` and what is outside are errors of usage."""
@@ -71,9 +73,6 @@ class Whole(click.IntRange):
         if not self.min <= number <= self.max:  # click's own words would show all digits
             self.fail(f"{brief(str(value))} is not from {self.min} to {self.max}", param, ctx)
         return number
-
-
-_CUTOFF = 0.7
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

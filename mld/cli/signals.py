@@ -42,6 +42,9 @@ _NAMES = 8
 _QUIET_S = 0.2
 _ROOT = str(Path(__file__).resolve().parents[2]) + os.sep
 
+_FORCING = (signal.SIGTERM, signal.SIGINT)
+_MEANINGLESS = (signal.SIGUSR1, signal.SIGUSR2)
+
 
 def task_stacks(tasks: set[asyncio.Task[Any]]) -> str:
     """Where tasks wait, the innermost call last; tasks that wait at one place are told together."""
@@ -113,10 +116,6 @@ def _with_names(text: str) -> str:
     for thread in threading.enumerate():
         text = text.replace(f"hread 0x{thread.ident or 0:016x}", f"hread {thread.name}")
     return text.replace(_ROOT, "")
-
-
-_FORCING = (signal.SIGTERM, signal.SIGINT)
-_MEANINGLESS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 @contextlib.contextmanager

@@ -42,6 +42,21 @@ if TYPE_CHECKING:
 
 _FREE, _MOVES = "free", "moves"
 
+#: One in so many samples may show a worker with more leases than fit into the picture.
+_MOMENTS = 100
+#: Inches.
+_SIZE = (10, 7)
+#: Bounds of what is simulated; larger fleets would take too long.
+MAX_SHARDS, MAX_DURATION_S = 10_000, 86_400.0
+#: Steps of the progress bar.
+_STEPS = 100
+#: A record of Kinesis has at most 10 MiB; 10,000 shards take ten million records a second.
+_RECORD_BYTES, _RATE = Whole(1, 10 * 2**20), Finite(0, 1e9, least_open=True)
+#: As in Java, whose properties these are.
+_JAVA_INT = Whole(1, 2**31 - 1)
+#: A dollar for each request and more is no price.
+_PRICE = Finite(0, 1e6)
+
 
 def as_text(outcome: Outcome) -> Iterator[str]:
     """The timeline and the figures, line by line."""
@@ -122,12 +137,6 @@ def _clock(at_s: float) -> str:
     return f"{minutes}:{seconds:02d}"
 
 
-#: One in so many samples may show a worker with more leases than fit into the picture.
-_MOMENTS = 100
-#: Inches.
-_SIZE = (10, 7)
-
-
 def require_plot(file: str) -> None:
     """Refuse a picture that could not be made, before anything is simulated.
 
@@ -192,18 +201,6 @@ def lasting_most(samples: Sequence[Sample]) -> int:
 
 def _group_of(worker: str) -> str:
     return worker.partition("-")[0]
-
-
-#: Bounds of what is simulated; larger fleets would take too long.
-MAX_SHARDS, MAX_DURATION_S = 10_000, 86_400.0
-#: Steps of the progress bar.
-_STEPS = 100
-#: A record of Kinesis has at most 10 MiB; 10,000 shards take ten million records a second.
-_RECORD_BYTES, _RATE = Whole(1, 10 * 2**20), Finite(0, 1e9, least_open=True)
-#: As in Java, whose properties these are.
-_JAVA_INT = Whole(1, 2**31 - 1)
-#: A dollar for each request and more is no price.
-_PRICE = Finite(0, 1e6)
 
 
 class Seconds(click.ParamType[float]):

@@ -64,6 +64,19 @@ _DATE, _TOKEN = "x-amz-date", "x-amz-security-token"
 #: Stands for the time while the rest is being put together; in no header of a request.
 _WHEN = "\0"
 
+_JSON = "application/x-amz-json-"
+#: Headers that a template may have. With any other one there is none: it could be about one body.
+_FIXED = {"amz-sdk-request", "content-type", "user-agent", "x-amz-target", "x-amz-user-agent"}
+_CHANGING = {
+    "amz-sdk-invocation-id",
+    "authorization",
+    "content-length",
+    "x-amz-date",
+    "x-amz-security-token",
+}
+#: After so long the next call is botocore's own again.
+TEMPLATE_AGE_S = 60.0
+
 
 class RepeatedSignature:
     """Of ``POST /`` by one set of credentials on one day (UTC)."""
@@ -143,18 +156,6 @@ class RepeatedSignature:
             **({"X-Amz-Security-Token": token} if token else {}),
             "Authorization": self.authorization(stamp, body),
         }
-
-
-_JSON = "application/x-amz-json-"
-#: Headers that a template may have. With any other one there is none: it could be about one body.
-_FIXED = {"amz-sdk-request", "content-type", "user-agent", "x-amz-target", "x-amz-user-agent"}
-_CHANGING = {
-    "amz-sdk-invocation-id",
-    "authorization",
-    "content-length",
-    "x-amz-date",
-    "x-amz-security-token",
-}
 
 
 class RequestTemplate:
@@ -257,10 +258,6 @@ def _host(url: str) -> str:
 
 def _text(value: str | bytes) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
-
-
-#: After so long the next call is botocore's own again.
-TEMPLATE_AGE_S = 60.0
 
 
 class PreparedOperation:

@@ -48,6 +48,11 @@ _CHECKSUM_BYTES = 4
 #: More is no frame: the service's limit for a payload is 24 MiB, for headers 128 KiB.
 _LARGEST_BYTES = 24 * 2**20 + 128 * 2**10 + 16
 
+_OPERATION = "SubscribeToShard"
+_EVENT = "SubscribeToShardEvent"
+#: Told once, when the service has accepted; no event is empty.
+_ACCEPTED = b""
+
 
 class BrokenFrame(Exception):
     """What came is no frame, or not all of one, or a damaged one."""
@@ -132,13 +137,9 @@ def _message(payload: bytes) -> str:
     return str(said.get("message") or said.get("Message") or "") if isinstance(said, dict) else ""
 
 
-_OPERATION = "SubscribeToShard"
-_EVENT = "SubscribeToShardEvent"
 #: What reading raises when the stream is cut, silent or damaged. urllib3's and not botocore's: the
 #: head of the answer was read long ago.
 _BROKEN = (HTTPError, HTTPException, ParserError, BrokenFrame, OSError, ValueError)
-#: Told once, when the service has accepted; no event is empty.
-_ACCEPTED = b""
 
 
 class _Accepted(Exception):

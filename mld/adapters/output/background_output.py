@@ -43,6 +43,12 @@ _CHUNK_BYTES = 2**16
 #: Losses are told once no more than this part of the room is taken.
 _ROOM_AGAIN = 0.5
 
+#: At the end, so long may what waits take.
+DRAIN_S = 2.0
+#: A line that is longer than this does not wait for its end.
+_LONGEST_LINE = 2**16
+_DROPPED = "%d log messages were dropped in the last %.0f s: %s did not take them in time"
+
 
 class BackgroundQueue(Generic[T]):
     """Items wait here for a daemon thread; safe in all threads.
@@ -179,12 +185,6 @@ class BackgroundQueue(Generic[T]):
         self._tell(count, seconds)
 
 
-#: At the end, so long may what waits take.
-DRAIN_S = 2.0
-#: A line that is longer than this does not wait for its end.
-_LONGEST_LINE = 2**16
-
-
 class BackgroundOutput(io.TextIOBase):
     """A text stream whose ``write`` returns at once; safe in all threads.
 
@@ -270,9 +270,6 @@ class BackgroundOutput(io.TextIOBase):
     def _tell_dropped(self, count: int, seconds: float) -> None:
         name = str(getattr(self._target, "name", "the stream")).strip("<>")
         _log.warning(_DROPPED, count, seconds, name, extra={"count": count})
-
-
-_DROPPED = "%d log messages were dropped in the last %.0f s: %s did not take them in time"
 
 
 def _writer_of(target: TextIO) -> Callable[[bytes], None]:

@@ -30,6 +30,14 @@ if TYPE_CHECKING:
 
     from mld.model.config.config import ChildConfig
 
+#: Longest pause between two starts of one shard's child.
+CAP_S = 60.0
+#: A child that answers shardEnded without a checkpoint is started again so often, whatever the
+#: policy says: Java asks it again for ever and never reaches it.
+SHARD_END_ATTEMPTS = 3
+#: Exit codes of ``kcl-mld-spark`` that another start would only repeat: correct it, or install it.
+_FINAL_CODES = (2, 3)
+
 
 class ConsumerState(Enum):
     """Where a consumer stands; shown as ``state`` in ``/leases``."""
@@ -152,15 +160,6 @@ def mermaid() -> str:
         f"    {_S.SHUTDOWN_COMPLETE.value} --> [*]",
     ]
     return "\n".join(lines) + "\n"
-
-
-#: Longest pause between two starts of one shard's child.
-CAP_S = 60.0
-#: A child that answers shardEnded without a checkpoint is started again so often, whatever the
-#: policy says: Java asks it again for ever and never reaches it.
-SHARD_END_ATTEMPTS = 3
-#: Exit codes of ``kcl-mld-spark`` that another start would only repeat: correct it, or install it.
-_FINAL_CODES = (2, 3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,22 @@ _MAX_DEPTH = 100
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _REPLACEMENT = "\ufffd".encode()
 
+MAGIC = b"\xf3\x89\x9a\xc2"
+DIGEST_BYTES = 16
+#: Magic, at least one byte of message, digest; a shorter record is never looked into.
+MIN_BYTES = len(MAGIC) + 1 + DIGEST_BYTES
+#: The magic's 32 bits fix five base64 digits and the upper two bits of the sixth.
+_BASE64_MAGIC = re.compile(r"84maw[g-v]")
+_MIN_BASE64 = (MIN_BYTES + 2) // 3 * 4
+#: What java.math.BigInteger reads: a sign, and decimal digits of any script (of UCS-2). Python's
+#: ``int`` would also take blanks and underscores.
+_BIG_INTEGER = re.compile(r"[+-]?\d+\Z")
+_LAST_UCS_2 = "\uffff"
+#: Numbers with more significant digits lie outside every range, and ``int`` refuses very long ones.
+_MAX_DIGITS = 4000
+_WHOLE = HashRange(MIN_HASH_KEY, MAX_HASH_KEY)
+_new_record = tuple.__new__
+
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
@@ -282,23 +298,6 @@ def _skip_value(message: bytes, position: int, kind: int) -> int:
     return position
 
 
-MAGIC = b"\xf3\x89\x9a\xc2"
-DIGEST_BYTES = 16
-#: Magic, at least one byte of message, digest; a shorter record is never looked into.
-MIN_BYTES = len(MAGIC) + 1 + DIGEST_BYTES
-
-#: The magic's 32 bits fix five base64 digits and the upper two bits of the sixth.
-_BASE64_MAGIC = re.compile(r"84maw[g-v]")
-_MIN_BASE64 = (MIN_BYTES + 2) // 3 * 4
-
-#: What java.math.BigInteger reads: a sign, and decimal digits of any script (of UCS-2). Python's
-#: ``int`` would also take blanks and underscores.
-_BIG_INTEGER = re.compile(r"[+-]?\d+\Z")
-_LAST_UCS_2 = "\uffff"
-#: Numbers with more significant digits lie outside every range, and ``int`` refuses very long ones.
-_MAX_DIGITS = 4000
-
-
 class UserRecord(NamedTuple):
     """One record as its producer put it.
 
@@ -342,10 +341,6 @@ class Deaggregated:
     error: str | None = None
     dropped: int = 0
     outside: int = 0
-
-
-_WHOLE = HashRange(MIN_HASH_KEY, MAX_HASH_KEY)
-_new_record = tuple.__new__
 
 
 def is_aggregated_base64(data: str) -> bool:

@@ -45,6 +45,12 @@ PREFIXES = ("AwA", "AwB", "AwC", "AwD", "AwU", "AwV", "AwW", "AwX")
 _FIRST, _BEHIND = "AwA", "AwY"
 _ZLIB = 5
 
+#: Largest payload of one record after decompressing or decoding: what Kinesis takes as a record.
+MOST_PAYLOAD_BYTES = 10 * 2**20
+#: Once so much has been decompressed or decoded, the rest of the batch waits for a line of its own.
+#: Payloads that are neither do not count: they only get shorter.
+ENOUGH_BYTES = 16 * 2**20
+
 
 class BadPayload(Exception):
     """A frame whose payload cannot be taken out.
@@ -131,13 +137,6 @@ def payload_text(data: str, header: FrameHeader, most_bytes: int) -> str:
     if header.is_compressed:
         return b64encode(payload_of(data, header, most_bytes)).decode()
     return data[HEADER_CHARACTERS:]
-
-
-#: Largest payload of one record after decompressing or decoding: what Kinesis takes as a record.
-MOST_PAYLOAD_BYTES = 10 * 2**20
-#: Once so much has been decompressed or decoded, the rest of the batch waits for a line of its own.
-#: Payloads that are neither do not count: they only get shorter.
-ENOUGH_BYTES = 16 * 2**20
 
 
 class FailureKey(NamedTuple):

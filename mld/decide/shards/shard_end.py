@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 #: parent is missing.
 GIVE_UP_ONE_IN = 30
 
+_NOT_STARTED = frozenset({Sentinel.TRIM_HORIZON, Sentinel.AT_TIMESTAMP})
+
 
 class MergeVerdict(Enum):
     """What a shard end that has only one child may do."""
@@ -85,9 +87,6 @@ def blocks(parent: Lease | None) -> bool:
     child only when the rows of both parents are there or both are gone.
     """
     return parent is not None and not parent.is_finished
-
-
-_NOT_STARTED = frozenset({Sentinel.TRIM_HORIZON, Sentinel.AT_TIMESTAMP})
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from mld.model.config.config import StreamConfig
     from mld.model.streams.listed_stream import ListedStream
 
+#: Epochs from here on are milliseconds: in seconds this is the year 5138, in milliseconds 1973.
+_LEAST_MILLIS = 10**11
+#: Kinesis exists since November 2013: a lower epoch is no creation time, whatever it is.
+_FIRST_S = 1_383_264_000
+
 
 def stream_to_read(config: StreamConfig, region: str, account: str | None) -> Stream:
     """The stream as requests must name it.
@@ -69,12 +74,6 @@ def stream_to_read(config: StreamConfig, region: str, account: str | None) -> St
             key="streamArn",
         )
     return Stream(arn.name, arn=config.arn if account is not None else None)
-
-
-#: Epochs from here on are milliseconds: in seconds this is the year 5138, in milliseconds 1973.
-_LEAST_MILLIS = 10**11
-#: Kinesis exists since November 2013: a lower epoch is no creation time, whatever it is.
-_FIRST_S = 1_383_264_000
 
 
 def check_regions(streams: Iterable[ListedStream], region: str) -> None:

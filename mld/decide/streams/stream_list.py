@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 #: account, for all workers together (Kinesis API reference).
 TAGS_PER_S = 1.0
 
+#: Between two looks of the leader; also how long a stream has to be absent.
+LOOK_S = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class FoundStreams:
@@ -115,10 +118,6 @@ def tags_to_ask(
     old = [name for name in names if name in known and now - known[name].asked_at >= interval_s / 2]
     old.sort(key=lambda name: known[name].asked_at)
     return (*new, *old[: max(1, int(interval_s * TAGS_PER_S) - len(new))])
-
-
-#: Between two looks of the leader; also how long a stream has to be absent.
-LOOK_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
