@@ -32,7 +32,16 @@ from mld.model.config.config import (
     ShardConfig,
     StreamConfig,
 )
-from mld.model.config.fleet import assignment_of, fleet_of
+from mld.model.config.fleet import (
+    DURATION_KEY,
+    DURATION_PERCENT,
+    HEARTBEAT_KEY,
+    HEARTBEATS,
+    LEAST_DURATION_MS,
+    AssignmentConfig,
+    FleetConfig,
+    Wish,
+)
 from mld.model.config.plausible import check_plausible
 from mld.model.config.properties import parse
 from mld.model.config.settings import Setting, Settings, read_settings
@@ -156,8 +165,8 @@ def _assemble(settings: Settings, worker_id: str) -> Config:
         retrieval=_retrieval(settings),
         metrics=settings.read(MetricsConfig, enabled_dimensions=_dimensions(settings)),
         schemas=_schemas(settings),
-        fleet=fleet_of(settings),
-        assignment=assignment_of(settings),
+        fleet=_fleet(settings),
+        assignment=_assignment(settings),
         spark={name: one.text or "" for name, one in settings.spark.items()},
     )
 
@@ -362,3 +371,55 @@ def _schemas(settings: Settings) -> SchemaConfig:
             advice = "write glueSchemaRegistry.enabled = true, or remove the line"
             settings.warn(name, "has no effect while the schema registry is not enabled", advice)
     return schemas
+
+
+def _fleet(settings: Settings) -> FleetConfig:
+    """The section; reports a lock that its own heartbeats can't keep, and a group without a name."""
+    version = settings["clientVersionConfig"]
+    _derive_lock(settings)
+    group = settings.text("workerGroup")
+    if group is not None and not group.strip():
+        settings.error("workerGroup", "must not be empty", "name the group, or remove the line")
+    wish = Wish(str(version.value)) if version.is_set else Wish.UNSAID
+    return settings.read(FleetConfig, wish=wish)
+
+
+def _assignment(settings: Settings) -> AssignmentConfig:
+    """The section; reports shares of more than all."""
+    name = "leaseAssignmentIntervalMillis"
+    if settings.value(name) is None:
+        interval_ms = 2 * settings.number("failoverTimeMillis")
+        settings.derive(name, interval_ms, "derived from failoverTimeMillis")
+    balance_s = settings.seconds(name) * settings.number("varianceBalancingFrequency")
+    name = "dampeningPercentage"
+    if (percentage := settings.number(name)) > 100:
+        settings.warn(name, f"{percentage} % of a difference count as 100", f"write {name} = 100")
+    name = "workerMetricsEMAAlpha"
+    alpha = settings.value(name)
+    if isinstance(alpha, int | float) and alpha > 1:
+        settings.warn(name, f"{alpha} counts as 1: only the newest sample", f"write {name} = 1")
+    return settings.read(AssignmentConfig, balance_s=balance_s)
+
+
+def _derive_lock(settings: Settings) -> None:
+    """Duration and heartbeat; each follows from the other where the file has only one."""
+    if settings.value(DURATION_KEY) is None:
+        if settings.value(HEARTBEAT_KEY) is None:
+            share = settings.number("failoverTimeMillis") * DURATION_PERCENT // 100
+            duration, origin = max(LEAST_DURATION_MS, share), "derived from failoverTimeMillis"
+        else:
+            duration = settings.number(HEARTBEAT_KEY) * HEARTBEATS
+            origin = f"twice {HEARTBEAT_KEY}"
+        settings.derive(DURATION_KEY, duration, origin)
+    duration = settings.number(DURATION_KEY)
+    if settings.value(HEARTBEAT_KEY) is None:
+        heartbeat = duration // HEARTBEATS
+        settings.derive(HEARTBEAT_KEY, heartbeat, f"half of {DURATION_KEY}")
+    heartbeat = settings.number(HEARTBEAT_KEY)
+    if heartbeat * HEARTBEATS > duration:
+        settings.error(
+            HEARTBEAT_KEY,
+            f"{heartbeat} ms are more than half of {DURATION_KEY} ({duration} ms): the lock would"
+            " expire when one heartbeat fails",
+            f"set {HEARTBEAT_KEY} to {duration // 2} or less",
+        )

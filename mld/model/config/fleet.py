@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from mld.model.config.keys import (
     DOUBLE_MAX,
@@ -26,18 +25,15 @@ from mld.model.config.keys import (
 from mld.model.config.values import parse_duration
 from mld.model.leases.table_layout import Layout
 
-if TYPE_CHECKING:
-    from mld.model.config.settings import Settings
-
 #: Share of the failover time after which others may take the leader lock, unless the file says
 #: otherwise. Followers look as often as a leader sends heartbeats, so a dead leader is replaced
 #: after 1.2 failover times at most. Java has 120 and 30 s.
-_DURATION_PERCENT = 80
+DURATION_PERCENT = 80
 #: Heartbeats in that time. Whole numbers: a float rounds a long up, and so does half of an odd one.
-_HEARTBEATS = 2
+HEARTBEATS = 2
 #: The same of any time in seconds.
-DURATION_SHARE = _DURATION_PERCENT / 100
-HEARTBEAT_SHARE = DURATION_SHARE / _HEARTBEATS
+DURATION_SHARE = DURATION_PERCENT / 100
+HEARTBEAT_SHARE = DURATION_SHARE / HEARTBEATS
 #: Whatever the failover time: a lock needs some requests in its time.
 LEAST_DURATION_MS = 1000
 #: Bounds of ``tableMigrationCompleteBakeTimeSeconds`` (CoordinatorConfig, 3.5.1).
@@ -160,55 +156,3 @@ class AssignmentConfig:
     metrics_stale_s: float = read_as(_duration_s, Key("staleWorkerMetricsEntryCleanupDuration",
         Kind.DURATION, "PT24H", "age at which a worker's entry is deleted"))
 # fmt: on
-
-
-def fleet_of(settings: Settings) -> FleetConfig:
-    """The section; reports a lock that its own heartbeats can't keep, and a group without a name."""
-    version = settings["clientVersionConfig"]
-    _derive_lock(settings)
-    group = settings.text("workerGroup")
-    if group is not None and not group.strip():
-        settings.error("workerGroup", "must not be empty", "name the group, or remove the line")
-    wish = Wish(str(version.value)) if version.is_set else Wish.UNSAID
-    return settings.read(FleetConfig, wish=wish)
-
-
-def assignment_of(settings: Settings) -> AssignmentConfig:
-    """The section; reports shares of more than all."""
-    name = "leaseAssignmentIntervalMillis"
-    if settings.value(name) is None:
-        interval_ms = 2 * settings.number("failoverTimeMillis")
-        settings.derive(name, interval_ms, "derived from failoverTimeMillis")
-    balance_s = settings.seconds(name) * settings.number("varianceBalancingFrequency")
-    name = "dampeningPercentage"
-    if (percentage := settings.number(name)) > 100:
-        settings.warn(name, f"{percentage} % of a difference count as 100", f"write {name} = 100")
-    name = "workerMetricsEMAAlpha"
-    alpha = settings.value(name)
-    if isinstance(alpha, int | float) and alpha > 1:
-        settings.warn(name, f"{alpha} counts as 1: only the newest sample", f"write {name} = 1")
-    return settings.read(AssignmentConfig, balance_s=balance_s)
-
-
-def _derive_lock(settings: Settings) -> None:
-    """Duration and heartbeat; each follows from the other where the file has only one."""
-    if settings.value(DURATION_KEY) is None:
-        if settings.value(HEARTBEAT_KEY) is None:
-            share = settings.number("failoverTimeMillis") * _DURATION_PERCENT // 100
-            duration, origin = max(LEAST_DURATION_MS, share), "derived from failoverTimeMillis"
-        else:
-            duration = settings.number(HEARTBEAT_KEY) * _HEARTBEATS
-            origin = f"twice {HEARTBEAT_KEY}"
-        settings.derive(DURATION_KEY, duration, origin)
-    duration = settings.number(DURATION_KEY)
-    if settings.value(HEARTBEAT_KEY) is None:
-        heartbeat = duration // _HEARTBEATS
-        settings.derive(HEARTBEAT_KEY, heartbeat, f"half of {DURATION_KEY}")
-    heartbeat = settings.number(HEARTBEAT_KEY)
-    if heartbeat * _HEARTBEATS > duration:
-        settings.error(
-            HEARTBEAT_KEY,
-            f"{heartbeat} ms are more than half of {DURATION_KEY} ({duration} ms): the lock would"
-            " expire when one heartbeat fails",
-            f"set {HEARTBEAT_KEY} to {duration // 2} or less",
-        )
