@@ -58,7 +58,7 @@ def on_any_machine(built: Built, file: str) -> Built:
 def _program(built: Built, file: str) -> Iterator[Finding]:
     setting = built.setting("executableName")
     try:
-        around = Surroundings(os.environ, working_directory(), Path(file).parent)
+        around = Surroundings(os.environ, working_directory())
     except ConfigError:
         yield _finding(file, setting.key.name, setting.line, _gone(built, setting))
         return

@@ -1,17 +1,15 @@
-"""Whether the program of ``executableName`` can be started here, and if not, what was meant.
+"""Whether the program of ``executableName`` can be started here; none is started.
 
-Looks where the launcher of children looks: a name with a slash is a path from the working
-directory, any other is found by PATH only, and the kernel reads the first line of a script. No
-program is started. What surely fails is an error; Java would notice it with its first lease.
+Only mistakes that people make are looked for: nothing is there, it may not be executed, its first
+line leads nowhere, it is the daemon itself. Java would notice them with its first lease.
 
 Source: execve(2), execvp(3); ProcessBuilder of the JDK, which runs a file without ``#!`` by
-``/bin/sh``; env(1) of the GNU coreutils.
+``/bin/sh``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import re
 from dataclasses import dataclass
@@ -26,23 +24,16 @@ from mld.model.spark.command import SPARK_PROGRAM, spark_command
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from mld.model.spark.command import SparkCommand
-
 #: As much of a script as the kernel looks at. Source: BINPRM_BUF_SIZE of Linux.
 _HEAD_BYTES = 256
-_INTERPRETER = re.compile(r"(python|pypy)[0-9.]*|node|nodejs|ruby|perl|sh|bash|dash|dotnet")
-_SHELL = re.compile(r"(ba|da)?sh")
-_NODE = re.compile(r"node|nodejs")
-#: What it adds to the name of a script that is not there.
-_NODE_ENDINGS = (".js", ".json", ".node")
-_SCRIPT = re.compile(r".*(/.*|\.(py|js|mjs|cjs|rb|pl|sh|dll))")
+_PYTHON = re.compile(r"(python|pypy)[0-9.]*")
+#: Options after which the next argument is still the script.
+_HARMLESS = re.compile(r"-[uOBEIsPqv]+")
 _SPARK_USAGE = f"write executableName = {SPARK_PROGRAM} [--properties FILE] app.py"
+_CORRECT = "correct the name, or put the file there"
 _DAEMON = "kcl-mld"
 #: In the head of a console script that is the daemon itself.
 _DAEMON_MARK = b"mld.cli"
-_NO_CHILD = "is the daemon itself, not a child program"
-#: Options of interpreters after which the next argument is still the script.
-_HARMLESS = re.compile(r"-[uOBEIsPqv]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +41,12 @@ class Surroundings:
     """Where a child will be started.
 
     Attributes:
-        environ: environment; only PATH and HOME matter.
+        environ: environment; only PATH matters.
         folder: working directory.
-        beside: folder of the properties file, for a hint.
     """
 
     environ: Mapping[str, str]
     folder: Path
-    beside: Path | None = None
 
     def candidates(self, name: str) -> list[Path]:
         """The files that a name may mean, in the order in which they are tried."""
@@ -68,7 +57,7 @@ class Surroundings:
 
     def find(self, name: str) -> Path | None:
         """The file that is started for a name, or None."""
-        return next((path for path in self.candidates(name) if _is_startable(path)), None)
+        return next((path for path in self.candidates(name) if _may(path, os.X_OK)), None)
 
 
 def examine_child(argv: Sequence[str], around: Surroundings) -> tuple[Problem, ...]:
@@ -80,7 +69,8 @@ def examine_child(argv: Sequence[str], around: Surroundings) -> tuple[Problem, .
     """
     words = _after_env([*map(system_text, argv)])
     if _is_daemon(words, around):
-        return (_error(f"{words[0]} {_NO_CHILD}", f"did you mean {SPARK_PROGRAM}?"),)
+        text = f"{words[0]} is the daemon itself, not a child program"
+        return (_error(text, f"did you mean {SPARK_PROGRAM}?"),)
     return examine(argv, around)
 
 
@@ -92,112 +82,41 @@ def examine(argv: Sequence[str], around: Surroundings) -> tuple[Problem, ...]:
     argv = [*map(system_text, argv)]
     found = around.find(argv[0])
     if found is None:
-        return (_not_startable(argv, around),)
-    problems = [*_head_problems(found, argv[0], around)]
-    if not problems and Path(argv[0]).name == "env":
-        problems += _env_problems(_after_env(argv), argv[0], around)
-    return tuple(problems or _script_problems(argv, around))
+        return (_not_startable(argv[0], around),)
+    return tuple([*_head_problems(found, argv[0], around)] or _script_problems(argv, around))
 
 
-def _is_startable(path: Path) -> bool:
-    try:
-        return path.is_file() and os.access(path, os.X_OK)
-    except (OSError, ValueError):  # ValueError: a NUL byte
-        return False
+def _may(path: Path, access: int) -> bool:
+    return os.path.isfile(path) and os.access(path, access)
 
 
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
-
-
-def _is_file(path: Path) -> bool:
-    return _exists(path) and path.is_file()
-
-
-def _is_directory(path: Path) -> bool:
-    return _exists(path) and path.is_dir()
-
-
-# --- not found ------------------------------------------------------------------------------------
-
-
-def _not_startable(argv: Sequence[str], around: Surroundings) -> Problem:
-    name = argv[0]
-    there = next((path for path in around.candidates(name) if _exists(path)), None)
-    if there is not None:
-        return _not_executable(name, there)
+def _not_startable(name: str, around: Surroundings) -> Problem:
+    for path in around.candidates(name):
+        if os.path.isdir(path):
+            return _error(f"{name} is a directory", "name the program in it")
+        if os.path.exists(path):
+            by_python = f", or write executableName = python3 {name}"
+            more = by_python if name.endswith(".py") else ""
+            return _error(f"{name} is not executable", f"run chmod +x {path}{more}")
     if "/" in name:
-        what = f"{name} does not exist"
-        if not name.startswith("/"):
-            what += f" (relative to the working directory {around.folder})"
-    else:
-        what = f"{name} is not found in PATH"
-    return _error(what, _what_was_meant(argv, around))
+        return _error(f"{name} does not exist{_where(name, around)}", _CORRECT)
+    return _error(f"{name} is not found in PATH", _here(name, around))
 
 
-def _not_executable(name: str, path: Path) -> Problem:
-    if path.is_dir():
-        return _error(f"{name} is a directory", "name the program in it")
-    return _error(f"{name} is not executable", f"run chmod +x {path}{_or_by_python(name)}")
+def _where(name: str, around: Surroundings) -> str:
+    if name.startswith("/"):
+        return ""
+    return f" (relative to the working directory {around.folder})"
 
 
-def _or_by_python(name: str) -> str:
-    return f", or write executableName = python3 {name}" if name.endswith(".py") else ""
-
-
-def _what_was_meant(argv: Sequence[str], around: Surroundings) -> str:
-    name = argv[0]
-    if name.startswith("~"):
-        return f"~ is not expanded: write {os.path.expanduser(name)}"
-    if "$" in name:
-        return "variables are not expanded: write the path"
-    if "/" not in name and (around.folder / name).is_file():
-        return _here(name, around.folder / name)
-    for end in range(2, len(argv) + 1):
-        with_blanks = " ".join(argv[:end])
-        if _exists(around.folder / with_blanks):
-            return f"{with_blanks!r} exists, but the text is split on spaces: use a link without"
-    if around.beside is not None and _is_file(around.beside / name):
-        beside = (around.beside / name).resolve()
-        return f"write {beside}, which is beside the properties file"
-    close = _similar(name, around)
-    return f"did you mean {close}?" if close else "correct the name, or put the file there"
-
-
-def _here(name: str, path: Path) -> str:
-    dotted = f"./{name}"
-    if os.access(path, os.X_OK):
+def _here(name: str, around: Surroundings) -> str:
+    path, dotted = around.folder / name, f"./{name}"
+    if _may(path, os.X_OK):
         return f"{dotted} is here: write executableName = {dotted}"
-    by_python = f"write executableName = python3 {name}, or " if name.endswith(".py") else ""
-    return f"{dotted} is here: {by_python}chmod +x it and write executableName = {dotted}"
-
-
-def _similar(name: str, around: Surroundings) -> str | None:
-    if "/" in name:
-        folders = {(around.folder / name).parent: name[: name.rindex("/") + 1]}
-    else:
-        folders = {around.folder / part: "" for part in os.get_exec_path(around.environ)}
-        folders[around.folder] = "./"
-    known: dict[str, str] = {}
-    for folder, prefix in folders.items():
-        for entry in _entries(folder):
-            if f"{prefix}{entry}" != name:  # a link that leads nowhere is listed, too
-                known.setdefault(entry, prefix)
-    close = difflib.get_close_matches(Path(name).name, known, n=1, cutoff=0.8)
-    return f"{known[close[0]]}{close[0]}" if close else None
-
-
-def _entries(folder: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except (OSError, ValueError):
-        return []
-
-
-# --- the first line -------------------------------------------------------------------------------
+    if _may(path, os.F_OK):
+        by_python = f"write executableName = python3 {name}, or " if name.endswith(".py") else ""
+        return f"{dotted} is here: {by_python}chmod +x it and write executableName = {dotted}"
+    return _CORRECT
 
 
 def _head_problems(path: Path, name: str, around: Surroundings) -> Iterator[Problem]:
@@ -206,55 +125,34 @@ def _head_problems(path: Path, name: str, around: Surroundings) -> Iterator[Prob
             head = file.read(_HEAD_BYTES)
     except OSError:  # a program may be executable and unreadable
         return
-    line = head.partition(b"\n")[0]
-    if not head:
-        yield _error(f"{name} is empty")
-    elif head.startswith(b"\xef\xbb\xbf#!"):
-        yield _error(f"{name} begins with a byte-order mark, so that its #! line is not seen")
-    elif not head.startswith(b"#!"):
-        if not _is_binary(head):
+    if not head.startswith(b"#!"):
+        if b"\0" not in head:
             yield Problem(
                 Severity.WARNING,
                 f"{name} has no #! line: /bin/sh runs it, as in Java",
                 "begin it with #!/usr/bin/env python3, or the like",
             )
-    else:
-        yield from _shebang_problems(line.decode("utf-8", "replace"), name, path, around)
-
-
-def _is_binary(head: bytes) -> bool:
-    return b"\0" in head
-
-
-def _shebang_problems(line: str, name: str, path: Path, around: Surroundings) -> Iterator[Problem]:
-    interpreter, _, rest = line[2:].strip(" \t").replace("\t", " ").partition(" ")
-    argument = rest.strip(" ")
-    is_env = interpreter.endswith("/env")
-    splits = is_env and re.match(r"-S|--split-string", argument)
-    if line.endswith("\r") and not splits:
+        return
+    line = head[2:].partition(b"\n")[0].decode("utf-8", "replace")
+    interpreter, _, argument = line.strip(" \t").replace("\t", " ").partition(" ")
+    by_env = interpreter.endswith("/env")
+    if by_env and argument.startswith("-"):  # env splits its options by rules of its own
+        return
+    if line.endswith("\r"):
         yield _error(
             f"the first line of {name} ends with CR LF, so that no {interpreter.strip()} is found",
             f"give the file Unix line ends: sed -i 's/\\r$//' {path}",
         )
-    elif not interpreter.strip():
-        yield _error(f"the #! line of {name} names no interpreter", "#!/usr/bin/env python3")
-    elif not _is_startable(around.folder / interpreter):
+    elif not _may(around.folder / interpreter, os.X_OK):
         yield _error(
             f"the interpreter of {name} does not exist or is not executable: {interpreter}",
             "#!/usr/bin/env python3, or the like",
         )
-    elif splits:
-        words = argument.removeprefix("-S").removeprefix("--split-string").lstrip("=").split()
-        yield from _env_problems(_after_env(["env", *words]), name, around)
-    elif is_env:
-        # The kernel hands over the rest of the line as one argument.
-        if " " in argument and not argument.startswith("-"):
-            yield _error(
-                f"the #! line of {name} asks env for a program {argument!r}",
-                f"write {interpreter} -S {argument}",
-            )
-        else:
-            yield from _env_problems([argument], name, around)
+    elif by_env and around.find(wanted := argument.strip(" ")) is None:
+        yield _error(
+            f"{name} needs {wanted}, which is not found in PATH",
+            f"install {wanted}, or correct the name",
+        )
 
 
 def _after_env(argv: Sequence[str]) -> Sequence[str]:
@@ -264,39 +162,30 @@ def _after_env(argv: Sequence[str]) -> Sequence[str]:
     return list(dropwhile(lambda word: "=" in word, argv[1:]))
 
 
-def _env_problems(words: Sequence[str], name: str, around: Surroundings) -> Iterator[Problem]:
-    wanted = words[0] if words else ""
-    if not wanted or wanted.startswith("-") or around.find(wanted) is not None:
-        return
-    close = _similar(wanted, around)
-    advice = f"did you mean {close}?" if close else f"install {wanted}, or correct the name"
-    yield _error(f"{name} needs {wanted}, which is not found in PATH", advice)
-
-
-# --- a script given to an interpreter -------------------------------------------------------------
-
-
 def _script_problems(argv: Sequence[str], around: Surroundings) -> Iterator[Problem]:
-    words = list(_after_env(argv))
+    """What is wrong with the script that a command gives to Python, or with an app of Spark."""
+    words = _after_env(argv)
     if (command := spark_command(argv)) is not None:
-        yield from _spark_problems(command, around)
-        return
-    if not words or not _INTERPRETER.fullmatch(Path(words[0]).name):
-        return
-    script = next((word for word in words[1:] if not _HARMLESS.fullmatch(word)), "")
-    if script.startswith("-") or not _SCRIPT.fullmatch(script):
-        return
-    places = [around.folder / script]
-    if _SHELL.fullmatch(Path(words[0]).name):  # a shell looks for a script in PATH, too
-        places += around.candidates(script)
-    if _NODE.fullmatch(Path(words[0]).name):
-        places += [around.folder / f"{script}{ending}" for ending in _NODE_ENDINGS]
-    if any(map(_exists, places)):
-        return
-    why = f"{script}, which {words[0]} is to run, does not exist"
-    if not script.startswith("/"):
-        why += f" (relative to the working directory {around.folder})"
-    yield _error(why, _what_was_meant([script if "/" in script else f"./{script}"], around))
+        if command.has_file and command.properties is None:
+            yield _error("--properties names no file", _SPARK_USAGE)
+        elif command.app is None:
+            yield _error(f"{SPARK_PROGRAM} is given no app", _SPARK_USAGE)
+        else:
+            yield from _unreadable("the properties file", command.properties, around)
+            yield from _unreadable("the app", command.app, around)
+    elif words and _PYTHON.fullmatch(Path(words[0]).name):
+        script = next((word for word in words[1:] if not _HARMLESS.fullmatch(word)), "")
+        if script.endswith(".py") and not os.path.exists(around.folder / script):
+            text = f"{script}, which {words[0]} is to run, does not exist{_where(script, around)}"
+            yield _error(text, _CORRECT)
+
+
+def _unreadable(what: str, name: str | None, around: Surroundings) -> Iterator[Problem]:
+    if name is not None and not _may(around.folder / name, os.R_OK):
+        is_folder = os.path.isdir(around.folder / name)
+        why = "is a directory" if is_folder else "is not there or can't be read"
+        advice = "name a file in it" if is_folder else _CORRECT
+        yield _error(f"{what} {name} {why}{_where(name, around)}", advice)
 
 
 def _is_daemon(words: Sequence[str], around: Surroundings) -> bool:
@@ -306,34 +195,6 @@ def _is_daemon(words: Sequence[str], around: Surroundings) -> bool:
     with contextlib.suppress(OSError), path.open("rb") as file:
         return _DAEMON_MARK in file.read(4 * _HEAD_BYTES)
     return False
-
-
-def _spark_problems(command: SparkCommand, around: Surroundings) -> Iterator[Problem]:
-    """Each shard's child would tell it by itself."""
-    if command.has_file and command.properties is None:
-        yield _error("--properties names no file", _SPARK_USAGE)
-        return
-    if command.app is None:
-        yield _error(f"{SPARK_PROGRAM} is given no app", _SPARK_USAGE)
-        return
-    for what, name in (("the properties file", command.properties), ("the app", command.app)):
-        if name is None or _is_readable(around.folder / name):
-            continue
-        where = (
-            "" if name.startswith("/") else f" (relative to the working directory {around.folder})"
-        )
-        if _is_directory(around.folder / name):
-            yield _error(f"{what} {name} is a directory{where}", "name a file in it")
-            continue
-        why = f"{what} {name} is not there or can't be read{where}"
-        yield _error(why, _what_was_meant([name if "/" in name else f"./{name}"], around))
-
-
-def _is_readable(path: Path) -> bool:
-    try:
-        return path.is_file() and os.access(path, os.R_OK)
-    except (OSError, ValueError):
-        return False
 
 
 def _error(text: str, suggestion: str = "") -> Problem:

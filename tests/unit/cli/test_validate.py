@@ -194,7 +194,7 @@ def test_the_program_is_looked_for_and_an_error_names_its_line(validate):
     assert validate(GOOD.replace("./app.py", ""))[1].count("executableName: ") == 1
 
 
-def test_a_program_beside_the_properties_file_is_hinted_at(validate, tmp_path, monkeypatch):
+def test_a_program_is_looked_for_from_the_working_directory(validate, tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     validate(GOOD)
     monkeypatch.chdir("elsewhere")
